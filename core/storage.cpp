@@ -1,0 +1,50 @@
+#include "core/storage.h"
+
+#include "core/allocator.h"
+
+namespace quench {
+namespace {
+thread_local MemoryCategory current_category = MemoryCategory::other;
+}
+
+std::string_view to_string(MemoryCategory category) noexcept {
+  switch (category) {
+    case MemoryCategory::parameters: return "parameters";
+    case MemoryCategory::gradients: return "gradients";
+    case MemoryCategory::optimizer: return "optimizer";
+    case MemoryCategory::activations: return "activations";
+    case MemoryCategory::workspace: return "workspace";
+    case MemoryCategory::data: return "data";
+    case MemoryCategory::other: return "other";
+  }
+  return "unknown";
+}
+
+MemoryScope::MemoryScope(MemoryCategory category) noexcept : previous_(current_category) { current_category = category; }
+MemoryScope::~MemoryScope() { current_category = previous_; }
+MemoryCategory MemoryScope::current() noexcept { return current_category; }
+
+std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
+  auto storage = std::shared_ptr<Storage>(new Storage);
+  storage->nbytes_ = bytes;
+  storage->device_ = device;
+  storage->category_ = current_category;
+  if (bytes > 0) {
+    storage->data_ = Allocator::of(device).allocate(bytes, current_category, current_stream(device));
+    storage->owned_ = true;
+  }
+  return storage;
+}
+
+std::shared_ptr<Storage> Storage::borrow(void* pointer, std::size_t bytes) {
+  auto storage = std::shared_ptr<Storage>(new Storage);
+  storage->data_ = pointer;
+  storage->nbytes_ = bytes;
+  return storage;
+}
+
+Storage::~Storage() {
+  if (owned_) Allocator::of(device_).release(data_, category_, current_stream(device_));
+}
+
+}  // namespace quench

@@ -1,0 +1,164 @@
+#include "core/tensor.h"
+
+#include <algorithm>
+
+namespace quench {
+
+namespace {
+
+std::size_t bytes_for(const Shape& shape, DType dtype) {
+  std::int64_t bits = 0;
+  QUENCH_CHECK(!__builtin_mul_overflow(shape.numel(), std::int64_t{bit_width(dtype)}, &bits),
+               "tensor of shape {} is too large", shape.to_string());
+  return static_cast<std::size_t>((bits + 7) / 8);
+}
+
+void* offset_bytes(void* base, std::int64_t elements, DType dtype) {
+  return static_cast<std::byte*>(base) + elements * bit_width(dtype) / 8;
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  if (bit_width(dtype) < 8)
+    QUENCH_CHECK(shape.rank() > 0 && shape[-1] % 2 == 0, "{} packs two elements a byte: last axis of {} must be even",
+                 to_string(dtype), shape.to_string());
+  Tensor result;
+  result.storage_ = Storage::allocate(device, bytes_for(shape, dtype));
+  result.data_ = result.storage_->data();
+  result.shape_ = shape;
+  result.strides_ = shape.contiguous_strides();
+  result.dtype_ = dtype;
+  return result;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor result = empty(shape, dtype, device);
+  result.zero();
+  return result;
+}
+
+Tensor Tensor::from_host(void* data, const Shape& shape, DType dtype) {
+  Tensor result;
+  result.storage_ = Storage::borrow(data, bytes_for(shape, dtype));
+  result.data_ = data;
+  result.shape_ = shape;
+  result.strides_ = shape.contiguous_strides();
+  result.dtype_ = dtype;
+  return result;
+}
+
+std::size_t Tensor::nbytes() const { return bytes_for(shape_, dtype_); }
+
+bool Tensor::is_contiguous() const {
+  std::int64_t step = 1;
+  for (int i = rank() - 1; i >= 0; --i) {
+    if (shape_[i] == 1) continue;
+    if (shape_[i] == 0) return true;
+    if (strides_[i] != step) return false;
+    step *= shape_[i];
+  }
+  return true;
+}
+
+Tensor Tensor::view(const Shape& shape) const {
+  QUENCH_CHECK(is_contiguous(), "view: {} is not contiguous", describe());
+  QUENCH_CHECK(shape.numel() == numel(), "view: {} has no view of shape {}", describe(), shape.to_string());
+  Tensor result = *this;
+  result.shape_ = shape;
+  result.strides_ = shape.contiguous_strides();
+  return result;
+}
+
+Tensor Tensor::narrow(int axis, std::int64_t start, std::int64_t length) const {
+  QUENCH_CHECK(start >= 0 && length >= 0 && start + length <= size(axis), "narrow: [{}, {}) outside axis {} of {}",
+               start, start + length, axis, describe());
+  Tensor result = *this;
+  result.shape_[axis] = length;
+  result.data_ = offset_bytes(data_, start * stride(axis), dtype_);
+  return result;
+}
+
+Tensor Tensor::select(int axis, std::int64_t index) const {
+  const int drop = axis < 0 ? axis + rank() : axis;
+  Tensor result = narrow(drop, index, 1);
+  Shape shape, strides;
+  for (int i = 0; i < rank(); ++i) {
+    if (i == drop) continue;
+    shape.push_back(shape_[i]);
+    strides.push_back(strides_[i]);
+  }
+  result.shape_ = shape;
+  result.strides_ = strides;
+  return result;
+}
+
+Tensor Tensor::transpose(int a, int b) const {
+  Tensor result = *this;
+  std::swap(result.shape_[a], result.shape_[b]);
+  std::swap(result.strides_[a], result.strides_[b]);
+  return result;
+}
+
+Tensor Tensor::strided(const Shape& shape, const Shape& strides, std::int64_t offset) const {
+  QUENCH_CHECK(is_contiguous() && shape.rank() == strides.rank(), "strided: needs a contiguous tensor and equal ranks");
+  std::int64_t last = offset;
+  for (int i = 0; i < shape.rank(); ++i) last += (shape[i] - 1) * strides[i];
+  QUENCH_CHECK(offset >= 0 && (shape.numel() == 0 || last < numel()), "strided: view reaches element {} of {}", last,
+               describe());
+  Tensor result = *this;
+  result.data_ = offset_bytes(data_, offset, dtype_);
+  result.shape_ = shape;
+  result.strides_ = strides;
+  return result;
+}
+
+Tensor Tensor::reinterpret(DType dtype) const {
+  QUENCH_CHECK(bit_width(dtype) == bit_width(dtype_), "reinterpret: {} as {}", describe(), to_string(dtype));
+  Tensor result = *this;
+  result.dtype_ = dtype;
+  return result;
+}
+
+Tensor Tensor::to(Device target) const {
+  if (target == device()) return *this;
+  QUENCH_CHECK(is_contiguous(), "to: {} is not contiguous", describe());
+  Tensor result = empty(shape_, dtype_, target);
+  result.copy_from(*this);
+  return result;
+}
+
+Tensor Tensor::clone() const {
+  QUENCH_CHECK(is_contiguous(), "clone: {} is not contiguous", describe());
+  Tensor result = empty(shape_, dtype_, device());
+  result.copy_from(*this);
+  return result;
+}
+
+void Tensor::copy_from(const Tensor& source) {
+  QUENCH_CHECK(shape_ == source.shape_ && dtype_ == source.dtype_ && is_contiguous() && source.is_contiguous(),
+               "copy_from: {} into {}", source.describe(), describe());
+  if (nbytes() == 0 || device().is_meta() || source.device().is_meta()) return;
+  const Device owner = device().is_cpu() ? source.device() : device();  // the GPU side orders the copy
+  backend(owner.type).copy(data_, device(), source.data_, source.device(), nbytes(), current_stream(owner));
+  if (device().is_cpu() && !source.device().is_cpu()) backend(owner.type).synchronize(current_stream(owner));
+}
+
+void Tensor::zero() {
+  QUENCH_CHECK(is_contiguous(), "zero: {} is not contiguous", describe());
+  if (nbytes() == 0 || device().is_meta()) return;
+  backend(device().type).fill_zero(data_, nbytes(), current_stream(device()));
+}
+
+std::string Tensor::describe() const {
+  if (!defined()) return "undefined tensor";
+  return fmt::format("{}{} on {}", to_string(dtype_), shape_.to_string(), device().to_string());
+}
+
+void check_tensor(std::string_view op, std::string_view name, const Tensor& tensor, const Shape& shape, DType dtype) {
+  bool ok = tensor.defined() && tensor.dtype() == dtype && tensor.rank() == shape.rank();
+  for (int i = 0; ok && i < shape.rank(); ++i) ok = shape[i] < 0 || shape[i] == tensor.size(i);
+  QUENCH_CHECK(ok, "{}: {} is {}, expected {}{}", op, name, tensor.describe(), to_string(dtype), shape.to_string());
+}
+
+}  // namespace quench
