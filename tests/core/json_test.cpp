@@ -87,8 +87,8 @@ TEST(JsonParse, GivesTheLineAndColumnOfEveryValue) {
   EXPECT_EQ(b.as_array()[1].line(), 6);
   EXPECT_EQ(b.as_array()[1].column(), 6);
   EXPECT_EQ(b.as_array()[2].column(), 14);
-  EXPECT_EQ(b.as_array()[3].column(), 21);
-  EXPECT_EQ(b.as_array()[3].at("c").column(), 26);
+  EXPECT_EQ(b.as_array()[3].column(), 22);
+  EXPECT_EQ(b.as_array()[3].at("c").column(), 27);
 }
 
 TEST(JsonParse, ColumnsCountCharactersAndLinesCountNewlines) {
