@@ -18,6 +18,8 @@ add_library(quench_options INTERFACE)
 target_include_directories(quench_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(quench_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                        -Werror -fno-strict-aliasing
+                       # GCC 12 reports std::string concatenation (its bug 105651).
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                        # A product and a sum are fused only where the source says fma: conversions are bit-exact.
                        -ffp-contract=off)
 if(QUENCH_SANITIZE)

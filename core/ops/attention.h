@@ -1,0 +1,50 @@
+#pragma once
+// Scaled dot-product attention with grouped queries over packed sequences, without ever holding a T x T matrix:
+// blockwise softmax with running maximum and sum (Dao et al., 2022, arXiv:2205.14135), forward and backward.
+
+#include <span>
+
+#include "core/kernel_slot.h"
+#include "core/tensor.h"
+
+namespace quench {
+
+// One independent sequence: queries q_begin .. q_begin+q_length-1 attend to keys k_begin .. k_begin+k_length-1 only.
+// Under the causal mask query i sees keys up to i + (k_length - q_length): the last query sees every key, so a
+// key-value cache needs no special case. Sequences do not overlap in q; rows of q in no sequence give 0.
+struct SequenceRange {
+  std::int64_t q_begin = 0;
+  std::int64_t q_length = 0;
+  std::int64_t k_begin = 0;
+  std::int64_t k_length = 0;
+};
+
+struct AttentionArgs {
+  Tensor q;    // [Nq,heads,D]; f32 or bf16; views into a fused projection are fine (last axis contiguous)
+  Tensor k;    // [Nk,kv_heads,D]; heads % kv_heads == 0; query head h reads kv head h / (heads / kv_heads)
+  Tensor v;    // [Nk,kv_heads,D]
+  Tensor out;  // [Nq,heads,D], contiguous
+  Tensor lse;  // f32 [heads,Nq]: log of the sum of exponentials of scaled scores; undefined when not wanted
+  std::span<const SequenceRange> sequences;
+  bool causal = true;
+  float scale = 1.0f;  // usually 1/sqrt(D)
+};
+
+struct AttentionBackwardArgs {
+  Tensor dout;  // [Nq,heads,D], contiguous
+  Tensor q, k, v, out, lse;  // as in and from the forward pass
+  Tensor dq;    // out, shape of q (views into a fused gradient are fine); every row is written
+  Tensor dk;    // out, shape of k
+  Tensor dv;    // out, shape of v
+  std::span<const SequenceRange> sequences;
+  bool causal = true;
+  float scale = 1.0f;
+};
+
+extern constinit KernelSlot<AttentionArgs> attention_slot;
+extern constinit KernelSlot<AttentionBackwardArgs> attention_backward_slot;
+
+void attention(const AttentionArgs& args);
+void attention_backward(const AttentionBackwardArgs& args);
+
+}  // namespace quench

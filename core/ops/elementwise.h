@@ -1,0 +1,30 @@
+#pragma once
+// The few elementwise ops that are not part of a fused kernel. f32 and bf16; arithmetic in f32.
+
+#include "core/kernel_slot.h"
+#include "core/tensor.h"
+
+namespace quench {
+
+struct CastArgs { Tensor from, to; };           // same shape; f32, bf16, f16 in any combination; contiguous
+struct AddArgs { Tensor a, b, out; };           // out = a + b; same shape and dtype; out may alias
+struct AccumulateArgs { Tensor x, out; float scale = 1.0f; };  // out += scale * x; dtypes may differ (f32, bf16)
+struct ScaleArgs { Tensor x; float factor = 1.0f; };           // x *= factor
+struct CopyRowsArgs { Tensor from, to; };       // [N,W] to [N,W], rows strided on either side, any 16- or 32-bit dtype
+struct ColumnSumArgs { Tensor x, out; bool accumulate = false; };  // [N,M] -> [M]; out f32 or dtype of x; fixed order
+
+extern constinit KernelSlot<CastArgs> cast_slot;
+extern constinit KernelSlot<AddArgs> add_slot;
+extern constinit KernelSlot<AccumulateArgs> accumulate_slot;
+extern constinit KernelSlot<ScaleArgs> scale_slot;
+extern constinit KernelSlot<CopyRowsArgs> copy_rows_slot;
+extern constinit KernelSlot<ColumnSumArgs> column_sum_slot;
+
+void cast(const CastArgs& args);
+void add(const AddArgs& args);
+void accumulate(const AccumulateArgs& args);
+void scale(const ScaleArgs& args);
+void copy_rows(const CopyRowsArgs& args);
+void column_sum(const ColumnSumArgs& args);
+
+}  // namespace quench

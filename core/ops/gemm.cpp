@@ -1,0 +1,25 @@
+#include "core/ops/gemm.h"
+
+namespace quench {
+
+constinit KernelSlot<GemmArgs> gemm_slot("gemm");
+
+void gemm(const GemmArgs& args) {
+  const auto& [a, b, c, transpose_a, transpose_b, alpha, beta, bias] = args;
+  QUENCH_CHECK(a.defined() && b.defined() && c.defined() && a.rank() == 2 && b.rank() == 2 && c.rank() == 2,
+               "gemm: a is {}, b is {}, c is {}; all must be matrices", a.describe(), b.describe(), c.describe());
+  const std::int64_t m = a.size(transpose_a ? 1 : 0), k = a.size(transpose_a ? 0 : 1);
+  const std::int64_t n = b.size(transpose_b ? 0 : 1), k_b = b.size(transpose_b ? 1 : 0);
+  QUENCH_CHECK(k == k_b && c.size(0) == m && c.size(1) == n, "gemm: a {}{}, b {}{} and c {} do not fit", a.describe(),
+               transpose_a ? "^T" : "", b.describe(), transpose_b ? "^T" : "", c.describe());
+  QUENCH_CHECK(a.dtype() == b.dtype() && (c.dtype() == a.dtype() || c.dtype() == DType::f32),
+               "gemm: dtypes a {}, b {}, c {}; c must be as a or f32", to_string(a.dtype()), to_string(b.dtype()),
+               to_string(c.dtype()));
+  const auto rows_ok = [](const Tensor& t) { return t.size(1) <= 1 || t.stride(1) == 1; };
+  QUENCH_CHECK(rows_ok(a) && rows_ok(b) && rows_ok(c), "gemm: the last axis of every matrix must be contiguous");
+  if (bias.defined()) check_tensor("gemm", "bias", bias, {n}, a.dtype());
+  if (m == 0 || n == 0) return;
+  gemm_slot(c.device().type, args);
+}
+
+}  // namespace quench

@@ -1,0 +1,26 @@
+#pragma once
+// Matrix product: C[M,N] = alpha * op(A) * op(B) + beta * C (+ bias[N] on every row).
+
+#include "core/kernel_slot.h"
+#include "core/tensor.h"
+
+namespace quench {
+
+struct GemmArgs {
+  Tensor a;  // [M,K], or [K,M] with transpose_a. f32 or bf16; rows may be strided, columns contiguous
+  Tensor b;  // [K,N], or [N,K] with transpose_b. Same dtype as a
+  Tensor c;  // [M,N], contiguous columns. dtype of a, or f32
+  bool transpose_a = false;
+  bool transpose_b = false;
+  float alpha = 1.0f;
+  float beta = 0.0f;  // 0: c is write-only, its old contents (NaN included) do not matter
+  Tensor bias;        // [N] in the dtype of a, or undefined
+};
+
+extern constinit KernelSlot<GemmArgs> gemm_slot;
+
+// Accumulates in f32 whatever the operands' dtype; one rounding to c's dtype. M, N or K of 0 are allowed (K = 0 gives
+// beta * C + bias). Throws invalid_argument naming the shapes when they do not fit.
+void gemm(const GemmArgs& args);
+
+}  // namespace quench

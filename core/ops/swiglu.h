@@ -1,0 +1,27 @@
+#pragma once
+// SwiGLU (Shazeer, 2020, arXiv:2002.05202): out = silu(gate) * up, with gate and up side by side in one matrix.
+
+#include "core/kernel_slot.h"
+#include "core/tensor.h"
+
+namespace quench {
+
+struct SwigluArgs {
+  Tensor gate_up;  // [N,2I]: columns 0..I-1 gate, I..2I-1 up; f32 or bf16, contiguous
+  Tensor out;      // [N,I]
+};
+
+struct SwigluBackwardArgs {
+  Tensor dout;      // [N,I]
+  Tensor gate_up;   // [N,2I]
+  Tensor dgate_up;  // out, [N,2I]; may alias gate_up
+};
+
+extern constinit KernelSlot<SwigluArgs> swiglu_slot;
+extern constinit KernelSlot<SwigluBackwardArgs> swiglu_backward_slot;
+
+// silu and the product are evaluated in f32 with one rounding to the activation dtype.
+void swiglu(const SwigluArgs& args);
+void swiglu_backward(const SwigluBackwardArgs& args);
+
+}  // namespace quench
