@@ -14,7 +14,9 @@ class Float8CastGolden : public ::testing::TestWithParam<Float8Case> {
  protected:
   static std::string name() {
     const auto& [dtype, element, granularity, power_of_two] = GetParam();
-    const char* suffix = granularity == Granularity::tensor ? "tensor" : granularity == Granularity::row ? "row" : "col";
+    const char* suffix = granularity == Granularity::tensor ? "tensor"
+                         : granularity == Granularity::row  ? "row"
+                                                            : "col";
     return fmt::format("{}_{}_{}{}", dtype, to_string(element), suffix, power_of_two ? "_p2" : "");
   }
 };
@@ -32,12 +34,11 @@ TEST_P(Float8CastGolden, ScalesAndCodesAreEqual) {
   EXPECT_TRUE(same_bytes(q.payload(), expected));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Float8CastGolden,
-                         ::testing::Combine(::testing::Values("bf16", "f32"),
-                                            ::testing::Values(ElementFormat::e4m3, ElementFormat::e5m2),
-                                            ::testing::Values(Granularity::tensor, Granularity::row,
-                                                              Granularity::column),
-                                            ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(
+    All, Float8CastGolden,
+    ::testing::Combine(::testing::Values("bf16", "f32"), ::testing::Values(ElementFormat::e4m3, ElementFormat::e5m2),
+                       ::testing::Values(Granularity::tensor, Granularity::row, Granularity::column),
+                       ::testing::Bool()));
 
 using MxCase = std::tuple<const char*, ElementFormat, MxScaleMode>;
 class MxCastGolden : public ::testing::TestWithParam<MxCase> {};
@@ -58,8 +59,8 @@ INSTANTIATE_TEST_SUITE_P(All, MxCastGolden,
                                             ::testing::Values(ElementFormat::e4m3, ElementFormat::e5m2,
                                                               ElementFormat::e2m3, ElementFormat::e3m2,
                                                               ElementFormat::e2m1),
-                                            ::testing::Values(MxScaleMode::floor, MxScaleMode::rceil,
-                                                              MxScaleMode::ceil, MxScaleMode::even)));
+                                            ::testing::Values(MxScaleMode::floor, MxScaleMode::rceil, MxScaleMode::ceil,
+                                                              MxScaleMode::even)));
 
 TEST(Nvfp4CastGolden, OneLevel) {
   const GoldenFile file("nvfp4_cast.safetensors");
