@@ -5,6 +5,8 @@
 // duplicate keys rejected, integers kept exact (never converted through double), UTF-8 checked. Comments
 // (// and /* */) are accepted only where the caller says so.
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -24,20 +26,28 @@ class Json {
   using Member = std::pair<std::string, Json>;
   using Object = std::vector<Member>;  // in file order; keys are unique
 
+  // No value that parse returns or dump accepts nests deeper, so neither can exhaust the stack.
+  static constexpr std::size_t kMaxDepth = 512;
+
   struct ParseOptions {
-    bool allow_comments = false;
+    bool allow_comments = false;  // files that people write: a leading UTF-8 byte order mark is accepted as well
     std::size_t max_bytes = std::size_t{64} << 20;
-    std::size_t max_depth = 64;
-    std::size_t max_values = std::size_t{64} << 20;  // nodes in the whole document
-    std::string_view source = "<json>";              // file name used in errors
+    std::size_t max_depth = 64;                     // nested arrays and objects; kMaxDepth at most
+    std::size_t max_values = std::size_t{8} << 20;  // nodes in the whole document, 48 bytes each
+    std::string_view source = "<json>";             // file name used in errors
   };
 
   Json() = default;  // null
   Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
-  Json(int value) : value_(static_cast<std::int64_t>(value)) {}
-  Json(std::int64_t value) : value_(value) {}
-  Json(std::uint64_t value);  // stored as int64 when it fits
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Json(T value) {
+    if (std::in_range<std::int64_t>(value)) {
+      value_ = static_cast<std::int64_t>(value);
+    } else {
+      value_ = static_cast<std::uint64_t>(value);
+    }
+  }
   Json(double value) : value_(value) {}
   Json(const char* value) : value_(std::string(value)) {}
   Json(std::string value) : value_(std::move(value)) {}
@@ -88,16 +98,21 @@ class Json {
   bool erase(std::string_view key);
   void push_back(Json value) { as_array().push_back(std::move(value)); }
 
-  // Position of the value's first character in the parsed text; 0 when built in memory. 1-based.
+  // Position of the value's first character in the parsed text, counted from 1 in lines and Unicode characters;
+  // 0 when built in memory.
   [[nodiscard]] int line() const noexcept { return line_; }
   [[nodiscard]] int column() const noexcept { return column_; }
-  void set_position(int line, int column) noexcept { line_ = line; column_ = column; }
+  void set_position(int line, int column) noexcept {
+    line_ = line;
+    column_ = column;
+  }
 
-  // indent < 0: one line. NaN and infinities are written as null (a strict reader must accept the output); doubles
-  // use the shortest form that reads back equal. Never recurses deeper than the parse limit allows to build.
+  // indent < 0: one line; otherwise that many spaces a level. NaN and infinities are written as null (a strict reader
+  // must accept the output); doubles use the shortest form that reads back as an equal double; bytes that are not UTF-8
+  // become \ufffd. Does not depend on the locale. Throws invalid_argument beyond kMaxDepth.
   [[nodiscard]] std::string dump(int indent = -1) const;
 
-  // Same value, ignoring positions; object order does not matter.
+  // Same value, ignoring positions; object order does not matter, and 1 equals 1.0.
   friend bool operator==(const Json& a, const Json& b);
 
  private:

@@ -1,0 +1,91 @@
+#pragma once
+// Saves training checkpoints, in the background if asked, so that at every moment, whatever fails, the newest complete
+// checkpoint can be loaded.
+//
+// A save goes to <folder>/step-N.tmp-<uuid>: space is reserved before data are written, every file is synced, the
+// manifest comes last, then the folder is renamed to step-N and the parent synced. A failed save removes its temporary
+// folder and touches nothing else; an input/output error is retried once, into new files.
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "train/checkpoint/checkpoint_state.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/checkpoint/snapshot.h"
+
+namespace quench {
+
+struct CheckpointOptions {
+  enum class OnError {
+    stop,        // the error is thrown by the next call
+    keep_going,  // the error is logged, training goes on, and finish() throws at the end
+  };
+  int keep_latest = 3;  // newest valid checkpoints to keep; 0 keeps all
+  bool async = true;    // write in a background thread
+  OnError on_error = OnError::stop;
+  std::vector<std::int64_t> pinned;          // steps that are never deleted
+  std::optional<std::int64_t> resumed_from;  // never deleted either
+};
+
+struct SaveReport {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;   // data files and manifest
+  double stall_seconds = 0;  // time save() kept the caller
+  double write_seconds = 0;  // time of the writing, in the background when async
+};
+
+// Single-process: writes the file of rank 0. Not thread-safe; use it from the training thread.
+class CheckpointWriter {
+ public:
+  // Prepares `folder` (creates it, proves that files can be written, synced and renamed there, removes what dead
+  // processes left). `lock` shows that no other trainer uses the folder: it must lock it or a parent of it, and
+  // outlive the writer. Throws bad_config or io naming the folder.
+  CheckpointWriter(std::filesystem::path folder, const RunLock& lock, CheckpointOptions options);
+  // Waits for the save in flight. An error nobody has seen is logged.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Saves step-<state.step>. When it returns, the tensors may change: async saves copied them, others are done. Waits
+  // (logged) for an earlier save still in flight. An existing step of the same number is replaced in one rename.
+  // Under OnError::stop throws the error of the earlier save (this one is then not begun) or, unless async, its own.
+  void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
+
+  // Never waits. The report of a background save that has ended since the last call; throws its error under
+  // OnError::stop. Call it once a step.
+  std::optional<SaveReport> poll();
+
+  // Waits for the save in flight and returns its report. Throws its error, or under keep_going one error for all
+  // saves that failed since the last finish().
+  std::optional<SaveReport> finish();
+
+  [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
+  // Host bytes held for snapshots; the most that async saves of these tensors will need is snapshot_bytes(tensors).
+  [[nodiscard]] std::int64_t staging_bytes() const noexcept { return snapshot_.capacity(); }
+
+ private:
+  void write(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
+  std::optional<SaveReport> collect(bool finishing);
+
+  std::filesystem::path folder_;
+  CheckpointOptions options_;
+  Snapshot snapshot_;
+  std::thread worker_;
+  std::atomic<bool> worker_done_{false};
+  std::int64_t step_in_flight_ = 0;
+  // Written by the worker before worker_done_ is set, read after it was joined.
+  std::exception_ptr error_;
+  std::optional<SaveReport> report_;
+  int saves_ = 0;
+  int failures_ = 0;
+  std::string first_failure_;
+};
+
+}  // namespace quench

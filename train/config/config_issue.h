@@ -1,0 +1,33 @@
+#pragma once
+// What is wrong with a config: every finding of one reading, reported together.
+
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+
+namespace quench {
+
+struct ConfigIssue {
+  std::string origin;      // "run.json:12:5", or the command-line argument that set the value; may be empty
+  std::string key;         // "training.steps"; empty for findings about the document as a whole
+  std::string reason;      // "expected integer >= 1, got 0"
+  std::string suggestion;  // nearest known key or value, or empty
+
+  // "<origin>: <key>: <reason> (did you mean "<suggestion>"?)"
+  [[nodiscard]] std::string to_string() const;
+
+  friend bool operator==(const ConfigIssue&, const ConfigIssue&) = default;
+};
+
+// Error(bad_config) whose message holds one issue a line.
+class ConfigError : public Error {
+ public:
+  explicit ConfigError(std::vector<ConfigIssue> issues);
+  [[nodiscard]] const std::vector<ConfigIssue>& issues() const noexcept { return issues_; }
+
+ private:
+  std::vector<ConfigIssue> issues_;
+};
+
+}  // namespace quench

@@ -1,0 +1,36 @@
+#pragma once
+// From a config file and command-line overrides to a checked RunConfig, and back to JSON.
+//
+// Precedence: overrides, then the file, then the defaults of run_config.h. Relative paths are relative to the working
+// directory of the process.
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "train/config/check.h"
+#include "train/config/config_issue.h"
+#include "train/config/run_config.h"
+
+namespace quench {
+
+// Reads a config file, or the embedded run config of that name where no such file exists; `overrides` are arguments
+// as override.h describes them. Throws ConfigError with everything that is wrong with any of it, not_found when there
+// is neither file nor embedded config, io when the file cannot be read.
+[[nodiscard]] RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides = {},
+                                        const CheckOptions& options = {});
+
+// The same for text in memory (JSON with comments); `source` names it in messages and names the run.
+[[nodiscard]] RunConfig parse_run_config(std::string_view text, const std::string& source,
+                                         std::span<const std::string> overrides = {}, const CheckOptions& options = {});
+
+// The same for a document, for example the config stored in a checkpoint.
+[[nodiscard]] RunConfig parse_run_config(Json document, const std::string& source,
+                                         std::span<const std::string> overrides = {}, const CheckOptions& options = {});
+
+// The resolved config: every key in table order, sections lora and export only where present. Reading the result
+// again gives an equal RunConfig.
+[[nodiscard]] Json to_json(const RunConfig& config);
+
+}  // namespace quench

@@ -1,0 +1,224 @@
+#pragma once
+// What one training run is: plain data, one struct per section of the JSON file, defaults included.
+//
+// The field table (train/config/field_table.h) binds every member to its key, range, help text and resume policy; it
+// is the only place that knows key names. A config obtained from load_run_config has passed every check of
+// train/config/check.h and has its derived values filled in (train/config/load.h).
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/json.h"
+
+namespace quench {
+
+struct RunSection {
+  std::string name;    // derived: the config's file name without extension
+  std::string folder;  // derived: runs/<name>
+
+  friend bool operator==(const RunSection&, const RunSection&) = default;
+};
+
+struct ModelSection {
+  enum class Init { automatic, random, load };
+
+  std::string preset;            // name of an embedded architecture, or empty
+  std::string path;              // Hugging Face model folder, or empty
+  Init init = Init::automatic;   // derived: load where a path is given, else random
+  Json fields = Json::object();  // Hugging Face config.json fields given inline, in table order; they win over preset
+
+  friend bool operator==(const ModelSection&, const ModelSection&) = default;
+};
+
+// One entry of data.train or data.validation. `path` may be a glob pattern; expand_sources() resolves it.
+struct DataSource {
+  std::string path;
+  double weight = 1.0;  // share of the samples of a mix, before normalisation
+
+  friend bool operator==(const DataSource&, const DataSource&) = default;
+};
+
+struct DataSection {
+  enum class Eos { automatic, append, none };
+  enum class OnBadRecord { stop, skip };
+
+  std::vector<DataSource> train;
+  std::vector<DataSource> validation;
+  std::int64_t seq_len = 2048;  // tokens of one sequence
+  std::string format = "auto";  // auto, text, jsonl, quench, llm.c, llmq, nanogpt, megatron, npy
+  bool packing = true;
+  std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: the tokenizer in model.path
+  Eos eos = Eos::automatic;
+  std::string text_field = "text";
+  OnBadRecord on_bad_record = OnBadRecord::stop;
+  std::int64_t prefetch = 2;  // batches
+  bool shuffle = true;
+  std::string cache;  // derived: <run.folder>/cache; folder of tokenized text
+
+  friend bool operator==(const DataSection&, const DataSection&) = default;
+};
+
+struct TrainingSection {
+  enum class ActivationCheckpoint { none, selective, full };
+  enum class OnNonfinite { stop, skip, rollback };
+
+  // At least one is set; the run ends at whichever comes first.
+  std::optional<std::int64_t> steps;
+  std::optional<double> epochs;
+  std::int64_t micro_batch_size = 1;              // sequences per forward pass on one rank
+  std::optional<std::int64_t> global_batch_size;  // sequences per optimizer step over all ranks; unset: no accumulation
+  double max_norm = 1.0;                          // global gradient norm limit; 0 turns clipping off
+  std::int64_t seed = 42;
+  DType dtype = DType::bf16;                       // f32 or bf16: parameters and activations of the forward pass
+  std::optional<DType> master_dtype = DType::f32;  // f32, or none: the optimizer updates the bf16 parameters
+  std::optional<DType> grad_dtype;                 // f32 or bf16 accumulation; unset: chosen by the trainer
+  ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
+  bool deterministic = false;
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
+  std::int64_t max_consecutive_skips = 10;
+  std::int64_t loss_chunk_size = 0;  // tokens whose logits exist at once; 0: chosen by the trainer
+  std::int64_t threads = 0;          // CPU threads of one rank; 0: all that the process may use
+
+  friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
+};
+
+struct OptimizerSection {
+  std::string name = "adamw";
+  double lr = 3e-4;
+  std::array<double, 2> betas = {0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  DType state = DType::f32;         // f32 or bf16 moments
+  bool stochastic_rounding = true;  // where bf16 parameters (master_dtype none) or bf16 moments are written
+  std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
+
+  friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;
+};
+
+struct LrScheduleSection {
+  enum class Name { cosine, linear, wsd, constant };
+
+  Name name = Name::cosine;
+  std::int64_t warmup_steps = 0;
+  // Length of the decay. cosine, linear: it starts after the warmup; unset: it lasts to the end of the run.
+  // wsd: it ends with the run; unset: decay_ratio of the run's steps.
+  std::optional<std::int64_t> decay_steps;
+  std::optional<double> decay_ratio;  // the same as a share of all steps; at most one of the two is set
+  double min_lr_ratio = 0.1;          // final learning rate over peak learning rate
+
+  friend bool operator==(const LrScheduleSection&, const LrScheduleSection&) = default;
+};
+
+struct RecipeSection {
+  struct Filter {
+    std::vector<std::string> include;  // globs over module names; empty: every linear layer
+    std::vector<std::string> exclude;
+
+    friend bool operator==(const Filter&, const Filter&) = default;
+  };
+
+  std::string name = "bf16";
+  Filter filter;
+
+  friend bool operator==(const RecipeSection&, const RecipeSection&) = default;
+};
+
+struct LoraSection {
+  std::int64_t rank = 16;
+  double alpha = 32;
+  double dropout = 0;
+  std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+
+  friend bool operator==(const LoraSection&, const LoraSection&) = default;
+};
+
+struct ParallelSection {
+  std::int64_t shard = -1;  // ranks that share one copy of the parameters; -1: all that remain
+  std::int64_t replicate = 1;
+  std::int64_t expert = 1;
+  bool reshard_after_forward = true;
+  bool float8_all_gather = true;
+
+  friend bool operator==(const ParallelSection&, const ParallelSection&) = default;
+};
+
+// checkpoint.resume: one of three words, the number of a saved step, or the folder of one checkpoint.
+struct ResumeFrom {
+  enum class Mode { automatic, never, must, step, path };
+
+  Mode mode = Mode::automatic;
+  std::int64_t step = 0;  // Mode::step
+  std::string path;       // Mode::path
+
+  friend bool operator==(const ResumeFrom&, const ResumeFrom&) = default;
+};
+
+struct CheckpointSection {
+  enum class OnSaveError { keep_training, stop };
+
+  bool enable = true;
+  std::string folder;            // derived: <run.folder>/checkpoints
+  std::int64_t interval = 500;   // steps; 0: only the final one and those that a signal asks for
+  std::int64_t keep_latest = 3;  // 0: all
+  bool async = true;
+  ResumeFrom resume;
+  bool save_final = true;
+  OnSaveError on_save_error = OnSaveError::keep_training;
+  bool verify = true;                      // check stored hashes when loading
+  std::vector<std::string> allow_changes;  // keys that may differ from the checkpoint's config (config_diff.h)
+
+  friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;
+};
+
+struct MetricsSection {
+  enum class Progress { automatic, on, off };
+
+  std::int64_t log_every = 10;  // steps
+  bool tensorboard = true;
+  bool jsonl = true;
+  Progress progress = Progress::automatic;
+  std::string folder;  // derived: <run.folder>/metrics
+  std::string log_level = "info";
+
+  friend bool operator==(const MetricsSection&, const MetricsSection&) = default;
+};
+
+struct EvaluationSection {
+  std::int64_t interval = 500;                   // steps; derived: 0 (off) where data.validation is empty
+  std::int64_t steps = 50;                       // batches; 0: the whole validation set
+  std::optional<std::int64_t> micro_batch_size;  // unset: training.micro_batch_size
+
+  friend bool operator==(const EvaluationSection&, const EvaluationSection&) = default;
+};
+
+struct ExportSection {
+  std::string format = "hf";  // hf, compressed-tensors, torchao, gguf
+  std::string scheme;         // quantization scheme; empty: the weights as trained
+  std::string folder;         // derived: <run.folder>/export
+
+  friend bool operator==(const ExportSection&, const ExportSection&) = default;
+};
+
+struct RunConfig {
+  RunSection run;
+  ModelSection model;
+  DataSection data;
+  TrainingSection training;
+  OptimizerSection optimizer;
+  LrScheduleSection lr_schedule;
+  RecipeSection recipe;
+  std::optional<LoraSection> lora;
+  ParallelSection parallel;
+  CheckpointSection checkpoint;
+  MetricsSection metrics;
+  EvaluationSection evaluation;
+  std::optional<ExportSection> export_model;  // section "export"
+
+  friend bool operator==(const RunConfig&, const RunConfig&) = default;
+};
+
+}  // namespace quench
