@@ -146,10 +146,12 @@ std::int64_t BpeTokenizer::vocab_size() const {
 }
 
 void BpeTokenizer::append_text(std::int32_t id, bool, std::string& text) const {
-  if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) {
+  const auto& tokens = model_.tokens();
+  const auto index = static_cast<std::size_t>(id);
+  if (index < tokens.size() && !tokens[index].bytes.empty()) {
+    text += tokens[index].bytes;
+  } else if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) {
     text += added->second.content;
-  } else if (static_cast<std::size_t>(id) < model_.tokens().size()) {
-    text += model_.tokens()[static_cast<std::size_t>(id)].bytes;
   }
 }
 
