@@ -26,7 +26,7 @@ std::string in_quotes(std::string_view name) {
   return Json(shorten_utf8(name, 160)).dump();
 }
 
-bool exists(const std::filesystem::path& path) {
+bool is_present(const std::filesystem::path& path) {
   std::error_code error;
   // A link counts even if it is broken: opening it then says why.
   return std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found;
@@ -38,9 +38,9 @@ bool exists(const std::filesystem::path& path) {
   std::string_view hint;
   if (!is_folder) {
     hint = "; it is not a folder";
-  } else if (exists(folder / "adapter_model.safetensors")) {
+  } else if (is_present(folder / "adapter_model.safetensors")) {
     hint = "; it holds an adapter, which needs its base model";
-  } else if (exists(folder / "pytorch_model.bin") || exists(folder / "pytorch_model.bin.index.json")) {
+  } else if (is_present(folder / "pytorch_model.bin") || is_present(folder / "pytorch_model.bin.index.json")) {
     hint = "; it holds a pickled PyTorch model, which must be converted to safetensors first";
   }
   QUENCH_FAIL(ErrorCode::not_found, "{} has neither {} nor {}{}", folder.string(), kModelFileName, kModelIndexName,
@@ -77,9 +77,9 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
 }
 
 SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) : path_(folder) {
-  if (exists(folder / kModelFileName)) {
+  if (is_present(folder / kModelFileName)) {
     add_file(folder / kModelFileName);
-  } else if (exists(folder / kModelIndexName)) {
+  } else if (is_present(folder / kModelIndexName)) {
     open_shards(folder / kModelIndexName);
   } else {
     fail_no_model(folder);
