@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
 
 namespace quench {
@@ -19,6 +20,7 @@ struct ModelFolderOptions {
   DType dtype = DType::bf16;                             // of the stored weights: f32, bf16 or f16
   std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // one file if the weights fit
   std::filesystem::path carry_from;  // folder whose tokenizer and other small files are copied; empty: none
+  const Tokenizer* tokenizer = nullptr;  // saved where carry_from has no tokenizer file; null: none
 };
 
 // Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is
