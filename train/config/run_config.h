@@ -29,7 +29,7 @@ struct ModelSection {
   std::string preset;            // name of an embedded architecture, or empty
   std::string path;              // Hugging Face model folder, or empty
   Init init = Init::automatic;   // derived: load where a path is given, else random
-  Json fields = Json::object();  // Hugging Face config.json fields given inline, in table order; they win over preset
+  Json fields = Json::object();  // Hugging Face config.json fields given inline; they win over preset
 
   friend bool operator==(const ModelSection&, const ModelSection&) = default;
 };
@@ -116,7 +116,7 @@ struct LrScheduleSection {
 struct RecipeSection {
   struct Filter {
     std::vector<std::string> include;  // globs over module names; empty: every linear layer
-    std::vector<std::string> exclude;
+    std::vector<std::string> exclude = {"lm_head"};
 
     friend bool operator==(const Filter&, const Filter&) = default;
   };
