@@ -12,14 +12,14 @@ namespace quench {
 namespace {
 
 void check_batch(Checker& checker) {
-  if (!checker.usable({"training.global_batch_size", "training.micro_batch_size", "parallel.shard",
-                       "parallel.replicate"}))
+  if (!checker.usable(
+          {"training.global_batch_size", "training.micro_batch_size", "parallel.shard", "parallel.replicate"}))
     return;
-  const TrainingSection& training = checker.config.training;
+  const TrainingSection& training = checker.config().training;
   if (!training.global_batch_size) return;
   // With shard -1 the number of ranks is known only when the processes have met; then one replica is the least.
-  const std::int64_t shard = std::max<std::int64_t>(checker.config.parallel.shard, 1);
-  const std::int64_t ranks = shard * checker.config.parallel.replicate;
+  const std::int64_t shard = std::max<std::int64_t>(checker.config().parallel.shard, 1);
+  const std::int64_t ranks = shard * checker.config().parallel.replicate;
   const std::int64_t unit = training.micro_batch_size * ranks;
   if (*training.global_batch_size % unit == 0) return;
   const std::string per_rank = ranks == 1 ? "" : fmt::format(" x {} ranks = {}", ranks, unit);
@@ -30,15 +30,15 @@ void check_batch(Checker& checker) {
 }
 
 void check_schedule(Checker& checker) {
-  const LrScheduleSection& schedule = checker.config.lr_schedule;
-  const std::optional<std::int64_t> steps = checker.config.training.steps;
-  if (schedule.decay_steps && schedule.decay_ratio && checker.usable({"lr_schedule.decay_steps",
-                                                                      "lr_schedule.decay_ratio"})) {
+  const LrScheduleSection& schedule = checker.config().lr_schedule;
+  const std::optional<std::int64_t> steps = checker.config().training.steps;
+  if (schedule.decay_steps && schedule.decay_ratio &&
+      checker.usable({"lr_schedule.decay_steps", "lr_schedule.decay_ratio"})) {
     checker.report("lr_schedule.decay_ratio", "{} contradicts decay_steps {}; give one of the two",
                    *schedule.decay_ratio, *schedule.decay_steps);
     return;
   }
-  if (schedule.name == LrScheduleSection::Name::constant && (schedule.decay_steps || schedule.decay_ratio)) {
+  if (schedule.name == LrScheduleKind::constant && (schedule.decay_steps || schedule.decay_ratio)) {
     const std::string key = schedule.decay_steps ? "decay_steps" : "decay_ratio";
     checker.report("lr_schedule." + key, "the constant schedule has no decay; remove it or choose wsd");
     return;
@@ -49,22 +49,21 @@ void check_schedule(Checker& checker) {
                    *steps);
     return;
   }
-  if (!checker.usable({"lr_schedule.decay_steps", "lr_schedule.decay_ratio"})) return;
-  if (schedule.decay_steps && *schedule.decay_steps > *steps - schedule.warmup_steps) {
-    checker.report("lr_schedule.decay_steps", "{} steps of decay after {} of warmup exceed training.steps {}",
-                   *schedule.decay_steps, schedule.warmup_steps, *steps);
-  } else if (schedule.decay_ratio) {
-    const auto decay = static_cast<std::int64_t>(std::llround(*schedule.decay_ratio * static_cast<double>(*steps)));
-    if (decay > *steps - schedule.warmup_steps) {
-      checker.report("lr_schedule.decay_ratio",
-                     "{} of {} steps is {} steps of decay, which after {} of warmup exceed training.steps {}",
-                     *schedule.decay_ratio, *steps, decay, schedule.warmup_steps, *steps);
-    }
-  }
+  // The decay of cosine and linear may end after the run; that of wsd ends with it.
+  if (schedule.name != LrScheduleKind::wsd ||
+      !checker.usable({"lr_schedule.name", "lr_schedule.decay_steps", "lr_schedule.decay_ratio"}))
+    return;
+  const std::int64_t decay = lr_schedule_options(checker.config(), *steps).decay_steps.value_or(0);
+  if (decay <= *steps - schedule.warmup_steps) return;
+  const std::string what = schedule.decay_ratio
+                               ? fmt::format("{} of {} steps = {} steps of decay", *schedule.decay_ratio, *steps, decay)
+                               : fmt::format("{} steps of decay", decay);
+  checker.report(schedule.decay_ratio ? "lr_schedule.decay_ratio" : "lr_schedule.decay_steps",
+                 "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
 }
 
 void check_parallel(Checker& checker) {
-  const ParallelSection& parallel = checker.config.parallel;
+  const ParallelSection& parallel = checker.config().parallel;
   if (!checker.usable({"parallel.shard", "parallel.expert"})) return;
   if (parallel.shard == 0) {
     checker.report("parallel.shard", "0 ranks cannot hold the model; 1 for no sharding, -1 for all ranks that remain");
@@ -76,14 +75,14 @@ void check_parallel(Checker& checker) {
 }  // namespace
 
 void check_training(Checker& checker) {
-  const TrainingSection& training = checker.config.training;
+  const TrainingSection& training = checker.config().training;
   if (!training.steps && !training.epochs && checker.usable({"training.steps", "training.epochs"}))
     checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
   check_batch(checker);
   check_schedule(checker);
   check_parallel(checker);
-  const CheckpointSection& checkpoint = checker.config.checkpoint;
-  if (training.on_nonfinite == TrainingSection::OnNonfinite::rollback &&
+  const CheckpointSection& checkpoint = checker.config().checkpoint;
+  if (training.on_nonfinite == NonfinitePolicy::rollback &&
       checker.usable({"training.on_nonfinite", "checkpoint.enable", "checkpoint.interval"}) &&
       (!checkpoint.enable || checkpoint.interval == 0)) {
     checker.report("training.on_nonfinite", "rollback needs checkpoints to go back to, but checkpoint.{}",
@@ -99,6 +98,20 @@ std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOp
   check_training(checker);
   check_outputs(checker);
   return checker.take_issues();
+}
+
+LrScheduleOptions lr_schedule_options(const RunConfig& config, std::int64_t total_steps) {
+  const LrScheduleSection& schedule = config.lr_schedule;
+  std::optional<std::int64_t> decay_steps = schedule.decay_steps;
+  if (schedule.decay_ratio)
+    decay_steps = std::max<std::int64_t>(1, std::llround(*schedule.decay_ratio * static_cast<double>(total_steps)));
+  return {.kind = schedule.name,
+          .peak_lr = config.optimizer.lr,
+          .total_steps = total_steps,
+          .warmup_steps = schedule.warmup_steps,
+          .min_lr_ratio = schedule.min_lr_ratio,
+          .decay_steps = decay_steps,
+          .decay_shape = schedule.decay_shape};
 }
 
 std::int64_t accumulation_steps(const RunConfig& config, std::int64_t data_parallel_ranks) {
@@ -120,7 +133,9 @@ std::vector<UnsupportedFeature> unsupported_features(const RunConfig& config, co
   if (config.lora && !support.lora) features.push_back({"lora", "this trainer trains all weights"});
   if (!support.parallel) {
     const auto single = [&](std::string_view key, std::int64_t value) {
-      if (value > 1) features.push_back({fmt::format("parallel.{}", key), fmt::format("{} ranks, but this trainer runs on one", value)});
+      if (value > 1)
+        features.push_back(
+            {fmt::format("parallel.{}", key), fmt::format("{} ranks, but this trainer runs on one", value)});
     };
     single("shard", config.parallel.shard);
     single("replicate", config.parallel.replicate);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "nn/model_config.h"
 #include "train/config/checker.h"
 #include "train/config/field.h"
 #include "train/config/presets.h"
@@ -23,7 +24,7 @@ std::optional<std::int64_t> extent(const Json& config, std::string_view key) {
 }
 
 void check_origin(Checker& checker) {
-  const ModelSection& model = checker.config.model;
+  const ModelSection& model = checker.config().model;
   if (!checker.usable({"model.preset", "model.path"})) return;
   if (!model.preset.empty() && !model.path.empty()) {
     checker.report("model.path", "\"{}\" contradicts model.preset \"{}\"; give one of the two", model.path,
@@ -47,8 +48,8 @@ void check_origin(Checker& checker) {
 
 void check_folder(Checker& checker) {
   namespace fs = std::filesystem;
-  const ModelSection& model = checker.config.model;
-  if (model.path.empty() || !checker.options.files || !checker.usable({"model.path"})) return;
+  const ModelSection& model = checker.config().model;
+  if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return;
   std::error_code ignored;
   if (!fs::is_directory(model.path, ignored)) {
     checker.report("model.path", "{}: no such folder", model.path);
@@ -59,7 +60,7 @@ void check_folder(Checker& checker) {
 
 // Weights that are loaded decide their own shapes.
 void check_changed_shapes(Checker& checker) {
-  const ModelSection& model = checker.config.model;
+  const ModelSection& model = checker.config().model;
   if (model.path.empty() || model.init != ModelSection::Init::load) return;
   for (const auto& [key, value] : model.fields.as_object()) {
     const std::string path = "model." + key;
@@ -79,15 +80,18 @@ void check_extents(Checker& checker, const Json& config) {
                    *hidden, *heads);
   if (heads && kv_heads && *heads % *kv_heads != 0)
     checker.report("model.num_key_value_heads", "{} does not divide num_attention_heads {}", *kv_heads, *heads);
-  const auto width = head_dim ? head_dim : hidden && heads && *hidden % *heads == 0 ? std::optional(*hidden / *heads) : std::nullopt;
+  const auto width = head_dim                                   ? head_dim
+                     : hidden && heads && *hidden % *heads == 0 ? std::optional(*hidden / *heads)
+                                                                : std::nullopt;
   if (width && *width % 2 != 0)
     checker.report(head_dim ? "model.head_dim" : "model.hidden_size",
                    "heads are {} wide; rotary embedding needs an even width", *width);
-  const auto experts = extent(config, "num_experts") ? extent(config, "num_experts") : extent(config, "num_local_experts");
+  const auto experts =
+      extent(config, "num_experts") ? extent(config, "num_experts") : extent(config, "num_local_experts");
   const auto per_token = extent(config, "num_experts_per_tok");
   if (experts && per_token && *per_token > *experts)
     checker.report("model.num_experts_per_tok", "{} exceeds the {} experts of a layer", *per_token, *experts);
-  const std::int64_t spread = checker.config.parallel.expert;
+  const std::int64_t spread = checker.config().parallel.expert;
   if (spread > 1 && checker.usable({"parallel.expert"})) {
     if (!experts) {
       checker.report("parallel.expert", "{} ranks for experts, but the model has none", spread);
@@ -96,13 +100,27 @@ void check_extents(Checker& checker, const Json& config) {
     }
   }
   const auto longest = extent(config, "max_position_embeddings");
-  const std::int64_t seq_len = checker.config.data.seq_len;
+  const std::int64_t seq_len = checker.config().data.seq_len;
   if (longest && seq_len > *longest && checker.usable({"data.seq_len"}))
     checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",
                    seq_len, *longest);
   const Json* vocab = config.find("vocab_size");
-  if (vocab != nullptr && checker.config.data.format == "nanogpt" && extent(config, "vocab_size").value_or(0) > 65536)
+  if (vocab != nullptr && checker.config().data.format == "nanogpt" && extent(config, "vocab_size").value_or(0) > 65536)
     checker.report("data.format", "nanogpt files hold 16-bit tokens, but the model's vocab_size is {}", vocab->dump());
+}
+
+// False where a field of the architecture is missing or was refused, which has been reported.
+bool fields_usable(const Checker& checker) {
+  const ModelSection& model = checker.config().model;
+  if (model.preset.empty() && model.path.empty()) {
+    for (const std::string_view key : kRequired) {
+      if (model.fields.find(key) == nullptr) return false;
+    }
+  }
+  for (const Field& field : field_table()) {
+    if (field.architecture && !checker.usable({field.path})) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -111,7 +129,7 @@ void check_model(Checker& checker) {
   check_origin(checker);
   check_folder(checker);
   check_changed_shapes(checker);
-  const ModelSection& model = checker.config.model;
+  const ModelSection& model = checker.config().model;
   const bool known_preset = model.preset.empty() || find_embedded_config("models", model.preset) != nullptr;
   if (!known_preset || !checker.usable({"model.preset", "model.path"})) return;
   Json config;
@@ -119,11 +137,19 @@ void check_model(Checker& checker) {
     config = model_config(model);
   } catch (const Error& error) {
     // A missing folder has been reported above; without file checks the loader will say so.
-    if (checker.options.files && error.code() != ErrorCode::not_found && error.code() != ErrorCode::io)
+    if (checker.options().files && error.code() != ErrorCode::not_found && error.code() != ErrorCode::io)
       checker.report("model.path", "{}", error.what());
     return;
   }
+  const std::size_t found = checker.issue_count();
   check_extents(checker, config);
+  if (checker.issue_count() != found || config.as_object().empty() || !fields_usable(checker)) return;
+  try {
+    (void)nn::parse_model_config(
+        config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
+  } catch (const Error& error) {
+    checker.report("model", "{}", error.what());
+  }
 }
 
 }  // namespace quench

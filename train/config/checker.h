@@ -15,10 +15,10 @@ namespace quench {
 class Checker {
  public:
   Checker(const RunConfig& config, const CheckOptions& options, const std::function<bool(std::string_view)>& skip)
-      : config(config), options(options), skip_(skip) {}
+      : config_(config), options_(options), skip_(skip) {}
 
-  const RunConfig& config;
-  const CheckOptions& options;
+  [[nodiscard]] const RunConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const CheckOptions& options() const noexcept { return options_; }
 
   // True if every one of these keys was read without error, so that checking them against each other makes sense.
   [[nodiscard]] bool usable(std::initializer_list<std::string_view> keys) const {
@@ -34,9 +34,12 @@ class Checker {
   }
   void suggest(std::string suggestion) { issues_.back().suggestion = std::move(suggestion); }
 
+  [[nodiscard]] std::size_t issue_count() const noexcept { return issues_.size(); }
   [[nodiscard]] std::vector<ConfigIssue> take_issues() { return std::move(issues_); }
 
  private:
+  const RunConfig& config_;
+  const CheckOptions& options_;
   const std::function<bool(std::string_view)>& skip_;
   std::vector<ConfigIssue> issues_;
 };

@@ -38,16 +38,22 @@ struct EnumNames<TrainingSection::ActivationCheckpoint> {
 };
 
 template <>
-struct EnumNames<TrainingSection::OnNonfinite> {
-  using E = TrainingSection::OnNonfinite;
+struct EnumNames<NonfinitePolicy> {
+  using E = NonfinitePolicy;
   static constexpr EnumTable<E, 3> values = {{{E::stop, "stop"}, {E::skip, "skip"}, {E::rollback, "rollback"}}};
 };
 
 template <>
-struct EnumNames<LrScheduleSection::Name> {
-  using E = LrScheduleSection::Name;
+struct EnumNames<LrScheduleKind> {
+  using E = LrScheduleKind;
   static constexpr EnumTable<E, 4> values = {
       {{E::cosine, "cosine"}, {E::linear, "linear"}, {E::wsd, "wsd"}, {E::constant, "constant"}}};
+};
+
+template <>
+struct EnumNames<LrDecayShape> {
+  using E = LrDecayShape;
+  static constexpr EnumTable<E, 3> values = {{{E::linear, "linear"}, {E::cosine, "cosine"}, {E::sqrt, "sqrt"}}};
 };
 
 template <>
@@ -57,8 +63,8 @@ struct EnumNames<CheckpointSection::OnSaveError> {
 };
 
 template <>
-struct EnumNames<MetricsSection::Progress> {
-  using E = MetricsSection::Progress;
+struct EnumNames<ProgressDisplay> {
+  using E = ProgressDisplay;
   static constexpr EnumTable<E, 3> values = {{{E::automatic, "auto"}, {E::on, "on"}, {E::off, "off"}}};
 };
 

@@ -18,7 +18,7 @@ struct ValueRule {
   std::optional<double> maximum = std::nullopt;
   bool above_minimum = false;  // minimum itself is excluded
   bool below_maximum = false;
-  bool nullable = false;             // strings: null stands for the empty string
+  bool nullable = false;                  // strings: null stands for the empty string
   std::vector<std::string> choices = {};  // strings and dtypes
   std::string unset_word = {};            // optional dtypes: the word for "no value"
 };

@@ -20,16 +20,28 @@ void add_optimizer_fields(Fields& fields);
 void add_recipe_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 
-inline ValueRule any_value() { return {}; }
-inline ValueRule at_least(double minimum) { return {.minimum = minimum}; }
-inline ValueRule above(double minimum) { return {.minimum = minimum, .above_minimum = true}; }
-inline ValueRule between(double minimum, double maximum) { return {.minimum = minimum, .maximum = maximum}; }
+inline ValueRule any_value() {
+  return {};
+}
+inline ValueRule at_least(double minimum) {
+  return {.minimum = minimum};
+}
+inline ValueRule above(double minimum) {
+  return {.minimum = minimum, .above_minimum = true};
+}
+inline ValueRule between(double minimum, double maximum) {
+  return {.minimum = minimum, .maximum = maximum};
+}
 // [minimum, maximum)
 inline ValueRule from_below(double minimum, double maximum) {
   return {.minimum = minimum, .maximum = maximum, .below_maximum = true};
 }
-inline ValueRule one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
-inline ValueRule optional_text() { return {.nullable = true}; }
+inline ValueRule one_of(std::vector<std::string> choices) {
+  return {.choices = std::move(choices)};
+}
+inline ValueRule optional_text() {
+  return {.nullable = true};
+}
 
 // `access` maps a RunConfig (const or not) to a pointer to the member, null where the member's section is absent.
 template <class Access>

@@ -187,7 +187,9 @@ std::string_view section_help(std::string_view section) {
   return {};
 }
 
-bool is_optional_section(std::string_view section) { return section == "lora" || section == "export"; }
+bool is_optional_section(std::string_view section) {
+  return section == "lora" || section == "export";
+}
 
 const RunConfig& default_config() {
   static const RunConfig config = [] {

@@ -62,18 +62,22 @@ bool is_index(const Json& value) {
   return value.is_integer() && value.as_double() >= 0 && value.as_double() <= kMaxExtent;
 }
 
-Json index_schema() { return Codec<std::int64_t>::schema(between(0, kMaxExtent)); }
+Json index_schema() {
+  return Codec<std::int64_t>::schema(between(0, kMaxExtent));
+}
 
 bool is_index_list(const Json& value) {
   return value.is_array() && std::all_of(value.as_array().begin(), value.as_array().end(), is_index);
 }
 
-Json index_list_schema() { return Json(Json::Object{{"type", "array"}, {"items", index_schema()}}); }
+Json index_list_schema() {
+  return Json(Json::Object{{"type", "array"}, {"items", index_schema()}});
+}
 
 Field index_list(std::string key, ResumePolicy resume, std::string help) {
   const std::string type = "list of integers >= 0";
-  return architecture_field(std::move(key), ValueKind::number_list, type, index_list_schema(), resume,
-                            std::move(help), [type](const Json& value) -> ReadError {
+  return architecture_field(std::move(key), ValueKind::number_list, type, index_list_schema(), resume, std::move(help),
+                            [type](const Json& value) -> ReadError {
                               if (!is_index_list(value)) return wrong_value(type + " or null", value);
                               return std::nullopt;
                             });
@@ -96,20 +100,20 @@ void add_shape_fields(Fields& fields) {
   using Int = std::int64_t;
   fields.push_back(typed<std::string>("model_type", one_of({"llama", "qwen2", "qwen3", "mixtral", "qwen3_moe"}), fixed,
                                       "Architecture family."));
-  fields.push_back(typed<std::vector<std::string>>("architectures", any_value(), free,
-                                                   "Class names, e.g. LlamaForCausalLM."));
+  fields.push_back(
+      typed<std::vector<std::string>>("architectures", any_value(), free, "Class names, e.g. LlamaForCausalLM."));
   fields.push_back(typed<Int>("vocab_size", extent, fixed, "Rows of the embedding."));
   fields.push_back(typed<Int>("hidden_size", extent, fixed, "Width of the residual stream."));
   fields.push_back(typed<Int>("intermediate_size", extent, fixed, "Width of the MLP."));
   fields.push_back(typed<Int>("num_hidden_layers", between(1, 65536), fixed, "Decoder layers."));
   fields.push_back(typed<Int>("num_attention_heads", between(1, 65536), fixed, "Query heads."));
-  fields.push_back(typed<Int>("num_key_value_heads", between(1, 65536), fixed,
-                              "Key and value heads; unset: num_attention_heads."));
-  fields.push_back(typed<Int>("head_dim", between(2, 65536), fixed,
-                              "Width of one head; unset: hidden_size / num_attention_heads."));
+  fields.push_back(
+      typed<Int>("num_key_value_heads", between(1, 65536), fixed, "Key and value heads; unset: num_attention_heads."));
+  fields.push_back(
+      typed<Int>("head_dim", between(2, 65536), fixed, "Width of one head; unset: hidden_size / num_attention_heads."));
   fields.push_back(typed<std::string>("hidden_act", one_of({"silu"}), guarded, "Activation of the gated MLP."));
-  fields.push_back(typed<bool>("tie_word_embeddings", any_value(), fixed,
-                               "The output projection is the embedding matrix."));
+  fields.push_back(
+      typed<bool>("tie_word_embeddings", any_value(), fixed, "The output projection is the embedding matrix."));
   fields.push_back(typed<bool>("attention_bias", any_value(), fixed, "Biases in the attention projections."));
   fields.push_back(typed<bool>("mlp_bias", any_value(), fixed, "Biases in the MLP projections."));
 }
@@ -123,14 +127,14 @@ void add_numeric_fields(Fields& fields) {
   fields.push_back(object("rope_scaling", guarded, "Rescaling of the rotary frequencies."));
   fields.push_back(object("rope_parameters", guarded, "rope_theta and rope_scaling in one object (transformers 5)."));
   fields.push_back(typed<double>("attention_dropout", from_below(0, 1), guarded, "Dropout on attention weights."));
-  fields.push_back(typed<double>("initializer_range", between(0, 10), free,
-                                 "Standard deviation of randomly initialised weights."));
+  fields.push_back(
+      typed<double>("initializer_range", between(0, 10), free, "Standard deviation of randomly initialised weights."));
   fields.push_back(typed<Int>("sliding_window", between(1, kMaxExtent), guarded, "Tokens that attention looks back."));
   fields.push_back(typed<bool>("use_sliding_window", any_value(), guarded, "Whether sliding_window applies (Qwen)."));
-  fields.push_back(typed<Int>("max_window_layers", between(0, 65536), guarded,
-                              "First layer that uses the sliding window (Qwen)."));
-  fields.push_back(typed<std::vector<std::string>>("layer_types", any_value(), guarded,
-                                                   "Attention kind of each layer (Qwen)."));
+  fields.push_back(
+      typed<Int>("max_window_layers", between(0, 65536), guarded, "First layer that uses the sliding window (Qwen)."));
+  fields.push_back(
+      typed<std::vector<std::string>>("layer_types", any_value(), guarded, "Attention kind of each layer (Qwen)."));
 }
 
 void add_expert_fields(Fields& fields) {
@@ -175,7 +179,8 @@ void add_model_fields(Fields& fields) {
   fields.push_back(make_field("model.path", QUENCH_MEMBER(model.path), optional_text(), free,
                               "Hugging Face model folder: config.json, safetensors, tokenizer."));
   fields.push_back(make_field("model.init", QUENCH_MEMBER(model.init), any_value(), free,
-                              "Weights at the start: from model.path, or random.", "load with model.path, else random"));
+                              "Weights at the start: from model.path, or random.",
+                              "load with model.path, else random"));
   add_shape_fields(fields);
   add_numeric_fields(fields);
   add_expert_fields(fields);

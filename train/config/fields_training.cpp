@@ -63,8 +63,8 @@ void add_training_fields(Fields& fields) {
   fields.push_back(make_field("training.max_consecutive_skips", QUENCH_MEMBER(training.max_consecutive_skips),
                               between(1, kMaxSteps), free,
                               "Skipped updates or rollbacks in a row after which the run ends as failed."));
-  fields.push_back(make_field("training.loss_chunk_size", QUENCH_MEMBER(training.loss_chunk_size),
-                              between(0, 1 << 30), free,
+  fields.push_back(make_field("training.loss_chunk_size", QUENCH_MEMBER(training.loss_chunk_size), between(0, 1 << 30),
+                              free,
                               "Tokens whose logits exist at once in the loss; 0: chosen from the vocabulary size."));
   fields.push_back(make_field("training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
                               "CPU threads of one rank; 0: as many as the process may use."));
@@ -92,9 +92,9 @@ void add_optimizer_fields(Fields& fields) {
                               "Parameters without weight decay: glob patterns over Hugging Face tensor names."));
 
   fields.push_back(make_field("lr_schedule.name", QUENCH_MEMBER(lr_schedule.name), any_value(), free,
-                              "Shape after the linear warmup; wsd is warmup, stable, linear decay."));
+                              "Shape after the linear warmup; wsd is warmup, stable, decay."));
   fields.push_back(make_field("lr_schedule.warmup_steps", QUENCH_MEMBER(lr_schedule.warmup_steps),
-                              between(0, kMaxSteps), free, "Steps of linear warmup from 0 to optimizer.lr."));
+                              between(0, kMaxSteps), free, "Steps of linear warmup up to optimizer.lr."));
   fields.push_back(make_field("lr_schedule.decay_steps", QUENCH_MEMBER(lr_schedule.decay_steps), between(1, kMaxSteps),
                               free,
                               "Steps of decay. cosine, linear: counted from the end of the warmup, null: to the end "
@@ -103,7 +103,9 @@ void add_optimizer_fields(Fields& fields) {
   ratio.above_minimum = true;
   fields.push_back(make_field("lr_schedule.decay_ratio", QUENCH_MEMBER(lr_schedule.decay_ratio), ratio, free,
                               "decay_steps as a share of all steps; give one of the two.",
-                              "0.1 for wsd without decay_steps, else null"));
+                              "0.2 for wsd without decay_steps, else null"));
+  fields.push_back(make_field("lr_schedule.decay_shape", QUENCH_MEMBER(lr_schedule.decay_shape), any_value(), free,
+                              "Shape of the decay of wsd."));
   fields.push_back(make_field("lr_schedule.min_lr_ratio", QUENCH_MEMBER(lr_schedule.min_lr_ratio), between(0, 1), free,
                               "Learning rate after the decay, relative to optimizer.lr."));
 }

@@ -35,10 +35,10 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
 
   const bool wants_evaluation = result.given.contains("evaluation.interval") && result.config.evaluation.interval > 0;
   if (wants_evaluation && result.config.data.validation.empty() && !result.bad.contains("data.validation")) {
-    issues.push_back({origin_of("evaluation.interval", document, origins), "evaluation.interval",
-                      fmt::format("{} steps between evaluations, but data.validation is empty",
-                                  result.config.evaluation.interval),
-                      ""});
+    issues.push_back(
+        {origin_of("evaluation.interval", document, origins), "evaluation.interval",
+         fmt::format("{} steps between evaluations, but data.validation is empty", result.config.evaluation.interval),
+         ""});
   }
   derive_values(result.config, name);
   const auto skip = [&](std::string_view key) { return result.bad.contains(key); };
@@ -50,7 +50,9 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   return std::move(result.config);
 }
 
-std::string stem(const std::string& source) { return std::filesystem::path(source).stem().string(); }
+std::string stem(const std::string& source) {
+  return std::filesystem::path(source).stem().string();
+}
 
 }  // namespace
 

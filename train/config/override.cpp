@@ -156,9 +156,8 @@ class Overrider {
     for (std::size_t i = 0; i + 1 < parts.size() && parent != nullptr; ++i)
       parent = parent->is_object() ? parent->find(parts[i]) : nullptr;
     if (parent != nullptr && parent->is_object()) parent->erase(parts.back());
-    std::erase_if(origins_, [&](const auto& origin) {
-      return origin.first == path || origin.first.starts_with(path + ".");
-    });
+    std::erase_if(origins_,
+                  [&](const auto& origin) { return origin.first == path || origin.first.starts_with(path + "."); });
   }
 
   void store_text(const Field& field, std::string_view text, const std::string& argument) {

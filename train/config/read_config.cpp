@@ -133,8 +133,8 @@ void derive_values(RunConfig& config, const std::string& name) {
   if (config.export_model) inside_run(config.export_model->folder, "export");
   if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;
   LrScheduleSection& schedule = config.lr_schedule;
-  if (schedule.name == LrScheduleSection::Name::wsd && !schedule.decay_steps && !schedule.decay_ratio)
-    schedule.decay_ratio = 0.1;
+  if (schedule.name == LrScheduleKind::wsd && !schedule.decay_steps && !schedule.decay_ratio)
+    schedule.decay_ratio = 0.2;
   if (config.data.validation.empty()) config.evaluation.interval = 0;
 }
 

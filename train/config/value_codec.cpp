@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::size_t kShownBytes = 80;
 
-Json typed_schema(std::string_view type) { return Json(Json::Object{{"type", type}}); }
+Json typed_schema(std::string_view type) {
+  return Json(Json::Object{{"type", type}});
+}
 
 // 3 as "3", 0.5 as "0.5": bounds in messages and schemas.
 Json bound(double value) {
@@ -42,7 +44,9 @@ bool in_range(double value, const ValueRule& rule) {
   return !rule.maximum || (value <= *rule.maximum && !(rule.below_maximum && value == *rule.maximum));
 }
 
-Json list_schema(Json items) { return Json(Json::Object{{"type", "array"}, {"items", std::move(items)}}); }
+Json list_schema(Json items) {
+  return Json(Json::Object{{"type", "array"}, {"items", std::move(items)}});
+}
 
 ValueRule non_empty_strings(const ValueRule& rule) {
   ValueRule element = rule;
@@ -74,16 +78,24 @@ std::string join(const std::vector<std::string>& words, std::string_view separat
   return fmt::format("{}", fmt::join(words, separator));
 }
 
-std::string Codec<bool>::type(const ValueRule&) { return "boolean"; }
-Json Codec<bool>::schema(const ValueRule&) { return typed_schema("boolean"); }
+std::string Codec<bool>::type(const ValueRule&) {
+  return "boolean";
+}
+Json Codec<bool>::schema(const ValueRule&) {
+  return typed_schema("boolean");
+}
 ReadError Codec<bool>::read(const Json& value, const ValueRule& rule, bool& target) {
   if (!value.is_bool()) return wrong_value(type(rule), value);
   target = value.as_bool();
   return std::nullopt;
 }
 
-std::string Codec<std::int64_t>::type(const ValueRule& rule) { return "integer" + range_text(rule); }
-Json Codec<std::int64_t>::schema(const ValueRule& rule) { return range_schema("integer", rule); }
+std::string Codec<std::int64_t>::type(const ValueRule& rule) {
+  return "integer" + range_text(rule);
+}
+Json Codec<std::int64_t>::schema(const ValueRule& rule) {
+  return range_schema("integer", rule);
+}
 ReadError Codec<std::int64_t>::read(const Json& value, const ValueRule& rule, std::int64_t& target) {
   if (!value.is_integer() || !in_range(value.as_double(), rule)) return wrong_value(type(rule), value);
   if (value.as_double() >= 9223372036854775808.0) return wrong_value("integer below 2^63", value);
@@ -91,8 +103,12 @@ ReadError Codec<std::int64_t>::read(const Json& value, const ValueRule& rule, st
   return std::nullopt;
 }
 
-std::string Codec<double>::type(const ValueRule& rule) { return "number" + range_text(rule); }
-Json Codec<double>::schema(const ValueRule& rule) { return range_schema("number", rule); }
+std::string Codec<double>::type(const ValueRule& rule) {
+  return "number" + range_text(rule);
+}
+Json Codec<double>::schema(const ValueRule& rule) {
+  return range_schema("number", rule);
+}
 ReadError Codec<double>::read(const Json& value, const ValueRule& rule, double& target) {
   if (!value.is_number() || !in_range(value.as_double(), rule)) return wrong_value(type(rule), value);
   target = value.as_double();
@@ -135,7 +151,9 @@ Json Codec<std::string>::write(const std::string& value, const ValueRule& rule) 
   return value.empty() && rule.nullable ? Json() : Json(value);
 }
 
-std::string Codec<std::vector<std::string>>::type(const ValueRule&) { return "list of strings"; }
+std::string Codec<std::vector<std::string>>::type(const ValueRule&) {
+  return "list of strings";
+}
 Json Codec<std::vector<std::string>>::schema(const ValueRule& rule) {
   return list_schema(Codec<std::string>::schema(non_empty_strings(rule)));
 }
@@ -183,8 +201,12 @@ Json Codec<std::array<double, 2>>::write(const std::array<double, 2>& value, con
   return Json(Json::Array{Json(value[0]), Json(value[1])});
 }
 
-std::string Codec<DType>::type(const ValueRule& rule) { return Codec<std::string>::type(rule); }
-Json Codec<DType>::schema(const ValueRule& rule) { return Codec<std::string>::schema(rule); }
+std::string Codec<DType>::type(const ValueRule& rule) {
+  return Codec<std::string>::type(rule);
+}
+Json Codec<DType>::schema(const ValueRule& rule) {
+  return Codec<std::string>::schema(rule);
+}
 ReadError Codec<DType>::read(const Json& value, const ValueRule& rule, DType& target) {
   std::string name;
   if (ReadError error = Codec<std::string>::read(value, rule, name)) {
@@ -197,7 +219,9 @@ ReadError Codec<DType>::read(const Json& value, const ValueRule& rule, DType& ta
   target = *dtype_from_string(name);
   return std::nullopt;
 }
-Json Codec<DType>::write(DType value, const ValueRule&) { return Json(to_string(value)); }
+Json Codec<DType>::write(DType value, const ValueRule&) {
+  return Json(to_string(value));
+}
 
 namespace {
 

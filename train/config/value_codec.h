@@ -151,7 +151,7 @@ template <class E>
 struct EnumNames;
 
 template <class E>
-  requires std::is_enum_v<E>
+requires std::is_enum_v<E>
 struct Codec<E> {
   static constexpr ValueKind kind = ValueKind::text;
 

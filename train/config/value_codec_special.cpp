@@ -7,7 +7,9 @@
 namespace quench {
 namespace {
 
-Json text_schema() { return Json(Json::Object{{"type", "string"}, {"minLength", 1}}); }
+Json text_schema() {
+  return Json(Json::Object{{"type", "string"}, {"minLength", 1}});
+}
 
 const ValueRule& weight_rule() {
   static const ValueRule rule{.minimum = 0.0, .maximum = 1e9, .above_minimum = true};
@@ -45,11 +47,11 @@ std::string Codec<std::vector<DataSource>>::type(const ValueRule&) {
   return "path, or list of paths and {\"path\", \"weight\"}";
 }
 Json Codec<std::vector<DataSource>>::schema(const ValueRule&) {
-  Json source(Json::Object{{"type", "object"},
-                           {"properties", Json::Object{{"path", text_schema()},
-                                                       {"weight", Codec<double>::schema(weight_rule())}}},
-                           {"required", Json::Array{Json("path")}},
-                           {"additionalProperties", false}});
+  Json source(Json::Object{
+      {"type", "object"},
+      {"properties", Json::Object{{"path", text_schema()}, {"weight", Codec<double>::schema(weight_rule())}}},
+      {"required", Json::Array{Json("path")}},
+      {"additionalProperties", false}});
   Json element(Json::Object{{"anyOf", Json::Array{text_schema(), std::move(source)}}});
   Json list(Json::Object{{"type", "array"}, {"items", std::move(element)}});
   return Json(Json::Object{{"anyOf", Json::Array{text_schema(), std::move(list)}}});
