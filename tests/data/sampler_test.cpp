@@ -60,7 +60,7 @@ TEST(Permutation, IsUniformOverKeys) {
 TEST(Permutation, OrderIsFixed) {
   std::vector<std::uint64_t> order;
   for (std::uint64_t i = 0; i < 10; ++i) order.push_back(Permutation(10, 42)(i));
-  EXPECT_EQ(order, (std::vector<std::uint64_t>{}));
+  EXPECT_EQ(order, (std::vector<std::uint64_t>{9, 6, 3, 7, 8, 1, 2, 0, 4, 5}));
 }
 
 TEST(Sampler, EveryRowOnceAnEpochInAnotherOrder) {
