@@ -28,10 +28,7 @@ void run(GenerateOptions& o) {
   check_sampling_options(o.generation.sampling);
   const std::string prompt = o.prompt_file.empty() ? o.prompt : read_file(o.prompt_file, std::uint64_t{64} << 20);
   const LoadedModel loaded = load_model(o.model, o.device, o.dtype);
-  const auto tokenizer = load_model_tokenizer(o.model, o.tokenizer);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer->vocab_size() <= loaded.config.vocab_size,
-                  "the tokenizer has {} tokens, the model only {}: they do not belong together", tokenizer->vocab_size(),
-                  loaded.config.vocab_size);
+  const auto tokenizer = require_model_tokenizer(loaded, o.tokenizer);
   if (!o.ignore_eos) {
     o.generation.stop_tokens = loaded.config.eos_token_ids;
     if (o.generation.stop_tokens.empty() && tokenizer->eos_id()) o.generation.stop_tokens.push_back(*tokenizer->eos_id());

@@ -38,12 +38,15 @@ int main(int argc, char** argv) {
     quench::add_eval_verb(app);
     quench::add_generate_verb(app);
     quench::add_forward_verb(app);
+    quench::add_export_verb(app);
     quench::add_inspect_verb(app);
     quench::add_estimate_verb(app);
     quench::add_config_verb(app);
     quench::add_report_verb(app);
     app.parse(argc, argv);
     return 0;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // stopped by a signal
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const quench::Error& error) {

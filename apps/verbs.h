@@ -8,6 +8,7 @@ namespace quench {
 void add_config_verb(CLI::App& app);
 void add_estimate_verb(CLI::App& app);
 void add_eval_verb(CLI::App& app);
+void add_export_verb(CLI::App& app);
 void add_forward_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_inspect_verb(CLI::App& app);

@@ -33,8 +33,8 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
   for (const nn::Parameter* parameter : model.parameters()) {
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       wanted.insert(piece.hf_name);
-      const auto* found = weights.find(piece.hf_name);
-      if (found == nullptr) {
+      const auto found = weights.find(piece.hf_name);
+      if (!found) {
         faults.push_back(fmt::format("{} is missing", piece.hf_name));
         continue;
       }
@@ -91,8 +91,8 @@ void load_weights(nn::CausalLm& model, const fs::path& folder) {
     const Tensor value = parameter->variable.value();
     if (value.device().is_meta()) continue;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
-      const auto* found = weights.find(piece.hf_name);
-      load_piece(*found->reader, *found->entry, value.narrow(0, piece.row_begin, piece.rows));
+      const auto found = weights.at(piece.hf_name);
+      load_piece(*found.reader, *found.entry, value.narrow(0, piece.row_begin, piece.rows));
     }
   }
 }
