@@ -38,7 +38,7 @@ TEST(ConfigDiff, EqualConfigsHaveNoDifference) {
 
 TEST(ConfigDiff, ListsOldAndNewInTableOrder) {
   EXPECT_EQ(changes({}, {"--training.steps=200", "--optimizer.lr=1e-3", "--metrics.log_every=1"}),
-            "training.steps: 100 -> 200\noptimizer.lr: 0.0003 -> 0.001\nmetrics.log_every: 10 -> 1");
+            "training.steps: 100 -> 200\noptimizer.lr: 3e-04 -> 0.001\nmetrics.log_every: 10 -> 1");
   EXPECT_THAT(changes({}, {"--lora.rank=4"}), HasSubstr("lora.rank: (unset) -> 4"));
 }
 

@@ -120,11 +120,32 @@ TEST(ConfigOverride, AWrongValueNamesTheArgument) {
   EXPECT_EQ(list[0].key, "training.steps");
 }
 
+TEST(ConfigOverride, ArgumentsSplitIntoWordsAndOverrides) {
+  const std::vector<std::string> arguments = {"--training.steps",
+                                              "5",
+                                              "run.json",
+                                              "--training.deterministic",
+                                              "other",
+                                              "~lora",
+                                              "-x",
+                                              "--checkpoint.async",
+                                              "false",
+                                              "--a.b=c",
+                                              "last",
+                                              "--no-metrics.jsonl",
+                                              "end"};
+  const ConfigArguments split = split_arguments(arguments);
+  EXPECT_EQ(split.words, (std::vector<std::string>{"run.json", "other", "last", "end"}));
+  EXPECT_EQ(split.overrides,
+            (std::vector<std::string>{"--training.steps", "5", "--training.deterministic", "~lora", "-x",
+                                      "--checkpoint.async", "false", "--a.b=c", "--no-metrics.jsonl"}));
+}
+
 TEST(ConfigOverride, ABrokenSectionIsReportedOnceAndNotOverwritten) {
   const auto list = issues(R"({"model": {"preset": "tiny"}, "data": {"train": "a", "seq_len": 8}, "training": 3})",
                            {"--training.seed=1"});
   ASSERT_FALSE(list.empty());
-  EXPECT_EQ(list[0].to_string(), "run.json:1:83: training: expected object, got 3 (integer)");
+  EXPECT_EQ(list[0].to_string(), "run.json:1:81: training: expected object, got 3 (integer)");
 }
 
 }  // namespace

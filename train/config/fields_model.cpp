@@ -25,12 +25,12 @@ Field architecture_field(std::string key, ValueKind kind, std::string type, Json
   field.architecture = true;
   field.resume = resume;
   field.schema = Json(Json::Object{{"anyOf", Json::Array{std::move(schema), Json(Json::Object{{"type", "null"}})}}});
-  field.read = [key, check](const Json& value, RunConfig& config) -> ReadError {
+  field.read = [key, check, expected = field.type](const Json& value, RunConfig& config) -> ReadError {
     if (value.is_null()) {
       config.model.fields.erase(key);
       return std::nullopt;
     }
-    if (ReadError error = check(value)) return error;
+    if (const ReadError error = check(value)) return wrong_value(expected, value, error->suggestion);
     config.model.fields.set(key, value);
     return std::nullopt;
   };
@@ -53,7 +53,7 @@ Field typed(std::string key, ValueRule rule, ResumePolicy resume, std::string he
 Field object(std::string key, ResumePolicy resume, std::string help) {
   return architecture_field(std::move(key), ValueKind::json, "object", Json(Json::Object{{"type", "object"}}), resume,
                             std::move(help), [](const Json& value) -> ReadError {
-                              if (!value.is_object()) return wrong_value("object or null", value);
+                              if (!value.is_object()) return wrong_value("object", value);
                               return std::nullopt;
                             });
 }
@@ -78,7 +78,7 @@ Field index_list(std::string key, ResumePolicy resume, std::string help) {
   const std::string type = "list of integers >= 0";
   return architecture_field(std::move(key), ValueKind::number_list, type, index_list_schema(), resume, std::move(help),
                             [type](const Json& value) -> ReadError {
-                              if (!is_index_list(value)) return wrong_value(type + " or null", value);
+                              if (!is_index_list(value)) return wrong_value(type, value);
                               return std::nullopt;
                             });
 }
@@ -88,8 +88,7 @@ Field token_ids(std::string key, std::string help) {
   Json schema(Json::Object{{"anyOf", Json::Array{index_schema(), index_list_schema()}}});
   return architecture_field(std::move(key), ValueKind::json, type, std::move(schema), ResumePolicy::free,
                             std::move(help), [type](const Json& value) -> ReadError {
-                              if (!is_index(value) && !is_index_list(value))
-                                return wrong_value(type + " or null", value);
+                              if (!is_index(value) && !is_index_list(value)) return wrong_value(type, value);
                               return std::nullopt;
                             });
 }

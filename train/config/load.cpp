@@ -1,5 +1,6 @@
 #include "train/config/load.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/file.h"
@@ -41,8 +42,14 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
          ""});
   }
   derive_values(result.config, name);
-  const auto skip = [&](std::string_view key) { return result.bad.contains(key); };
-  for (ConfigIssue& issue : check_run_config(result.config, options, skip)) {
+  // What was meant by a misspelled key is as good as given.
+  const auto skip = [&](std::string_view key) {
+    return result.bad.contains(key) || std::any_of(issues.begin(), issues.end(), [&](const ConfigIssue& issue) {
+             return !issue.suggestion.empty() && (key == issue.suggestion || key.starts_with(issue.suggestion + "."));
+           });
+  };
+  std::vector<ConfigIssue> contradictions = check_run_config(result.config, options, skip);
+  for (ConfigIssue& issue : contradictions) {
     issue.origin = origin_of(issue.key, document, origins);
     issues.push_back(std::move(issue));
   }
@@ -50,8 +57,10 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   return std::move(result.config);
 }
 
+// The file's name without its extension; embedded names have none but may hold dots.
 std::string stem(const std::string& source) {
-  return std::filesystem::path(source).stem().string();
+  const std::filesystem::path name = std::filesystem::path(source).filename();
+  return name.extension() == ".json" || name.extension() == ".jsonc" ? name.stem().string() : name.string();
 }
 
 }  // namespace

@@ -81,6 +81,20 @@ std::vector<std::string_view> split_path(std::string_view path) {
   return parts;
 }
 
+bool is_override(std::string_view argument) {
+  return argument.starts_with('~') || (argument.starts_with("--") && argument.size() > 2);
+}
+
+// Whether `argument`, an override that starts with "--", has its value in the next argument.
+bool takes_next(std::string_view argument, const std::string* next) {
+  if (next == nullptr || argument.find('=') != std::string_view::npos) return false;
+  const std::string_view path = argument.substr(2);
+  const Field* field = find_field(path);
+  if (field != nullptr && field->kind == ValueKind::boolean) return *next == "true" || *next == "false";
+  if (field == nullptr && path.starts_with("no-")) return false;
+  return !next->starts_with("--") && !next->starts_with('~');
+}
+
 class Overrider {
  public:
   Overrider(Json& document, std::map<std::string, std::string>& origins) : document_(document), origins_(origins) {}
@@ -88,13 +102,15 @@ class Overrider {
   void apply(std::span<const std::string> arguments) {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       const std::string& argument = arguments[i];
-      if (argument.starts_with('~')) {
-        remove(argument);
-      } else if (argument.starts_with("--") && argument.size() > 2) {
-        const bool has_next = i + 1 < arguments.size();
-        if (set(argument, has_next ? &arguments[i + 1] : nullptr)) ++i;
-      } else {
+      if (!is_override(argument)) {
         report(argument, "", "not an override: expected --section.key=value, --section.key value or ~section.key");
+      } else if (argument.front() == '~') {
+        remove(argument);
+      } else {
+        const std::string* next = i + 1 < arguments.size() ? &arguments[i + 1] : nullptr;
+        const bool has_next = takes_next(argument, next);
+        set(argument, has_next ? next : nullptr);
+        i += has_next ? 1 : 0;
       }
     }
   }
@@ -102,45 +118,38 @@ class Overrider {
   [[nodiscard]] std::vector<ConfigIssue> take_issues() { return std::move(issues_); }
 
  private:
-  // Returns whether the next argument was this one's value.
-  bool set(const std::string& argument, const std::string* next) {
+  // `next` is the value in an argument of its own, or null.
+  void set(const std::string& argument, const std::string* next) {
     const std::size_t equals = argument.find('=');
     const bool has_value = equals != std::string::npos;
-    std::string path = argument.substr(2, has_value ? equals - 2 : std::string::npos);
-    const bool can_be_value = next != nullptr && !next->starts_with("--") && !next->starts_with('~');
+    const std::string path = argument.substr(2, has_value ? equals - 2 : std::string::npos);
     const Field* field = find_field(path);
-    if (field == nullptr && path.starts_with("no-")) {
-      const std::string flag = path.substr(3);
-      const Field* negated = find_field(flag);
-      if (negated != nullptr && negated->kind == ValueKind::boolean && !has_value) {
-        store(*negated, false, argument);
-        return false;
-      }
-      if (negated != nullptr) {
-        const std::string why = has_value ? "--no-... takes no value" : "--no-... is for keys that hold a boolean";
-        report(argument, flag, why);
-        return false;
-      }
-    }
     if (field == nullptr) {
-      report_unknown(argument, path);
-      return !has_value && can_be_value;
-    }
-    if (has_value) {
+      set_unknown(argument, path, has_value);
+    } else if (has_value) {
       store_text(*field, std::string_view(argument).substr(equals + 1), argument);
-      return false;
-    }
-    if (field->kind == ValueKind::boolean) {
-      const bool spelled_out = next != nullptr && (*next == "true" || *next == "false");
-      store(*field, spelled_out ? *next == "true" : true, argument);
-      return spelled_out;
-    }
-    if (!can_be_value) {
+    } else if (field->kind == ValueKind::boolean) {
+      store(*field, next == nullptr || *next == "true", argument);
+    } else if (next == nullptr) {
       report(argument, path, fmt::format("needs a value: --{}=VALUE ({})", path, field->type));
-      return false;
+    } else {
+      store_text(*field, *next, argument + " " + *next);
     }
-    store_text(*field, *next, argument + " " + *next);
-    return true;
+  }
+
+  // --no-section.flag, or a name that is none.
+  void set_unknown(const std::string& argument, const std::string& path, bool has_value) {
+    const std::string flag = path.starts_with("no-") ? path.substr(3) : "";
+    const Field* negated = find_field(flag);
+    if (negated == nullptr) {
+      report_unknown(argument, path);
+    } else if (has_value) {
+      report(argument, flag, "--no-... takes no value");
+    } else if (negated->kind != ValueKind::boolean) {
+      report(argument, flag, "--no-... is for keys that hold a boolean");
+    } else {
+      store(*negated, false, argument);
+    }
   }
 
   void remove(const std::string& argument) {
@@ -205,6 +214,24 @@ class Overrider {
 };
 
 }  // namespace
+
+ConfigArguments split_arguments(std::span<const std::string> arguments) {
+  ConfigArguments result;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!is_override(argument) && !argument.starts_with('-')) {
+      result.words.push_back(argument);
+      continue;
+    }
+    result.overrides.push_back(argument);
+    const std::string* next = i + 1 < arguments.size() ? &arguments[i + 1] : nullptr;
+    if (argument.starts_with("--") && argument.size() > 2 && takes_next(argument, next)) {
+      result.overrides.push_back(*next);
+      ++i;
+    }
+  }
+  return result;
+}
 
 std::vector<ConfigIssue> apply_overrides(Json& document, std::span<const std::string> arguments,
                                          std::map<std::string, std::string>& origins) {

@@ -137,9 +137,11 @@ struct Codec<std::optional<T>> {
       return std::nullopt;
     }
     T read_value{};
-    ReadError error = Codec<T>::read(value, rule, read_value);
-    if (!error) target = read_value;
-    return error;
+    if (const ReadError error = Codec<T>::read(value, rule, read_value)) {
+      return wrong_value(type(rule), value, error->suggestion);
+    }
+    target = read_value;
+    return std::nullopt;
   }
   static Json write(const std::optional<T>& value, const ValueRule& rule) {
     return value ? Codec<T>::write(*value, rule) : Json();
