@@ -63,12 +63,10 @@ svg .spot:hover .guide, svg .spot:hover .dot, svg .spot:hover .readout { visibil
 svg .guide { stroke: var(--muted); stroke-dasharray: 3 3; }
 svg .readout { fill: var(--text); font-size: 11.5px; white-space: pre; font-variant-numeric: tabular-nums; }
 .panel { padding: 4px 16px 8px; overflow-x: auto; }
-.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr)); gap: 16px;
-  align-items: start; }
-.panel > summary { cursor: pointer; padding: 8px 0 4px; font-weight: 600; }
 .panel + .panel { margin-top: 12px; }
-.panels > .panel { margin-top: 0; }
-.panel h3 { font-size: 15px; margin: 8px 0 4px; }
+.panels { columns: 360px; column-gap: 16px; }
+.panels > .panel { margin: 0 0 16px; break-inside: avoid; }
+.panel > summary { cursor: pointer; padding: 8px 0 4px; font-weight: 600; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; color: var(--muted); font-weight: 500; }
 th, td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--grid); vertical-align: top; }

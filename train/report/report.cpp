@@ -99,8 +99,10 @@ std::string render_report(const RunData& run) {
   return html + "</main>\n</body>\n</html>\n";
 }
 
-void write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output) {
-  write_file_atomically(output, render_report(load_run(run_folder)));
+RunData write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output) {
+  RunData run = load_run(run_folder);
+  write_file_atomically(output, render_report(run));
+  return run;
 }
 
 }  // namespace quench

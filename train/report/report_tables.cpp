@@ -109,9 +109,9 @@ std::string render_summary(const RunData& run) {
   for (const Point& point : validation)
     if (std::isfinite(point.y) && (best == nullptr || point.y < best->y)) best = &point;
   if (best != nullptr)
-    html += card(
-        "Best validation loss", format_value(best->y),
-        fmt::format("perplexity {} at step {}", format_value(std::exp(best->y)), format_count(std::llround(best->x))));
+    html +=
+        card("Best validation loss", format_value(best->y),
+             fmt::format("ppl {} at step {}", format_value(std::exp(best->y)), format_count(std::llround(best->x))));
   if (const Point* tokens = last_value(run.curve("tokens_seen")); tokens != nullptr && tokens->y > 0)
     html += card("Tokens seen", format_short(tokens->y), format_count(std::llround(tokens->y)));
   if (const double rate = median(run.curve("tokens_per_second")); rate > 0 && rate < 9e15)
