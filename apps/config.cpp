@@ -37,7 +37,7 @@ std::string summary(const EmbeddedConfig& config) {
   const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
   const std::string model = run.model.preset.empty() ? run.model.path : run.model.preset;
   const std::string length = run.training.steps ? fmt::format("{} steps", *run.training.steps)
-                                                : fmt::format("{} epochs", *run.training.epochs);
+                                                : fmt::format("{} x the data", *run.training.epochs);
   return fmt::format("{}, {}, {}", model, length, run.recipe.name);
 }
 
