@@ -87,7 +87,7 @@ struct Request {
 };
 
 Request read_request(const CLI::App& verb) {
-  ConfigArguments arguments = split_arguments(verb.remaining());
+  SplitArguments arguments = split_arguments(verb.remaining());
   QUENCH_CHECK_AS(ErrorCode::bad_config, arguments.words.size() == 1,
                   "{}: expected one config file or name, got {} ({})", verb.get_name(), arguments.words.size(),
                   fmt::join(arguments.words, ", "));
