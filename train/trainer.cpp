@@ -84,9 +84,7 @@ RunConfig checked(RunConfig config) {
 
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
-  options.on_nonfinite = training.on_nonfinite == TrainingSection::OnNonfinite::skip       ? NonfinitePolicy::skip
-                         : training.on_nonfinite == TrainingSection::OnNonfinite::rollback ? NonfinitePolicy::rollback
-                                                                                           : NonfinitePolicy::stop;
+  options.on_nonfinite = training.on_nonfinite;
   options.max_consecutive_skips = training.max_consecutive_skips;
   return options;
 }
@@ -163,9 +161,7 @@ void Trainer::Run::open_logs() {
   options.folder = config.metrics.folder;
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
-  options.console->progress = config.metrics.progress == MetricsSection::Progress::on    ? ProgressDisplay::on
-                              : config.metrics.progress == MetricsSection::Progress::off ? ProgressDisplay::off
-                                                                                         : ProgressDisplay::automatic;
+  options.console->progress = config.metrics.progress;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
   metrics = MetricsLog(options);
