@@ -19,15 +19,17 @@ constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
 // A larger request gets a segment of at least this size, for its neighbours to share.
 constexpr std::size_t kMinLargeSegment = std::size_t{16} << 20;
 
-std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
 struct Block {
   std::size_t size = 0;
-  std::size_t used = 0;        // bytes charged to the statistics while in use
+  std::size_t used = 0;  // bytes charged to the statistics while in use
   std::byte* segment = nullptr;
-  void* stream = nullptr;      // last stream that freed it
+  void* stream = nullptr;  // last stream that freed it
   bool free = false;
   bool small = false;
 };
@@ -122,8 +124,7 @@ void* Allocator::allocate(std::size_t bytes, MemoryCategory category, Stream str
   const bool small = size < kSmallRequest;
   auto it = s.find_free(size, small, stream.handle);
   if (it == s.blocks.end()) {
-    const std::size_t wanted =
-        small ? kSmallSegment : std::max(kMinLargeSegment, round_up(size, kSegmentGranularity));
+    const std::size_t wanted = small ? kSmallSegment : std::max(kMinLargeSegment, round_up(size, kSegmentGranularity));
     std::size_t segment = wanted;
     void* address = nullptr;
     if (s.limit <= 0 || s.stats.reserved + static_cast<std::int64_t>(segment) <= s.limit)
@@ -221,7 +222,8 @@ std::string memory_table(const MemoryStats& stats) {
     const auto now = static_cast<double>(stats.current_by_category[static_cast<std::size_t>(i)]);
     const auto peak = static_cast<double>(stats.peak_by_category[static_cast<std::size_t>(i)]);
     if (now == 0 && peak == 0) continue;
-    table += fmt::format("{:<14}{:>12.1f}{:>12.1f}\n", to_string(static_cast<MemoryCategory>(i)), now / kMiB, peak / kMiB);
+    table +=
+        fmt::format("{:<14}{:>12.1f}{:>12.1f}\n", to_string(static_cast<MemoryCategory>(i)), now / kMiB, peak / kMiB);
   }
   table += fmt::format("{:<14}{:>12.1f}{:>12.1f}\n", "total", static_cast<double>(stats.current) / kMiB,
                        static_cast<double>(stats.peak) / kMiB);

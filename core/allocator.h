@@ -17,9 +17,9 @@
 namespace quench {
 
 struct MemoryStats {
-  std::int64_t current = 0;        // bytes handed out
-  std::int64_t peak = 0;           // highest `current` since reset_peak
-  std::int64_t reserved = 0;       // bytes in segments
+  std::int64_t current = 0;   // bytes handed out
+  std::int64_t peak = 0;      // highest `current` since reset_peak
+  std::int64_t reserved = 0;  // bytes in segments
   std::int64_t peak_reserved = 0;
   std::int64_t segment_count = 0;  // number of segments requested so far: flat in steady state
   std::array<std::int64_t, kMemoryCategoryCount> current_by_category{};

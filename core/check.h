@@ -32,8 +32,7 @@ enum class ErrorCode {
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message,
-        std::source_location where = std::source_location::current())
+  Error(ErrorCode code, const std::string& message, std::source_location where = std::source_location::current())
       : std::runtime_error(message), code_(code), where_(where) {}
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
@@ -51,15 +50,15 @@ class Error : public std::runtime_error {
 #define QUENCH_FAIL(code, ...) throw ::quench::Error((code), ::fmt::format(__VA_ARGS__))
 
 // Throws Error(invalid_argument, fmt::format(...)) unless the condition holds. The message is built only on failure.
-#define QUENCH_CHECK(condition, ...)                                         \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      QUENCH_FAIL(::quench::ErrorCode::invalid_argument, __VA_ARGS__);       \
+#define QUENCH_CHECK(condition, ...)                                   \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]]                                     \
+      QUENCH_FAIL(::quench::ErrorCode::invalid_argument, __VA_ARGS__); \
   } while (false)
 
 // The same with a code of the caller's choice.
-#define QUENCH_CHECK_AS(code, condition, ...)            \
-  do {                                                   \
-    if (!(condition)) [[unlikely]]                       \
-      QUENCH_FAIL((code), __VA_ARGS__);                  \
+#define QUENCH_CHECK_AS(code, condition, ...) \
+  do {                                        \
+    if (!(condition)) [[unlikely]]            \
+      QUENCH_FAIL((code), __VA_ARGS__);       \
   } while (false)

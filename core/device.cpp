@@ -47,20 +47,26 @@ Backend& backend(DeviceType type) {
   return *implementation;
 }
 
-bool has_backend(DeviceType type) noexcept { return backends()[static_cast<std::size_t>(type)] != nullptr; }
+bool has_backend(DeviceType type) noexcept {
+  return backends()[static_cast<std::size_t>(type)] != nullptr;
+}
 
 bool register_backend(DeviceType type, Backend* implementation) noexcept {
   backends()[static_cast<std::size_t>(type)] = implementation;
   return true;
 }
 
-Stream current_stream(Device device) { return Stream{device, current_handle(device)}; }
+Stream current_stream(Device device) {
+  return Stream{device, current_handle(device)};
+}
 
 StreamGuard::StreamGuard(Stream stream) : previous_(current_stream(stream.device)) {
   current_handle(stream.device) = stream.handle;
 }
 
-StreamGuard::~StreamGuard() { current_handle(previous_.device) = previous_.handle; }
+StreamGuard::~StreamGuard() {
+  current_handle(previous_.device) = previous_.handle;
+}
 
 Device parse_device(std::string_view text) {
   if (text == "cpu") return {};
@@ -79,7 +85,8 @@ Device parse_device(std::string_view text) {
     }
     if (ok) {
       const int count = backend(DeviceType::cuda).device_count();
-      QUENCH_CHECK_AS(ErrorCode::bad_config, index < count, "device '{}': this machine has {} CUDA device(s)", text, count);
+      QUENCH_CHECK_AS(ErrorCode::bad_config, index < count, "device '{}': this machine has {} CUDA device(s)", text,
+                      count);
       return {DeviceType::cuda, static_cast<std::int8_t>(index)};
     }
   }

@@ -33,18 +33,24 @@ constexpr std::array<Row, 18> kRows{{
     {DType::boolean, "bool", 8, false},
 }};
 
-const Row& row(DType dtype) noexcept { return kRows[static_cast<std::size_t>(dtype)]; }
+const Row& row(DType dtype) noexcept {
+  return kRows[static_cast<std::size_t>(dtype)];
+}
 
 }  // namespace
 
-int bit_width(DType dtype) noexcept { return row(dtype).bits; }
+int bit_width(DType dtype) noexcept {
+  return row(dtype).bits;
+}
 
 std::int64_t byte_size(DType dtype) {
   QUENCH_CHECK(bit_width(dtype) >= 8, "byte_size: {} is packed, two elements a byte", to_string(dtype));
   return bit_width(dtype) / 8;
 }
 
-std::string_view to_string(DType dtype) noexcept { return row(dtype).name; }
+std::string_view to_string(DType dtype) noexcept {
+  return row(dtype).name;
+}
 
 std::optional<DType> dtype_from_string(std::string_view name) noexcept {
   for (const Row& r : kRows)
@@ -56,6 +62,8 @@ std::optional<DType> dtype_from_string(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-bool is_floating(DType dtype) noexcept { return row(dtype).floating; }
+bool is_floating(DType dtype) noexcept {
+  return row(dtype).floating;
+}
 
 }  // namespace quench

@@ -55,7 +55,9 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string errno_text(int number) { return std::generic_category().message(number); }
+std::string errno_text(int number) {
+  return std::generic_category().message(number);
+}
 
 OutputFile::OutputFile(const std::filesystem::path& path, std::uint64_t planned_bytes)
     : path_(path), planned_(planned_bytes) {
@@ -71,7 +73,8 @@ OutputFile::OutputFile(const std::filesystem::path& path, std::uint64_t planned_
   file_ = -1;
   ::unlink(path.c_str());
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    QUENCH_FAIL(ErrorCode::no_space, "cannot reserve {} bytes for {}: {} ({} bytes are free); free some space or choose another folder",
+    QUENCH_FAIL(ErrorCode::no_space,
+                "cannot reserve {} bytes for {}: {} ({} bytes are free); free some space or choose another folder",
                 planned_bytes, path.string(), errno_text(error), free_disk_bytes(path));
   fail_io("reserve space for", path, error);
 }
@@ -117,8 +120,7 @@ void sync_directory(const std::filesystem::path& folder) {
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0)
-    fail_io("rename " + from.string() + " to", to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_io("rename " + from.string() + " to", to, errno);
   sync_directory(folder_of(to));
 }
 

@@ -26,7 +26,8 @@ class KernelSlot {
   void operator()(DeviceType type, const Args& args) const {
     if (type == DeviceType::meta) return;
     const Function function = functions_[static_cast<std::size_t>(type)];
-    if (function == nullptr) [[unlikely]] fail_missing_kernel(op_, type);
+    if (function == nullptr) [[unlikely]]
+      fail_missing_kernel(op_, type);
     function(args);
   }
 
@@ -57,6 +58,6 @@ class KernelSlot {
 #ifndef QUENCH_CPU_LEVEL
 #define QUENCH_CPU_LEVEL 0
 #endif
-#define QUENCH_CPU_KERNEL(slot, function)                   \
-  [[maybe_unused]] const bool function##_registered =       \
+#define QUENCH_CPU_KERNEL(slot, function)             \
+  [[maybe_unused]] const bool function##_registered = \
       (slot).fill(::quench::DeviceType::cpu, &(function), QUENCH_CPU_LEVEL)

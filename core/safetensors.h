@@ -21,9 +21,23 @@ namespace quench {
 
 // One distinct reason per way in which a file can be wrong.
 enum class SafetensorsFault {
-  header_too_small, header_too_large, invalid_header_length, invalid_utf8, invalid_start, invalid_json,
-  duplicate_name, unknown_dtype, invalid_offset, size_overflow, misaligned, size_mismatch, incomplete_buffer,
-  too_many_tensors, invalid_name, invalid_metadata, wrong_file_type,
+  header_too_small,
+  header_too_large,
+  invalid_header_length,
+  invalid_utf8,
+  invalid_start,
+  invalid_json,
+  duplicate_name,
+  unknown_dtype,
+  invalid_offset,
+  size_overflow,
+  misaligned,
+  size_mismatch,
+  incomplete_buffer,
+  too_many_tensors,
+  invalid_name,
+  invalid_metadata,
+  wrong_file_type,
 };
 [[nodiscard]] std::string_view to_string(SafetensorsFault fault) noexcept;
 
@@ -39,10 +53,10 @@ class SafetensorsError : public Error {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype_name;        // as in the file: "F32", "BF16", "F8_E4M3", ...
-  std::optional<DType> dtype;    // empty for valid dtypes that Quench does not compute with (F6_*, C64, fnuz)
-  Shape shape;                   // logical; for F4 the number of 4-bit elements
-  std::uint64_t begin = 0;       // byte range within the data buffer
+  std::string dtype_name;      // as in the file: "F32", "BF16", "F8_E4M3", ...
+  std::optional<DType> dtype;  // empty for valid dtypes that Quench does not compute with (F6_*, C64, fnuz)
+  Shape shape;                 // logical; for F4 the number of 4-bit elements
+  std::uint64_t begin = 0;     // byte range within the data buffer
   std::uint64_t end = 0;
 };
 

@@ -20,9 +20,15 @@ std::string_view to_string(MemoryCategory category) noexcept {
   return "unknown";
 }
 
-MemoryScope::MemoryScope(MemoryCategory category) noexcept : previous_(current_category) { current_category = category; }
-MemoryScope::~MemoryScope() { current_category = previous_; }
-MemoryCategory MemoryScope::current() noexcept { return current_category; }
+MemoryScope::MemoryScope(MemoryCategory category) noexcept : previous_(current_category) {
+  current_category = category;
+}
+MemoryScope::~MemoryScope() {
+  current_category = previous_;
+}
+MemoryCategory MemoryScope::current() noexcept {
+  return current_category;
+}
 
 std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
   auto storage = std::shared_ptr<Storage>(new Storage);

@@ -48,7 +48,9 @@ Tensor Tensor::from_host(void* data, const Shape& shape, DType dtype) {
   return result;
 }
 
-std::size_t Tensor::nbytes() const { return bytes_for(shape_, dtype_); }
+std::size_t Tensor::nbytes() const {
+  return bytes_for(shape_, dtype_);
+}
 
 bool Tensor::is_contiguous() const {
   std::int64_t step = 1;

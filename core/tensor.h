@@ -48,18 +48,18 @@ class Tensor {
   }
 
   // Views. Negative axes count from the end.
-  [[nodiscard]] Tensor view(const Shape& shape) const;                 // contiguous only; same numel
+  [[nodiscard]] Tensor view(const Shape& shape) const;  // contiguous only; same numel
   [[nodiscard]] Tensor narrow(int axis, std::int64_t start, std::int64_t length) const;
-  [[nodiscard]] Tensor select(int axis, std::int64_t index) const;     // drops the axis
+  [[nodiscard]] Tensor select(int axis, std::int64_t index) const;  // drops the axis
   [[nodiscard]] Tensor transpose(int a, int b) const;
   [[nodiscard]] Tensor strided(const Shape& shape, const Shape& strides, std::int64_t offset) const;  // bounds-checked
-  [[nodiscard]] Tensor reinterpret(DType dtype) const;                 // same element width
+  [[nodiscard]] Tensor reinterpret(DType dtype) const;  // same element width
 
   // Copies. `to` returns *this when nothing changes.
   [[nodiscard]] Tensor to(Device device) const;
-  [[nodiscard]] Tensor clone() const;       // contiguous copy on the same device
-  void copy_from(const Tensor& source);     // same shape and dtype, both contiguous, any devices
-  void zero();                              // contiguous only
+  [[nodiscard]] Tensor clone() const;    // contiguous copy on the same device
+  void copy_from(const Tensor& source);  // same shape and dtype, both contiguous, any devices
+  void zero();                           // contiguous only
 
   [[nodiscard]] std::string describe() const;  // "f32[2, 3] on cpu"
 

@@ -16,8 +16,8 @@ struct AdamWTensor {
   Tensor exp_avg_sq;  // f32 or bf16
   Tensor master;      // f32 copy that is updated and then rounded into param, or undefined
   float weight_decay = 0.0f;
-  std::uint64_t random_stream = 0;   // hash64 of the parameter's name, for stochastic rounding
-  std::int64_t element_offset = 0;   // global index of the first element of this shard
+  std::uint64_t random_stream = 0;  // hash64 of the parameter's name, for stochastic rounding
+  std::int64_t element_offset = 0;  // global index of the first element of this shard
 };
 
 struct AdamWArgs {
@@ -27,7 +27,8 @@ struct AdamWArgs {
   float beta2 = 0.999f;
   float eps = 1e-8f;
   std::int64_t step = 1;  // 1-based, for bias correction
-  Tensor grad_scale;      // f32 [1] on the device: factor of the gradients (clipping). A non-finite factor leaves all as it is
+  Tensor
+      grad_scale;  // f32 [1] on the device: factor of the gradients (clipping). A non-finite factor leaves all as it is
   bool stochastic_rounding = false;  // for bf16 params without master, and for bf16 states
   std::uint64_t seed = 0;
 };

@@ -31,11 +31,11 @@ struct AttentionArgs {
 };
 
 struct AttentionBackwardArgs {
-  Tensor dout;  // [Nq,heads,D], contiguous
+  Tensor dout;               // [Nq,heads,D], contiguous
   Tensor q, k, v, out, lse;  // as in and from the forward pass
-  Tensor dq;    // out, shape of q (views into a fused gradient are fine); every row is written
-  Tensor dk;    // out, shape of k
-  Tensor dv;    // out, shape of v
+  Tensor dq;                 // out, shape of q (views into a fused gradient are fine); every row is written
+  Tensor dk;                 // out, shape of k
+  Tensor dv;                 // out, shape of v
   std::span<const SequenceRange> sequences;
   bool causal = true;
   float scale = 1.0f;

@@ -12,7 +12,8 @@ struct CrossEntropyArgs {
   Tensor logits;  // [N,V], contiguous; f32 or bf16
   Tensor labels;  // i32 [N]; kIgnoreLabel rows have loss 0 and gradient 0
   Tensor losses;  // out, f32 [N]: logsumexp(logits) - logits[label]
-  Tensor dlogits;  // out, [N,V] f32 or bf16, or undefined: grad_scale * (softmax - onehot). May alias logits (same dtype)
+  Tensor
+      dlogits;  // out, [N,V] f32 or bf16, or undefined: grad_scale * (softmax - onehot). May alias logits (same dtype)
   float grad_scale = 1.0f;
 };
 

@@ -6,12 +6,27 @@
 
 namespace quench {
 
-struct CastArgs { Tensor from, to; };           // same shape; f32, bf16, f16 in any combination; contiguous
-struct AddArgs { Tensor a, b, out; };           // out = a + b; same shape and dtype; out may alias
-struct AccumulateArgs { Tensor x, out; float scale = 1.0f; };  // out += scale * x; dtypes may differ (f32, bf16)
-struct ScaleArgs { Tensor x; float factor = 1.0f; };           // x *= factor
-struct CopyRowsArgs { Tensor from, to; };       // [N,W] to [N,W], rows strided on either side, any 16- or 32-bit dtype
-struct ColumnSumArgs { Tensor x, out; bool accumulate = false; };  // [N,M] -> [M]; out f32 or dtype of x; fixed order
+struct CastArgs {
+  Tensor from, to;
+};  // same shape; f32, bf16, f16 in any combination; contiguous
+struct AddArgs {
+  Tensor a, b, out;
+};  // out = a + b; same shape and dtype; out may alias
+struct AccumulateArgs {
+  Tensor x, out;
+  float scale = 1.0f;
+};  // out += scale * x; dtypes may differ (f32, bf16)
+struct ScaleArgs {
+  Tensor x;
+  float factor = 1.0f;
+};  // x *= factor
+struct CopyRowsArgs {
+  Tensor from, to;
+};  // [N,W] to [N,W], rows strided on either side, any 16- or 32-bit dtype
+struct ColumnSumArgs {
+  Tensor x, out;
+  bool accumulate = false;
+};  // [N,M] -> [M]; out f32 or dtype of x; fixed order
 
 extern constinit KernelSlot<CastArgs> cast_slot;
 extern constinit KernelSlot<AddArgs> add_slot;

@@ -14,10 +14,11 @@ struct SquaredNormArgs {
 };
 
 struct ClipScaleArgs {
-  Tensor squared_norm;  // f64 [1]
+  Tensor squared_norm;    // f64 [1]
   float max_norm = 0.0f;  // <= 0: no clipping
-  Tensor norm;   // out, f32 [1]: sqrt(squared_norm)
-  Tensor scale;  // out, f32 [1]: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; NaN if norm is not finite
+  Tensor norm;            // out, f32 [1]: sqrt(squared_norm)
+  Tensor scale;  // out, f32 [1]: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; NaN if norm is
+                 // not finite
 };
 
 extern constinit KernelSlot<SquaredNormArgs> squared_norm_slot;

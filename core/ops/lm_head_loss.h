@@ -7,13 +7,13 @@
 namespace quench {
 
 struct LmHeadLossArgs {
-  Tensor hidden;   // [N,H]; f32 or bf16
-  Tensor weight;   // [V,H], dtype of hidden
-  Tensor labels;   // i32 [N]
-  Tensor losses;   // out, f32 [N]
+  Tensor hidden;            // [N,H]; f32 or bf16
+  Tensor weight;            // [V,H], dtype of hidden
+  Tensor labels;            // i32 [N]
+  Tensor losses;            // out, f32 [N]
   float grad_scale = 1.0f;  // factor of the gradients, normally 1 / (valid tokens of the whole step)
-  Tensor dhidden;  // out, [N,H], or undefined for evaluation
-  Tensor dweight;  // [V,H], f32 or dtype of weight, or undefined when frozen
+  Tensor dhidden;           // out, [N,H], or undefined for evaluation
+  Tensor dweight;           // [V,H], f32 or dtype of weight, or undefined when frozen
   bool accumulate_dweight = false;
   std::int64_t chunk_rows = 0;  // 0: as many rows as keep a chunk of f32 logits near 32 MiB
 };

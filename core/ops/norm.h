@@ -14,18 +14,18 @@ struct RmsNormArgs {
   Tensor residual;  // undefined, or [N,H] as x: then sum = x + residual is normalised instead of x
   Tensor weight;    // [H], dtype of x
   float eps = 1e-5f;
-  Tensor y;    // out, shape of x
-  Tensor sum;  // out, [N,H] contiguous; defined exactly when residual is. May alias x or residual
+  Tensor y;     // out, shape of x
+  Tensor sum;   // out, [N,H] contiguous; defined exactly when residual is. May alias x or residual
   Tensor rstd;  // out, f32 [N] or [N,heads]
 };
 
 struct RmsNormBackwardArgs {
-  Tensor dy;      // shape of x
-  Tensor x;       // what was normalised (sum where a residual was added)
-  Tensor weight;  // [H]
-  Tensor rstd;    // f32 from the forward pass
-  Tensor dsum;    // undefined, or gradient that reaches x past the norm (shape of x, contiguous): added to dx
-  Tensor dx;      // out, shape of x; may alias dy or dsum
+  Tensor dy;       // shape of x
+  Tensor x;        // what was normalised (sum where a residual was added)
+  Tensor weight;   // [H]
+  Tensor rstd;     // f32 from the forward pass
+  Tensor dsum;     // undefined, or gradient that reaches x past the norm (shape of x, contiguous): added to dx
+  Tensor dx;       // out, shape of x; may alias dy or dsum
   Tensor dweight;  // [H], f32 or dtype of x, or undefined when not wanted
   bool accumulate_dweight = false;  // add to dweight instead of overwriting it
 };
@@ -34,7 +34,8 @@ extern constinit KernelSlot<RmsNormArgs> rms_norm_slot;
 extern constinit KernelSlot<RmsNormBackwardArgs> rms_norm_backward_slot;
 
 void rms_norm(const RmsNormArgs& args);
-// Sums over rows in a fixed order for a given thread count; with `deterministic` kernels the order does not depend on it.
+// Sums over rows in a fixed order for a given thread count; with `deterministic` kernels the order does not depend on
+// it.
 void rms_norm_backward(const RmsNormBackwardArgs& args);
 
 }  // namespace quench

@@ -8,10 +8,10 @@
 namespace quench {
 
 struct RopeArgs {
-  Tensor x;          // in and out, [N,heads,D] (heads may be a strided view of a fused projection); f32 or bf16
-  Tensor cos;        // f32 [positions,D/2], contiguous
-  Tensor sin;        // f32 [positions,D/2]
-  Tensor positions;  // i32 [N], each < positions
+  Tensor x;              // in and out, [N,heads,D] (heads may be a strided view of a fused projection); f32 or bf16
+  Tensor cos;            // f32 [positions,D/2], contiguous
+  Tensor sin;            // f32 [positions,D/2]
+  Tensor positions;      // i32 [N], each < positions
   bool inverse = false;  // rotate by the negative angle: the backward pass
 };
 

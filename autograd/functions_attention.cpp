@@ -1,0 +1,85 @@
+#include <array>
+
+#include "autograd/functions.h"
+#include "core/ops/rope.h"
+
+namespace quench::autograd {
+namespace {
+
+// Heads [first, first + count) of a fused matrix [N, width] as [N,count,D].
+Tensor head_view(const Tensor& qkv, const QkvLayout& layout, std::int64_t first, std::int64_t count) {
+  QUENCH_CHECK(qkv.rank() == 2 && qkv.size(1) == layout.width() && qkv.is_contiguous(),
+               "fused qkv is {}, expected contiguous [N,{}]", qkv.describe(), layout.width());
+  return qkv.strided({qkv.size(0), count, layout.head_dim}, {layout.width(), layout.head_dim, 1},
+                     first * layout.head_dim);
+}
+
+}  // namespace
+
+Tensor query_view(const Tensor& qkv, const QkvLayout& layout) {
+  return head_view(qkv, layout, 0, layout.heads);
+}
+Tensor key_view(const Tensor& qkv, const QkvLayout& layout) {
+  return head_view(qkv, layout, layout.heads, layout.kv_heads);
+}
+Tensor value_view(const Tensor& qkv, const QkvLayout& layout) {
+  return head_view(qkv, layout, layout.heads + layout.kv_heads, layout.kv_heads);
+}
+
+Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
+              const Tensor& positions) {
+  const std::int64_t rotated = layout.heads + layout.kv_heads;
+  Variable out(qkv.value());
+  quench::rope({.x = head_view(out.value(), layout, 0, rotated), .cos = cos, .sin = sin, .positions = positions});
+  Tape::record("rope", std::array{qkv}, std::array{&out}, [&] {
+    return [layout, rotated, cos, sin, positions, dqkv = qkv.gradient(), dout_of = out.gradient()] {
+      // Rotated back in place, unless another gradient shares the buffer (the gradient object and this are two).
+      Tensor dout = dout_of->value();
+      if (dout.storage().use_count() > 2) dout = dout.clone();
+      quench::rope(
+          {.x = head_view(dout, layout, 0, rotated), .cos = cos, .sin = sin, .positions = positions, .inverse = true});
+      if (dqkv) dqkv->contribute(dout);
+    };
+  });
+  return out;
+}
+
+Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = qkv.value();
+  const std::int64_t tokens = in.size(0);
+  const Shape heads_shape{tokens, layout.heads, layout.head_dim};
+  Variable out(Tensor::empty({tokens, layout.heads * layout.head_dim}, in.dtype(), in.device()));
+  const bool keep = Tape::current() != nullptr && qkv.requires_grad();
+  const Tensor lse = keep ? Tensor::empty({layout.heads, tokens}, DType::f32, in.device()) : Tensor();
+  quench::attention({.q = query_view(in, layout),
+                     .k = key_view(in, layout),
+                     .v = value_view(in, layout),
+                     .out = out.value().view(heads_shape),
+                     .lse = lse,
+                     .sequences = sequences,
+                     .scale = scale});
+
+  Tape::record("attention", std::array{qkv}, std::array{&out}, [&] {
+    return [in, layout, heads_shape, lse, scale, result = out.value(), kept = std::move(sequences),
+            dqkv = qkv.gradient(), dout_of = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor dx = Tensor::empty_like(in);
+      attention_backward({.dout = dout_of->value().view(heads_shape),
+                          .q = query_view(in, layout),
+                          .k = key_view(in, layout),
+                          .v = value_view(in, layout),
+                          .out = result.view(heads_shape),
+                          .lse = lse,
+                          .dq = query_view(dx, layout),
+                          .dk = key_view(dx, layout),
+                          .dv = value_view(dx, layout),
+                          .sequences = kept,
+                          .scale = scale});
+      if (dqkv) dqkv->contribute(dx);
+    };
+  });
+  return out;
+}
+
+}  // namespace quench::autograd

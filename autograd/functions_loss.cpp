@@ -1,0 +1,37 @@
+#include <array>
+
+#include "autograd/functions.h"
+#include "core/ops/lm_head_loss.h"
+#include "core/ops/reduce_sum.h"
+
+namespace quench::autograd {
+
+Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tensor& labels, float scale,
+                      std::int64_t chunk_rows, Tensor* losses) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor x = hidden.value();
+  const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
+  LmHeadLossArgs args{.hidden = x, .weight = weight.value(), .labels = labels};
+  args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
+  args.grad_scale = scale;
+  args.chunk_rows = chunk_rows;
+  if (training && hidden.requires_grad()) args.dhidden = Tensor::empty_like(x);
+  if (training && weight.requires_grad()) {
+    const GradientTarget into = weight.gradient()->target();
+    args.dweight = into.tensor;
+    args.accumulate_dweight = into.accumulate;
+  }
+  quench::lm_head_loss(args);
+
+  Variable loss(Tensor::empty({1}, DType::f32, x.device()));
+  reduce_sum({.x = args.losses, .out = loss.value(), .scale = scale});
+  if (losses != nullptr) *losses = args.losses;
+  Tape::record("lm_head_loss", std::array{hidden, weight}, std::array{&loss}, [&] {
+    return [dx = args.dhidden, dhidden = hidden.gradient()] {
+      if (dhidden) dhidden->contribute(dx);
+    };
+  });
+  return loss;
+}
+
+}  // namespace quench::autograd

@@ -1,0 +1,131 @@
+#include <array>
+
+#include "autograd/functions.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/norm.h"
+
+namespace quench::autograd {
+namespace {
+
+// dx of a norm, written over `dsum` when nobody else holds that buffer, else into a fresh one.
+Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
+  // Two references: the gradient object's and the caller's.
+  if (dsum.defined() && dsum.storage().use_count() <= 2) return dsum;
+  return Tensor::empty_like(like);
+}
+
+void norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd, Tensor dsum,
+                   const std::shared_ptr<Gradient>& dweight, const Tensor& dx) {
+  RmsNormBackwardArgs args{.dy = dy, .x = x, .weight = weight, .rstd = rstd, .dsum = std::move(dsum), .dx = dx};
+  if (dweight) {
+    const GradientTarget into = dweight->target();
+    args.dweight = into.tensor;
+    args.accumulate_dweight = into.accumulate;
+  }
+  rms_norm_backward(args);
+}
+
+std::function<Tensor()> norm_again(const Tensor& x, const Tensor& weight, float eps) {
+  return [x, weight, eps] {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor y = Tensor::empty_like(x);
+    quench::rms_norm(
+        {.x = x, .weight = weight, .eps = eps, .y = y, .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
+    return y;
+  };
+}
+
+}  // namespace
+
+Variable rms_norm(const Variable& x, const Variable& weight, float eps) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = x.value();
+  Variable y(Tensor::empty_like(in));
+  const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
+  quench::rms_norm({.x = in, .weight = weight.value(), .eps = eps, .y = y.value(), .rstd = rstd});
+  const bool recorded = Tape::record("rms_norm", std::array{x, weight}, std::array{&y}, [&] {
+    return [in, w = weight.value(), rstd, dx = x.gradient(), dw = weight.gradient(), dy = y.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor result = Tensor::empty_like(in);
+      norm_backward(dy->value(), in, w, rstd, Tensor(), dw, result);
+      if (dx) dx->contribute(result);
+    };
+  });
+  if (recorded) y.set_recompute(norm_again(in, weight.value(), eps));
+  return y;
+}
+
+std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Variable& weight,
+                                           float eps) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = delta.value();
+  Variable sum(Tensor::empty_like(in));
+  Variable y(Tensor::empty_like(in));
+  const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
+  quench::rms_norm({.x = in,
+                    .residual = residual.value(),
+                    .weight = weight.value(),
+                    .eps = eps,
+                    .y = y.value(),
+                    .sum = sum.value(),
+                    .rstd = rstd});
+  const bool recorded = Tape::record("add_rms_norm", std::array{residual, delta, weight}, std::array{&sum, &y}, [&] {
+    return [x = sum.value(), w = weight.value(), rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
+            dw = weight.gradient(), dsum_of = sum.gradient(), dy_of = y.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor dsum = dsum_of->value();
+      Tensor dx;
+      if (!dy_of->has_value()) {
+        dx = dsum;
+      } else {
+        dx = norm_dx_buffer(x, dsum);
+        norm_backward(dy_of->value(), x, w, rstd, dsum, dw, dx);
+      }
+      if (dresidual) dresidual->contribute(dx);
+      if (ddelta) ddelta->contribute(dx);
+    };
+  });
+  if (recorded) y.set_recompute(norm_again(sum.value(), weight.value(), eps));
+  return {sum, y};
+}
+
+Variable qk_norm(const Variable& qkv, const Variable& q_weight, const Variable& k_weight, const QkvLayout& layout,
+                 float eps) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = qkv.value();
+  Variable out(Tensor::empty_like(in));
+  const Tensor q_rstd = Tensor::empty({in.size(0), layout.heads}, DType::f32, in.device());
+  const Tensor k_rstd = Tensor::empty({in.size(0), layout.kv_heads}, DType::f32, in.device());
+  const auto value_columns = [&layout](const Tensor& t) {
+    const std::int64_t width = layout.kv_heads * layout.head_dim;
+    return t.narrow(1, t.size(1) - width, width);
+  };
+  quench::rms_norm({.x = query_view(in, layout),
+                    .weight = q_weight.value(),
+                    .eps = eps,
+                    .y = query_view(out.value(), layout),
+                    .rstd = q_rstd});
+  quench::rms_norm({.x = key_view(in, layout),
+                    .weight = k_weight.value(),
+                    .eps = eps,
+                    .y = key_view(out.value(), layout),
+                    .rstd = k_rstd});
+  copy_rows({value_columns(in), value_columns(out.value())});
+
+  Tape::record("qk_norm", std::array{qkv, q_weight, k_weight}, std::array{&out}, [&] {
+    return [in, layout, value_columns, qw = q_weight.value(), kw = k_weight.value(), q_rstd, k_rstd,
+            dqkv = qkv.gradient(), dqw = q_weight.gradient(), dkw = k_weight.gradient(), dout_of = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor dout = dout_of->value();
+      const Tensor dx = Tensor::empty_like(in);
+      norm_backward(query_view(dout, layout), query_view(in, layout), qw, q_rstd, Tensor(), dqw,
+                    query_view(dx, layout));
+      norm_backward(key_view(dout, layout), key_view(in, layout), kw, k_rstd, Tensor(), dkw, key_view(dx, layout));
+      copy_rows({value_columns(dout), value_columns(dx)});
+      if (dqkv) dqkv->contribute(dx);
+    };
+  });
+  return out;
+}
+
+}  // namespace quench::autograd

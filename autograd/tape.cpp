@@ -1,0 +1,99 @@
+#include "autograd/tape.h"
+
+#include <algorithm>
+namespace quench::autograd {
+namespace {
+thread_local Tape* current_tape = nullptr;
+thread_local UseCounter* current_counter = nullptr;
+}  // namespace
+
+Tape* Tape::current() noexcept {
+  return current_tape;
+}
+
+bool Tape::record(std::string_view name, std::span<const Variable> inputs, std::span<Variable* const> outputs,
+                  const std::function<std::function<void()>()>& make_backward) {
+  const bool wanted = std::ranges::any_of(inputs, [](const Variable& v) { return v.requires_grad(); });
+  if (!wanted) return false;
+  if (current_counter != nullptr) {
+    for (const Variable& v : inputs)
+      if (v.requires_grad() && v.gradient()->is_leaf()) current_counter->used_.push_back(v.gradient());
+  }
+  if (current_tape == nullptr) return false;
+  Node node{name, {}, {}, {}};
+  for (const Variable& v : inputs) {
+    if (!v.requires_grad()) continue;
+    ++v.gradient()->pending_uses_;
+    node.inputs.push_back(v.gradient());
+  }
+  for (Variable* v : outputs) {
+    v->set_gradient(std::make_shared<Gradient>(v->value().shape(), v->value().dtype(), v->value().device(), false));
+    node.outputs.push_back(v->gradient());
+  }
+  node.backward = make_backward();
+  current_tape->nodes_.push_back(std::move(node));
+  return true;
+}
+
+void Tape::mark(std::function<void()> callback) {
+  if (current_tape != nullptr) current_tape->nodes_.push_back({"mark", {}, {}, std::move(callback)});
+}
+
+void Tape::backward(const Variable& root) {
+  QUENCH_CHECK(root.requires_grad() && root.value().numel() == 1 && root.value().dtype() == DType::f32,
+               "backward: the root must be one recorded f32 number, got {}", root.value().describe());
+  float one = 1.0f;
+  Tensor seed = root.gradient()->target().tensor;
+  seed.copy_from(Tensor::from_host(&one, seed.shape(), DType::f32));
+  backward();
+}
+
+void Tape::backward() {
+  const NoGrad no_grad;
+  while (!nodes_.empty()) {
+    Node node = std::move(nodes_.back());
+    nodes_.pop_back();
+    // A branch whose outputs nobody used contributes nothing. (Marks have no outputs and always run.)
+    const bool reached =
+        node.outputs.empty() || std::ranges::any_of(node.outputs, [](const auto& g) { return g->valid_; });
+    if (reached) node.backward();
+    for (const auto& output : node.outputs) output->release();
+    node.backward = nullptr;  // frees what was saved before hooks run
+    for (const auto& input : node.inputs) {
+      if (--input->pending_uses_ == 0 && input->is_leaf() && input->valid_)
+        for (const auto& hook : input->ready_hooks_) hook();
+    }
+  }
+}
+
+TapeScope::TapeScope(Tape& tape) noexcept : previous_(current_tape) {
+  current_tape = &tape;
+}
+TapeScope::~TapeScope() {
+  current_tape = previous_;
+}
+
+NoGrad::NoGrad() noexcept : previous_(current_tape) {
+  current_tape = nullptr;
+}
+NoGrad::~NoGrad() {
+  current_tape = previous_;
+}
+
+UseCounter::UseCounter() noexcept : previous_(current_counter) {
+  current_counter = this;
+}
+UseCounter::~UseCounter() {
+  current_counter = previous_;
+}
+
+Saved::Saved(const Variable& variable) {
+  const Tape* tape = Tape::current();
+  if (tape != nullptr && tape->recompute() == Recompute::selective && variable.recompute()) {
+    recompute_ = variable.recompute();
+  } else {
+    tensor_ = variable.value();
+  }
+}
+
+}  // namespace quench::autograd

@@ -1,0 +1,67 @@
+#include "autograd/variable.h"
+
+#include "core/ops/elementwise.h"
+
+namespace quench::autograd {
+
+GradientTarget Gradient::target() {
+  const bool accumulate = valid_;
+  if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
+    tensor_ = tensor_.clone();  // shared with another gradient: an in-place sum would change both
+  }
+  if (!tensor_.defined()) {
+    const MemoryScope scope(leaf_ ? MemoryCategory::gradients : MemoryCategory::activations);
+    tensor_ = Tensor::empty(shape_, dtype_, device_);
+  }
+  valid_ = true;
+  return {tensor_, accumulate};
+}
+
+void Gradient::contribute(const Tensor& tensor) {
+  QUENCH_CHECK(tensor.shape() == shape_, "gradient of shape {} contributed to a variable of shape {}",
+               tensor.shape().to_string(), shape_.to_string());
+  if (!valid_ && !leaf_ && tensor.dtype() == dtype_) {
+    tensor_ = tensor;
+    valid_ = true;
+    return;
+  }
+  if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
+    const MemoryScope scope(MemoryCategory::activations);
+    const Tensor sum = Tensor::empty(shape_, dtype_, device_);
+    add({tensor_, tensor, sum});
+    tensor_ = sum;
+    return;
+  }
+  const GradientTarget into = target();
+  if (into.accumulate) {
+    accumulate({tensor, into.tensor});
+  } else {
+    cast({tensor, into.tensor});
+  }
+}
+
+void Gradient::reset() noexcept {
+  valid_ = false;
+  if (!leaf_) tensor_ = Tensor();
+}
+
+void Gradient::release() noexcept {
+  valid_ = false;
+  tensor_ = Tensor();
+}
+
+void Gradient::set_buffer(Tensor buffer) {
+  QUENCH_CHECK(leaf_ && buffer.shape() == shape_ && buffer.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
+               buffer.describe(), to_string(dtype_), shape_.to_string());
+  tensor_ = std::move(buffer);
+  valid_ = false;
+}
+
+Variable Variable::leaf(Tensor value, DType gradient_dtype) {
+  Variable variable(std::move(value));
+  variable.gradient_ =
+      std::make_shared<Gradient>(variable.value_.shape(), gradient_dtype, variable.value_.device(), true);
+  return variable;
+}
+
+}  // namespace quench::autograd

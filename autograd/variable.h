@@ -1,0 +1,94 @@
+#pragma once
+// A tensor in a differentiable computation, and the place where its gradient collects.
+//
+// The value and the gradient have separate lifetimes: the tape holds only Gradient objects and what each function
+// chose to save, so that a value dies as soon as the forward pass and the saved tensors no longer need it.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace quench::autograd {
+
+// Where a backward function writes: into `tensor`, overwriting it or adding to what is there.
+struct GradientTarget {
+  Tensor tensor;
+  bool accumulate = false;
+};
+
+class Gradient {
+ public:
+  Gradient(const Shape& shape, DType dtype, Device device, bool leaf)
+      : shape_(shape), dtype_(dtype), device_(device), leaf_(leaf) {}
+
+  [[nodiscard]] bool is_leaf() const noexcept { return leaf_; }
+  // True once a contribution has arrived since the last reset.
+  [[nodiscard]] bool has_value() const noexcept { return valid_; }
+  // The gradient; undefined tensor when no contribution has arrived.
+  [[nodiscard]] Tensor value() const { return valid_ ? tensor_ : Tensor(); }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+
+  // For kernels that can add in place (GEMM with beta 1): a buffer of the gradient's shape. Marks it as valid.
+  GradientTarget target();
+  // For results that already stand in a tensor of the variable's shape: kept if it is the first contribution, added
+  // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer.
+  void contribute(const Tensor& tensor);
+
+  // Forgets the value. A leaf keeps its buffer, so that a training step allocates no gradients anew and the first
+  // contribution of the next step overwrites it: no memset.
+  void reset() noexcept;
+  // Gives the buffer back as well.
+  void release() noexcept;
+  // Uses the given buffer for a leaf from now on (a slice of a flat buffer, for instance).
+  void set_buffer(Tensor buffer);
+
+  // Called when the last recorded use of this leaf has been processed in a backward pass.
+  void on_ready(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
+
+ private:
+  friend class Tape;
+  Shape shape_;
+  DType dtype_;
+  Device device_;
+  bool leaf_;
+  bool valid_ = false;
+  int pending_uses_ = 0;  // recorded nodes that have this gradient as an input and have not run yet
+  Tensor tensor_;
+  std::vector<std::function<void()>> ready_hooks_;
+};
+
+class Variable {
+ public:
+  Variable() = default;  // undefined: an absent optional input
+  // A constant: no gradient.
+  explicit Variable(Tensor value) : value_(std::move(value)) {}
+  // A leaf whose gradient is wanted; gradient_dtype may differ from the value's (f32 gradients of bf16 weights).
+  static Variable leaf(Tensor value, DType gradient_dtype);
+  static Variable leaf(Tensor value) { return leaf(value, value.dtype()); }
+
+  [[nodiscard]] bool defined() const noexcept { return value_.defined(); }
+  [[nodiscard]] const Tensor& value() const noexcept { return value_; }
+  void set_value(Tensor value) { value_ = std::move(value); }
+  [[nodiscard]] bool requires_grad() const noexcept { return gradient_ != nullptr; }
+  [[nodiscard]] const std::shared_ptr<Gradient>& gradient() const noexcept { return gradient_; }
+  [[nodiscard]] Tensor grad() const { return gradient_ ? gradient_->value() : Tensor(); }
+  // The same value without history.
+  [[nodiscard]] Variable detach() const { return Variable(value_); }
+  void set_gradient(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
+
+  // A cheap way to make the value again from tensors that are saved anyway; under selective recompute it is saved
+  // instead of the value (see save() in tape.h).
+  void set_recompute(std::function<Tensor()> recompute) {
+    recompute_ = std::make_shared<std::function<Tensor()>>(std::move(recompute));
+  }
+  [[nodiscard]] const std::shared_ptr<std::function<Tensor()>>& recompute() const noexcept { return recompute_; }
+
+ private:
+  Tensor value_;
+  std::shared_ptr<Gradient> gradient_;
+  std::shared_ptr<std::function<Tensor()>> recompute_;
+};
+
+}  // namespace quench::autograd

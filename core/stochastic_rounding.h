@@ -1,0 +1,45 @@
+#pragma once
+// Stochastic rounding f32 -> bf16, for parameters kept in bf16: unbiased, so that updates smaller than half a bf16 ulp
+// are not lost (Gupta et al., "Deep learning with limited numerical precision", 2015).
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "core/check.h"
+#include "core/float_types.h"
+#include "core/random.h"
+
+namespace quench {
+
+// Rounds away from zero when `random` (uniform in [0, 65536)) is below f, the 16 bits that bf16 drops, else towards
+// zero: the probability is exactly f / 65536 and bf16 values never move. Past the largest bf16 "away" is infinity; NaN
+// stays NaN.
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr bfloat16 stochastic_round_bf16(float value, std::uint32_t random) noexcept {
+  const auto word = bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (word >> 16) + (random < (word & 0xFFFFu) ? 1u : 0u);
+  const std::uint32_t quiet = (word >> 16) | 0x0040u;
+  return bfloat16::from_bits(static_cast<std::uint16_t>((word & kF32MagnitudeMask) > kF32Infinity ? quiet : rounded));
+}
+
+// The rounding of element `element` of the tensor that `key.stream` names: depends on nothing else.
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr bfloat16 stochastic_round_bf16(float value, const RandomKey& key,
+                                                                          std::uint64_t element) noexcept {
+  return stochastic_round_bf16(value, random_word(key, element) >> 16);
+}
+
+// out[i] = stochastic_round_bf16(in[i], key, first + i), whatever range a caller cuts the tensor into, at a quarter of
+// the cost. Both spans have the same length; they may not overlap.
+inline void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, const RandomKey& key,
+                                  std::uint64_t first) {
+  QUENCH_CHECK(in.size() == out.size(), "stochastic_round_bf16: {} values into {}", in.size(), out.size());
+  std::size_t i = 0;
+  for (; i < in.size() && (first + i) % 4 != 0; ++i) out[i] = stochastic_round_bf16(in[i], key, first + i);
+  for (; i + 4 <= in.size(); i += 4) {
+    const PhiloxBlock block = random_block(key, (first + i) / 4);
+    for (std::size_t j = 0; j < 4; ++j) out[i + j] = stochastic_round_bf16(in[i + j], block[j] >> 16);
+  }
+  for (; i < in.size(); ++i) out[i] = stochastic_round_bf16(in[i], key, first + i);
+}
+
+}  // namespace quench

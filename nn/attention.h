@@ -1,0 +1,39 @@
+#pragma once
+// Grouped-query self-attention with fused qkv projection, rotary positions and optional per-head norms.
+
+#include <optional>
+
+#include "autograd/functions.h"
+#include "nn/forward_context.h"
+#include "nn/linear.h"
+
+namespace quench::nn {
+
+class Attention final : public Module {
+ public:
+  Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  // x [N,H] (normalised) -> [N,H]
+  [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const;
+
+ private:
+  [[nodiscard]] Variable attend_cached(const Variable& qkv, const ForwardContext& context) const;
+
+  autograd::QkvLayout layout_;
+  float scale_;
+  float eps_;
+  std::int64_t layer_;
+  Linear qkv_proj_;
+  Linear o_proj_;
+  // Qwen3's q_norm and k_norm are modules with one weight each.
+  struct HeadNorm final : Module {
+    HeadNorm(std::int64_t head_dim, const ParameterOptions& options)
+        : weight(make_parameter({head_dim}, options, Initializer::ones)) {
+      add_parameter("weight", weight);
+    }
+    Parameter weight;
+  };
+  std::optional<HeadNorm> q_norm_;
+  std::optional<HeadNorm> k_norm_;
+};
+
+}  // namespace quench::nn

@@ -1,0 +1,103 @@
+#include "nn/causal_lm.h"
+
+#include <algorithm>
+
+#include "autograd/recompute.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "nn/initialize.h"
+
+namespace quench::nn {
+
+using autograd::Recompute;
+using autograd::Tape;
+
+CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
+    : embed_tokens(config.vocab_size, config.hidden_size, options, config.initializer_range),
+      norm(config.hidden_size, config.rms_norm_eps, options) {
+  add_module("embed_tokens", embed_tokens);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    layers.push_back(std::make_unique<DecoderLayer>(config, i, options));
+    add_module("layers." + std::to_string(i), *layers.back());
+  }
+  add_module("norm", norm);
+}
+
+CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
+    : config_(config), options_(options), model_(config, options) {
+  add_module("model", model_);
+  if (!config.tie_word_embeddings) {
+    lm_head_.emplace(config.hidden_size, config.vocab_size, false, options, config.initializer_range);
+    add_module("lm_head", *lm_head_);
+  }
+  assign_names();
+}
+
+const Variable& CausalLm::head_weight() const noexcept {
+  return lm_head_ ? const_cast<Linear&>(*lm_head_).weight().variable : model_.embed_tokens.weight.variable;
+}
+
+std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
+                                                  const ForwardContext& context) const {
+  const DecoderLayer& layer = *model_.layers[index];
+  if (context.recompute != Recompute::full || Tape::current() == nullptr)
+    return layer.forward(residual, delta, context);
+  // The region keeps one hidden state, so the pair is summed before it.
+  const Variable input = delta.defined() ? autograd::add(residual, delta) : residual;
+  auto outputs = autograd::recompute(
+      [&layer, context](const std::vector<Variable>& in) {
+        auto [stream, update] = layer.forward(in[0], Variable(), context);
+        return std::vector<Variable>{stream, update};
+      },
+      {input});
+  return {outputs[0], outputs[1]};
+}
+
+Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
+  Variable residual = autograd::embedding(model_.embed_tokens.weight.variable, ids);
+  Variable delta;
+  const UnitHooks* hooks = context.hooks;
+  for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+    const auto unit = static_cast<std::int64_t>(i);
+    if (hooks != nullptr && hooks->before_forward) hooks->before_forward(unit);
+    if (hooks != nullptr && hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
+    std::tie(residual, delta) = run_layer(i, residual, delta, context);
+    if (hooks != nullptr && hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
+    if (hooks != nullptr && hooks->after_forward) hooks->after_forward(unit);
+  }
+  return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.eps()).second;
+}
+
+Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
+                        std::int64_t chunk_rows, Tensor* losses) const {
+  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, chunk_rows, losses);
+}
+
+Tensor CausalLm::logits(const Variable& hidden_states) const {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor x = hidden_states.value();
+  const Tensor result = Tensor::empty({x.size(0), config_.vocab_size}, DType::f32, x.device());
+  gemm({.a = x, .b = head_weight().value(), .c = result, .transpose_b = true});
+  return result;
+}
+
+ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const {
+  std::int64_t longest = 0;
+  for (const SequenceRange& s : sequences) longest = std::max(longest, s.k_length);
+  if (!rope_.cos.defined() || rope_.cos.size(0) < longest) rope_ = make_rope_table(config_, longest, options_.device);
+
+  const MemoryScope scope(MemoryCategory::data);
+  Tensor positions = Tensor::empty({tokens}, DType::i32);
+  auto* p = positions.data<std::int32_t>();
+  std::fill(p, p + tokens, 0);
+  for (const SequenceRange& s : sequences)
+    for (std::int64_t i = 0; i < s.q_length; ++i)
+      p[s.q_begin + i] = static_cast<std::int32_t>(s.k_length - s.q_length + i);
+  return {.rope = rope_, .positions = positions.to(options_.device), .sequences = std::move(sequences)};
+}
+
+void CausalLm::initialize(std::uint64_t seed) {
+  for (Parameter* parameter : parameters()) initialize_parameter(*parameter, seed);
+}
+
+}  // namespace quench::nn

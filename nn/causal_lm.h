@@ -1,0 +1,61 @@
+#pragma once
+// A decoder-only language model: embedding, layers, final norm, head.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "nn/decoder_layer.h"
+
+namespace quench::nn {
+
+class CausalLm final : public Module {
+ public:
+  CausalLm(const ModelConfig& config, const ParameterOptions& options);
+
+  // Final normalised hidden states [N,H] of ids i32 [N].
+  [[nodiscard]] Variable hidden(const Tensor& ids, const ForwardContext& context) const;
+  // `scale` times the sum of cross-entropies against labels i32 [N] (already shifted, -100 = ignored): f32 [1].
+  // `losses`, if not null, receives the f32 [N] loss of each token.
+  [[nodiscard]] Variable loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
+                              std::int64_t chunk_rows = 0, Tensor* losses = nullptr) const;
+  // f32 [N,V]; for evaluation and generation (no gradient).
+  [[nodiscard]] Tensor logits(const Variable& hidden) const;
+
+  // A context for the given sequences: positions count from the start of each.
+  [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const;
+
+  // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and of fusion.
+  void initialize(std::uint64_t seed);
+
+  [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const ParameterOptions& options() const noexcept { return options_; }
+  // The head's weight: its own, or the embedding's when tied.
+  [[nodiscard]] const Variable& head_weight() const noexcept;
+
+ private:
+  struct Table final : Module {
+    Table(std::int64_t rows, std::int64_t width, const ParameterOptions& options, float init_std)
+        : weight(make_parameter({rows, width}, options, Initializer::normal, init_std)) {
+      add_parameter("weight", weight);
+    }
+    Parameter weight;
+  };
+  struct Body final : Module {
+    Body(const ModelConfig& config, const ParameterOptions& options);
+    Table embed_tokens;
+    std::vector<std::unique_ptr<DecoderLayer>> layers;
+    RmsNorm norm;
+  };
+
+  [[nodiscard]] std::pair<Variable, Variable> run_layer(std::size_t index, const Variable& residual,
+                                                        const Variable& delta, const ForwardContext& context) const;
+
+  ModelConfig config_;
+  ParameterOptions options_;
+  Body model_;
+  std::optional<Linear> lm_head_;
+  mutable RopeTable rope_;  // grows to the longest sequence seen
+};
+
+}  // namespace quench::nn

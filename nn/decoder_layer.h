@@ -1,0 +1,28 @@
+#pragma once
+// One pre-norm decoder layer.
+
+#include <utility>
+
+#include "nn/attention.h"
+#include "nn/mlp.h"
+#include "nn/rms_norm.h"
+
+namespace quench::nn {
+
+class DecoderLayer final : public Module {
+ public:
+  DecoderLayer(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+
+  // The residual stream travels as a pair whose sum is the hidden state, so that each addition is fused into the norm
+  // that follows it. `delta` is undefined before the first layer.
+  [[nodiscard]] std::pair<Variable, Variable> forward(const Variable& residual, const Variable& delta,
+                                                      const ForwardContext& context) const;
+
+ private:
+  RmsNorm input_norm_;
+  Attention attention_;
+  RmsNorm post_attention_norm_;
+  Mlp mlp_;
+};
+
+}  // namespace quench::nn

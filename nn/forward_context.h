@@ -1,0 +1,30 @@
+#pragma once
+// What one pass through the model shares between its layers.
+
+#include <functional>
+#include <vector>
+
+#include "core/ops/attention.h"
+#include "nn/kv_cache.h"
+#include "nn/rope_table.h"
+
+namespace quench::nn {
+
+// Called around each unit (decoder layer): where sharded training gathers, prefetches and frees weights.
+struct UnitHooks {
+  std::function<void(std::int64_t unit)> before_forward;
+  std::function<void(std::int64_t unit)> after_forward;
+  std::function<void(std::int64_t unit)> before_backward;
+  std::function<void(std::int64_t unit)> after_backward;
+};
+
+struct ForwardContext {
+  RopeTable rope;
+  Tensor positions;                      // i32 [N]: position of every token within its sequence
+  std::vector<SequenceRange> sequences;  // tile the N tokens
+  KvCache* cache = nullptr;              // generation: keys and values go here, attention reads from here
+  autograd::Recompute recompute = autograd::Recompute::none;
+  const UnitHooks* hooks = nullptr;
+};
+
+}  // namespace quench::nn

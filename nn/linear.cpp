@@ -1,0 +1,41 @@
+#include "nn/linear.h"
+
+namespace quench::nn {
+
+Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias, const ParameterOptions& options,
+               float init_std, std::vector<Part> parts)
+    : weight_(make_parameter({out_features, in_features}, options, Initializer::normal, init_std)),
+      has_bias_(bias),
+      parts_(std::move(parts)) {
+  std::int64_t rows = 0;
+  for (const Part& part : parts_) rows += part.rows;
+  QUENCH_CHECK(parts_.empty() || rows == out_features, "Linear: parts have {} rows, the layer {}", rows, out_features);
+  add_parameter("weight", weight_);
+  if (has_bias_) {
+    bias_ = make_parameter({out_features}, options, Initializer::zeros);
+    add_parameter("bias", bias_);
+  }
+}
+
+LinearInfo Linear::info(std::string name) const {
+  return {std::move(name), weight_.global_shape[1], weight_.global_shape[0], has_bias_,
+          weight_.variable.value().device()};
+}
+
+void Linear::name_pieces(const std::string& prefix) {
+  if (parts_.empty()) return;
+  // "model.layers.0.self_attn.qkv_proj." -> "model.layers.0.self_attn."
+  const std::string parent = prefix.substr(0, prefix.rfind('.', prefix.size() - 2) + 1);
+  const auto split = [&](Parameter& parameter, const std::string& suffix) {
+    parameter.pieces.clear();
+    std::int64_t row = 0;
+    for (const Part& part : parts_) {
+      parameter.pieces.push_back({parent + part.name + suffix, row, part.rows});
+      row += part.rows;
+    }
+  };
+  split(weight_, ".weight");
+  if (has_bias_) split(bias_, ".bias");
+}
+
+}  // namespace quench::nn

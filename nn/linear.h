@@ -1,0 +1,45 @@
+#pragma once
+// A linear layer: weight [out,in], optional bias [out]; several Hugging Face layers may be fused along `out`.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/linear_kernel.h"
+#include "nn/module.h"
+
+namespace quench::nn {
+
+class Linear final : public Module {
+ public:
+  // One part of a fused layer: the last component of its Hugging Face name and its rows.
+  struct Part {
+    std::string name;
+    std::int64_t rows;
+  };
+
+  Linear(std::int64_t in_features, std::int64_t out_features, bool bias, const ParameterOptions& options,
+         float init_std, std::vector<Part> parts = {});
+
+  [[nodiscard]] Variable forward(const Variable& x) const {
+    return kernel_->apply(x, weight_.variable, has_bias_ ? bias_.variable : Variable());
+  }
+
+  void set_kernel(std::shared_ptr<const LinearKernel> kernel) { kernel_ = std::move(kernel); }
+  [[nodiscard]] const LinearKernel& kernel() const noexcept { return *kernel_; }
+  [[nodiscard]] LinearInfo info(std::string name) const;
+  [[nodiscard]] Parameter& weight() noexcept { return weight_; }
+  [[nodiscard]] const std::vector<Part>& parts() const noexcept { return parts_; }
+
+ protected:
+  void name_pieces(const std::string& prefix) override;
+
+ private:
+  Parameter weight_;
+  Parameter bias_;
+  bool has_bias_;
+  std::vector<Part> parts_;
+  std::shared_ptr<const LinearKernel> kernel_ = high_precision_linear_kernel();
+};
+
+}  // namespace quench::nn

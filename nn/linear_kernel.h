@@ -1,0 +1,34 @@
+#pragma once
+// How a linear layer is computed. nn::Linear asks; precision recipes answer (recipes/).
+
+#include <memory>
+#include <string>
+
+#include "autograd/tape.h"
+
+namespace quench::nn {
+
+using autograd::Variable;
+
+// What a recipe may look at when it chooses a kernel for a layer.
+struct LinearInfo {
+  std::string name;  // module path, "model.layers.0.mlp.down_proj"
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+  bool has_bias = false;
+  Device device;
+};
+
+class LinearKernel {
+ public:
+  virtual ~LinearKernel() = default;
+  // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three.
+  [[nodiscard]] virtual Variable apply(const Variable& x, const Variable& weight, const Variable& bias) const = 0;
+  // One word for the conversion report: "bf16", "float8_rowwise", ...
+  [[nodiscard]] virtual std::string_view name() const = 0;
+};
+
+// Products in the dtype of the operands: what every layer uses until a recipe says otherwise.
+[[nodiscard]] std::shared_ptr<const LinearKernel> high_precision_linear_kernel();
+
+}  // namespace quench::nn

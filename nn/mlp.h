@@ -1,0 +1,20 @@
+#pragma once
+// The SwiGLU feed-forward block with fused gate and up projections.
+
+#include "nn/linear.h"
+#include "nn/model_config.h"
+
+namespace quench::nn {
+
+class Mlp final : public Module {
+ public:
+  Mlp(const ModelConfig& config, const ParameterOptions& options);
+  // x [N,H] (normalised) -> [N,H]
+  [[nodiscard]] Variable forward(const Variable& x) const;
+
+ private:
+  Linear gate_up_proj_;
+  Linear down_proj_;
+};
+
+}  // namespace quench::nn

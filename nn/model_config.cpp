@@ -1,0 +1,304 @@
+#include "nn/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nn/models/table.h"
+
+namespace quench::nn {
+namespace {
+
+constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
+
+// Reads members of config.json; remembers every fault, so that one message lists them all.
+class Reader {
+ public:
+  Reader(const Json& json, std::string_view source) : json_(json), source_(source) {}
+
+  // nullptr when absent or null: the two mean the same in Hugging Face configs.
+  const Json* find(std::string_view key) const {
+    const Json* value = json_.find(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  void fault(std::string_view key, const std::string& what) {
+    const Json* value = json_.find(key);
+    const std::string where = value != nullptr && value->line() > 0 ? fmt::format(":{}", value->line()) : "";
+    faults_.push_back(fmt::format("{}{}: {}: {}", source_, where, key, what));
+  }
+
+  std::int64_t integer(std::string_view key, std::optional<std::int64_t> fallback, std::int64_t low,
+                       std::int64_t high) {
+    const Json* value = find(key);
+    if (value == nullptr) {
+      if (!fallback) fault(key, "is missing");
+      return fallback.value_or(low);
+    }
+    if (!value->is_integer()) {
+      fault(key, fmt::format("expected an integer, got {}", value->type_name()));
+      return low;
+    }
+    const bool fits = value->dump().size() < 19;
+    const std::int64_t number = fits ? value->as_int() : high + (high < INT64_MAX ? 1 : 0);
+    if (!fits || number < low || number > high) {
+      fault(key, fmt::format("{} is outside {}..{}", value->dump(), low, high));
+      return low;
+    }
+    return number;
+  }
+
+  double number(std::string_view key, double fallback, bool positive) {
+    const Json* value = find(key);
+    if (value == nullptr) return fallback;
+    if (!value->is_number()) {
+      fault(key, fmt::format("expected a number, got {}", value->type_name()));
+      return fallback;
+    }
+    const double x = value->as_double();
+    if (!std::isfinite(x) || (positive && x <= 0)) {
+      fault(key, fmt::format("{} is not a positive number", value->dump()));
+      return fallback;
+    }
+    return x;
+  }
+
+  bool boolean(std::string_view key, bool fallback) {
+    const Json* value = find(key);
+    if (value == nullptr) return fallback;
+    if (!value->is_bool()) {
+      fault(key, fmt::format("expected true or false, got {}", value->type_name()));
+      return fallback;
+    }
+    return value->as_bool();
+  }
+
+  std::string string(std::string_view key, std::string fallback) {
+    const Json* value = find(key);
+    if (value == nullptr) return fallback;
+    if (!value->is_string()) {
+      fault(key, fmt::format("expected a string, got {}", value->type_name()));
+      return fallback;
+    }
+    return value->as_string();
+  }
+
+  // A token id, a list of them, or nothing.
+  std::vector<std::int64_t> ids(std::string_view key) {
+    const Json* value = find(key);
+    std::vector<std::int64_t> result;
+    if (value == nullptr) return result;
+    const auto take = [&](const Json& item) {
+      if (item.is_integer() && item.as_int() >= 0) return result.push_back(item.as_int());
+      fault(key, fmt::format("expected a token id, got {}", item.dump()));
+    };
+    if (value->is_array()) {
+      for (const Json& item : value->as_array()) take(item);
+    } else {
+      take(*value);
+    }
+    return result;
+  }
+
+  [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
+
+ private:
+  const Json& json_;
+  std::string_view source_;
+  std::vector<std::string> faults_;
+};
+
+const ModelFamily& family_of(const Json& json, std::string_view source) {
+  std::string name;
+  const Json* architectures = json.find("architectures");
+  if (architectures != nullptr && architectures->is_array() && !architectures->as_array().empty() &&
+      architectures->as_array().front().is_string()) {
+    name = architectures->as_array().front().as_string();
+  } else if (const Json* type = json.find("model_type"); type != nullptr && type->is_string()) {
+    name = type->as_string();
+  }
+  if (const ModelFamily* family = find_model_family(name)) return *family;
+  std::string known;
+  for (const ModelFamily& family : model_families())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
+  QUENCH_FAIL(ErrorCode::unsupported, "{}: architecture '{}' is not supported; known: {}", source, name, known);
+}
+
+RopeScaling read_rope(Reader& top, const Json& json, std::string_view source) {
+  RopeScaling rope;
+  rope.theta = top.number("rope_theta", 10000.0, true);
+  const Json* settings = json.find("rope_parameters");
+  if (settings == nullptr || settings->is_null()) settings = json.find("rope_scaling");
+  if (settings == nullptr || settings->is_null()) return rope;
+  if (!settings->is_object()) {
+    top.fault("rope_parameters", fmt::format("expected an object, got {}", settings->type_name()));
+    return rope;
+  }
+  Reader inner(*settings, source);
+  rope.theta = inner.number("rope_theta", rope.theta, true);
+  const std::string type = inner.string("rope_type", inner.string("type", "default"));
+  if (type == "linear") {
+    rope.type = RopeScaling::Type::linear;
+  } else if (type == "llama3") {
+    rope.type = RopeScaling::Type::llama3;
+    rope.low_freq_factor = inner.number("low_freq_factor", 1.0, true);
+    rope.high_freq_factor = inner.number("high_freq_factor", 4.0, true);
+    rope.original_max_position_embeddings = inner.integer("original_max_position_embeddings", 8192, 1, kMaxDimension);
+    if (rope.high_freq_factor <= rope.low_freq_factor)
+      inner.fault("high_freq_factor", "must be larger than low_freq_factor");
+  } else if (type != "default") {
+    inner.fault("rope_type", fmt::format("'{}' is not supported; known: default, linear, llama3", type));
+  }
+  if (rope.type != RopeScaling::Type::standard) rope.factor = inner.number("factor", 1.0, true);
+  for (const std::string& fault : inner.faults()) top.fault("rope", fault);
+  return rope;
+}
+
+void check_geometry(Reader& in, const ModelConfig& c) {
+  if (c.num_attention_heads % c.num_key_value_heads != 0)
+    in.fault("num_key_value_heads", fmt::format("{} query heads are not a multiple of {} key-value heads",
+                                                c.num_attention_heads, c.num_key_value_heads));
+  if (c.head_dim % 2 != 0) in.fault("head_dim", fmt::format("{} is odd; rotary embedding needs pairs", c.head_dim));
+  for (const std::int64_t id : c.eos_token_ids)
+    if (id >= c.vocab_size)
+      in.fault("eos_token_id", fmt::format("{} is outside the vocabulary of {}", id, c.vocab_size));
+  const std::int64_t rows = std::max({c.vocab_size, 2 * c.intermediate_size, c.hidden_size});
+  std::int64_t largest = 0;
+  if (__builtin_mul_overflow(rows, c.hidden_size, &largest) ||
+      __builtin_mul_overflow(largest, std::int64_t{64}, &largest))
+    in.fault("hidden_size", "the weights' sizes overflow");
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(const Json& json, std::string_view source) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, json.is_object(), "{}: expected a JSON object, got {}", source,
+                  json.type_name());
+  const ModelFamily& family = family_of(json, source);
+  Reader in(json, source);
+  ModelConfig c;
+  c.architecture = family.architecture;
+  c.model_type = family.model_type;
+  c.vocab_size = in.integer("vocab_size", std::nullopt, 1, kMaxDimension);
+  c.hidden_size = in.integer("hidden_size", std::nullopt, 1, kMaxDimension);
+  c.intermediate_size = in.integer("intermediate_size", std::nullopt, 1, kMaxDimension);
+  c.num_hidden_layers = in.integer("num_hidden_layers", std::nullopt, 1, 10000);
+  c.num_attention_heads = in.integer("num_attention_heads", std::nullopt, 1, 65536);
+  c.num_key_value_heads = in.integer("num_key_value_heads", c.num_attention_heads, 1, 65536);
+  if (in.find("head_dim") != nullptr) {
+    c.head_dim = in.integer("head_dim", std::nullopt, 2, 65536);
+  } else {
+    if (c.hidden_size % c.num_attention_heads != 0)
+      in.fault("num_attention_heads",
+               fmt::format("hidden_size {} is not a multiple of {} heads", c.hidden_size, c.num_attention_heads));
+    c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
+  }
+  c.max_position_embeddings = in.integer("max_position_embeddings", 2048, 1, kMaxDimension);
+  c.rms_norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6, true));
+  c.initializer_range = static_cast<float>(in.number("initializer_range", 0.02, true));
+  c.tie_word_embeddings = in.boolean("tie_word_embeddings", false);
+  c.rope = read_rope(in, json, source);
+  const std::string activation = in.string("hidden_act", "silu");
+  if (activation != "silu") in.fault("hidden_act", fmt::format("'{}' is not supported; known: silu", activation));
+  const std::string dtype = in.string("dtype", in.string("torch_dtype", "float32"));
+  const auto parsed = dtype_from_string(dtype);
+  if (parsed == DType::f32 || parsed == DType::bf16 || parsed == DType::f16) {
+    c.dtype = *parsed;
+  } else {
+    in.fault("dtype", fmt::format("'{}' is not supported; known: float32, bfloat16, float16", dtype));
+  }
+  c.eos_token_ids = in.ids("eos_token_id");
+  if (const auto ids = in.ids("bos_token_id"); !ids.empty()) c.bos_token_id = ids.front();
+  if (const auto ids = in.ids("pad_token_id"); !ids.empty()) c.pad_token_id = ids.front();
+  if (const Json* layers = in.find("layer_types"); layers != nullptr && layers->is_array()) {
+    for (const Json& layer : layers->as_array())
+      if (!layer.is_string() || layer.as_string() != "full_attention")
+        in.fault("layer_types", fmt::format("{} is not supported; known: full_attention", layer.dump()));
+  }
+  if (in.find("quantization_config") != nullptr)
+    in.fault("quantization_config", "quantized checkpoints cannot be loaded for training; use the original weights");
+  family.apply(json, source, c);
+  check_geometry(in, c);
+  if (!in.faults().empty()) {
+    std::string message;
+    for (const std::string& fault : in.faults()) message += (message.empty() ? "" : "\n") + fault;
+    QUENCH_FAIL(ErrorCode::bad_config, "{}", message);
+  }
+  c.source = json;
+  return c;
+}
+
+std::int64_t ModelConfig::parameter_count() const {
+  const std::int64_t qkv = qkv_rows() * hidden_size + (qkv_bias ? qkv_rows() : 0);
+  const std::int64_t output = hidden_size * num_attention_heads * head_dim + (output_bias ? hidden_size : 0);
+  const std::int64_t mlp = 3 * hidden_size * intermediate_size + (mlp_bias ? 2 * intermediate_size + hidden_size : 0);
+  const std::int64_t norms = 2 * hidden_size + (qk_norm ? 2 * head_dim : 0);
+  const std::int64_t tables = vocab_size * hidden_size * (tie_word_embeddings ? 1 : 2);
+  return num_hidden_layers * (qkv + output + mlp + norms) + tables + hidden_size;
+}
+
+double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
+  const auto h = static_cast<double>(hidden_size);
+  const double heads_width = static_cast<double>(num_attention_heads * head_dim);
+  const double layer =
+      h * static_cast<double>(qkv_rows()) + h * heads_width + 3 * h * static_cast<double>(intermediate_size);
+  const double products = static_cast<double>(num_hidden_layers) * layer + h * static_cast<double>(vocab_size);
+  // Two products of 2*D*T per head and token, halved by the mask, times 3 for forward and backward.
+  const double attention = static_cast<double>(num_hidden_layers) * heads_width * static_cast<double>(seq_len);
+  return 6 * products + 6 * attention;
+}
+
+Json to_hf_json(const ModelConfig& c, DType dtype) {
+  Json json = c.source.is_object() ? c.source : Json::object();
+  json.set("architectures", Json(Json::Array{Json(c.architecture)}));
+  json.set("model_type", c.model_type);
+  json.set("vocab_size", c.vocab_size);
+  json.set("hidden_size", c.hidden_size);
+  json.set("intermediate_size", c.intermediate_size);
+  json.set("num_hidden_layers", c.num_hidden_layers);
+  json.set("num_attention_heads", c.num_attention_heads);
+  json.set("num_key_value_heads", c.num_key_value_heads);
+  json.set("head_dim", c.head_dim);
+  json.set("hidden_act", "silu");
+  json.set("max_position_embeddings", c.max_position_embeddings);
+  json.set("rms_norm_eps", std::stod(fmt::format("{}", c.rms_norm_eps)));
+  json.set("initializer_range", std::stod(fmt::format("{}", c.initializer_range)));
+  json.set("tie_word_embeddings", c.tie_word_embeddings);
+  if (c.model_type != "qwen2") {
+    json.set("attention_bias", c.qkv_bias);
+    if (c.model_type == "llama") json.set("mlp_bias", c.mlp_bias);
+  }
+  // Old readers take rope_theta and rope_scaling, Transformers 5 takes rope_parameters: both are written.
+  json.set("rope_theta", c.rope.theta);
+  Json scaling = Json::object();
+  scaling.set("rope_theta", c.rope.theta);
+  scaling.set("rope_type", "default");
+  if (c.rope.type != RopeScaling::Type::standard) {
+    scaling.set("rope_type", c.rope.type == RopeScaling::Type::linear ? "linear" : "llama3");
+    scaling.set("factor", c.rope.factor);
+    if (c.rope.type == RopeScaling::Type::llama3) {
+      scaling.set("low_freq_factor", c.rope.low_freq_factor);
+      scaling.set("high_freq_factor", c.rope.high_freq_factor);
+      scaling.set("original_max_position_embeddings", c.rope.original_max_position_embeddings);
+    }
+    Json old = scaling;
+    old.erase("rope_theta");
+    json.set("rope_scaling", std::move(old));
+  } else {
+    json.erase("rope_scaling");
+  }
+  json.set("rope_parameters", std::move(scaling));
+  const std::string name = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
+  json.set("dtype", name);
+  json.set("torch_dtype", name);
+  if (c.bos_token_id) json.set("bos_token_id", *c.bos_token_id);
+  if (c.pad_token_id) json.set("pad_token_id", *c.pad_token_id);
+  if (c.eos_token_ids.size() == 1) json.set("eos_token_id", c.eos_token_ids.front());
+  if (c.eos_token_ids.size() > 1) {
+    Json ids = Json::array();
+    for (const std::int64_t id : c.eos_token_ids) ids.push_back(id);
+    json.set("eos_token_id", std::move(ids));
+  }
+  return json;
+}
+
+}  // namespace quench::nn

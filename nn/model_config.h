@@ -1,0 +1,66 @@
+#pragma once
+// What a decoder-only model is made of, as Hugging Face's config.json says it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/json.h"
+
+namespace quench::nn {
+
+struct RopeScaling {
+  enum class Type { standard, linear, llama3 };
+  Type type = Type::standard;
+  double theta = 10000.0;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;                          // llama3
+  double high_freq_factor = 4.0;                         // llama3
+  std::int64_t original_max_position_embeddings = 8192;  // llama3
+};
+
+struct ModelConfig {
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string model_type;    // "llama"
+  std::int64_t vocab_size = 0;
+  std::int64_t hidden_size = 0;
+  std::int64_t intermediate_size = 0;
+  std::int64_t num_hidden_layers = 0;
+  std::int64_t num_attention_heads = 0;
+  std::int64_t num_key_value_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t max_position_embeddings = 2048;
+  float rms_norm_eps = 1e-6f;
+  float initializer_range = 0.02f;
+  RopeScaling rope;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;     // Qwen2, and Llama with attention_bias
+  bool output_bias = false;  // o_proj, Llama with attention_bias
+  bool mlp_bias = false;
+  bool qk_norm = false;  // Qwen3
+  std::optional<std::int64_t> bos_token_id;
+  std::optional<std::int64_t> pad_token_id;
+  std::vector<std::int64_t> eos_token_ids;
+  DType dtype = DType::f32;  // of the stored weights
+  Json source;               // the file as read, so that export carries along what Quench does not interpret
+
+  [[nodiscard]] std::int64_t qkv_rows() const { return (num_attention_heads + 2 * num_key_value_heads) * head_dim; }
+  // Elements of all parameters; a tied head counts once.
+  [[nodiscard]] std::int64_t parameter_count() const;
+  // Floating-point operations of one token of a training step, forward and backward: 6 per weight of every matrix
+  // product plus causal attention over seq_len (counted once, i.e. halved). Recomputation is not counted.
+  [[nodiscard]] double training_flops_per_token(std::int64_t seq_len) const;
+};
+
+// Reads config.json's object. Both spellings of the rotary settings (rope_theta + rope_scaling, and rope_parameters)
+// and of the dtype are accepted; null equals absent; unknown architectures, unsupported features and impossible
+// values are refused with the list of what is known. `source` names the file in errors (bad_config).
+[[nodiscard]] ModelConfig parse_model_config(const Json& json, std::string_view source);
+
+// The config.json that older and newer readers both load: the source's own members, updated with this config's values.
+[[nodiscard]] Json to_hf_json(const ModelConfig& config, DType dtype);
+
+}  // namespace quench::nn

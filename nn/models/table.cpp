@@ -1,0 +1,18 @@
+#include "nn/models/table.h"
+
+#include <array>
+
+namespace quench::nn {
+
+std::span<const ModelFamily> model_families() {
+  static const std::array families{kLlama, kQwen2, kQwen3};
+  return families;
+}
+
+const ModelFamily* find_model_family(std::string_view name) {
+  for (const ModelFamily& family : model_families())
+    if (family.architecture == name || family.model_type == name) return &family;
+  return nullptr;
+}
+
+}  // namespace quench::nn

@@ -1,0 +1,53 @@
+#pragma once
+// A trainable tensor: its name, its place in the global model, and how it is called in Hugging Face checkpoints.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autograd/variable.h"
+
+namespace quench::nn {
+
+using autograd::Variable;
+
+// The rows of axis 0 of the global tensor that this process holds. Everything outside distributed training holds all.
+struct ShardSpec {
+  std::int64_t row_begin = 0;
+  std::int64_t rows = 0;
+};
+
+// Some rows of a parameter under the name they have in a Hugging Face checkpoint. Fused projections have several.
+struct ParameterPiece {
+  std::string hf_name;
+  std::int64_t row_begin = 0;
+  std::int64_t rows = 0;
+};
+
+enum class Initializer { normal, ones, zeros };
+
+struct Parameter {
+  std::string name;   // full path in the module tree: "model.layers.0.self_attn.qkv_proj.weight"
+  Variable variable;  // the local shard; undefined gradient when frozen
+  Shape global_shape;
+  ShardSpec shard;
+  std::vector<ParameterPiece> pieces;  // tile the rows of the global tensor, in order
+  Initializer initializer = Initializer::normal;
+  float init_std = 0.02f;
+
+  [[nodiscard]] std::int64_t numel() const { return global_shape.numel(); }
+};
+
+// Where and in which types the parameters of a module are created.
+struct ParameterOptions {
+  DType dtype = DType::f32;
+  DType grad_dtype = DType::f32;
+  Device device;
+  bool trainable = true;
+};
+
+// A parameter that is not yet initialised, wholly on this process.
+[[nodiscard]] Parameter make_parameter(const Shape& shape, const ParameterOptions& options,
+                                       Initializer initializer = Initializer::normal, float init_std = 0.02f);
+
+}  // namespace quench::nn

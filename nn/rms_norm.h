@@ -1,0 +1,22 @@
+#pragma once
+// The weight of an RMSNorm; the function is in autograd/functions.h.
+
+#include "nn/module.h"
+
+namespace quench::nn {
+
+class RmsNorm final : public Module {
+ public:
+  RmsNorm(std::int64_t size, float eps, const ParameterOptions& options)
+      : weight_(make_parameter({size}, options, Initializer::ones)), eps_(eps) {
+    add_parameter("weight", weight_);
+  }
+  [[nodiscard]] const Variable& weight() const noexcept { return weight_.variable; }
+  [[nodiscard]] float eps() const noexcept { return eps_; }
+
+ private:
+  Parameter weight_;
+  float eps_;
+};
+
+}  // namespace quench::nn

@@ -1,0 +1,82 @@
+#include "train/metrics/json_lines_sink.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/metrics/run_files.h"
+
+namespace quench {
+namespace {
+
+Json number_or_null(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
+
+}  // namespace
+
+Json to_json(const StepMetrics& metrics) {
+  bool nonfinite = metrics.nonfinite;
+  for (const double value : {metrics.loss, metrics.grad_norm, metrics.lr}) nonfinite |= !std::isfinite(value);
+  const bool has_memory = metrics.memory_bytes > 0;
+  Json record = Json::object();
+  record.set("step", metrics.step);
+  record.set("total_steps", metrics.total_steps > 0 ? Json(metrics.total_steps) : Json());
+  record.set("time", metrics.unix_time);
+  record.set("loss", metrics.loss);
+  record.set("grad_norm", metrics.grad_norm);
+  record.set("lr", metrics.lr);
+  record.set("tokens_per_second", metrics.tokens_per_second);
+  record.set("devices", metrics.devices);
+  record.set("tflops", number_or_null(metrics.tflops));
+  record.set("mfu", number_or_null(metrics.mfu));
+  record.set("memory_bytes", has_memory ? Json(metrics.memory_bytes) : Json());
+  record.set("memory_share", has_memory ? number_or_null(metrics.memory_share()) : Json());
+  record.set("step_ms", metrics.step_seconds * 1e3);
+  record.set("data_share", metrics.data_share);
+  record.set("eta_seconds", number_or_null(metrics.eta_seconds));
+  record.set("tokens_seen", metrics.tokens_seen);
+  record.set("skipped_steps", metrics.skipped_steps);
+  record.set("nonfinite", nonfinite);
+  return record;
+}
+
+Json to_json(const EvaluationMetrics& metrics) {
+  Json values = Json::object();
+  bool nonfinite = false;
+  for (const auto& [name, value] : metrics.values) {
+    values.set(name, value);
+    nonfinite |= !std::isfinite(value);
+  }
+  Json record = Json::object();
+  record.set("step", metrics.step);
+  record.set("time", metrics.unix_time);
+  record.set("name", metrics.name);
+  record.set("values", std::move(values));
+  record.set("tokens", metrics.tokens);
+  record.set("seconds", metrics.seconds);
+  record.set("nonfinite", nonfinite);
+  return record;
+}
+
+Json to_json(const SampleRecord& sample) {
+  Json record = Json::object();
+  record.set("step", sample.step);
+  record.set("time", sample.unix_time);
+  record.set("prompt", sample.prompt);
+  record.set("text", sample.text);
+  return record;
+}
+
+JsonLinesSink::JsonLinesSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step)
+    : name_((folder / run_files::kMetrics).string()),
+      metrics_(folder / run_files::kMetrics, resume_step),
+      evaluations_(folder / run_files::kEvaluations, resume_step),
+      samples_(folder / run_files::kSamples, resume_step) {}
+
+void JsonLinesSink::finish() {
+  metrics_.close();
+  evaluations_.close();
+  samples_.close();
+}
+
+}  // namespace quench

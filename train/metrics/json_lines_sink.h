@@ -1,0 +1,43 @@
+#pragma once
+// Metrics for programs: metrics.jsonl, evaluations.jsonl and samples.jsonl in one folder.
+//
+// Every record has every key of its kind. A value that is unknown, NaN or infinite is null; "nonfinite" tells the last
+// two from the first.
+//   metrics.jsonl      step, total_steps, time, loss, grad_norm, lr, tokens_per_second, devices, tflops, mfu,
+//                      memory_bytes, memory_share, step_ms, data_share, eta_seconds, tokens_seen, skipped_steps,
+//                      nonfinite
+//   evaluations.jsonl  step, time, name, values {name: number}, tokens, seconds, nonfinite
+//   samples.jsonl      step, time, prompt, text
+// time is in seconds since 1970; shares and mfu are fractions; total_steps is null when unknown.
+
+#include <filesystem>
+#include <optional>
+
+#include "train/metrics/json_lines.h"
+#include "train/metrics/metrics_sink.h"
+
+namespace quench {
+
+[[nodiscard]] Json to_json(const StepMetrics& metrics);
+[[nodiscard]] Json to_json(const EvaluationMetrics& metrics);
+[[nodiscard]] Json to_json(const SampleRecord& sample);
+
+class JsonLinesSink final : public MetricsSink {
+ public:
+  // resume_step: see JsonLines. Throws Error when a file cannot be opened.
+  JsonLinesSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+  void step(const StepMetrics& metrics) override { metrics_.append(to_json(metrics)); }
+  void evaluation(const EvaluationMetrics& metrics) override { evaluations_.append(to_json(metrics)); }
+  void sample(const SampleRecord& sample) override { samples_.append(to_json(sample)); }
+  void finish() override;
+
+ private:
+  std::string name_;
+  JsonLines metrics_;
+  JsonLines evaluations_;
+  JsonLines samples_;
+};
+
+}  // namespace quench

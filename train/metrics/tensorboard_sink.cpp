@@ -1,0 +1,62 @@
+#include "train/metrics/tensorboard_sink.h"
+
+#include <vector>
+
+namespace quench {
+namespace {
+
+// A Markdown block that shows a text as it is: indented by four blanks, which no content can end.
+std::string preformatted(std::string_view text) {
+  std::string block = "    ";
+  for (const char c : text) {
+    block += c;
+    if (c == '\n') block += "    ";
+  }
+  return block;
+}
+
+}  // namespace
+
+TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step,
+                                 double unix_time, std::string_view config)
+    : file_(folder / event_file_name(unix_time), unix_time), name_(file_.path().string()) {
+  if (resume_step) file_.restart(*resume_step + 1, unix_time);
+  if (!config.empty()) file_.text(resume_step.value_or(0), unix_time, "config", preformatted(config));
+}
+
+void TensorBoardSink::step(const StepMetrics& metrics) {
+  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+  std::vector<ScalarSummary> values = {
+      {"loss_metrics/global_avg_loss", metrics.loss},
+      {"grad_norm", metrics.grad_norm},
+      {"lr", metrics.lr},
+      {"throughput(tps)", metrics.tokens_per_second / static_cast<double>(metrics.devices)},
+      {"time_metrics/end_to_end(s)", metrics.step_seconds},
+      {"time_metrics/data_loading(s)", metrics.step_seconds * metrics.data_share},
+      {"time_metrics/data_loading(%)", metrics.data_share * 100},
+      {"n_tokens_seen", static_cast<double>(metrics.tokens_seen)},
+      {"skipped_steps", static_cast<double>(metrics.skipped_steps)},
+  };
+  if (metrics.tflops) values.push_back({"tflops", *metrics.tflops});
+  if (metrics.mfu) values.push_back({"mfu(%)", *metrics.mfu * 100});
+  if (metrics.memory_bytes > 0)
+    values.push_back({"memory/max_reserved(GiB)", static_cast<double>(metrics.memory_bytes) / kGiB});
+  if (const auto share = metrics.memory_share(); share && metrics.memory_bytes > 0)
+    values.push_back({"memory/max_reserved(%)", *share * 100});
+  file_.scalars(metrics.step, metrics.unix_time, values);
+}
+
+void TensorBoardSink::evaluation(const EvaluationMetrics& metrics) {
+  const std::string group = metrics.name == "validation" ? "validation_metrics" : metrics.name;
+  std::vector<std::string> tags;
+  for (const auto& [name, value] : metrics.values) tags.push_back(group + "/" + name);
+  std::vector<ScalarSummary> values;
+  for (std::size_t i = 0; i < tags.size(); ++i) values.push_back({tags[i], metrics.values[i].second});
+  file_.scalars(metrics.step, metrics.unix_time, values);
+}
+
+void TensorBoardSink::sample(const SampleRecord& sample) {
+  file_.text(sample.step, sample.unix_time, "samples", preformatted(sample.prompt + sample.text));
+}
+
+}  // namespace quench

@@ -1,0 +1,35 @@
+#pragma once
+// Metrics for TensorBoard, under torchtitan's tags so that runs of both compare on one page:
+//   loss_metrics/global_avg_loss  grad_norm  lr  throughput(tps) [of one device]  tflops  mfu(%)
+//   time_metrics/end_to_end(s)  time_metrics/data_loading(s)  time_metrics/data_loading(%)
+//   memory/max_reserved(GiB)  memory/max_reserved(%)  n_tokens_seen  skipped_steps
+//   validation_metrics/<value> for the evaluation "validation", <evaluation>/<value> for others
+// Unknown values are left out. Samples and the config go to the text panel.
+
+#include <filesystem>
+#include <optional>
+
+#include "train/metrics/event_file.h"
+#include "train/metrics/metrics_sink.h"
+
+namespace quench {
+
+class TensorBoardSink final : public MetricsSink {
+ public:
+  // A new event file in `folder`. resume_step: TensorBoard is told to forget what earlier files say of later steps.
+  // config: shown in the text panel when not empty. Throws Error when the file cannot be created.
+  TensorBoardSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step, double unix_time,
+                  std::string_view config = {});
+
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+  void step(const StepMetrics& metrics) override;
+  void evaluation(const EvaluationMetrics& metrics) override;
+  void sample(const SampleRecord& sample) override;
+  void finish() override { file_.close(); }
+
+ private:
+  EventFile file_;
+  std::string name_;
+};
+
+}  // namespace quench
