@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "core/json.h"
+#include "core/json_sax.h"
 #include "core/utf8.h"
 
 namespace quench {
@@ -69,28 +69,7 @@ class TokenCursor {
   int column_ = 1;
 };
 
-// At most `limit` bytes of a message that may quote a token of any length.
-std::string shortened(std::string_view text, std::size_t limit) {
-  if (text.size() <= limit) return replace_invalid_utf8(text);
-  const auto is_inside = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
-  std::size_t head = limit / 2;
-  while (head > 0 && is_inside(head)) --head;
-  std::size_t tail = text.size() - limit / 2;
-  while (tail < text.size() && is_inside(tail)) ++tail;
-  return replace_invalid_utf8(text.substr(0, head)) + " ... " + replace_invalid_utf8(text.substr(tail));
-}
-
-// "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..." without what we say better.
-std::string reason(const char* what) {
-  std::string_view text(what);
-  if (const auto end = text.find("] "); text.starts_with("[json.exception.") && end != std::string_view::npos)
-    text.remove_prefix(end + 2);
-  if (const auto end = text.find(": "); text.starts_with("parse error at ") && end != std::string_view::npos)
-    text.remove_prefix(end + 2);
-  return shortened(text, 300);
-}
-
-class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
+class TreeBuilder final : public JsonSax {
  public:
   TreeBuilder(std::string_view text, const Json::ParseOptions& options) : cursor_(text), options_(options) {}
 
@@ -127,13 +106,13 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
       const Json& second = (*std::next(twice))->second;
       fail_at(second.line(), second.column(),
               fmt::format("duplicate key \"{}\" (its first value is at line {}, column {})",
-                          shortened((*twice)->first, 100), first.line(), first.column()));
+                          shorten_utf8((*twice)->first, 100), first.line(), first.column()));
     }
     return close();
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    const std::string text = reason(error.what());
+    const std::string text = json_error_reason(error.what());
     const std::size_t offending = position > 0 ? position - 1 : 0;
     TokenCursor token = cursor_;
     token.skip_to_token();

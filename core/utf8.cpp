@@ -57,4 +57,15 @@ std::string replace_invalid_utf8(std::string_view text) {
   return result;
 }
 
+std::string shorten_utf8(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return replace_invalid_utf8(text);
+  // Never cut inside a character, nor search further for its edge than a character is long.
+  const auto is_inside = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  std::size_t head = limit / 2;
+  for (int i = 0; i < 3 && head > 0 && is_inside(head); ++i) --head;
+  std::size_t tail = text.size() - limit / 2;
+  for (int i = 0; i < 3 && tail < text.size() && is_inside(tail); ++i) ++tail;
+  return replace_invalid_utf8(text.substr(0, head)) + " ... " + replace_invalid_utf8(text.substr(tail));
+}
+
 }  // namespace quench

@@ -16,4 +16,7 @@ namespace quench {
 // The text with every such byte replaced by U+FFFD.
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
 
+// Valid UTF-8 for a message that quotes foreign text of any length: beyond about `limit` bytes only both ends are kept.
+[[nodiscard]] std::string shorten_utf8(std::string_view text, std::size_t limit);
+
 }  // namespace quench
