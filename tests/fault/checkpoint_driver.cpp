@@ -68,7 +68,8 @@ int run(const Arguments& arguments) {
   std::string difference;
   std::int64_t step = 0;
   quench::CheckpointOptions options = arguments.options;
-  if (const auto info = quench::load_latest(arguments.folder, [&](auto& reader) { difference = tensors.difference(reader); }))
+  if (const auto info =
+          quench::load_latest(arguments.folder, [&](auto& reader) { difference = tensors.difference(reader); }))
     options.resumed_from = step = info->step;
   if (!difference.empty()) {
     std::printf("mixed: %s\n", difference.c_str());

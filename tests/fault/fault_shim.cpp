@@ -35,17 +35,17 @@
 namespace {
 
 enum Op { kOpen, kMkdir, kWrite, kFsync, kFallocate, kTruncate, kClose, kRename, kExchange, kUnlink, kFlock, kOpCount };
-constexpr const char* kOpNames[kOpCount] = {"open",     "mkdir", "write",  "fsync",    "fallocate", "truncate",
-                                            "close",    "rename", "exchange", "unlink", "flock"};
+constexpr const char* kOpNames[kOpCount] = {"open",  "mkdir",  "write",    "fsync",  "fallocate", "truncate",
+                                            "close", "rename", "exchange", "unlink", "flock"};
 
 struct ErrnoName {
   const char* name;
   int value;
 };
-constexpr ErrnoName kErrnoNames[] = {{"EACCES", EACCES}, {"EBUSY", EBUSY},   {"EDQUOT", EDQUOT}, {"EEXIST", EEXIST},
-                                     {"EINTR", EINTR},   {"EINVAL", EINVAL}, {"EIO", EIO},       {"ENOSPC", ENOSPC},
-                                     {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP},             {"EROFS", EROFS},
-                                     {"EXDEV", EXDEV}};
+constexpr ErrnoName kErrnoNames[] = {
+    {"EACCES", EACCES}, {"EBUSY", EBUSY},           {"EDQUOT", EDQUOT}, {"EEXIST", EEXIST},
+    {"EINTR", EINTR},   {"EINVAL", EINVAL},         {"EIO", EIO},       {"ENOSPC", ENOSPC},
+    {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EROFS", EROFS},   {"EXDEV", EXDEV}};
 
 enum class Action { none, kill, tear, cut, delay, fail };
 
@@ -81,11 +81,16 @@ Function* next(Function*, const char* name) {
 
 void parse_action(const char* value) {
   fault.action = Action::fail;
-  if (strcmp(value, "none") == 0) fault.action = Action::none;
-  else if (strcmp(value, "kill") == 0) fault.action = Action::kill;
-  else if (strcmp(value, "tear") == 0) fault.action = Action::tear;
-  else if (strcmp(value, "short") == 0) fault.action = Action::cut;
-  else if (strcmp(value, "delay") == 0) fault.action = Action::delay;
+  if (strcmp(value, "none") == 0)
+    fault.action = Action::none;
+  else if (strcmp(value, "kill") == 0)
+    fault.action = Action::kill;
+  else if (strcmp(value, "tear") == 0)
+    fault.action = Action::tear;
+  else if (strcmp(value, "short") == 0)
+    fault.action = Action::cut;
+  else if (strcmp(value, "delay") == 0)
+    fault.action = Action::delay;
   else {
     for (const ErrnoName& known : kErrnoNames)
       if (strcmp(value, known.name) == 0) fault.error = known.value;
@@ -115,15 +120,24 @@ __attribute__((constructor)) void configure() {
   for (char* item = strtok_r(text, ";", &rest); item != nullptr; item = strtok_r(nullptr, ";", &rest)) {
     char* value = strchr(item, '=');
     if (value != nullptr) *value++ = '\0';
-    if (strcmp(item, "sticky") == 0) fault.sticky = true;
-    else if (strcmp(item, "wait") == 0) fault.armed = false;
-    else if (value == nullptr) usage(item);
-    else if (strcmp(item, "do") == 0) parse_action(value);
-    else if (strcmp(item, "at") == 0) fault.at = atol(value);
-    else if (strcmp(item, "ops") == 0) parse_ops(value);
-    else if (strcmp(item, "path") == 0) snprintf(fault.path, sizeof fault.path, "%s", value);
-    else if (strcmp(item, "ms") == 0) fault.milliseconds = atol(value);
-    else usage(item);
+    if (strcmp(item, "sticky") == 0)
+      fault.sticky = true;
+    else if (strcmp(item, "wait") == 0)
+      fault.armed = false;
+    else if (value == nullptr)
+      usage(item);
+    else if (strcmp(item, "do") == 0)
+      parse_action(value);
+    else if (strcmp(item, "at") == 0)
+      fault.at = atol(value);
+    else if (strcmp(item, "ops") == 0)
+      parse_ops(value);
+    else if (strcmp(item, "path") == 0)
+      snprintf(fault.path, sizeof fault.path, "%s", value);
+    else if (strcmp(item, "ms") == 0)
+      fault.milliseconds = atol(value);
+    else
+      usage(item);
   }
 }
 
@@ -260,9 +274,15 @@ mode_t mode_argument(int flags, va_list arguments) {
 
 extern "C" {
 
-void quench_fault_arm() { fault.armed = true; }
-void quench_fault_disarm() { fault.armed = false; }
-long quench_fault_calls() { return calls; }
+void quench_fault_arm() {
+  fault.armed = true;
+}
+void quench_fault_disarm() {
+  fault.armed = false;
+}
+long quench_fault_calls() {
+  return calls;
+}
 
 int open(const char* path, int flags, ...) {
   va_list arguments;

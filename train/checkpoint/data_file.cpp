@@ -7,31 +7,26 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 #include <tuple>
 #include <unordered_map>
 
 #include "core/file.h"
 #include "core/safetensors.h"
+#include "core/safetensors_limits.h"
 #include "train/checkpoint/hash.h"
 
 namespace quench {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;  // hashed while still in the cache, then written
-constexpr std::uint64_t kMaxHeader = 100'000'000;     // the format's limit
 
 // How a tensor appears in the safetensors header.
-struct StoredForm {
-  std::string_view dtype;
-  Shape shape;
-};
-
-StoredForm stored_form(const Tensor& tensor) {
-  if (tensor.dtype() != DType::i4) return {safetensors_name(tensor.dtype()), tensor.shape()};
-  Shape bytes = tensor.shape();
+SafetensorsItem stored_form(const CheckpointTensor& tensor) {
+  const DType dtype = tensor.data.dtype();
+  if (dtype != DType::i4) return {tensor.name, dtype, tensor.data.shape()};
+  Shape bytes = tensor.data.shape();
   bytes[-1] /= 2;
-  return {safetensors_name(DType::u8), bytes};
+  return {tensor.name, DType::u8, bytes};
 }
 
 void check_tensor_part(const CheckpointTensor& tensor) {
@@ -49,34 +44,6 @@ void check_tensor_part(const CheckpointTensor& tensor) {
   QUENCH_CHECK(tensor.data.shape() == local && (global.rank() > 0 || slice.length == 1),
                "checkpoint tensor '{}' is {}, expected shape {} for rows [{}, {}+{}) of {}", tensor.name,
                tensor.data.describe(), local.to_string(), slice.start, slice.start, slice.length, global.to_string());
-}
-
-std::string encode_header(const SaveIdentity& identity, std::span<const CheckpointTensor> tensors,
-                          std::span<const std::size_t> order) {
-  Json header = Json::object();
-  header.set("__metadata__", Json::Object{{"format", "pt"},
-                                          {"quench.save_uuid", identity.uuid},
-                                          {"quench.step", std::to_string(identity.step)},
-                                          {"quench.rank", std::to_string(identity.rank)},
-                                          {"quench.world_size", std::to_string(identity.world_size)}});
-  std::uint64_t begin = 0;
-  for (const std::size_t i : order) {
-    const StoredForm form = stored_form(tensors[i].data);
-    Json dims = Json::array();
-    for (const std::int64_t dim : form.shape) dims.push_back(dim);
-    const std::uint64_t end = begin + tensors[i].data.nbytes();
-    header.as_object().emplace_back(tensors[i].name, Json::Object{{"dtype", std::string(form.dtype)},
-                                                                  {"shape", std::move(dims)},
-                                                                  {"data_offsets", Json::Array{begin, end}}});
-    begin = end;
-  }
-  std::string json = header.dump();
-  json.append((8 - json.size() % 8) % 8, ' ');
-  QUENCH_CHECK(json.size() <= kMaxHeader, "{} tensors are too many for one data file: its header would have {} bytes",
-               tensors.size(), json.size());
-  std::string bytes(8, '\0');
-  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(json.size() >> (8 * i) & 0xFF);
-  return bytes + json;
 }
 
 std::uint64_t write_tensor(OutputFile& file, const Tensor& tensor) {
@@ -115,26 +82,28 @@ std::string data_file_name(int rank) {
 }
 
 DataFilePlan plan_data_file(const SaveIdentity& identity, std::span<const CheckpointTensor> tensors) {
-  for (const CheckpointTensor& tensor : tensors) check_tensor_part(tensor);
+  std::vector<SafetensorsItem> items;
+  for (const CheckpointTensor& tensor : tensors) {
+    check_tensor_part(tensor);
+    items.push_back(stored_form(tensor));
+  }
+  SafetensorsLayout layout = layout_safetensors(items, {{"format", "pt"},
+                                                        {"quench.save_uuid", identity.uuid},
+                                                        {"quench.step", std::to_string(identity.step)},
+                                                        {"quench.rank", std::to_string(identity.rank)},
+                                                        {"quench.world_size", std::to_string(identity.world_size)}});
   DataFilePlan plan;
-  plan.order.resize(tensors.size());
-  std::iota(plan.order.begin(), plan.order.end(), std::size_t{0});
-  std::sort(plan.order.begin(), plan.order.end(), [&](std::size_t a, std::size_t b) {
-    const int width_a = bit_width(tensors[a].data.dtype());
-    const int width_b = bit_width(tensors[b].data.dtype());
-    return width_a != width_b ? width_a > width_b : tensors[a].name < tensors[b].name;
-  });
-  plan.header = encode_header(identity, tensors, plan.order);
   plan.shards.resize(tensors.size());
-  std::uint64_t offset = plan.header.size();
-  for (const std::size_t i : plan.order) {
-    const std::uint64_t size = tensors[i].data.nbytes();
-    plan.shards[i] = {0, tensors[i].slice, offset, size, 0};
-    offset += size;
+  std::uint64_t offset = layout.header.size();
+  for (const std::size_t i : layout.order) {
+    plan.shards[i] = {0, tensors[i].slice, offset, layout.sizes[i], 0};
+    offset += layout.sizes[i];
   }
   StreamHash hash;
-  hash.update(plan.header);
-  plan.record = {data_file_name(identity.rank), identity.rank, offset, plan.header.size(), hash.digest()};
+  hash.update(layout.header);
+  plan.record = {data_file_name(identity.rank), identity.rank, offset, layout.header.size(), hash.digest()};
+  plan.header = std::move(layout.header);
+  plan.order = std::move(layout.order);
   return plan;
 }
 
@@ -149,10 +118,10 @@ void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
 void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors) {
   const int file = static_cast<int>(manifest.files.size());
   manifest.files.push_back(plan.record);
+  manifest.tensors.reserve(manifest.tensors.size() + tensors.size());  // keeps the names in `known` where they are
   std::unordered_map<std::string_view, std::size_t> known;
   known.reserve(manifest.tensors.size());
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i) known.emplace(manifest.tensors[i].name, i);
-  manifest.tensors.reserve(manifest.tensors.size() + tensors.size());  // keeps the names in `known` where they are
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const CheckpointTensor& part = tensors[i];
     const auto [found, added] = known.try_emplace(part.name, manifest.tensors.size());
@@ -198,26 +167,35 @@ DataFile::~DataFile() {
 }
 
 void DataFile::check_header(const Manifest& manifest, const DataFileRecord& record) const {
-  QUENCH_CHECK_AS(ErrorCode::corrupt, record.header_size <= kMaxHeader + 8, "{}: a header of {} bytes is impossible",
-                  path_.string(), record.header_size);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, record.header_size <= kSafetensorsMaxHeaderBytes + 8,
+                  "{}: a header of {} bytes is impossible", path_.string(), record.header_size);
   std::vector<std::uint8_t> head(record.header_size);
   read(0, std::as_writable_bytes(std::span(head)));
   StreamHash hash;
   hash.update(std::as_bytes(std::span(head)));
-  const bool intact = hash.digest() == record.header_xxh3;
-  // A whole file of another save deserves a better message than a wrong hash.
-  const SafetensorsHeader header = parse_safetensors_header(head, record.size, path_.string());
+  if (hash.digest() == record.header_xxh3) return;
+  fail_if_of_other_save(head, manifest, record);
+  QUENCH_FAIL(ErrorCode::corrupt, "{}: the header is damaged: its hash is {}, the manifest states {}", path_.string(),
+              format_hash(hash.digest()), format_hash(record.header_xxh3));
+}
+
+// A whole file of another save deserves a better message than a wrong hash.
+void DataFile::fail_if_of_other_save(std::span<const std::uint8_t> head, const Manifest& manifest,
+                                     const DataFileRecord& record) const {
+  SafetensorsHeader header;
+  try {
+    header = parse_safetensors_header(head, record.size, path_.string());
+  } catch (const Error&) {
+    return;
+  }
   const std::string uuid = metadata_value(header, "quench.save_uuid");
   const std::string rank = metadata_value(header, "quench.rank");
-  if (!intact && (uuid != manifest.save_uuid || rank != std::to_string(record.rank)))
-    QUENCH_FAIL(
-        ErrorCode::corrupt,
-        "{} belongs to save {} (step {}, rank {}), not to save {} (step {}, rank {}) of this manifest; files of "
-        "different checkpoints were mixed",
-        path_.string(), uuid, metadata_value(header, "quench.step"), rank, manifest.save_uuid, manifest.state.step,
-        record.rank);
-  QUENCH_CHECK_AS(ErrorCode::corrupt, intact, "{}: the header is damaged: its hash is {}, the manifest states {}",
-                  path_.string(), format_hash(hash.digest()), format_hash(record.header_xxh3));
+  if (uuid == manifest.save_uuid && rank == std::to_string(record.rank)) return;
+  QUENCH_FAIL(ErrorCode::corrupt,
+              "{} belongs to save {} (step {}, rank {}), not to save {} (step {}, rank {}) of this manifest; files of "
+              "different checkpoints were mixed",
+              path_.string(), uuid, metadata_value(header, "quench.step"), rank, manifest.save_uuid,
+              manifest.state.step, record.rank);
 }
 
 void DataFile::read(std::uint64_t offset, std::span<std::byte> out) const {

@@ -58,6 +58,8 @@ class DataFile {
 
  private:
   void check_header(const Manifest& manifest, const DataFileRecord& record) const;
+  void fail_if_of_other_save(std::span<const std::uint8_t> head, const Manifest& manifest,
+                             const DataFileRecord& record) const;
 
   std::filesystem::path path_;
   int file_ = -1;
