@@ -8,7 +8,7 @@
 //                EROFS EXDEV
 //   at=N         the N-th counted call (from 1); without it, every counted call
 //   sticky       that call and all after it
-//   ops=A,B      count only these: open mkdir write fsync fallocate truncate close rename exchange unlink flock
+//   ops=A,B      count only these: create open mkdir write fsync fallocate truncate close rename exchange unlink flock
 //   path=TEXT    count only calls on paths that contain TEXT
 //   ms=N         length of a delay
 //   wait         count nothing before the program calls quench_fault_arm()
@@ -34,9 +34,23 @@
 
 namespace {
 
-enum Op { kOpen, kMkdir, kWrite, kFsync, kFallocate, kTruncate, kClose, kRename, kExchange, kUnlink, kFlock, kOpCount };
-constexpr const char* kOpNames[kOpCount] = {"open",  "mkdir",  "write",    "fsync",  "fallocate", "truncate",
-                                            "close", "rename", "exchange", "unlink", "flock"};
+enum Op {
+  kCreate,
+  kOpen,
+  kMkdir,
+  kWrite,
+  kFsync,
+  kFallocate,
+  kTruncate,
+  kClose,
+  kRename,
+  kExchange,
+  kUnlink,
+  kFlock,
+  kOpCount
+};
+constexpr const char* kOpNames[kOpCount] = {"create",   "open",  "mkdir",  "write",    "fsync",  "fallocate",
+                                            "truncate", "close", "rename", "exchange", "unlink", "flock"};
 
 struct ErrnoName {
   const char* name;
@@ -225,11 +239,12 @@ void trace_line(const char* format, Values... values) {
 template <class Call>
 int open_file(int directory, const char* name, int flags, const Call& call) {
   const Path path = resolve(directory, name);
-  if (decide(kOpen, path.text) == Action::fail) return -1;
+  const bool creates = (flags & O_CREAT) != 0;
+  if (decide(creates ? kCreate : kOpen, path.text) == Action::fail) return -1;
   const int file = call();
   if (file < 0) return file;
   remember(file, path.text);
-  if ((flags & O_CREAT) != 0) trace_line("create %s\n", path.text);
+  if (creates) trace_line("create %s\n", path.text);
   return file;
 }
 

@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "tests/fault/checkpoint_contents.h"
+#include "tests/fault/process.h"
 #include "tests/testing.h"
 #include "train/checkpoint/checkpoint_save.h"
 #include "train/checkpoint/data_file.h"
@@ -14,8 +15,8 @@
 namespace quench {
 namespace {
 
+using testing::MemoryDir;
 using testing::StepTensors;
-using testing::TempDir;
 
 std::string error_of(const std::function<void()>& body) {
   try {
@@ -39,7 +40,7 @@ struct Owned {
 };
 
 TEST(CheckpointReader, ReturnsEveryDtypeAndShape) {
-  const TempDir dir;
+  const MemoryDir dir;
   std::vector<std::unique_ptr<Owned>> owned;
   std::vector<CheckpointTensor> tensors;
   for (int dtype = 0; dtype <= static_cast<int>(DType::boolean); ++dtype)
@@ -67,7 +68,7 @@ TEST(CheckpointReader, ReturnsEveryDtypeAndShape) {
 }
 
 TEST(CheckpointReader, DataFileIsAPlainSafetensorsFile) {
-  const TempDir dir;
+  const MemoryDir dir;
   StepTensors tensors;
   const auto saved = save_checkpoint(dir.path(), tensors.state(3), tensors.at(3));
   const SafetensorsReader file(saved.path / "rank-00000.safetensors");
@@ -99,7 +100,7 @@ class CheckpointResharding : public ::testing::TestWithParam<std::tuple<int, int
 
 TEST_P(CheckpointResharding, AnyWorldReadsWhatAnyWorldWrote) {
   const auto [writers, readers] = GetParam();
-  const TempDir dir;
+  const MemoryDir dir;
   const Owned vocabulary("embed", {509, 6}, DType::bf16), one_row("one", {1, 9}, DType::f32),
       vector("v", {7}, DType::u8), empty("none", {0, 3}, DType::f32), packed("q", {5, 4}, DType::i4);
   Manifest manifest;
@@ -151,7 +152,7 @@ TEST(CheckpointReader, RanksMustAgreeOnATensor) {
 }
 
 TEST(CheckpointReader, WrongDestinationIsNamed) {
-  const TempDir dir;
+  const MemoryDir dir;
   StepTensors tensors;
   const auto saved = save_checkpoint(dir.path(), tensors.state(1), tensors.at(1));
   CheckpointReader reader(saved.path);
@@ -174,7 +175,7 @@ TEST(CheckpointReader, WrongDestinationIsNamed) {
 }
 
 TEST(CheckpointReader, WrongTensorsAreRefusedBeforeAnythingIsWritten) {
-  const TempDir dir;
+  const MemoryDir dir;
   std::vector<float> values(12);
   const Tensor matrix = Tensor::from_host(values.data(), {3, 4}, DType::f32);
   const auto save = [&](std::vector<CheckpointTensor> tensors) {
@@ -192,7 +193,7 @@ TEST(CheckpointReader, WrongTensorsAreRefusedBeforeAnythingIsWritten) {
 }
 
 TEST(CheckpointReader, FilesOfDifferentSavesAreNotMixed) {
-  const TempDir dir;
+  const MemoryDir dir;
   StepTensors tensors;
   const auto a = save_checkpoint(dir.path(), tensors.state(1), tensors.at(1));
   const auto b = save_checkpoint(dir.path(), tensors.state(2), tensors.at(2));
@@ -211,7 +212,7 @@ TEST(CheckpointReader, FilesOfDifferentSavesAreNotMixed) {
 }
 
 TEST(CheckpointReader, MissingFilesAreNamed) {
-  const TempDir dir;
+  const MemoryDir dir;
   StepTensors tensors;
   const auto saved = save_checkpoint(dir.path(), tensors.state(1), tensors.at(1));
   std::filesystem::remove(saved.path / "rank-00000.safetensors");
@@ -226,7 +227,7 @@ TEST(CheckpointReader, MissingFilesAreNamed) {
 }
 
 TEST(CheckpointReader, PartOfADamagedShardIsNotReturned) {
-  const TempDir dir;
+  const MemoryDir dir;
   StepTensors tensors;
   const auto saved = save_checkpoint(dir.path(), tensors.state(1), tensors.at(1));
   const auto path = saved.path / "rank-00000.safetensors";

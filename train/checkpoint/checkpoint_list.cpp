@@ -143,9 +143,9 @@ std::optional<CheckpointInfo> load_latest(const fs::path& folder, const std::fun
       } catch (const Error& error) {
         if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::io) throw;
         fault = error.what();
+        QUENCH_LOG_ERROR("cannot load {}: {}", info.path.string(), fault);
       }
     }
-    QUENCH_LOG_ERROR("cannot load checkpoint {}: {}", info.path.string(), fault);
     faults += "\n  " + fault;
   }
   QUENCH_CHECK_AS(ErrorCode::corrupt, faults.empty(),
