@@ -8,6 +8,7 @@
 namespace quench {
 
 struct E2m1 {
+  static constexpr int kBits = 4;
   static constexpr float kMax = 6.0f;
   static constexpr int kMaxExponent = 2;  // floor(log2(kMax))
   static constexpr int kMantissaBits = 1;

@@ -29,6 +29,7 @@ template <int E, int M>
 
 // Bias 1, steps of 0.125 below 2.
 struct E2m3 {
+  static constexpr int kBits = 6;
   static constexpr float kMax = 7.5f;
   static constexpr int kMaxExponent = 2;  // floor(log2(kMax))
   static constexpr int kMantissaBits = 3;
@@ -44,6 +45,7 @@ struct E2m3 {
 
 // Bias 3, smallest subnormal 0.0625.
 struct E3m2 {
+  static constexpr int kBits = 6;
   static constexpr float kMax = 28.0f;
   static constexpr int kMaxExponent = 4;
   static constexpr int kMantissaBits = 2;

@@ -21,6 +21,7 @@ template <class Format>
 // Bias 7, subnormals down to 2^-9, no infinities, NaN is 0x7F and 0xFF.
 struct E4m3 {
   using Grid = Minifloat<4, 3>;
+  static constexpr int kBits = 8;
   static constexpr float kMax = 448.0f;
   static constexpr int kMaxExponent = 8;  // floor(log2(kMax))
   static constexpr int kMantissaBits = 3;
@@ -44,6 +45,7 @@ struct E4m3 {
 // Bias 15, subnormals down to 2^-16, infinities 0x7C and 0xFC, NaN above them.
 struct E5m2 {
   using Grid = Minifloat<5, 2>;
+  static constexpr int kBits = 8;
   static constexpr float kMax = 57344.0f;
   static constexpr int kMaxExponent = 15;
   static constexpr int kMantissaBits = 2;

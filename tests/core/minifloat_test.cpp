@@ -37,23 +37,10 @@ MinifloatReference reference<E2m1>() {
 }
 
 template <class Element>
-constexpr int kBits = 0;
-template <>
-constexpr int kBits<E4m3> = 8;
-template <>
-constexpr int kBits<E5m2> = 8;
-template <>
-constexpr int kBits<E2m3> = 6;
-template <>
-constexpr int kBits<E3m2> = 6;
-template <>
-constexpr int kBits<E2m1> = 4;
-
-template <class Element>
 class Minifloats : public ::testing::Test {
  protected:
   const MinifloatReference reference_ = reference<Element>();
-  static constexpr std::uint32_t kSign = 1u << (kBits<Element> - 1);
+  static constexpr std::uint32_t kSign = 1u << (Element::kBits - 1);
 
   std::uint32_t saturated(float x) const {
     const std::uint32_t code = reference_.nearest(std::abs(static_cast<double>(x)));

@@ -1,0 +1,108 @@
+#pragma once
+// Casts to the low-precision formats and back. The formulas are TorchAO's, bit for bit on finite input: division is
+// IEEE f32 division on every device, a product is never fused with a sum, and results do not depend on threads or
+// tiles.
+//
+// Inputs are f32 or bf16 and contiguous; bf16 is widened exactly and all arithmetic is f32. A tensor of rank above 2
+// is a batch of matrices over its last two axes. Every op throws invalid_argument naming the tensor that does not fit.
+
+#include "core/e8m0.h"
+#include "core/kernel_slot.h"
+#include "core/nvfp4.h"
+#include "core/quant_tensor.h"
+#include "core/tensor.h"
+
+namespace quench {
+
+// float8: one f32 encode scale per tensor, row or column.
+
+// Largest magnitude per tensor, row or column, f32 in the shape of the scales; NaN if an element is NaN; 0 if empty.
+struct AmaxArgs {
+  Tensor x, amax;
+  Granularity granularity = Granularity::tensor;
+};
+extern constinit KernelSlot<AmaxArgs> amax_slot;
+[[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
+
+// scale = float8_scale(amax) (core/float8.h), element by element; any shape.
+struct Float8ScaleArgs {
+  Tensor amax, scale;
+  ElementFormat element = ElementFormat::e4m3;
+  bool power_of_two = false;
+};
+extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
+[[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
+
+// codes = saturating RNE cast of x * scale, with a scale made before (delayed, or reduced over ranks).
+struct Float8CastArgs {
+  Tensor x;
+  QuantTensor out;
+};  // out.scales() is read
+extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
+[[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
+                                      Granularity granularity);
+
+struct Float8Options {
+  ElementFormat element = ElementFormat::e4m3;    // or e5m2
+  Granularity granularity = Granularity::tensor;  // tensor, row or column
+  bool power_of_two_scale = false;
+};
+// amax, scale and cast of each row while it is in cache: what quantize_float8 runs for granularity row.
+struct Float8RowsArgs {
+  Tensor x;
+  QuantTensor out;
+  bool power_of_two = false;
+};
+extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
+// amax, scale and cast. A NaN makes every code under its scale NaN; Inf gives scale 0, and code NaN where x is Inf.
+[[nodiscard]] QuantTensor quantize_float8(const Tensor& x, const Float8Options& options);
+
+// MX: blocks of 32 with an E8M0 scale (OCP Microscaling Formats 1.0).
+
+inline constexpr int kMxBlockSize = 32;
+
+struct MxOptions {
+  ElementFormat element = ElementFormat::e4m3;
+  MxScaleMode mode = MxScaleMode::rceil;
+  Orientation orientation = Orientation::natural;  // transposed: blocks of 32 rows; the payload is that of x^T
+};
+struct MxCastArgs {
+  Tensor x;
+  QuantTensor out;
+  MxScaleMode mode = MxScaleMode::rceil;
+};
+extern constinit KernelSlot<MxCastArgs> mx_cast_slot;
+// The axis that blocks run along must be a multiple of 32. A NaN or Inf makes its whole block NaN (scale byte 255,
+// codes Element::kNanCode).
+[[nodiscard]] QuantTensor quantize_mx(const Tensor& x, const MxOptions& options);
+
+// NVFP4: blocks of 16 e2m1 codes with an e4m3 scale (core/nvfp4.h).
+
+// scale = nvfp4_global_scale(amax) (core/nvfp4.h), f32 [1], of an amax of one element.
+struct Nvfp4GlobalScaleArgs {
+  Tensor amax, scale;
+};
+extern constinit KernelSlot<Nvfp4GlobalScaleArgs> nvfp4_global_scale_slot;
+[[nodiscard]] Tensor nvfp4_global_scale(const Tensor& amax);
+
+struct Nvfp4CastArgs {
+  Tensor x;
+  QuantTensor out;
+};  // two levels when out.global_scale() is defined; it is read
+extern constinit KernelSlot<Nvfp4CastArgs> nvfp4_cast_slot;
+// One level, or two levels with a global scale f32 [1]. The last axis must be a multiple of 16. A NaN makes its block
+// NaN; at one level Inf saturates.
+[[nodiscard]] QuantTensor quantize_nvfp4(const Tensor& x, const Tensor& global_scale = {});
+
+// Back to f32 or bf16.
+
+// f32 or bf16 of the logical shape. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4:
+// code * (global * scale). One rounding to `to` after the f32 arithmetic.
+struct DequantizeArgs {
+  QuantTensor x;
+  Tensor out;
+};
+extern constinit KernelSlot<DequantizeArgs> dequantize_slot;
+[[nodiscard]] Tensor dequantize(const QuantTensor& x, DType to);
+
+}  // namespace quench
