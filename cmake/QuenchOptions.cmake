@@ -16,7 +16,6 @@ endif()
 
 add_library(quench_options INTERFACE)
 target_include_directories(quench_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_definitions(quench_options INTERFACE QUENCH_VERSION="${PROJECT_VERSION}")
 target_compile_options(quench_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
                        -Werror -fno-strict-aliasing
                        # GCC 12 reports std::string concatenation (its bug 105651).
