@@ -39,7 +39,7 @@ DType chosen_dtype(const std::string& name, DType stored) {
 LoadedModel load_checkpoint(const fs::path& folder, nn::ParameterOptions options, const std::string& dtype) {
   CheckpointReader reader(folder);
   const RunConfig run =
-      parse_run_config(reader.state().config, folder.string(), {}, {.data = false, .files = false});
+      run_config_from_json(reader.state().config, folder.string(), {}, {.data = false, .files = false});
   LoadedModel loaded;
   loaded.config = resolve_model_config(run.model);
   loaded.tokenizer = run.data.tokenizer;

@@ -5,6 +5,7 @@
 #include "apps/common.h"
 #include "apps/verbs.h"
 #include "core/file.h"
+#include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
 
 namespace quench {
@@ -34,7 +35,7 @@ void run(GenerateOptions& o) {
     if (o.generation.stop_tokens.empty() && tokenizer->eos_id()) o.generation.stop_tokens.push_back(*tokenizer->eos_id());
   }
   const std::vector<std::int32_t> ids = tokenizer->encode(prompt, {});
-  StreamingDecoder decoder(*tokenizer);
+  StreamDecoder decoder(*tokenizer);
   std::string text;
   if (!o.json) std::printf("%s", prompt.c_str());
   const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {

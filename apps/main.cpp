@@ -7,6 +7,7 @@
 #include "apps/verbs.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "train/run_environment.h"
 
 namespace {
 
@@ -29,7 +30,7 @@ void print_error(const char* message) {
 
 int main(int argc, char** argv) {
   CLI::App app("Quench pre-trains and fine-tunes Llama-family language models.", "quench");
-  app.set_version_flag("--version", QUENCH_VERSION);
+  app.set_version_flag("--version", std::string(quench::program_version()));
   app.require_subcommand(1);
   try {
     quench::init_logging();

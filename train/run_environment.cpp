@@ -7,10 +7,6 @@
 
 #include "core/kernel_slot.h"
 
-#ifndef QUENCH_VERSION
-#define QUENCH_VERSION "unknown"
-#endif
-
 namespace quench {
 
 std::string_view program_version() noexcept { return QUENCH_VERSION; }

@@ -48,7 +48,7 @@ struct Trainer::Run {
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
   void evaluate();
   void save();
-  void report_save(const std::optional<SaveReport>& saved);
+  void report_saves(const std::vector<SaveReport>& saved);
 
   RunConfig config;
   Device device;
@@ -84,9 +84,7 @@ RunConfig checked(RunConfig config) {
 
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
-  options.on_nonfinite = training.on_nonfinite == TrainingSection::OnNonfinite::skip       ? NonfinitePolicy::skip
-                         : training.on_nonfinite == TrainingSection::OnNonfinite::rollback ? NonfinitePolicy::rollback
-                                                                                           : NonfinitePolicy::stop;
+  options.on_nonfinite = training.on_nonfinite;
   options.max_consecutive_skips = training.max_consecutive_skips;
   return options;
 }
@@ -163,9 +161,7 @@ void Trainer::Run::open_logs() {
   options.folder = config.metrics.folder;
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
-  options.console->progress = config.metrics.progress == MetricsSection::Progress::on    ? ProgressDisplay::on
-                              : config.metrics.progress == MetricsSection::Progress::off ? ProgressDisplay::off
-                                                                                         : ProgressDisplay::automatic;
+  options.console->progress = config.metrics.progress;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
   metrics = MetricsLog(options);
@@ -200,7 +196,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
     case StepAction::rollback: break;
   }
   step->discard();
-  if (writer) report_save(writer->finish());
+  if (writer) report_saves(writer->finish());
   const auto loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
   QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to", verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
@@ -263,11 +259,8 @@ void Trainer::Run::evaluate() {
   metrics.evaluation(std::move(evaluation));
 }
 
-void Trainer::Run::report_save(const std::optional<SaveReport>& saved) {
-  if (!saved) return;
-  result.checkpoint = saved->path.string();
-  QUENCH_LOG_INFO("saved {} ({:.1f} MiB in {:.2f} s, training waited {:.2f} s)", saved->path.string(),
-                  static_cast<double>(saved->bytes) / (1 << 20), saved->write_seconds, saved->stall_seconds);
+void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
+  if (!saved.empty()) result.checkpoint = saved.back().path.string();
 }
 
 void Trainer::Run::save() {
@@ -300,7 +293,7 @@ TrainResult Trainer::Run::train() {
     if (data.validation && (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
       evaluate();
     if (!writer) continue;
-    report_save(writer->poll());
+    report_saves(writer->poll());
     const bool asked = signals.take_save_request();
     if ((asked || every(config.checkpoint.interval)) && progress.step < steps) {
       save();
@@ -310,7 +303,7 @@ TrainResult Trainer::Run::train() {
   metrics.finish();
   const bool stopped = signals.stop_signal() != 0 && progress.step < steps;
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
-  if (writer) report_save(writer->finish());
+  if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
     export_model(*setup.model, config, data.tokenizer.get(), config.export_model->folder);
     result.exported = config.export_model->folder;
