@@ -8,10 +8,19 @@
 #include "core/check.h"
 
 namespace quench {
+namespace {
+
+// https://no-color.org: any non-empty value turns colours off.
+spdlog::color_mode color_mode() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+}
+
+}  // namespace
 
 void init_logging(int rank) {
   auto logger = spdlog::get("quench");
-  if (!logger) logger = spdlog::stderr_color_mt("quench");
+  if (!logger) logger = spdlog::stderr_color_mt("quench", color_mode());
   const std::string prefix = rank >= 0 ? fmt::format("[rank {}] ", rank) : std::string();
   logger->set_pattern(prefix + "%^%l%$: %v");
   spdlog::set_default_logger(logger);

@@ -1,6 +1,7 @@
 #pragma once
 // Levelled log on standard error through spdlog, with an optional rank prefix.
-// Use QUENCH_LOG_INFO("loaded {} tensors", n). The level comes from QUENCH_LOG_LEVEL (trace..off) or set_log_level.
+// Use QUENCH_LOG_INFO("loaded {} tensors", n). Coloured on a terminal unless NO_COLOR is set. The level comes from
+// QUENCH_LOG_LEVEL (trace..off) or set_log_level.
 
 #include <spdlog/spdlog.h>
 

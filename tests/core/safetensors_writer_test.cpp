@@ -1,12 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <cstring>
 
 #include "core/safetensors.h"
 #include "core/safetensors_limits.h"
+#include "tests/core/file_size_limit.h"
 #include "tests/core/safetensors_file.h"
 #include "tests/testing.h"
 
@@ -15,27 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Keeps every file of this process below a size, as a full disk would.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int) = nullptr;
-};
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -171,7 +149,7 @@ TEST(SafetensorsWriter, AFileThatDoesNotFitLeavesTheOldOneIntact) {
   const std::string before = testing::read_file(path);
   const std::string large(1 << 20, 'x');
   {
-    const FileSizeLimit limit(64 << 10);
+    const testing::FileSizeLimit limit(64 << 10);
     try {
       write_safetensors(path, {item("new", DType::u8, {1 << 20}, large)});
       ADD_FAILURE() << "a file beyond the limit was written";
