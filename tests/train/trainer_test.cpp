@@ -75,7 +75,7 @@ void expect_exact_resume(const std::vector<std::string>& overrides) {
 TEST(Trainer, ResumeIsExactInF32) { expect_exact_resume({}); }
 
 TEST(Trainer, ResumeIsExactInBf16WithStochasticRounding) {
-  expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=null", "--optimizer.state=bf16"});
+  expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=none", "--optimizer.state=bf16"});
 }
 
 TEST(Trainer, ResumeIsExactInBf16WithMasterWeights) { expect_exact_resume({"--training.dtype=bf16"}); }
