@@ -16,6 +16,8 @@ find_package(PkgConfig REQUIRED)
 
 pkg_check_modules(PCRE2_PC REQUIRED IMPORTED_TARGET libpcre2-8)
 add_library(PCRE2::PCRE2 ALIAS PkgConfig::PCRE2_PC)
+pkg_check_modules(UTF8PROC_PC REQUIRED IMPORTED_TARGET libutf8proc)
+add_library(Utf8proc::Utf8proc ALIAS PkgConfig::UTF8PROC_PC)
 pkg_check_modules(SENTENCEPIECE_PC REQUIRED IMPORTED_TARGET sentencepiece)
 add_library(SentencePiece::SentencePiece ALIAS PkgConfig::SENTENCEPIECE_PC)
 pkg_check_modules(XXHASH_PC REQUIRED IMPORTED_TARGET libxxhash)

@@ -1,0 +1,158 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/ops/cross_entropy.h"
+
+namespace quench {
+namespace {
+
+Batch make_batch(const Dataset& dataset, const BatchGeometry& geometry, std::uint64_t first, std::uint64_t end) {
+  const MemoryScope scope(MemoryCategory::data);
+  const std::int64_t rows = geometry.micro_batch_size, seq_len = dataset.seq_len();
+  const Shape shape{rows, seq_len};
+  Batch batch{Tensor::empty(shape, DType::i32),
+              Tensor::empty(shape, DType::i32),
+              Tensor::empty(shape, DType::i32),
+              {},
+              0,
+              first};
+  const auto row_of = [&](const Tensor& tensor, std::int64_t row) {
+    return std::span(tensor.data<std::int32_t>() + row * seq_len, static_cast<std::size_t>(seq_len));
+  };
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const RowView view{row_of(batch.input_ids, row), row_of(batch.labels, row), row_of(batch.positions, row)};
+    const std::uint64_t sample = first + static_cast<std::uint64_t>(row);
+    if (sample < end) {
+      batch.valid_tokens += dataset.read(sample, view, row * seq_len, batch.sequences);
+    } else {
+      std::fill(view.input_ids.begin(), view.input_ids.end(), 0);
+      std::fill(view.labels.begin(), view.labels.end(), kIgnoreLabel);
+      std::fill(view.positions.begin(), view.positions.end(), 0);
+    }
+  }
+  return batch;
+}
+
+}  // namespace
+
+class BatchLoader::Worker {
+ public:
+  Worker(std::shared_ptr<const Dataset> dataset, const BatchGeometry& geometry, const LoaderOptions& options)
+      : dataset_(std::move(dataset)), geometry_(geometry), options_(options) {
+    QUENCH_CHECK(options.prefetch > 0, "prefetch of 0 micro-batches");
+    if (options.end_sample)
+      geometry.check();
+    else
+      dataset_->check_batch(geometry);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Worker() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    room_.notify_all();
+    thread_.join();
+  }
+
+  std::optional<Batch> next() {
+    const auto start = std::chrono::steady_clock::now();
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [&] { return !queue_.empty() || finished_; });
+    wait_ += std::chrono::steady_clock::now() - start;
+    if (queue_.empty()) {
+      if (error_) std::rethrow_exception(error_);
+      return std::nullopt;
+    }
+    Batch batch = std::move(queue_.front());
+    queue_.pop_front();
+    ++handed_out_;
+    lock.unlock();
+    room_.notify_one();
+    return batch;
+  }
+
+  [[nodiscard]] std::uint64_t position() const {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t steps = handed_out_ / static_cast<std::uint64_t>(geometry_.accumulation_steps());
+    const std::uint64_t position = options_.first_sample + steps * global_batch();
+    return options_.end_sample ? std::min(position, std::max(*options_.end_sample, options_.first_sample)) : position;
+  }
+
+  [[nodiscard]] double wait_seconds() const {
+    const std::lock_guard lock(mutex_);
+    return std::chrono::duration<double>(wait_).count();
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t global_batch() const { return static_cast<std::uint64_t>(geometry_.global_batch_size); }
+
+  void run() {
+    std::exception_ptr error;
+    try {
+      const std::uint64_t end = options_.end_sample.value_or(~std::uint64_t{0});
+      for (std::uint64_t step = options_.first_sample; step < end; step += global_batch())
+        for (std::int64_t micro = 0; micro < geometry_.accumulation_steps(); ++micro)
+          if (!push(make_batch(*dataset_, geometry_, geometry_.first_sample(step, micro), end))) return;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = error;
+      finished_ = true;
+    }
+    ready_.notify_all();
+  }
+
+  // False when the loader is being destroyed.
+  bool push(Batch batch) {
+    {
+      std::unique_lock lock(mutex_);
+      room_.wait(lock, [&] { return queue_.size() < options_.prefetch || stopped_; });
+      if (stopped_) return false;
+      queue_.push_back(std::move(batch));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
+  std::shared_ptr<const Dataset> dataset_;
+  BatchGeometry geometry_;
+  LoaderOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable ready_;
+  std::condition_variable room_;
+  std::deque<Batch> queue_;
+  std::exception_ptr error_;
+  bool finished_ = false;
+  bool stopped_ = false;
+  std::uint64_t handed_out_ = 0;
+  std::chrono::steady_clock::duration wait_{};
+  std::thread thread_;
+};
+
+BatchLoader::BatchLoader(std::shared_ptr<const Dataset> dataset, const BatchGeometry& geometry,
+                         const LoaderOptions& options)
+    : worker_(std::make_unique<Worker>(std::move(dataset), geometry, options)) {}
+BatchLoader::~BatchLoader() = default;
+
+std::optional<Batch> BatchLoader::next() {
+  return worker_->next();
+}
+std::uint64_t BatchLoader::position() const {
+  return worker_->position();
+}
+double BatchLoader::wait_seconds() const {
+  return worker_->wait_seconds();
+}
+
+}  // namespace quench

@@ -1,0 +1,26 @@
+#pragma once
+// A non-owning reference to what receives the pieces of a text. The callable must outlive the call it is passed to;
+// a piece is valid only until the callable returns.
+
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+namespace quench {
+
+class PieceSink {
+ public:
+  template <class Callable>
+  requires(!std::is_same_v<std::remove_cvref_t<Callable>, PieceSink>)
+      PieceSink(const Callable& callable)  // NOLINT(google-explicit-constructor): lambdas are passed as sinks
+      : callable_(std::addressof(callable)),
+        call_([](const void* target, std::string_view piece) { (*static_cast<const Callable*>(target))(piece); }) {}
+
+  void operator()(std::string_view piece) const { call_(callable_, piece); }
+
+ private:
+  const void* callable_;
+  void (*call_)(const void*, std::string_view);
+};
+
+}  // namespace quench

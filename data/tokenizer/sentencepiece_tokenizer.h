@@ -1,0 +1,52 @@
+#pragma once
+// A SentencePiece model (tokenizer.model), as Llama 2, TinyLlama and Mistral 7B use it, with the conventions of
+// Hugging Face's LlamaTokenizer.
+//
+// Text between special tokens goes through the SentencePiece library. The space that the model puts before a text (its
+// dummy prefix) is put only where the text itself begins; with `legacy` in tokenizer_config.json, after every special
+// token too. Encoding begins with the begin-of-text id unless the settings say otherwise.
+
+#include <sentencepiece_processor.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
+
+namespace quench {
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  // Throws corrupt if the library does not accept the model, or an added token contradicts it.
+  explicit SentencePieceTokenizer(TokenizerFiles files);
+
+  using Tokenizer::encode;
+  void encode(std::string_view text, const EncodeOptions& options, std::vector<std::int32_t>& ids) const override;
+  [[nodiscard]] std::int64_t vocab_size() const override;
+  [[nodiscard]] std::string token_text(std::int32_t id) const override;
+  [[nodiscard]] std::optional<std::int32_t> find_token(std::string_view bytes) const override;
+  [[nodiscard]] bool is_special(std::int32_t id) const override;
+  [[nodiscard]] std::uint64_t fingerprint() const override;
+  void save(const std::filesystem::path& folder) const override;
+
+ protected:
+  void append_text(std::int32_t id, bool at_start, std::string& text) const override;
+
+ private:
+  void load_processors();
+  void collect_added_tokens();
+  [[nodiscard]] bool is_piece(std::int32_t id) const { return id >= 0 && id < processor_.GetPieceSize(); }
+
+  TokenizerFiles files_;
+  sentencepiece::SentencePieceProcessor processor_;             // as the model says
+  sentencepiece::SentencePieceProcessor prefixless_processor_;  // the same without the dummy prefix
+  bool has_dummy_prefix_ = false;
+  AddedTokens added_;
+  std::unordered_map<std::int32_t, AddedToken> added_by_id_;
+  std::int64_t vocab_size_ = 0;
+};
+
+}  // namespace quench

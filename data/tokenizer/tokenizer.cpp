@@ -1,0 +1,83 @@
+#include "data/tokenizer/tokenizer.h"
+
+#include <omp.h>
+
+#include <exception>
+
+#include "core/check.h"
+#include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/byte_tokenizer.h"
+#include "data/tokenizer/sentencepiece_tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
+
+namespace quench {
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  std::vector<std::int32_t> ids;
+  ids.reserve(text.size() / 3 + 2);
+  encode(text, options, ids);
+  return ids;
+}
+
+std::vector<std::vector<std::int32_t>> Tokenizer::encode_batch(std::span<const std::string_view> texts,
+                                                               const EncodeOptions& options) const {
+  std::vector<std::vector<std::int32_t>> results(texts.size());
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic)
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    try {
+      results[i] = encode(texts[i], options);
+    } catch (...) {
+#pragma omp critical(quench_encode_batch)
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return results;
+}
+
+void Tokenizer::append_decoded(std::int32_t id, bool skip_special, bool at_start, std::string& text) const {
+  QUENCH_CHECK(id >= 0, "cannot decode {}: token ids are not negative (is it a label that is to be ignored?)", id);
+  if (!(skip_special && is_special(id))) append_text(id, at_start, text);
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+  std::string text;
+  text.reserve(ids.size() * 4);
+  for (const std::int32_t id : ids) append_decoded(id, skip_special, text.empty(), text);
+  return text;
+}
+
+namespace {
+
+std::unique_ptr<Tokenizer> load_folder(const std::filesystem::path& folder) {
+  const auto json = folder / "tokenizer.json", model = folder / "tokenizer.model";
+  const bool has_json = std::filesystem::exists(json), has_model = std::filesystem::exists(model);
+  QUENCH_CHECK_AS(ErrorCode::not_found, has_json || has_model,
+                  "{}: the folder holds neither tokenizer.json nor tokenizer.model", folder.string());
+  if (has_json) {
+    try {
+      return std::make_unique<BpeTokenizer>(TokenizerFiles::read(json));
+    } catch (const Error& error) {
+      // Llama 2 and its relatives come as both; their tokenizer.json is no byte-level BPE.
+      if (error.code() != ErrorCode::unsupported || !has_model) throw;
+    }
+  }
+  return std::make_unique<SentencePieceTokenizer>(TokenizerFiles::read(model));
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
+  if (path == "bytes") return make_byte_tokenizer();
+  if (std::filesystem::is_directory(path)) return load_folder(path);
+  QUENCH_CHECK_AS(
+      ErrorCode::not_found, std::filesystem::exists(path),
+      "{}: no such file or folder; expected a tokenizer.json, a tokenizer.model, a folder that holds one, or "
+      "\"bytes\"",
+      path.string());
+  if (path.extension() == ".model") return std::make_unique<SentencePieceTokenizer>(TokenizerFiles::read(path));
+  return std::make_unique<BpeTokenizer>(TokenizerFiles::read(path));
+}
+
+}  // namespace quench

@@ -1,0 +1,51 @@
+#pragma once
+// The files that make up a tokenizer, held as they were read, and what the small ones beside the vocabulary say.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "data/tokenizer/added_tokens.h"
+
+namespace quench {
+
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json, as far as ids depend on them.
+struct TokenizerSettings {
+  std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
+  std::optional<bool> add_bos_token, add_eos_token, legacy, add_prefix_space;
+  std::vector<AddedToken> added_tokens;  // of tokenizers without a tokenizer.json
+};
+
+class TokenizerFiles {
+ public:
+  static constexpr std::uint64_t kMaxVocabularyBytes = std::uint64_t{64} << 20;
+  static constexpr std::uint64_t kMaxOtherBytes = std::uint64_t{16} << 20;
+
+  // Reads `vocabulary` and those of the usual companions that stand beside it.
+  static TokenizerFiles read(const std::filesystem::path& vocabulary);
+  // Files made in memory: names and contents, the vocabulary first. `source` names them in errors.
+  TokenizerFiles(std::string source, std::vector<std::pair<std::string, std::string>> files);
+
+  // How errors call the vocabulary file.
+  [[nodiscard]] const std::string& source() const noexcept { return source_; }
+  // The vocabulary file's contents.
+  [[nodiscard]] const std::string& vocabulary() const noexcept { return files_.front().second; }
+  [[nodiscard]] const TokenizerSettings& settings() const noexcept { return settings_; }
+
+  // Of all bytes on which ids depend: the vocabulary, and the settings file by file.
+  [[nodiscard]] std::uint64_t fingerprint() const;
+  void save(const std::filesystem::path& folder) const;
+
+ private:
+  void read_settings();
+
+  std::string source_;
+  std::vector<std::pair<std::string, std::string>> files_;  // name, contents
+  TokenizerSettings settings_;
+};
+
+}  // namespace quench

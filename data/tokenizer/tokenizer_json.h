@@ -1,0 +1,32 @@
+#pragma once
+// Reads the description of a byte-level BPE tokenizer from a tokenizer.json (Hugging Face tokenizers).
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/bpe_model.h"
+#include "data/tokenizer/pre_tokenizer.h"
+
+namespace quench {
+
+struct TokenizerDescription {
+  BpeDefinition model;                   // of the vocabulary; added tokens may have ids beyond it
+  std::vector<AddedToken> added_tokens;  // contents are unique; ids agree with the vocabulary
+  bool normalize_nfc = false;
+  PreTokenizer pre_tokenizer;
+  // What the post-processor puts around one sequence.
+  std::vector<std::int32_t> prefix, suffix;
+};
+
+// What is checked: every id is used once, and the highest is below twice the number of tokens; merges join tokens of
+// the vocabulary into one, and none is repeated; added tokens have the ids that Hugging Face tokenizers would give
+// them. Truncation and padding are ignored, as transformers does unless asked for them.
+//
+// Throws corrupt or unsupported naming `source`, the line and the component. A component that is not supported is
+// never skipped.
+[[nodiscard]] TokenizerDescription read_tokenizer_json(std::string_view text, std::string_view source);
+
+}  // namespace quench
