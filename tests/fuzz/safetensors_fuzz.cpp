@@ -29,8 +29,9 @@ void try_file(std::span<const std::uint8_t> head, std::uint64_t file_size) {
     check(names.insert(entry.name).second);
     const auto* row = quench::find_safetensors_dtype(entry.dtype_name);
     check(row != nullptr && row->dtype == entry.dtype);
-    check(static_cast<unsigned __int128>(entry.shape.numel()) * row->bits ==
-          static_cast<unsigned __int128>(entry.nbytes()) * 8);
+    std::uint64_t bits = 0;
+    check(!__builtin_mul_overflow(entry.shape.numel(), row->bits, &bits) && bits % 8 == 0 &&
+          bits / 8 == entry.nbytes());
     position = entry.end;
   }
   check(header.data_start + position == file_size);
