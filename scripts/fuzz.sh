@@ -39,7 +39,7 @@ failed=()
 for name in "${names[@]}"; do
   corpus="build/fuzz/corpus/$name"
   mkdir -p "$corpus"
-  arguments=(-max_total_time="$seconds" -max_len=16384 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+  arguments=(-max_total_time="$seconds" -max_len=16384 -timeout=25 -rss_limit_mb=2048 -print_final_stats=1
     -artifact_prefix="$findings/$name-" "$corpus")
   [ -d "tests/fuzz/corpus/$name" ] && arguments+=("tests/fuzz/corpus/$name")
   [ -f "tests/fuzz/$name.dict" ] && arguments+=(-dict="tests/fuzz/$name.dict")
