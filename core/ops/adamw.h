@@ -15,28 +15,29 @@ struct AdamWTensor {
   Tensor exp_avg;     // f32 or bf16
   Tensor exp_avg_sq;  // f32 or bf16
   Tensor master;      // f32 copy that is updated and then rounded into param, or undefined
-  float weight_decay = 0.0f;
+  double weight_decay = 0.0;
   std::uint64_t random_stream = 0;  // hash64 of the parameter's name, for stochastic rounding
   std::int64_t element_offset = 0;  // global index of the first element of this shard
 };
 
 struct AdamWArgs {
   std::span<const AdamWTensor> tensors;  // all contiguous
-  float lr = 0.0f;
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float eps = 1e-8f;
+  double lr = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
   std::int64_t step = 1;  // 1-based, for bias correction
-  Tensor
-      grad_scale;  // f32 [1] on the device: factor of the gradients (clipping). A non-finite factor leaves all as it is
+  // f32 [1] on the device, or undefined: factor of the gradients (clipping). A non-finite factor leaves all as it is.
+  Tensor grad_scale;
   bool stochastic_rounding = false;  // for bf16 params without master, and for bf16 states
   std::uint64_t seed = 0;
 };
 
 extern constinit KernelSlot<AdamWArgs> adamw_slot;
 
-// Per element in f32: p -= lr*wd*p; m = m + (1-b1)(g-m); v = b2 v + (1-b2) g^2;
-// p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
+// Per element in f32: p = p (1 - lr wd); m = m + (1-b1)(g-m); v = b2 v + (1-b2) g^2;
+// p = p - lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps). The scalars are computed in f64 and rounded once. The update
+// uses m and v as computed, before they are rounded to the dtype they are kept in.
 void adamw(const AdamWArgs& args);
 
 }  // namespace quench

@@ -1,0 +1,187 @@
+// Matrix products through oneDNN's matmul primitive. Making a primitive generates code, so each thread keeps those it
+// has made, keyed by everything that distinguishes them; running one allocates nothing.
+
+#include <omp.h>
+
+#include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "core/random.h"
+
+namespace quench {
+namespace {
+
+struct Key {
+  std::int64_t m, n, k, a_stride, b_stride, c_stride;
+  float alpha, beta;
+  std::int32_t threads;
+  DType dtype, c_dtype;
+  bool transpose_a, transpose_b, bias;
+
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const noexcept {
+    std::uint64_t h = 0;
+    for (const std::int64_t value : {key.m, key.n, key.k, key.a_stride, key.b_stride, key.c_stride})
+      h = mix64(h + static_cast<std::uint64_t>(value));
+    const auto flags = static_cast<std::uint64_t>(key.dtype) << 16 | static_cast<std::uint64_t>(key.c_dtype) << 8 |
+                       std::uint64_t{key.transpose_a} << 2 | std::uint64_t{key.transpose_b} << 1 |
+                       std::uint64_t{key.bias};
+    return mix64(h +
+                 (flags ^ std::uint64_t{std::bit_cast<std::uint32_t>(key.alpha)} << 32 ^
+                  std::bit_cast<std::uint32_t>(key.beta)) +
+                 static_cast<std::uint64_t>(key.threads) * 31);
+  }
+};
+
+dnnl::memory::data_type data_type(DType dtype) {
+  return dtype == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+dnnl::engine& engine() {
+  static dnnl::engine instance(dnnl::engine::kind::cpu, 0);
+  return instance;
+}
+
+struct Entry {
+  dnnl::primitive primitive;
+  dnnl::memory a, b, c, bias, scratchpad;
+  std::size_t scratchpad_bytes = 0;
+};
+
+Entry make_entry(const Key& key) {
+  using dnnl::memory;
+  const auto matrix = [](std::int64_t rows, std::int64_t columns, DType dtype, std::int64_t stride, bool transposed) {
+    return memory::desc({rows, columns}, data_type(dtype),
+                        transposed ? memory::dims{1, stride} : memory::dims{stride, 1});
+  };
+  const memory::desc a = matrix(key.m, key.k, key.dtype, key.a_stride, key.transpose_a);
+  const memory::desc b = matrix(key.k, key.n, key.dtype, key.b_stride, key.transpose_b);
+  const memory::desc c = matrix(key.m, key.n, key.c_dtype, key.c_stride, false);
+  const memory::desc bias({1, key.n}, data_type(key.dtype), memory::dims{key.n, 1});
+
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (key.alpha != 1.0f) attributes.set_output_scales(0, {key.alpha});
+  dnnl::post_ops post;
+  if (key.beta != 0.0f) post.append_sum(key.beta);
+  // The primitive's own bias would be scaled by alpha.
+  if (key.bias) post.append_binary(dnnl::algorithm::binary_add, bias);
+  attributes.set_post_ops(post);
+
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, engine());
+  Entry entry;
+  entry.primitive = dnnl::matmul(description);
+  entry.a = memory(a, engine(), nullptr);
+  entry.b = memory(b, engine(), nullptr);
+  entry.c = memory(c, engine(), nullptr);
+  if (key.bias) entry.bias = memory(bias, engine(), nullptr);
+  entry.scratchpad = memory(description.scratchpad_desc(), engine(), nullptr);
+  entry.scratchpad_bytes = description.scratchpad_desc().get_size();
+  return entry;
+}
+
+// What one thread needs to run primitives.
+class Runner {
+ public:
+  void run(const GemmArgs& args, const Key& key) {
+    Entry& entry = find(key);
+    entry.a.set_data_handle(args.a.raw_data());
+    entry.b.set_data_handle(args.b.raw_data());
+    entry.c.set_data_handle(args.c.raw_data());
+    entry.scratchpad.set_data_handle(scratchpad(entry.scratchpad_bytes));
+    dnnl_exec_arg_t arguments[5] = {{DNNL_ARG_SRC, entry.a.get()},
+                                    {DNNL_ARG_WEIGHTS, entry.b.get()},
+                                    {DNNL_ARG_DST, entry.c.get()},
+                                    {DNNL_ARG_SCRATCHPAD, entry.scratchpad.get()},
+                                    {}};
+    int count = 4;
+    if (key.bias) {
+      entry.bias.set_data_handle(args.bias.raw_data());
+      const int index = key.beta != 0.0f ? 1 : 0;
+      arguments[count++] = {DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, entry.bias.get()};
+    }
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(entry.primitive.get(), stream_.get(), count, arguments),
+                            "could not run the matmul primitive");
+  }
+
+ private:
+  // Bounds the memory of generated code when shapes keep changing.
+  static constexpr std::size_t kMaxEntries = 1024;
+
+  Entry& find(const Key& key) {
+    if (const auto it = entries_.find(key); it != entries_.end()) return it->second;
+    if (entries_.size() >= kMaxEntries) entries_.clear();
+    return entries_.emplace(key, make_entry(key)).first->second;
+  }
+
+  void* scratchpad(std::size_t bytes) {
+    if (bytes == 0) return nullptr;
+    if (!scratchpad_.defined() || scratchpad_.nbytes() < bytes) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      scratchpad_ = Tensor();
+      scratchpad_ = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::u8);
+    }
+    return scratchpad_.raw_data();
+  }
+
+  dnnl::stream stream_{engine()};
+  std::unordered_map<Key, Entry, KeyHash> entries_;
+  Tensor scratchpad_;
+};
+
+// Without a product: C = beta * C + bias.
+template <class C, class Bias>
+void scale_and_bias(const GemmArgs& args) {
+  const Bias* bias = args.bias.defined() ? args.bias.data<Bias>() : nullptr;
+  for (std::int64_t i = 0; i < args.c.size(0); ++i) {
+    C* row = args.c.data<C>() + i * args.c.stride(0);
+    for (std::int64_t j = 0; j < args.c.size(1); ++j) {
+      const float old = args.beta == 0.0f ? 0.0f : args.beta * static_cast<float>(row[j]);
+      row[j] = C(old + (bias != nullptr ? static_cast<float>(bias[j]) : 0.0f));
+    }
+  }
+}
+
+void gemm_kernel(const GemmArgs& args) {
+  const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.size(args.transpose_a ? 0 : 1);
+  if (k == 0) {
+    dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
+      dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class Bias>() { scale_and_bias<C, Bias>(args); });
+    });
+    return;
+  }
+  // The stride of a single row is free: one spelling for each, so that views share primitives.
+  const auto row_stride = [](const Tensor& t) { return t.size(0) == 1 ? t.size(1) : t.stride(0); };
+  const Key key{.m = m,
+                .n = n,
+                .k = k,
+                .a_stride = row_stride(args.a),
+                .b_stride = row_stride(args.b),
+                .c_stride = row_stride(args.c),
+                .alpha = args.alpha,
+                .beta = args.beta,
+                .threads = omp_get_max_threads(),
+                .dtype = args.a.dtype(),
+                .c_dtype = args.c.dtype(),
+                .transpose_a = args.transpose_a,
+                .transpose_b = args.transpose_b,
+                .bias = args.bias.defined()};
+  thread_local Runner runner;
+  try {
+    runner.run(args, key);
+  } catch (const dnnl::error& error) {
+    QUENCH_FAIL(ErrorCode::failed, "gemm: oneDNN refused a {}, b {}, c {}: {}", args.a.describe(), args.b.describe(),
+                args.c.describe(), error.what());
+  }
+}
+
+QUENCH_CPU_KERNEL(gemm_slot, gemm_kernel);
+
+}  // namespace
+}  // namespace quench

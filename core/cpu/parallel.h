@@ -1,0 +1,51 @@
+#pragma once
+// Parallel loops over rows or chunks. Work is split so that no result depends on the number of threads.
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cpu/simd.h"
+
+namespace quench::cpu::QUENCH_CPU_NAMESPACE {
+
+// Elements of memory-bound work below which waking other threads costs more than it saves.
+inline constexpr std::int64_t kParallelElements = 16 * 1024;
+
+// Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when `elements` of work are worth it.
+template <class Body>
+void parallel_ranges(std::int64_t n, std::int64_t elements, const Body& body) {
+  if (elements < kParallelElements || n < 2 || omp_in_parallel() != 0 || omp_get_max_threads() == 1) {
+    if (n > 0) body(std::int64_t{0}, n);
+    return;
+  }
+#pragma omp parallel
+  {
+    const std::int64_t count = omp_get_num_threads(), index = omp_get_thread_num();
+    const std::int64_t begin = n * index / count, end = n * (index + 1) / count;
+    if (begin < end) body(begin, end);
+  }
+}
+
+// The same, handing out items 0..n-1 one at a time to whichever thread is free: for items of unequal cost.
+// body(item, thread) with thread below omp_get_max_threads().
+template <class Body>
+void parallel_items(std::int64_t n, std::int64_t elements, const Body& body) {
+  if (elements < kParallelElements || n < 2 || omp_in_parallel() != 0 || omp_get_max_threads() == 1) {
+    for (std::int64_t i = 0; i < n; ++i) body(i, 0);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic, 1)
+  for (std::int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
+}
+
+// Splits [0, n) for sums over rows: how many partial sums there are depends on n only.
+struct RowParts {
+  std::int64_t rows = 0;
+  std::int64_t count = 0;
+  explicit RowParts(std::int64_t n, std::int64_t min_rows = 32, std::int64_t max_parts = 32)
+      : rows(std::max(min_rows, (n + max_parts - 1) / max_parts)), count((n + rows - 1) / rows) {}
+};
+
+}  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

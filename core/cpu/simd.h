@@ -1,0 +1,261 @@
+#pragma once
+// Vectors of f32 for the kernels of core/cpu, which are compiled once per instruction set: 16 lanes with AVX-512, 8
+// with AVX2, 4 elsewhere. Everything here lives in a namespace named after the level, so that the linker never merges
+// code of two levels.
+//
+// Loads and stores take a count: FullVector for whole vectors, or a number of lanes below kLanes for the tail of a row;
+// lanes beyond it read as 0 and are not written. Memory needs only the alignment of its element type.
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "core/float_types.h"
+#include "core/kernel_slot.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define QUENCH_CPU_JOIN_INNER(a, b) a##b
+#define QUENCH_CPU_JOIN(a, b) QUENCH_CPU_JOIN_INNER(a, b)
+#define QUENCH_CPU_NAMESPACE QUENCH_CPU_JOIN(level_, QUENCH_CPU_LEVEL)
+#define QUENCH_INLINE inline __attribute__((always_inline))
+
+namespace quench::cpu::QUENCH_CPU_NAMESPACE {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+using F32 = float __attribute__((vector_size(kLanes * 4)));
+using I32 = std::int32_t __attribute__((vector_size(kLanes * 4)));
+using U32 = std::uint32_t __attribute__((vector_size(kLanes * 4)));
+using U16 = std::uint16_t __attribute__((vector_size(kLanes * 2)));
+
+struct FullVector {
+  constexpr operator std::int64_t() const noexcept { return kLanes; }  // NOLINT(google-explicit-constructor)
+};
+
+QUENCH_INLINE F32 broadcast(float x) {
+  return F32{} + x;
+}
+QUENCH_INLINE U32 broadcast_u32(std::uint32_t x) {
+  return U32{} + x;
+}
+QUENCH_INLINE F32 as_f32(U32 x) {
+  return std::bit_cast<F32>(x);
+}
+QUENCH_INLINE U32 as_u32(F32 x) {
+  return std::bit_cast<U32>(x);
+}
+// mask ? a : b, lane by lane; masks come from comparisons and are all ones or all zeros.
+QUENCH_INLINE F32 select(I32 mask, F32 a, F32 b) {
+  return mask ? a : b;
+}
+QUENCH_INLINE U32 select(I32 mask, U32 a, U32 b) {
+  return mask ? a : b;
+}
+
+// 0, 1, 2, ...
+QUENCH_INLINE I32 lane_numbers() {
+  I32 result;
+  for (int i = 0; i < kLanes; ++i) result[i] = i;
+  return result;
+}
+
+// a * b + c with one rounding.
+QUENCH_INLINE F32 fma(F32 a, F32 b, F32 c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  for (int i = 0; i < kLanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return c;
+#endif
+}
+
+// The larger (smaller) of both; b where either is NaN.
+QUENCH_INLINE F32 max(F32 a, F32 b) {
+  return a > b ? a : b;
+}
+QUENCH_INLINE F32 min(F32 a, F32 b) {
+  return a < b ? a : b;
+}
+
+QUENCH_INLINE F32 sqrt(F32 x) {
+#if defined(__AVX512F__)
+  return _mm512_sqrt_ps(x);
+#elif defined(__AVX2__)
+  return _mm256_sqrt_ps(x);
+#else
+  for (int i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
+
+// To the nearest integer, ties to even.
+QUENCH_INLINE F32 round_even(F32 x) {
+#if defined(__AVX512F__)
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  for (int i = 0; i < kLanes; ++i) x[i] = __builtin_nearbyintf(x[i]);
+  return x;
+#endif
+}
+
+// Sum and maximum over the lanes, as a balanced tree: lane i meets lane i + half.
+QUENCH_INLINE float reduce_add(F32 x) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) x[i] += x[i + half];
+  return x[0];
+}
+QUENCH_INLINE float reduce_max(F32 x) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
+  return x[0];
+}
+
+#if defined(__AVX512F__)
+QUENCH_INLINE __mmask16 tail_mask(std::int64_t count) {
+  return static_cast<__mmask16>((1u << count) - 1u);
+}
+#endif
+
+QUENCH_INLINE F32 load(const float* p, FullVector) {
+  F32 result;
+  std::memcpy(&result, p, sizeof result);
+  return result;
+}
+QUENCH_INLINE F32 load(const float* p, std::int64_t count) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_loadu_ps(tail_mask(count), p);
+#else
+  F32 result{};
+  std::memcpy(&result, p, static_cast<std::size_t>(count) * sizeof *p);
+  return result;
+#endif
+}
+QUENCH_INLINE void store(float* p, F32 x, FullVector) {
+  std::memcpy(p, &x, sizeof x);
+}
+QUENCH_INLINE void store(float* p, F32 x, std::int64_t count) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, tail_mask(count), x);
+#else
+  std::memcpy(p, &x, static_cast<std::size_t>(count) * sizeof *p);
+#endif
+}
+
+QUENCH_INLINE F32 widen_bfloat16(U16 bits) {
+#if defined(__AVX512F__)
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(std::bit_cast<__m256i>(bits)), 16));
+#elif defined(__AVX2__)
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(std::bit_cast<__m128i>(bits)), 16));
+#else
+  return as_f32(__builtin_convertvector(bits, U32) << 16);
+#endif
+}
+
+// Round to nearest even; NaN stays NaN. The bits are in the low half of each lane.
+QUENCH_INLINE U32 round_to_bfloat16(F32 x) {
+  const U32 word = as_u32(x);
+  const U32 rounded = (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16;
+  return select(x == x, rounded, (word >> 16) | 0x0040u);
+}
+
+QUENCH_INLINE U16 narrow_to_u16(U32 x) {  // lanes are below 65536
+#if defined(__AVX512F__)
+  return std::bit_cast<U16>(_mm512_cvtepi32_epi16(std::bit_cast<__m512i>(x)));
+#elif defined(__AVX2__)
+  const __m256i both = std::bit_cast<__m256i>(x);
+  return std::bit_cast<U16>(_mm_packus_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+#else
+  return __builtin_convertvector(x, U16);
+#endif
+}
+
+QUENCH_INLINE U16 load_u16(const void* p, FullVector) {
+  U16 result;
+  std::memcpy(&result, p, sizeof result);
+  return result;
+}
+QUENCH_INLINE U16 load_u16(const void* p, std::int64_t count) {
+#if defined(__AVX512F__)
+  return std::bit_cast<U16>(_mm256_maskz_loadu_epi16(tail_mask(count), p));
+#else
+  U16 result{};
+  std::memcpy(&result, p, static_cast<std::size_t>(count) * 2);
+  return result;
+#endif
+}
+QUENCH_INLINE void store_u16(void* p, U16 x, FullVector) {
+  std::memcpy(p, &x, sizeof x);
+}
+QUENCH_INLINE void store_u16(void* p, U16 x, std::int64_t count) {
+#if defined(__AVX512F__)
+  _mm256_mask_storeu_epi16(p, tail_mask(count), std::bit_cast<__m256i>(x));
+#else
+  std::memcpy(p, &x, static_cast<std::size_t>(count) * 2);
+#endif
+}
+
+template <class Count>
+QUENCH_INLINE F32 load(const bfloat16* p, Count count) {
+  return widen_bfloat16(load_u16(p, count));
+}
+template <class Count>
+QUENCH_INLINE void store(bfloat16* p, F32 x, Count count) {
+  store_u16(p, narrow_to_u16(round_to_bfloat16(x)), count);
+}
+
+// IEEE half precision.
+template <class Count>
+QUENCH_INLINE F32 load(const float16* p, Count count) {
+  const U16 bits = load_u16(p, count);
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(std::bit_cast<__m256i>(bits));
+#elif defined(__AVX2__)
+  return _mm256_cvtph_ps(std::bit_cast<__m128i>(bits));
+#else
+  F32 result;
+  for (int i = 0; i < kLanes; ++i) result[i] = float16::from_bits(bits[i]);
+  return result;
+#endif
+}
+template <class Count>
+QUENCH_INLINE void store(float16* p, F32 x, Count count) {
+#if defined(__AVX512F__)
+  const auto bits = std::bit_cast<U16>(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__AVX2__)
+  const auto bits = std::bit_cast<U16>(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  U16 bits;
+  for (int i = 0; i < kLanes; ++i) bits[i] = float16(x[i]).bits;
+#endif
+  store_u16(p, bits, count);
+}
+
+// The value an activation of type T would hold.
+template <class T>
+QUENCH_INLINE F32 round_to(F32 x) {
+  if constexpr (std::is_same_v<T, bfloat16>) return as_f32(round_to_bfloat16(x) << 16);
+  return x;
+}
+
+// Calls body(i, count) for i = 0, kLanes, ... with FullVector, then once with the lanes that are left, if any.
+template <class Body>
+QUENCH_INLINE void for_vectors(std::int64_t n, Body&& body) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, FullVector{});
+  if (i < n) body(i, n - i);
+}
+
+}  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

@@ -1,0 +1,59 @@
+#include "core/ops/swiglu.h"
+
+#include "core/cpu/parallel.h"
+#include "core/cpu/vector_math.h"
+
+namespace quench::cpu::QUENCH_CPU_NAMESPACE {
+namespace {
+
+template <class T>
+void forward(const SwigluArgs& args) {
+  const std::int64_t n = args.out.size(0), width = args.out.size(1);
+  const T* gate_up = args.gate_up.data<T>();
+  T* out = args.out.data<T>();
+  parallel_ranges(n, n * width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = gate_up + row * 2 * width;
+      T* target = out + row * width;
+      for_vectors(width, [&](std::int64_t i, auto count) {
+        const F32 g = load(gate + i, count);
+        store(target + i, g * sigmoid(g) * load(gate + width + i, count), count);
+      });
+    }
+  });
+}
+
+// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)).
+template <class T>
+void backward(const SwigluBackwardArgs& args) {
+  const std::int64_t n = args.dout.size(0), width = args.dout.size(1);
+  const T* gate_up = args.gate_up.data<T>();
+  const T* dout = args.dout.data<T>();
+  T* dgate_up = args.dgate_up.data<T>();
+  parallel_ranges(n, n * width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = gate_up + row * 2 * width;
+      const T* gradient = dout + row * width;
+      T* target = dgate_up + row * 2 * width;
+      for_vectors(width, [&](std::int64_t i, auto count) {
+        const F32 g = load(gate + i, count), up = load(gate + width + i, count), d = load(gradient + i, count);
+        const F32 s = sigmoid(g), silu = g * s;
+        store(target + i, d * up * fma(silu, 1.0f - s, s), count);
+        store(target + width + i, d * silu, count);
+      });
+    }
+  });
+}
+
+void swiglu_kernel(const SwigluArgs& args) {
+  dispatch<float, bfloat16>(args.out.dtype(), "swiglu", [&]<class T>() { forward<T>(args); });
+}
+void swiglu_backward_kernel(const SwigluBackwardArgs& args) {
+  dispatch<float, bfloat16>(args.dout.dtype(), "swiglu_backward", [&]<class T>() { backward<T>(args); });
+}
+
+QUENCH_CPU_KERNEL(swiglu_slot, swiglu_kernel);
+QUENCH_CPU_KERNEL(swiglu_backward_slot, swiglu_backward_kernel);
+
+}  // namespace
+}  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

@@ -1,0 +1,80 @@
+#include "core/ops/attention.h"
+
+#include "core/ops/op_checks.h"
+
+namespace quench {
+
+constinit KernelSlot<AttentionArgs> attention_slot("attention");
+constinit KernelSlot<AttentionBackwardArgs> attention_backward_slot("attention_backward");
+
+namespace {
+
+void check_operands(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check_float_tensor(op, "q", q, 3);
+  check_tensor(op, "k", k, {-1, -1, q.size(2)}, q.dtype());
+  check_tensor(op, "v", v, k.shape(), q.dtype());
+  check_contiguous_rows(op, "q", q);
+  check_contiguous_rows(op, "k", k);
+  check_contiguous_rows(op, "v", v);
+  QUENCH_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "{}: {} query heads do not divide into {} kv heads", op,
+               q.size(1), k.size(1));
+}
+
+// Sequences come in the order of their queries and, where their gradients are summed, of their keys.
+void check_sequences(std::string_view op, std::span<const SequenceRange> sequences, std::int64_t queries,
+                     std::int64_t keys, bool keys_disjoint) {
+  std::int64_t end = 0, key_end = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const auto& [q_begin, q_length, k_begin, k_length] = sequences[i];
+    QUENCH_CHECK(q_length >= 0 && k_length >= 0 && q_begin >= 0 && k_begin >= 0 && q_begin + q_length <= queries &&
+                     k_begin + k_length <= keys,
+                 "{}: sequence {} (queries {}+{}, keys {}+{}) reaches past {} queries or {} keys", op, i, q_begin,
+                 q_length, k_begin, k_length, queries, keys);
+    QUENCH_CHECK(q_begin >= end, "{}: sequence {} starts at query {}, before the end {} of the one before it", op, i,
+                 q_begin, end);
+    QUENCH_CHECK(!keys_disjoint || k_begin >= key_end,
+                 "{}: sequence {} starts at key {}, before the end {} of the one before it", op, i, k_begin, key_end);
+    end = q_begin + q_length;
+    key_end = k_begin + k_length;
+  }
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args) {
+  constexpr std::string_view op = "attention";
+  check_operands(op, args.q, args.k, args.v);
+  check_tensor(op, "out", args.out, args.q.shape(), args.q.dtype());
+  check_contiguous(op, "out", args.out);
+  if (args.lse.defined()) {
+    check_tensor(op, "lse", args.lse, {args.q.size(1), args.q.size(0)}, DType::f32);
+    check_contiguous(op, "lse", args.lse);
+  }
+  check_sequences(op, args.sequences, args.q.size(0), args.k.size(0), false);
+  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse});
+  if (args.out.numel() == 0) return;
+  attention_slot(args.q.device().type, args);
+}
+
+void attention_backward(const AttentionBackwardArgs& args) {
+  constexpr std::string_view op = "attention_backward";
+  check_operands(op, args.q, args.k, args.v);
+  check_tensor(op, "dout", args.dout, args.q.shape(), args.q.dtype());
+  check_tensor(op, "out", args.out, args.q.shape(), args.q.dtype());
+  check_tensor(op, "lse", args.lse, {args.q.size(1), args.q.size(0)}, DType::f32);
+  check_contiguous(op, "dout", args.dout);
+  check_contiguous(op, "out", args.out);
+  check_contiguous(op, "lse", args.lse);
+  check_tensor(op, "dq", args.dq, args.q.shape(), args.q.dtype());
+  check_tensor(op, "dk", args.dk, args.k.shape(), args.k.dtype());
+  check_tensor(op, "dv", args.dv, args.v.shape(), args.v.dtype());
+  check_contiguous_rows(op, "dq", args.dq);
+  check_contiguous_rows(op, "dk", args.dk);
+  check_contiguous_rows(op, "dv", args.dv);
+  check_sequences(op, args.sequences, args.q.size(0), args.k.size(0), true);
+  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.dout, &args.dq, &args.dk, &args.dv});
+  if (args.q.numel() == 0 && args.k.numel() == 0) return;
+  attention_backward_slot(args.q.device().type, args);
+}
+
+}  // namespace quench

@@ -1,0 +1,37 @@
+#include "core/ops/cross_entropy.h"
+
+#include "core/ops/op_checks.h"
+
+namespace quench {
+
+constinit KernelSlot<CrossEntropyArgs> cross_entropy_slot("cross_entropy");
+
+void cross_entropy(const CrossEntropyArgs& args) {
+  constexpr std::string_view op = "cross_entropy";
+  check_float_tensor(op, "logits", args.logits, 2);
+  check_contiguous(op, "logits", args.logits);
+  const std::int64_t n = args.logits.size(0), vocab = args.logits.size(1);
+  check_tensor(op, "labels", args.labels, {n}, DType::i32);
+  check_contiguous(op, "labels", args.labels);
+  check_tensor(op, "losses", args.losses, {n}, DType::f32);
+  check_contiguous(op, "losses", args.losses);
+  if (args.dlogits.defined()) {
+    check_float_tensor(op, "dlogits", args.dlogits, 2);
+    check_tensor(op, "dlogits", args.dlogits, {n, vocab}, args.dlogits.dtype());
+    check_contiguous(op, "dlogits", args.dlogits);
+    QUENCH_CHECK(args.dlogits.raw_data() != args.logits.raw_data() || args.dlogits.dtype() == args.logits.dtype(),
+                 "cross_entropy: dlogits ({}) may alias logits ({}) only with the same dtype", args.dlogits.describe(),
+                 args.logits.describe());
+  }
+  check_same_device(op, {&args.logits, &args.labels, &args.losses, &args.dlogits});
+  if (args.logits.device().is_cpu()) {
+    const auto* labels = args.labels.data<std::int32_t>();
+    for (std::int64_t i = 0; i < n; ++i)
+      QUENCH_CHECK(labels[i] == kIgnoreLabel || (labels[i] >= 0 && labels[i] < vocab),
+                   "cross_entropy: label {} of row {} is neither {} nor in [0, {})", labels[i], i, kIgnoreLabel, vocab);
+  }
+  if (n == 0) return;
+  cross_entropy_slot(args.logits.device().type, args);
+}
+
+}  // namespace quench

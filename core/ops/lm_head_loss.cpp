@@ -1,0 +1,75 @@
+#include "core/ops/lm_head_loss.h"
+
+#include <algorithm>
+
+#include "core/ops/cross_entropy.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "core/ops/op_checks.h"
+
+namespace quench {
+
+std::int64_t default_loss_chunk_rows(std::int64_t vocab_size) {
+  constexpr std::int64_t kLogits = (std::int64_t{32} << 20) / 4;
+  constexpr std::int64_t kMultiple = 64;
+  return std::max(kMultiple, kLogits / std::max<std::int64_t>(vocab_size, 1) / kMultiple * kMultiple);
+}
+
+void lm_head_loss(const LmHeadLossArgs& args) {
+  constexpr std::string_view op = "lm_head_loss";
+  check_float_tensor(op, "hidden", args.hidden, 2);
+  check_contiguous_rows(op, "hidden", args.hidden);
+  const std::int64_t rows = args.hidden.size(0), width = args.hidden.size(1);
+  const DType dtype = args.hidden.dtype();
+  check_tensor(op, "weight", args.weight, {-1, width}, dtype);
+  check_contiguous(op, "weight", args.weight);
+  const std::int64_t vocab = args.weight.size(0);
+  check_tensor(op, "labels", args.labels, {rows}, DType::i32);
+  check_tensor(op, "losses", args.losses, {rows}, DType::f32);
+  if (args.dhidden.defined()) check_tensor(op, "dhidden", args.dhidden, args.hidden.shape(), dtype);
+  if (args.dweight.defined()) check_gradient_sum(op, "dweight", args.dweight, args.weight.shape(), dtype);
+  QUENCH_CHECK(args.chunk_rows >= 0, "lm_head_loss: chunk_rows is {}", args.chunk_rows);
+  check_same_device(op, {&args.hidden, &args.weight, &args.labels, &args.losses, &args.dhidden, &args.dweight});
+
+  if (rows == 0) {
+    if (args.dweight.defined() && !args.accumulate_dweight) Tensor(args.dweight).zero();
+    return;
+  }
+  const bool gradients = args.dhidden.defined() || args.dweight.defined();
+  const std::int64_t wanted = args.chunk_rows > 0 ? args.chunk_rows : default_loss_chunk_rows(vocab);
+  // Chunks of nearly equal size, since a short last one would run at low efficiency.
+  const std::int64_t chunks = (rows + wanted - 1) / wanted, chunk = (rows + chunks - 1) / chunks;
+
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Device device = args.hidden.device();
+  const Tensor logits = Tensor::empty({chunk, vocab}, DType::f32, device);
+  Tensor dlogits;
+  if (gradients) dlogits = dtype == DType::f32 ? logits : Tensor::empty({chunk, vocab}, dtype, device);
+  // Several chunks are summed in f32 even when the gradient is bf16: otherwise each would cost a rounding.
+  Tensor sum = args.dweight;
+  if (sum.defined() && sum.dtype() != DType::f32 && chunks > 1)
+    sum = Tensor::empty(args.weight.shape(), DType::f32, device);
+  bool add_to_sum = sum.defined() && args.accumulate_dweight;
+  if (add_to_sum && sum.dtype() != args.dweight.dtype()) cast({args.dweight, sum});
+
+  for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+    const std::int64_t count = std::min(chunk, rows - begin);
+    const Tensor hidden = args.hidden.narrow(0, begin, count);
+    const Tensor chunk_logits = logits.narrow(0, 0, count);
+    gemm({.a = hidden, .b = args.weight, .c = chunk_logits, .transpose_b = true});
+    CrossEntropyArgs loss{.logits = chunk_logits,
+                          .labels = args.labels.narrow(0, begin, count),
+                          .losses = args.losses.narrow(0, begin, count),
+                          .grad_scale = args.grad_scale};
+    if (gradients) loss.dlogits = dlogits.narrow(0, 0, count);
+    cross_entropy(loss);
+    if (args.dhidden.defined()) gemm({.a = loss.dlogits, .b = args.weight, .c = args.dhidden.narrow(0, begin, count)});
+    if (sum.defined()) {
+      gemm({.a = loss.dlogits, .b = hidden, .c = sum, .transpose_a = true, .beta = add_to_sum ? 1.0f : 0.0f});
+      add_to_sum = true;
+    }
+  }
+  if (sum.defined() && sum.dtype() != args.dweight.dtype()) cast({sum, args.dweight});
+}
+
+}  // namespace quench
