@@ -205,8 +205,8 @@ TEST_F(CheckpointList, SavingAStepAgainReplacesIt) {
   EXPECT_EQ(testing::read_file(dir_ / "LATEST"), "step-2\n");
 }
 
-TEST(CheckpointGolden, ReadsTheFirstFormat) {
-  const fs::path folder = testing::golden_dir() / "checkpoint" / "format-1";
+TEST(CheckpointFormat, ReadsTheFirstFormat) {
+  const fs::path folder = fs::path(QUENCH_SOURCE_DIR) / "tests/train/checkpoint_format_1";
   ASSERT_TRUE(fs::is_directory(folder)) << folder;
   const auto loaded = load_latest(folder, [&](CheckpointReader& reader) {
     EXPECT_EQ(StepTensors(256).difference(reader), "");
