@@ -1,7 +1,5 @@
 #include "data/tokenizer/tokenizer.h"
 
-#include <omp.h>
-
 #include <exception>
 
 #include "core/check.h"
