@@ -26,10 +26,13 @@ class NamedKernel final : public nn::LinearKernel {
   [[nodiscard]] std::string_view name() const override { return "narrow"; }
 };
 
-const Recipe kNarrow{"narrow", "for tests", [](const nn::LinearInfo& layer) -> LinearPlan {
+const Recipe kNarrow{"narrow",
+                     "for tests",
+                     [](const nn::LinearInfo& layer) -> LinearPlan {
                        if (layer.in_features != 16) return {nullptr, "in_features is not 16"};
                        return {std::make_shared<NamedKernel>(), {}};
-                     }, {}};
+                     },
+                     {}};
 
 const LayerConversion& row(const std::vector<LayerConversion>& rows, const std::string& name) {
   for (const LayerConversion& r : rows)

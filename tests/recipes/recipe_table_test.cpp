@@ -50,7 +50,8 @@ LayerResult run_layer(const nn::LinearKernel& kernel, const Tensor& x, const Ten
 
 double distance(const Tensor& a, const Tensor& b) {
   const auto n = static_cast<std::size_t>(a.numel());
-  return quench::testing::relative_l2(std::span<const float>(a.data<float>(), n), std::span<const float>(b.data<float>(), n));
+  return quench::testing::relative_l2(std::span<const float>(a.data<float>(), n),
+                                      std::span<const float>(b.data<float>(), n));
 }
 
 class EveryRecipe : public ::testing::TestWithParam<std::size_t> {
@@ -75,7 +76,8 @@ TEST_P(EveryRecipe, LayerStaysWithinItsTolerances) {
 double train(const Recipe& recipe, DType dtype) {
   const nn::ModelConfig config = nn::parse_model_config(
       Json::parse(R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 64, "intermediate_size": 96,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})"), "config.json");
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})"),
+      "config.json");
   nn::CausalLm model(config, {.dtype = dtype});
   model.initialize(3);
   (void)apply_recipe(model, recipe, {{}, {"lm_head"}});
@@ -89,11 +91,13 @@ double train(const Recipe& recipe, DType dtype) {
     std::vector<std::int32_t> stream{1};
     const RandomKey key{9, 0, static_cast<std::uint64_t>(step)};
     for (std::uint64_t i = 0; i < kTokens; ++i)
-      stream.push_back(static_cast<std::int32_t>(
-          random_below(key, 2 * i, 100) < 35 ? random_below(key, 2 * i + 1, 64)
-                                             : static_cast<std::uint64_t>(stream.back() * 5 + 3) % 64));
-    const Tensor ids = Tensor::from_values<std::int32_t>({kTokens}, std::span<const std::int32_t>(stream).first(kTokens));
-    const Tensor labels = Tensor::from_values<std::int32_t>({kTokens}, std::span<const std::int32_t>(stream).last(kTokens));
+      stream.push_back(static_cast<std::int32_t>(random_below(key, 2 * i, 100) < 35
+                                                     ? random_below(key, 2 * i + 1, 64)
+                                                     : static_cast<std::uint64_t>(stream.back() * 5 + 3) % 64));
+    const Tensor ids =
+        Tensor::from_values<std::int32_t>({kTokens}, std::span<const std::int32_t>(stream).first(kTokens));
+    const Tensor labels =
+        Tensor::from_values<std::int32_t>({kTokens}, std::span<const std::int32_t>(stream).last(kTokens));
     autograd::Tape tape;
     Variable root;
     {
