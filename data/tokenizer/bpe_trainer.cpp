@@ -1,7 +1,5 @@
 #include "data/tokenizer/bpe_trainer.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <exception>
 #include <unordered_map>
