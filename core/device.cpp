@@ -12,6 +12,8 @@ std::array<Backend*, kDeviceTypeCount>& backends() noexcept {
   return table;
 }
 
+constinit std::array<int, kDeviceTypeCount> kernel_counts{};
+
 // At most 16 devices of a type; a default-constructed entry is the default stream.
 constexpr int kMaxDevices = 16;
 thread_local std::array<std::array<void*, kMaxDevices>, kDeviceTypeCount> current_handles{};
@@ -72,7 +74,8 @@ Device parse_device(std::string_view text) {
   if (text == "cpu") return {};
   if (text == "meta") return {DeviceType::meta, 0};
   if (text == "auto") {
-    const bool gpu = has_backend(DeviceType::cuda) && backend(DeviceType::cuda).device_count() > 0;
+    const bool gpu = kernel_count(DeviceType::cuda) > 0 && has_backend(DeviceType::cuda) &&
+                     backend(DeviceType::cuda).device_count() > 0;
     return gpu ? Device{DeviceType::cuda, 0} : Device{};
   }
   if (text.starts_with("cuda")) {
@@ -107,6 +110,9 @@ bool cpu_supports_level([[maybe_unused]] int level) noexcept {
   return level == 0;
 #endif
 }
+
+int kernel_count(DeviceType type) noexcept { return kernel_counts[static_cast<std::size_t>(type)]; }
+void count_kernel(DeviceType type) noexcept { ++kernel_counts[static_cast<std::size_t>(type)]; }
 
 void fail_missing_kernel(std::string_view op, DeviceType type) {
   if (type == DeviceType::cpu && !cpu_supports_level(3))

@@ -92,7 +92,8 @@ class StreamGuard {
   Stream previous_;
 };
 
-// "cpu", "cuda", "cuda:1", "meta" or "auto" (the first CUDA device when there is one, else the CPU).
+// "cpu", "cuda", "cuda:1", "meta" or "auto": the first CUDA device when there is one and this build has kernels for it,
+// else the CPU.
 [[nodiscard]] Device parse_device(std::string_view text);
 
 }  // namespace quench

@@ -14,6 +14,10 @@ namespace quench {
 // True if this machine can run code of the given level: 0 = any, 3 = x86-64-v3 (AVX2), 4 = x86-64-v4 (AVX-512).
 [[nodiscard]] bool cpu_supports_level(int level) noexcept;
 
+// How many slots the back ends linked into this program have filled for a device type.
+[[nodiscard]] int kernel_count(DeviceType type) noexcept;
+void count_kernel(DeviceType type) noexcept;
+
 [[noreturn]] void fail_missing_kernel(std::string_view op, DeviceType type);
 
 template <class Args>
@@ -34,6 +38,7 @@ class KernelSlot {
   // For back ends only; returns true so that it can initialise a namespace-scope constant.
   bool fill(DeviceType type, Function function, int level = 0) noexcept {
     const auto i = static_cast<std::size_t>(type);
+    if (functions_[i] == nullptr) count_kernel(type);
     if (level >= levels_[i] && (type != DeviceType::cpu || cpu_supports_level(level))) {
       functions_[i] = function;
       levels_[i] = level;

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "data/tokenizer/bpe_model.h"
-#include "tests/data/tokenizer_fixtures.h"
+#include "tests/data/bpe_fixtures.h"
 
 namespace quench {
 namespace {

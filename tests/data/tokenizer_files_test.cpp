@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "data/tokenizer/stream_decoder.h"
-#include "tests/data/tokenizer_fixtures.h"
+#include "tests/data/bpe_fixtures.h"
 #include "tests/testing.h"
 
 namespace quench {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/data/tokenizer_fixtures.h"
+#include "tests/data/bpe_fixtures.h"
 
 namespace quench {
 namespace {

@@ -6,7 +6,7 @@
 #include <sentencepiece_trainer.h>
 
 #include "data/tokenizer/stream_decoder.h"
-#include "tests/data/tokenizer_fixtures.h"
+#include "tests/data/bpe_fixtures.h"
 #include "tests/testing.h"
 
 namespace quench {

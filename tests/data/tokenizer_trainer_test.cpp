@@ -9,7 +9,7 @@
 
 #include "data/tokenizer/bpe_trainer.h"
 #include "data/tokenizer/split_pattern.h"
-#include "tests/data/tokenizer_fixtures.h"
+#include "tests/data/bpe_fixtures.h"
 #include "tests/testing.h"
 
 namespace quench {

@@ -11,7 +11,7 @@
 #include "data/tokenizer/code_points.h"
 #include "data/tokenizer/split_pattern.h"
 #include "data/tokenizer/unicode.h"
-#include "tests/data/tokenizer_fixtures.h"
+#include "tests/data/bpe_fixtures.h"
 
 namespace quench {
 namespace {

@@ -16,8 +16,8 @@
 namespace quench {
 
 // Reads a config file, or the embedded run config of that name where no such file exists; `overrides` are arguments
-// as override.h describes them. Throws ConfigError with everything that is wrong with any of it, not_found when there
-// is neither file nor embedded config, io when the file cannot be read.
+// as override.h describes them. Throws ConfigError with everything that is wrong with any of it, or that there is
+// neither file nor embedded config; io when the file cannot be read.
 [[nodiscard]] RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides = {},
                                         const CheckOptions& options = {});
 
@@ -26,8 +26,9 @@ namespace quench {
                                          std::span<const std::string> overrides = {}, const CheckOptions& options = {});
 
 // The same for a document, for example the config stored in a checkpoint.
-[[nodiscard]] RunConfig parse_run_config(Json document, const std::string& source,
-                                         std::span<const std::string> overrides = {}, const CheckOptions& options = {});
+[[nodiscard]] RunConfig run_config_from_json(Json document, const std::string& source,
+                                             std::span<const std::string> overrides = {},
+                                             const CheckOptions& options = {});
 
 // The resolved config: every key in table order, sections lora and export only where present. Reading the result
 // again gives an equal RunConfig.

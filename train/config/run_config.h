@@ -13,6 +13,9 @@
 
 #include "core/dtype.h"
 #include "core/json.h"
+#include "nn/optim/lr_schedule.h"
+#include "train/loss_guard.h"
+#include "train/metrics/console_sink.h"
 
 namespace quench {
 
@@ -29,7 +32,7 @@ struct ModelSection {
   std::string preset;            // name of an embedded architecture, or empty
   std::string path;              // Hugging Face model folder, or empty
   Init init = Init::automatic;   // derived: load where a path is given, else random
-  Json fields = Json::object();  // Hugging Face config.json fields given inline, in table order; they win over preset
+  Json fields = Json::object();  // Hugging Face config.json fields given inline; they win over preset
 
   friend bool operator==(const ModelSection&, const ModelSection&) = default;
 };
@@ -64,7 +67,6 @@ struct DataSection {
 
 struct TrainingSection {
   enum class ActivationCheckpoint { none, selective, full };
-  enum class OnNonfinite { stop, skip, rollback };
 
   // At least one is set; the run ends at whichever comes first.
   std::optional<std::int64_t> steps;
@@ -78,7 +80,7 @@ struct TrainingSection {
   std::optional<DType> grad_dtype;                 // f32 or bf16 accumulation; unset: chosen by the trainer
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
   bool deterministic = false;
-  OnNonfinite on_nonfinite = OnNonfinite::stop;
+  NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
   std::int64_t max_consecutive_skips = 10;
   std::int64_t loss_chunk_size = 0;  // tokens whose logits exist at once; 0: chosen by the trainer
   std::int64_t threads = 0;          // CPU threads of one rank; 0: all that the process may use
@@ -99,16 +101,14 @@ struct OptimizerSection {
   friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;
 };
 
+// The schedule itself is nn/optim/lr_schedule.h; lr_schedule_options() below makes its options.
 struct LrScheduleSection {
-  enum class Name { cosine, linear, wsd, constant };
-
-  Name name = Name::cosine;
+  LrScheduleKind name = LrScheduleKind::cosine;
   std::int64_t warmup_steps = 0;
-  // Length of the decay. cosine, linear: it starts after the warmup; unset: it lasts to the end of the run.
-  // wsd: it ends with the run; unset: decay_ratio of the run's steps.
   std::optional<std::int64_t> decay_steps;
-  std::optional<double> decay_ratio;  // the same as a share of all steps; at most one of the two is set
-  double min_lr_ratio = 0.1;          // final learning rate over peak learning rate
+  std::optional<double> decay_ratio;  // decay_steps as a share of all steps; at most one of the two is set
+  LrDecayShape decay_shape = LrDecayShape::linear;  // wsd only
+  double min_lr_ratio = 0.1;                        // final learning rate over peak learning rate
 
   friend bool operator==(const LrScheduleSection&, const LrScheduleSection&) = default;
 };
@@ -116,7 +116,7 @@ struct LrScheduleSection {
 struct RecipeSection {
   struct Filter {
     std::vector<std::string> include;  // globs over module names; empty: every linear layer
-    std::vector<std::string> exclude;
+    std::vector<std::string> exclude = {"lm_head"};
 
     friend bool operator==(const Filter&, const Filter&) = default;
   };
@@ -175,12 +175,10 @@ struct CheckpointSection {
 };
 
 struct MetricsSection {
-  enum class Progress { automatic, on, off };
-
   std::int64_t log_every = 10;  // steps
   bool tensorboard = true;
   bool jsonl = true;
-  Progress progress = Progress::automatic;
+  ProgressDisplay progress = ProgressDisplay::automatic;
   std::string folder;  // derived: <run.folder>/metrics
   std::string log_level = "info";
 
@@ -220,5 +218,8 @@ struct RunConfig {
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
+
+// The schedule of a run of `total_steps` optimizer steps (training.steps, or what training.epochs amounts to).
+[[nodiscard]] LrScheduleOptions lr_schedule_options(const RunConfig& config, std::int64_t total_steps);
 
 }  // namespace quench

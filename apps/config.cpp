@@ -1,0 +1,224 @@
+#include "apps/config.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "nn/model_config.h"
+#include "train/config/config_diff.h"
+#include "train/config/config_schema.h"
+#include "train/config/load.h"
+#include "train/config/override.h"
+#include "train/config/presets.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxPageBytes = std::uint64_t{16} << 20;
+
+void print(std::string_view text) {
+  fmt::print(stdout, "{}\n", text);
+}
+
+// "1.24B" parameters and the like for model configs; for run configs what they train.
+std::string summary(const EmbeddedConfig& config) {
+  if (config.kind == "models") {
+    const nn::ModelConfig model = nn::parse_model_config(Json::parse(config.text), config.name);
+    const auto parameters = static_cast<double>(model.parameter_count());
+    const std::string size = parameters >= 1e9   ? fmt::format("{:.2f}B", parameters / 1e9)
+                             : parameters >= 1e6 ? fmt::format("{:.1f}M", parameters / 1e6)
+                                                 : fmt::format("{:.0f}K", parameters / 1e3);
+    return fmt::format("{} parameters, {}", size, model.model_type);
+  }
+  const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
+  const std::string model = run.model.preset.empty() ? run.model.path : run.model.preset;
+  const std::string length = run.training.steps ? fmt::format("{} steps", *run.training.steps)
+                                                : fmt::format("{} x the data", *run.training.epochs);
+  return fmt::format("{}, {}, {}", model, length, run.recipe.name);
+}
+
+void list_configs(bool json) {
+  Json list = Json::array();
+  std::string text = fmt::format("{:<8}{:<28}{}", "KIND", "NAME", "WHAT");
+  for (const EmbeddedConfig& config : embedded_configs()) {
+    const std::string what = summary(config);
+    text += fmt::format("\n{:<8}{:<28}{}", config.kind, config.name, what);
+    list.push_back(Json(Json::Object{{"kind", config.kind}, {"name", config.name}, {"what", what}}));
+  }
+  print(json ? list.dump(2) : text);
+}
+
+const EmbeddedConfig& find_by_name(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  std::string nearest;
+  for (const std::string_view kind : {"runs", "models"}) {
+    if (slash != std::string::npos && name.substr(0, slash) != kind) continue;
+    const std::string bare = slash == std::string::npos ? name : name.substr(slash + 1);
+    if (const EmbeddedConfig* config = find_embedded_config(kind, bare)) return *config;
+    if (nearest.empty()) nearest = nearest_embedded_config(kind, bare);
+  }
+  throw ConfigError({{name, "", "no embedded config has that name; `quench config ls` lists them", nearest}});
+}
+
+void copy_config(const std::string& name, const std::string& destination, bool no_clobber, bool make_parents) {
+  const EmbeddedConfig& config = find_by_name(name);
+  fs::path target = destination;
+  if (fs::is_directory(target)) target /= fmt::format("{}.json", config.name);
+  if (no_clobber && fs::exists(target)) {
+    print(fmt::format("{} exists, not overwritten", target.string()));
+    return;
+  }
+  const fs::path parent = target.parent_path();
+  if (make_parents && !parent.empty()) fs::create_directories(parent);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, parent.empty() || fs::is_directory(parent),
+                  "{}: no such folder; --make-parents creates it", parent.string());
+  write_file_atomically(target, config.text);
+  print(fmt::format("copied {}/{} to {}", config.kind, config.name, target.string()));
+}
+
+// The one config among the words of the command line, and the overrides.
+struct Request {
+  std::string config;
+  std::vector<std::string> overrides;
+};
+
+Request read_request(const CLI::App& verb) {
+  SplitArguments arguments = split_arguments(verb.remaining());
+  QUENCH_CHECK_AS(ErrorCode::bad_config, arguments.words.size() == 1,
+                  "{}: expected one config file or name, got {} ({})", verb.get_name(), arguments.words.size(),
+                  fmt::join(arguments.words, ", "));
+  return {arguments.words[0], std::move(arguments.overrides)};
+}
+
+Json to_json(const std::vector<ConfigIssue>& issues) {
+  Json list = Json::array();
+  for (const ConfigIssue& issue : issues) {
+    list.push_back(Json(Json::Object{{"origin", issue.origin},
+                                     {"key", issue.key},
+                                     {"reason", issue.reason},
+                                     {"suggestion", issue.suggestion.empty() ? Json() : Json(issue.suggestion)}}));
+  }
+  return Json(Json::Object{{"valid", issues.empty()}, {"issues", std::move(list)}});
+}
+
+void check_config(const Request& request, const CheckOptions& options, bool json) {
+  try {
+    (void)load_run_config(request.config, request.overrides, options);
+  } catch (const ConfigError& error) {
+    if (json) print(to_json(error.issues()).dump(2));
+    throw;
+  }
+  print(json ? to_json({}).dump(2) : fmt::format("{}: valid", request.config));
+}
+
+void diff_configs(const std::string& before, const std::string& after, bool json) {
+  const CheckOptions anywhere{.data = false, .files = false};
+  const std::vector<ConfigChange> changes =
+      config_diff(load_run_config(before, {}, anywhere), load_run_config(after, {}, anywhere));
+  if (!json) {
+    if (!changes.empty()) print(to_string(changes));
+    return;
+  }
+  Json list = Json::array();
+  for (const ConfigChange& change : changes) {
+    const std::string_view policy = change.policy == ResumePolicy::free      ? "free"
+                                    : change.policy == ResumePolicy::guarded ? "guarded"
+                                                                             : "fixed";
+    list.push_back(Json(
+        Json::Object{{"key", change.key}, {"before", change.before}, {"after", change.after}, {"on_resume", policy}}));
+  }
+  print(list.dump(2));
+}
+
+void write_reference(const std::string& page) {
+  if (page.empty()) {
+    print(config_reference());
+    return;
+  }
+  write_file_atomically(page, update_config_page(read_file(page, kMaxPageBytes)));
+}
+
+void add_reading_verbs(CLI::App& config) {
+  CLI::App* check = config.add_subcommand("check", "Say everything that is wrong with a config");
+  check->footer(
+      "CONFIG [--section.key=value ...] stands for a file or embedded name and overrides.\n"
+      "Example: quench config check run.json --training.steps=100");
+  check->allow_extras();
+  auto no_files = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false);
+  check->add_flag("--no-files", *no_files, "Do not look for data, model and checkpoint files");
+  check->add_flag("--json", *json, "Print JSON");
+  check->callback(
+      [check, no_files, json] { check_config(read_request(*check), {.data = true, .files = !*no_files}, *json); });
+
+  CLI::App* show = config.add_subcommand("print", "Print the resolved config, every key with its value, as JSON");
+  show->footer(
+      "CONFIG [--section.key=value ...] stands for a file or embedded name and overrides.\n"
+      "Example: quench config print shakespeare_char --training.dtype=bf16 > my.json");
+  show->allow_extras();
+  show->add_flag_callback(
+      "--json", [] {}, "Accepted for uniformity: the output is JSON in any case");
+  show->callback([show] {
+    const Request request = read_request(*show);
+    print(to_json(load_run_config(request.config, request.overrides, {.data = false, .files = false})).dump(2));
+  });
+}
+
+}  // namespace
+
+void add_config_verb(CLI::App& app) {
+  CLI::App* config = app.add_subcommand("config", "List, copy, check and print configs");
+  config->footer("Example: quench config cp shakespeare_char my.json");
+  config->require_subcommand(1);
+
+  CLI::App* ls = config->add_subcommand("ls", "List the embedded configs");
+  ls->footer("Example: quench config ls");
+  auto ls_json = std::make_shared<bool>(false);
+  ls->add_flag("--json", *ls_json, "Print JSON");
+  ls->callback([ls_json] { list_configs(*ls_json); });
+
+  struct CopyArguments {
+    std::string name, destination;
+    bool no_clobber = false, make_parents = false;
+  };
+  CLI::App* cp = config->add_subcommand("cp", "Copy an embedded config to a file");
+  cp->footer("Example: quench config cp llama-3.2-1b models/mine.json --make-parents");
+  auto copy = std::make_shared<CopyArguments>();
+  cp->add_option("NAME", copy->name, "Name as `quench config ls` prints it")->required();
+  cp->add_option("DEST", copy->destination, "File or folder")->required();
+  cp->add_flag("-n,--no-clobber", copy->no_clobber, "Do not overwrite a file");
+  cp->add_flag("--make-parents", copy->make_parents, "Create the folders on the way");
+  cp->callback([copy] { copy_config(copy->name, copy->destination, copy->no_clobber, copy->make_parents); });
+
+  add_reading_verbs(*config);
+
+  struct DiffArguments {
+    std::string before, after;
+    bool json = false;
+  };
+  CLI::App* diff = config->add_subcommand("diff", "Show by which keys two configs differ");
+  diff->footer("Example: quench config diff runs/a/config.json runs/b/config.json");
+  auto compared = std::make_shared<DiffArguments>();
+  diff->add_option("BEFORE", compared->before, "Config file or name")->required();
+  diff->add_option("AFTER", compared->after, "Config file or name")->required();
+  diff->add_flag("--json", compared->json, "Print JSON");
+  diff->callback([compared] { diff_configs(compared->before, compared->after, compared->json); });
+
+  CLI::App* schema = config->add_subcommand("schema", "Print the JSON Schema of the config, for editors");
+  schema->footer("Example: quench config schema > quench.schema.json");
+  schema->add_flag_callback(
+      "--json", [] {}, "Accepted for uniformity: the output is JSON in any case");
+  schema->callback([] { print(config_schema().dump(2)); });
+
+  CLI::App* docs = config->add_subcommand("docs", "Write the tables of docs/config.md");
+  docs->group("");  // for those who change the program
+  auto page = std::make_shared<std::string>();
+  docs->add_option("PAGE", *page, "Page to update in place; without it, print the tables");
+  docs->callback([page] { write_reference(*page); });
+}
+
+}  // namespace quench

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace quench {
+
+// Adds `config` with its subcommands ls, cp, check, print, diff, schema (and docs, hidden). Their callbacks print to
+// standard output and throw Error on failure.
+void add_config_verb(CLI::App& app);
+
+}  // namespace quench

@@ -1,0 +1,34 @@
+#include "apps/config_arguments.h"
+
+#include "core/check.h"
+
+namespace quench {
+
+ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments, const std::string& verb) {
+  ConfigArguments result;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--json") {
+      result.json = true;
+    } else if (argument.starts_with("--device=")) {
+      result.device = argument.substr(9);
+    } else if (argument == "--device") {
+      QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < arguments.size(), "--device needs a value: auto, cpu, cuda or cuda:N");
+      result.device = arguments[++i];
+    } else if (result.config.empty() && result.overrides.empty() && !argument.starts_with('-') && !argument.starts_with('~')) {
+      result.config = argument;
+    } else {
+      result.overrides.push_back(argument);
+    }
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !result.config.empty(),
+                  "quench {} needs a config first: a JSON file, or a name that `quench config ls` shows", verb);
+  return result;
+}
+
+void take_raw_arguments(CLI::App* verb, const std::string& name, std::function<void(ConfigArguments)> run) {
+  verb->prefix_command();
+  verb->callback([verb, name, run = std::move(run)] { run(parse_config_arguments(verb->remaining(), name)); });
+}
+
+}  // namespace quench

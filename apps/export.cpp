@@ -1,0 +1,50 @@
+// quench export: a training checkpoint or model folder as a deployable model folder.
+
+#include <cstdio>
+
+#include "apps/common.h"
+#include "apps/verbs.h"
+#include "train/hf/model_folder.h"
+
+namespace quench {
+namespace {
+
+struct ExportOptions {
+  std::string checkpoint;
+  std::string output;
+  std::string format = "hf";
+  std::string dtype = "auto";
+  std::string tokenizer;
+  double max_shard_gb = 5;
+};
+
+void run(const ExportOptions& o) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, o.format == "hf", "--format '{}' is not supported by this version; known: hf", o.format);
+  const LoadedModel loaded = load_model(o.checkpoint, "cpu", o.dtype);
+  ModelFolderOptions options;
+  options.dtype = loaded.model->options().dtype;
+  options.max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9);
+  const std::unique_ptr<Tokenizer> tokenizer = find_model_tokenizer(loaded, o.tokenizer);
+  options.carry_from = loaded.small_files;
+  options.tokenizer = tokenizer.get();
+  save_model_folder(*loaded.model, o.output, options);
+  std::printf("wrote %s (%s, %lld parameters)\n", o.output.c_str(), std::string(to_string(options.dtype)).c_str(),
+              static_cast<long long>(loaded.config.parameter_count()));
+}
+
+}  // namespace
+
+void add_export_verb(CLI::App& app) {
+  auto o = std::make_shared<ExportOptions>();
+  CLI::App* verb = app.add_subcommand("export", "Write a training checkpoint as a Hugging Face model folder");
+  verb->footer("Example: quench export --checkpoint runs/demo --format hf --output models/demo");
+  verb->add_option("--checkpoint,--model", o->checkpoint, "Checkpoint (step-N), run folder, or model folder")->required();
+  verb->add_option("--output", o->output, "Folder to write")->required();
+  verb->add_option("--format", o->format, "hf")->capture_default_str();
+  verb->add_option("--dtype", o->dtype, "auto (as trained), f32 or bf16")->capture_default_str();
+  verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");
+  verb->add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes")->check(CLI::PositiveNumber)->capture_default_str();
+  verb->callback([o] { run(*o); });
+}
+
+}  // namespace quench

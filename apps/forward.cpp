@@ -1,0 +1,147 @@
+// quench forward: logits, loss and gradients of one batch, as files; the parity tool.
+
+#include <cstdio>
+
+#include "apps/common.h"
+#include "apps/verbs.h"
+#include "core/ops/cross_entropy.h"
+#include "core/safetensors.h"
+#include "recipes/convert.h"
+
+namespace quench {
+namespace {
+
+struct ForwardOptions {
+  std::string model;
+  std::string input;
+  std::string output;
+  std::string recipe = "bf16";
+  std::string device = "auto";
+  std::string dtype = "auto";
+  bool grads = false;
+  bool json = false;
+  int threads = 0;
+};
+
+// i64 [B,T] of a safetensors file, range-checked, as i32.
+Tensor read_ids(const SafetensorsReader& reader, std::string_view name, std::int64_t vocab_size, bool ignore_allowed) {
+  const SafetensorsEntry& entry = reader.at(name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, entry.dtype == DType::i64 && entry.shape.rank() == 2,
+                  "{}: {} is {}{}, expected I64 [B, T]", reader.path().string(), name, entry.dtype_name,
+                  entry.shape.to_string());
+  std::vector<std::int64_t> raw(static_cast<std::size_t>(entry.shape.numel()));
+  reader.read(entry, std::as_writable_bytes(std::span(raw)));
+  const Tensor ids = Tensor::empty(entry.shape, DType::i32);
+  for (std::size_t i = 0; i < raw.size(); ++i) {
+    const bool ok = (raw[i] >= 0 && raw[i] < vocab_size) || (ignore_allowed && raw[i] == kIgnoreLabel);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, ok, "{}: {} holds {} at element {}, outside the vocabulary of {}",
+                    reader.path().string(), name, raw[i], i, vocab_size);
+    ids.data<std::int32_t>()[i] = static_cast<std::int32_t>(raw[i]);
+  }
+  return ids;
+}
+
+// Hugging Face labels stand at the token they name; the model predicts the next one. Returns the shifted labels and
+// counts those that are scored.
+Tensor shift_labels(const Tensor& labels, std::int64_t& valid) {
+  const std::int64_t batch = labels.size(0), length = labels.size(1);
+  const Tensor shifted = Tensor::empty({batch * length}, DType::i32);
+  const auto* in = labels.data<std::int32_t>();
+  auto* out = shifted.data<std::int32_t>();
+  valid = 0;
+  for (std::int64_t i = 0; i < batch * length; ++i) {
+    out[i] = (i + 1) % length == 0 ? kIgnoreLabel : in[i + 1];
+    valid += out[i] == kIgnoreLabel ? 0 : 1;
+  }
+  return shifted;
+}
+
+std::span<const std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.raw_data()), tensor.nbytes()};
+}
+
+// Gradients of all parameters in f32 under their Hugging Face names.
+void add_gradients(nn::CausalLm& model, std::vector<Tensor>& kept, std::vector<SafetensorsItem>& items) {
+  for (const nn::Parameter* parameter : model.parameters()) {
+    const Tensor gradient = parameter->variable.grad();
+    const Tensor host = gradient.defined() ? gradient.to(Device{}) : Tensor::zeros(parameter->global_shape, DType::f32);
+    kept.push_back(host);
+    for (const nn::ParameterPiece& piece : parameter->pieces) {
+      const Tensor rows = host.narrow(0, piece.row_begin, piece.rows);
+      items.push_back({"grad." + piece.hf_name, DType::f32, rows.shape(), bytes_of(rows)});
+    }
+  }
+}
+
+void run(const ForwardOptions& o) {
+  set_threads(o.threads);
+  const SafetensorsReader reader(o.input);
+  LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);
+  nn::CausalLm& model = *loaded.model;
+  recipes::apply_recipe(model, recipes::find_recipe(o.recipe), {});
+
+  const Tensor ids = read_ids(reader, "input_ids", loaded.config.vocab_size, false);
+  const bool has_labels = reader.find("labels") != nullptr;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, has_labels || !o.grads, "{} has no labels, which --grads needs", o.input);
+  const std::int64_t batch = ids.size(0), length = ids.size(1), tokens = batch * length;
+  std::vector<SequenceRange> rows;
+  for (std::int64_t b = 0; b < batch; ++b) rows.push_back({b * length, length, b * length, length});
+  const nn::ForwardContext context = model.make_context(rows, tokens);
+  const Device device = model.options().device;
+  const Tensor flat = ids.view({tokens}).to(device);
+
+  std::vector<Tensor> kept;
+  std::vector<SafetensorsItem> items;
+  {
+    const autograd::NoGrad no_grad;
+    kept.push_back(model.logits(model.hidden(flat, context)).to(Device{}));
+    items.push_back({"logits", DType::f32, {batch, length, loaded.config.vocab_size}, bytes_of(kept.back())});
+  }
+  Json result = Json::object();
+  if (has_labels) {
+    std::int64_t valid = 0;
+    const Tensor labels =
+        shift_labels(read_ids(reader, "labels", loaded.config.vocab_size, true), valid).to(device);
+    autograd::Tape tape;
+    autograd::Variable loss;
+    {
+      const autograd::TapeScope scope(tape);
+      loss = model.loss(flat, labels, context, 1.0f / static_cast<float>(std::max<std::int64_t>(valid, 1)));
+    }
+    kept.push_back(loss.value().to(Device{}));
+    items.push_back({"loss", DType::f32, {1}, bytes_of(kept.back())});
+    result.set("loss", static_cast<double>(*kept.back().data<float>()));
+    result.set("valid_tokens", valid);
+    if (o.grads) {
+      tape.backward(loss);
+      add_gradients(model, kept, items);
+    }
+  }
+  write_safetensors(o.output, std::move(items));
+  result.set("output", o.output);
+  result.set("batch", batch);
+  result.set("tokens", tokens);
+  if (o.json) return print_json(result);
+  if (const Json* loss = result.find("loss")) std::printf("loss %.6f over %s tokens\n", loss->as_double(), result.at("valid_tokens").dump().c_str());
+  std::printf("wrote %s\n", o.output.c_str());
+}
+
+}  // namespace
+
+void add_forward_verb(CLI::App& app) {
+  auto options = std::make_shared<ForwardOptions>();
+  CLI::App* verb = app.add_subcommand("forward", "Logits, loss and gradients of one batch, for comparing with other programs");
+  verb->footer("Example: quench forward --model models/llama --input batch.safetensors --output out.safetensors --grads");
+  verb->add_option("--model", options->model, "Hugging Face model folder")->required();
+  verb->add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")->required();
+  verb->add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>")->required();
+  verb->add_flag("--grads", options->grads, "Write gradients of the mean loss");
+  verb->add_option("--recipe", options->recipe, "Precision recipe of the linear layers")->capture_default_str();
+  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
+  verb->add_option("--threads", options->threads, "CPU threads; 0: all")->capture_default_str();
+  verb->add_flag("--json", options->json, "Print the result as JSON");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace quench

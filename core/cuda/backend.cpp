@@ -1,0 +1,128 @@
+// NVIDIA GPUs through the CUDA runtime: memory, streams, events, copies.
+//
+// The runtime library is linked statically, so that one binary runs on machines without CUDA; there device_count() is
+// 0 and nothing else is ever called.
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "core/device.h"
+
+namespace quench {
+namespace {
+
+void check(cudaError_t status, std::string_view what, Device device) {
+  if (status == cudaSuccess) return;
+  QUENCH_FAIL(ErrorCode::failed, "{} on {}: {} ({})", what, device.to_string(), cudaGetErrorString(status),
+              cudaGetErrorName(status));
+}
+
+cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+cudaEvent_t native(Event event) { return static_cast<cudaEvent_t>(event.handle); }
+
+// Makes a device current for the calls of one scope.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device) {
+    check(cudaGetDevice(&previous_), "cudaGetDevice", device);
+    if (previous_ != device.index) check(cudaSetDevice(device.index), "cudaSetDevice", device);
+  }
+  ~DeviceGuard() { cudaSetDevice(previous_); }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  [[nodiscard]] int device_count() const override {
+    int count = 0;
+    // No driver, or one too old for this runtime: no devices. The reason is told when a CUDA device is asked for.
+    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  }
+
+  [[nodiscard]] std::string device_name(Device device) const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device.index), "cudaGetDeviceProperties", device);
+    return properties.name;
+  }
+
+  [[nodiscard]] DeviceMemory memory(Device device) const override {
+    const DeviceGuard guard(device);
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device);
+    return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  }
+
+  void* allocate(Device device, std::size_t bytes) override {
+    const DeviceGuard guard(device);
+    void* pointer = nullptr;
+    const cudaError_t status = cudaMalloc(&pointer, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the error is not sticky; clear it so that later calls do not report it
+      return nullptr;
+    }
+    check(status, "cudaMalloc", device);
+    return pointer;
+  }
+
+  void deallocate(Device device, void* pointer, std::size_t) noexcept override {
+    int previous = 0;
+    cudaGetDevice(&previous);
+    cudaSetDevice(device.index);
+    cudaFree(pointer);
+    cudaSetDevice(previous);
+  }
+
+  Stream create_stream(Device device) override {
+    const DeviceGuard guard(device);
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
+    return {device, stream};
+  }
+  void destroy_stream(Stream stream) noexcept override { cudaStreamDestroy(native(stream)); }
+  void synchronize(Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    check(cudaStreamSynchronize(native(stream)), "cudaStreamSynchronize", stream.device);
+  }
+
+  Event create_event(Device device) override {
+    const DeviceGuard guard(device);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
+    return {device, event};
+  }
+  void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
+  void record(Event event, Stream stream) override {
+    check(cudaEventRecord(native(event), native(stream)), "cudaEventRecord", stream.device);
+  }
+  void wait(Stream stream, Event event) override {
+    check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent", stream.device);
+  }
+  void synchronize(Event event) override {
+    check(cudaEventSynchronize(native(event)), "cudaEventSynchronize", event.device);
+  }
+
+  void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,
+            Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    const cudaMemcpyKind kind = to_device.is_cpu()     ? cudaMemcpyDeviceToHost
+                                : from_device.is_cpu() ? cudaMemcpyHostToDevice
+                                                       : cudaMemcpyDeviceToDevice;
+    check(cudaMemcpyAsync(to, from, bytes, kind, native(stream)), "cudaMemcpyAsync", stream.device);
+  }
+
+  void fill_zero(void* pointer, std::size_t bytes, Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    check(cudaMemsetAsync(pointer, 0, bytes, native(stream)), "cudaMemsetAsync", stream.device);
+  }
+};
+
+CudaBackend cuda_backend;
+[[maybe_unused]] const bool registered = register_backend(DeviceType::cuda, &cuda_backend);
+
+}  // namespace
+}  // namespace quench

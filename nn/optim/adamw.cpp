@@ -1,0 +1,74 @@
+#include "nn/optim/adamw.h"
+
+#include "core/ops/elementwise.h"
+#include "core/ops/global_norm.h"
+
+namespace quench::nn {
+
+AdamW::AdamW(std::vector<Parameter*> parameters, AdamWOptions options) : options_(std::move(options)) {
+  const MemoryScope scope(MemoryCategory::optimizer);
+  for (Parameter* p : parameters) {
+    if (!p->variable.requires_grad()) continue;
+    const Tensor value = p->variable.value();
+    AdamWTensor entry;
+    entry.param = value;
+    entry.exp_avg = Tensor::zeros(value.shape(), options_.state_dtype, value.device());
+    entry.exp_avg_sq = Tensor::zeros(value.shape(), options_.state_dtype, value.device());
+    if (options_.master_weights && value.dtype() != DType::f32)
+      entry.master = Tensor::empty(value.shape(), DType::f32, value.device());
+    const bool decayed = !options_.exclude_from_decay || !options_.exclude_from_decay(*p);
+    entry.weight_decay = decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
+    entry.random_stream = hash64(p->name);
+    entry.element_offset =
+        p->global_shape[0] == 0 ? 0 : p->shard.row_begin * (p->numel() / p->global_shape[0]);
+    parameters_.push_back(p);
+    tensors_.push_back(std::move(entry));
+  }
+  refresh_master();
+}
+
+void AdamW::refresh_master() {
+  for (AdamWTensor& entry : tensors_)
+    if (entry.master.defined()) cast({entry.param, entry.master});
+}
+
+void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale) {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const auto& gradient = parameters_[i]->variable.gradient();
+    if (!gradient->has_value()) gradient->target().tensor.zero();
+    tensors_[i].grad = gradient->value();
+  }
+  adamw({.tensors = tensors_,
+         .lr = lr,
+         .beta1 = options_.beta1,
+         .beta2 = options_.beta2,
+         .eps = options_.eps,
+         .step = step,
+         .grad_scale = grad_scale,
+         .stochastic_rounding = options_.stochastic_rounding,
+         .seed = options_.seed});
+}
+
+void AdamW::squared_grad_norm(const Tensor& result) const {
+  std::vector<Tensor> gradients;
+  for (const Parameter* p : parameters_)
+    if (p->variable.gradient()->has_value()) gradients.push_back(p->variable.grad());
+  squared_norm({.tensors = gradients, .result = result});
+}
+
+void AdamW::zero_grad() {
+  for (Parameter* p : parameters_) p->variable.gradient()->reset();
+}
+
+std::vector<AdamW::StateTensor> AdamW::state() const {
+  std::vector<StateTensor> all;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const std::string& name = parameters_[i]->name;
+    all.push_back({"optimizer.exp_avg." + name, tensors_[i].exp_avg, parameters_[i]});
+    all.push_back({"optimizer.exp_avg_sq." + name, tensors_[i].exp_avg_sq, parameters_[i]});
+    if (tensors_[i].master.defined()) all.push_back({"optimizer.master." + name, tensors_[i].master, parameters_[i]});
+  }
+  return all;
+}
+
+}  // namespace quench::nn

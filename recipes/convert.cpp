@@ -1,0 +1,116 @@
+#include "recipes/convert.h"
+
+#include <map>
+#include <tuple>
+
+#include "nn/linear.h"
+
+namespace quench::recipes {
+namespace {
+
+bool matches_layer(std::string_view pattern, const std::string& name, const nn::Linear& linear) {
+  if (glob_matches(pattern, name)) return true;
+  const std::string parent = name.substr(0, name.rfind('.') + 1);
+  for (const auto& part : linear.parts())
+    if (glob_matches(pattern, parent + part.name)) return true;
+  return false;
+}
+
+// Digits replaced by N, so that the layers of a stack share a row.
+std::string without_index(const std::string& name) {
+  std::string result;
+  for (std::size_t i = 0; i < name.size();) {
+    if (std::isdigit(static_cast<unsigned char>(name[i])) == 0) {
+      result += name[i++];
+      continue;
+    }
+    while (i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0) ++i;
+    result += '*';
+  }
+  return result;
+}
+
+}  // namespace
+
+bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
+  // Iterative matching with one backtracking point: linear in practice, never exponential.
+  std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == text[t] || pattern[p] == '?')) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter) {
+  std::vector<LayerConversion> report;
+  std::vector<bool> include_used(filter.include.size()), exclude_used(filter.exclude.size());
+  const auto matches_any = [](const std::vector<std::string>& patterns, std::vector<bool>& used,
+                              const std::string& name, const nn::Linear& linear) {
+    bool any = false;
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      if (!matches_layer(patterns[i], name, linear)) continue;
+      used[i] = any = true;
+    }
+    return any;
+  };
+  root.visit([&](const std::string& name, nn::Module& module) {
+    auto* linear = dynamic_cast<nn::Linear*>(&module);
+    if (linear == nullptr) return;
+    const nn::LinearInfo info = linear->info(name);
+    LayerConversion row{name, info.in_features, info.out_features, {}, {}};
+    const bool included = filter.include.empty() || matches_any(filter.include, include_used, name, *linear);
+    const bool excluded = matches_any(filter.exclude, exclude_used, name, *linear);
+    if (!included) {
+      row.skipped_because = "not in recipe.filter.include";
+    } else if (excluded) {
+      row.skipped_because = "in recipe.filter.exclude";
+    } else {
+      LinearPlan plan = recipe.plan(info);
+      row.skipped_because = plan.skipped_because;
+      if (plan.kernel) linear->set_kernel(std::move(plan.kernel));
+    }
+    row.kernel = linear->kernel().name();
+    report.push_back(std::move(row));
+  });
+  const auto require_used = [](const std::vector<std::string>& patterns, const std::vector<bool>& used,
+                               std::string_view key) {
+    for (std::size_t i = 0; i < patterns.size(); ++i)
+      // A tied head is no layer of its own, but configs that name it are meant for every model of a family.
+      QUENCH_CHECK_AS(ErrorCode::bad_config, used[i] || glob_matches(patterns[i], "lm_head"), "recipe.filter.{}: '{}' matches no linear layer of this model",
+                      key, patterns[i]);
+  };
+  require_used(filter.include, include_used, "include");
+  require_used(filter.exclude, exclude_used, "exclude");
+  return report;
+}
+
+std::string conversion_report(const std::vector<LayerConversion>& layers) {
+  using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::string, std::string>;
+  std::vector<Key> order;
+  std::map<Key, int> counts;
+  for (const LayerConversion& layer : layers) {
+    Key key{without_index(layer.name), layer.in_features, layer.out_features, layer.kernel, layer.skipped_because};
+    if (counts[key]++ == 0) order.push_back(key);
+  }
+  std::string text;
+  for (const Key& key : order) {
+    const auto& [name, in, out, kernel, reason] = key;
+    text += fmt::format("  {:<44} {:>6} -> {:<7} x{:<4} {}", name, in, out, counts[key], kernel);
+    text += reason.empty() ? "\n" : fmt::format("  (skipped: {})\n", reason);
+  }
+  return text;
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,35 @@
+#pragma once
+// The conversion walk: gives every linear layer of a model the kernel its recipe plans, and reports layer by layer.
+
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+#include "recipes/recipe.h"
+
+namespace quench::recipes {
+
+// Globs over module paths ("*" matches any run of characters, dots included). A fused layer also answers to the names
+// of its parts: "*.q_proj" matches self_attn.qkv_proj.
+struct LayerFilter {
+  std::vector<std::string> include;  // empty: every linear layer
+  std::vector<std::string> exclude;
+};
+
+struct LayerConversion {
+  std::string name;
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+  std::string kernel;           // what the layer runs now
+  std::string skipped_because;  // empty when the recipe applies
+};
+
+// Throws bad_config naming a pattern that matches no layer.
+std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter);
+
+// One line per distinct (shape, outcome), with the number of layers and the reason where one was skipped.
+[[nodiscard]] std::string conversion_report(const std::vector<LayerConversion>& layers);
+
+[[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;
+
+}  // namespace quench::recipes

@@ -1,0 +1,22 @@
+#include <array>
+
+#include "core/check.h"
+#include "recipes/recipe.h"
+
+namespace quench::recipes {
+
+std::span<const Recipe> recipe_table() {
+  static const std::array table{kBf16};
+  return table;
+}
+
+const Recipe& find_recipe(std::string_view name) {
+  std::string known;
+  for (const Recipe& recipe : recipe_table()) {
+    if (recipe.name == name) return recipe;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", recipe.name);
+  }
+  QUENCH_FAIL(ErrorCode::bad_config, "recipe '{}' is unknown; known: {}", name, known);
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Builds into build/ and leaves the program at build/quench.
+# Usage: scripts/build.sh [--cpu] [CMAKE OPTION ...]
+#   --cpu   leave the GPU part out even where the CUDA toolkit is installed
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+./scripts/setup.sh build
+options=(-DQUENCH_TESTS=OFF -DQUENCH_BENCH=OFF)
+if [ "${1:-}" = --cpu ]; then
+  options+=(-DQUENCH_CUDA=OFF)
+  shift
+fi
+cmake --preset release "${options[@]}" "$@" >/dev/null
+cmake --build build --target quench
+echo "built build/quench"

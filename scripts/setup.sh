@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs what building and testing need and is missing, from Debian's packages.
+# Usage: scripts/setup.sh [build|test|demo]   (default: test, which includes the others)
+set -euo pipefail
+what=${1:-test}
+
+packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev
+  libpcre2-dev libsentencepiece-dev libxxhash-dev libutf8proc-dev)
+case $what in
+  build) ;;
+  demo) packages+=(fortunes) ;;
+  test) packages+=(fortunes ccache libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev clang-format-14) ;;
+  *) echo "usage: scripts/setup.sh [build|test|demo]" >&2; exit 2 ;;
+esac
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "installing: ${missing[*]}"
+sudo=
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "error: as root, run: apt-get install -y ${missing[*]}" >&2; exit 1; }
+  sudo=sudo
+fi
+$sudo apt-get update -qq
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

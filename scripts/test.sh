@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test that this machine can run; ends with ctest's summary.
+# Usage: scripts/test.sh [CTEST OPTION ...]    e.g. scripts/test.sh -L golden
+#   QUENCH_FUZZ_SECONDS  seconds for each fuzz target (default 5; 0 leaves fuzzing out)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+./scripts/setup.sh test
+./scripts/check.sh
+
+cmake --preset release -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON >/dev/null
+cmake --build build
+
+if [ "${QUENCH_FUZZ_SECONDS:-5}" != 0 ]; then
+  ./scripts/fuzz.sh "${QUENCH_FUZZ_SECONDS:-5}"
+fi
+
+labels=()
+command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU || labels=(-LE gpu)
+ctest --test-dir build --output-on-failure -j "$(nproc)" "${labels[@]}" "$@"

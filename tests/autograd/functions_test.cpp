@@ -1,0 +1,133 @@
+#include "autograd/functions.h"
+
+#include <gtest/gtest.h>
+
+#include "autograd/gradcheck.h"
+#include "core/random.h"
+
+namespace quench::autograd {
+namespace {
+
+Tensor randn(const Shape& shape, std::uint64_t stream, float scale = 1.0f, float shift = 0.0f) {
+  Tensor t = Tensor::empty(shape, DType::f32);
+  float* x = t.data<float>();
+  for (std::int64_t i = 0; i < t.numel(); ++i)
+    x[i] = shift + scale * random_normal({7, stream, 0}, static_cast<std::uint64_t>(i));
+  return t;
+}
+
+Tensor ints(std::vector<std::int32_t> values) {
+  return Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(values.size())}, values);
+}
+
+void expect_gradients(const std::function<Variable(const std::vector<Variable>&)>& function,
+                      const std::vector<Tensor>& inputs, const GradcheckOptions& options = {}) {
+  const GradcheckResult result = gradcheck(function, inputs, options);
+  EXPECT_TRUE(result.ok) << result.failure;
+}
+
+TEST(Functions, LinearGradients) {
+  expect_gradients([](const auto& in) { return linear(in[0], in[1], in[2]); },
+                   {randn({5, 7}, 1), randn({3, 7}, 2), randn({3}, 3)});
+  expect_gradients([](const auto& in) { return linear(in[0], in[1]); }, {randn({1, 4}, 1), randn({6, 4}, 2)});
+}
+
+TEST(Functions, AddGradients) {
+  expect_gradients([](const auto& in) { return add(in[0], in[1]); }, {randn({3, 4}, 1), randn({3, 4}, 2)});
+  // The same variable twice: both contributions count.
+  expect_gradients([](const auto& in) { return add(in[0], in[0]); }, {randn({3, 4}, 1)});
+}
+
+TEST(Functions, RmsNormGradients) {
+  expect_gradients([](const auto& in) { return rms_norm(in[0], in[1], 1e-5f); },
+                   {randn({4, 16}, 1), randn({16}, 2, 0.3f, 1.0f)});
+}
+
+TEST(Functions, AddRmsNormGradientsOfBothOutputs) {
+  const auto function = [](const auto& in) {
+    const auto [sum, y] = add_rms_norm(in[0], in[1], in[2], 1e-5f);
+    return add(sum, y);
+  };
+  expect_gradients(function, {randn({4, 16}, 1), randn({4, 16}, 2), randn({16}, 3, 0.3f, 1.0f)});
+}
+
+TEST(Functions, AddRmsNormWithOnlyTheSumUsed) {
+  expect_gradients([](const auto& in) { return add(add_rms_norm(in[0], in[1], Variable(randn({8}, 3)), 1e-5f).first, in[0]); },
+                   {randn({2, 8}, 1), randn({2, 8}, 2)});
+}
+
+TEST(Functions, SwigluGradients) {
+  expect_gradients([](const auto& in) { return swiglu(in[0]); }, {randn({4, 10}, 1)});
+}
+
+TEST(Functions, QkNormGradients) {
+  const QkvLayout layout{4, 2, 8};
+  expect_gradients([&](const auto& in) { return qk_norm(in[0], in[1], in[2], layout, 1e-5f); },
+                   {randn({3, layout.width()}, 1), randn({8}, 2, 0.3f, 1.0f), randn({8}, 3, 0.3f, 1.0f)});
+}
+
+TEST(Functions, RopeGradients) {
+  const QkvLayout layout{2, 1, 4};
+  const Tensor cos = randn({6, 2}, 9), sin = randn({6, 2}, 10);
+  const Tensor positions = ints({0, 5, 2});
+  // rope works in place, so it gets a copy made by a function that does not need its output.
+  const auto function = [&](const auto& in) {
+    return rope(add(in[0], Variable(Tensor::zeros({3, layout.width()}, DType::f32))), layout, cos, sin, positions);
+  };
+  expect_gradients(function, {randn({3, layout.width()}, 1)});
+}
+
+TEST(Functions, AttentionGradientsOverPackedSequences) {
+  const QkvLayout layout{4, 2, 8};
+  const std::vector<SequenceRange> sequences{{0, 5, 0, 5}, {5, 1, 5, 1}, {6, 7, 6, 7}};
+  expect_gradients([&](const auto& in) { return attention(in[0], layout, sequences, 0.35f); },
+                   {randn({13, layout.width()}, 1)}, {.step = 5e-3});
+}
+
+TEST(Functions, EmbeddingGradientsWithRepeatedIds) {
+  const Tensor ids = ints({2, 0, 2, 4});
+  expect_gradients([&](const auto& in) { return embedding(in[0], ids); }, {randn({5, 3}, 1)});
+}
+
+TEST(Functions, LmHeadLossGradients) {
+  const Tensor labels = ints({2, -100, 0, 4});
+  for (const std::int64_t chunk : {0, 1, 3}) {
+    const auto function = [&](const auto& in) { return lm_head_loss(in[0], in[1], labels, 1.0f, chunk); };
+    // The loss sums gradients for a unit root gradient, so the check uses the root itself, not random weights.
+    const std::vector<Tensor> inputs{randn({4, 6}, 1), randn({5, 6}, 2)};
+    std::vector<Variable> leaves;
+    for (const Tensor& t : inputs) leaves.push_back(Variable::leaf(t.clone()));
+    Tape tape;
+    Variable loss;
+    {
+      const TapeScope scope(tape);
+      loss = function(leaves);
+    }
+    tape.backward(loss);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      for (std::int64_t j = 0; j < inputs[i].numel(); ++j) {
+        std::vector<Variable> moved{Variable(inputs[0].clone()), Variable(inputs[1].clone())};
+        float* x = moved[i].value().data<float>() + j;
+        const float original = *x;
+        *x = original + 1e-2f;
+        const float up = *function(moved).value().template data<float>();
+        *x = original - 1e-2f;
+        const float down = *function(moved).value().template data<float>();
+        EXPECT_NEAR(leaves[i].grad().data<float>()[j], (up - down) / 2e-2f, 2e-3f) << "input " << i << " element " << j;
+      }
+    }
+  }
+}
+
+TEST(Functions, ShapesThatDoNotFitAreRefusedByName) {
+  try {
+    (void)linear(Variable(randn({2, 3}, 1)), Variable(randn({4, 5}, 2)));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("[2, 3]"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace quench::autograd

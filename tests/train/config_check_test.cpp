@@ -1,0 +1,239 @@
+// Contradictions between keys and with the world outside.
+
+#include "train/config/check.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "config_testing.h"
+#include "tests/testing.h"
+#include "train/config/data_files.h"
+
+namespace quench {
+namespace {
+
+using ::testing::AllOf;
+using testing::complaint;
+using ::testing::HasSubstr;
+using testing::minimal;
+
+TEST(ConfigCheck, BatchMustDivide) {
+  EXPECT_THAT(complaint({"--training.global_batch_size=65", "--training.micro_batch_size=4"}),
+              HasSubstr("training.global_batch_size: 65 is not divisible by micro_batch_size 4; nearest: 64 or 68"));
+  EXPECT_THAT(complaint({"--training.global_batch_size=64", "--training.micro_batch_size=4", "--parallel.shard=3"}),
+              HasSubstr("64 is not divisible by micro_batch_size 4 x 3 ranks = 12; nearest: 60 or 72"));
+  EXPECT_THAT(complaint({"--training.global_batch_size=2", "--training.micro_batch_size=4"}),
+              HasSubstr("2 is not divisible by micro_batch_size 4; nearest: 4"));
+  EXPECT_EQ(complaint({"--training.global_batch_size=64", "--training.micro_batch_size=4"}), "");
+}
+
+TEST(ConfigCheck, AccumulationSteps) {
+  EXPECT_EQ(accumulation_steps(minimal({"--training.micro_batch_size=4"}), 8), 1);
+  const RunConfig config = minimal({"--training.global_batch_size=64", "--training.micro_batch_size=4"});
+  EXPECT_EQ(accumulation_steps(config, 1), 16);
+  EXPECT_EQ(accumulation_steps(config, 8), 2);
+  EXPECT_THROW((void)accumulation_steps(config, 3), ConfigError);
+  EXPECT_THROW((void)accumulation_steps(config, 0), Error);
+}
+
+TEST(ConfigCheck, ScheduleFitsTheRun) {
+  EXPECT_THAT(complaint({"--lr_schedule.warmup_steps=200"}),
+              HasSubstr("200 steps of warmup exceed training.steps 100"));
+  EXPECT_EQ(complaint({"--lr_schedule.warmup_steps=100"}), "");
+  EXPECT_THAT(complaint({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=60", "--lr_schedule.decay_steps=50"}),
+              HasSubstr("lr_schedule.decay_steps: 50 steps of decay after 60 of warmup exceed training.steps 100"));
+  EXPECT_THAT(complaint({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=60", "--lr_schedule.decay_ratio=0.5"}),
+              HasSubstr("0.5 of 100 steps = 50 steps of decay after 60 of warmup exceed training.steps 100"));
+  EXPECT_EQ(complaint({"--lr_schedule.decay_steps=500"}), "");
+  EXPECT_THAT(complaint({"--lr_schedule.decay_steps=5", "--lr_schedule.decay_ratio=0.5"}),
+              HasSubstr("0.5 contradicts decay_steps 5"));
+  EXPECT_THAT(complaint({"--lr_schedule.name=constant", "--lr_schedule.decay_steps=5"}), HasSubstr("has no decay"));
+}
+
+TEST(ConfigCheck, ScheduleOptions) {
+  const RunConfig config =
+      minimal({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=10", "--lr_schedule.min_lr_ratio=0.05",
+               "--optimizer.lr=0.01", "--lr_schedule.decay_shape=sqrt"});
+  const LrScheduleOptions options = lr_schedule_options(config, 1000);
+  EXPECT_EQ(options.kind, LrScheduleKind::wsd);
+  EXPECT_EQ(options.peak_lr, 0.01);
+  EXPECT_EQ(options.warmup_steps, 10);
+  EXPECT_EQ(options.decay_steps, 200);
+  EXPECT_EQ(options.min_lr_ratio, 0.05);
+  EXPECT_EQ(options.decay_shape, LrDecayShape::sqrt);
+  EXPECT_EQ(LrSchedule(options).lr(999), LrSchedule(options).lr(999));
+  EXPECT_EQ(lr_schedule_options(minimal(), 1000).decay_steps, std::nullopt);
+}
+
+TEST(ConfigCheck, TheRunNeedsALength) {
+  EXPECT_THAT(complaint({"~training.steps"}), HasSubstr("give training.steps or training.epochs"));
+  EXPECT_EQ(complaint({"~training.steps", "--training.epochs=2"}), "");
+  EXPECT_EQ(complaint({"--training.epochs=2"}), "");
+}
+
+TEST(ConfigCheck, RollbackNeedsCheckpoints) {
+  EXPECT_THAT(complaint({"--training.on_nonfinite=rollback", "--no-checkpoint.enable"}),
+              HasSubstr("checkpoint.enable is false"));
+  EXPECT_THAT(complaint({"--training.on_nonfinite=rollback", "--checkpoint.interval=0"}),
+              HasSubstr("checkpoint.interval is 0"));
+}
+
+TEST(ConfigCheck, ModelHasOneOrigin) {
+  EXPECT_THAT(complaint({"~model"}), HasSubstr("model: no model: give model.preset"));
+  EXPECT_THAT(complaint({"--model.path=x"}), HasSubstr("contradicts model.preset \"tiny\""));
+  EXPECT_THAT(complaint({"--model.init=load"}), HasSubstr("load needs model.path"));
+  EXPECT_THAT(complaint({"--model.preset=tyni"}), HasSubstr("no embedded model is called \"tyni\""));
+}
+
+TEST(ConfigCheck, InlineArchitecture) {
+  const std::string data = R"("data": {"train": "a.bin", "seq_len": 64}, "training": {"steps": 1})";
+  const RunConfig config = testing::parse(R"({"model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 64,
+      "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": null}, )" +
+                                          data + "}");
+  EXPECT_EQ(config.model.fields.at("hidden_size").as_int(), 64);
+  EXPECT_EQ(config.model.fields.find("pad_token_id"), nullptr);
+
+  std::string text;
+  for (const auto& issue : testing::issues(R"({"model": {"model_type": "llama", "vocab_size": 256}, )" + data + "}"))
+    text += issue.to_string() + "\n";
+  EXPECT_THAT(text, AllOf(HasSubstr("model.hidden_size: missing"), HasSubstr("model.num_hidden_layers: missing"),
+                          HasSubstr("model.num_attention_heads: missing")));
+}
+
+TEST(ConfigCheck, ExtentsOfTheArchitectureFit) {
+  EXPECT_THAT(complaint({"--model.num_attention_heads=5"}),
+              AllOf(HasSubstr("64 is not divisible by num_attention_heads 5"),
+                    HasSubstr("2 does not divide num_attention_heads 5")));
+  EXPECT_THAT(complaint({"--model.num_key_value_heads=3"}), HasSubstr("3 does not divide num_attention_heads 4"));
+  EXPECT_THAT(complaint({"--model.head_dim=15"}), HasSubstr("heads are 15 wide"));
+  EXPECT_THAT(complaint({"--data.seq_len=512"}), HasSubstr("512 exceeds the model's max_position_embeddings 256"));
+  EXPECT_EQ(complaint({"--data.seq_len=512", "--model.max_position_embeddings=512"}), "");
+  EXPECT_THAT(complaint({"--parallel.expert=2"}), HasSubstr("2 ranks for experts, but the model has none"));
+  EXPECT_THAT(complaint({"--model.preset=llama-3.2-1b", "--data.format=nanogpt"}),
+              HasSubstr("16-bit tokens, but the model's vocab_size is 128256"));
+  EXPECT_THAT(complaint({"--model.attention_dropout=0.1"}),
+              HasSubstr("0.1 is not supported: attention has no dropout"));
+  EXPECT_THAT(complaint({"--model.rope_scaling={\"rope_type\": \"spiral\"}"}), HasSubstr("'spiral' is not supported"));
+}
+
+TEST(ConfigCheck, LoadedWeightsKeepTheirShapes) {
+  const std::vector<std::string> base = {"~model.preset", "--model.path=somewhere"};
+  auto with = [&](const std::string& more) {
+    auto all = base;
+    all.push_back(more);
+    return complaint(all);
+  };
+  EXPECT_THAT(with("--model.hidden_size=128"), HasSubstr("128 cannot be changed over the weights in somewhere"));
+  EXPECT_EQ(with("--model.rope_theta=1000000.0"), "");
+}
+
+TEST(ConfigCheck, Parallel) {
+  EXPECT_THAT(complaint({"--parallel.shard=0"}), HasSubstr("0 ranks cannot hold the model"));
+  EXPECT_THAT(complaint({"--parallel.shard=4", "--parallel.expert=3"}),
+              HasSubstr("3 does not divide parallel.shard 4"));
+}
+
+TEST(ConfigCheck, TextNeedsATokenizer) {
+  EXPECT_THAT(complaint({"--data.train=a.txt"}), HasSubstr("data.tokenizer: missing"));
+  EXPECT_THAT(complaint({"--data.format=jsonl"}), HasSubstr("data.tokenizer: missing"));
+  EXPECT_EQ(complaint({"--data.train=a.txt", "--data.tokenizer=bytes"}), "");
+}
+
+TEST(ConfigCheck, NamesAndLists) {
+  EXPECT_THAT(complaint({"--run.name=a/b"}), HasSubstr("\"a/b\" cannot name a folder"));
+  EXPECT_THAT(complaint({"--lora.targets=[]"}), HasSubstr("nothing would be trained"));
+  EXPECT_THAT(complaint({"--lora.targets=q_proj,q_proj"}), HasSubstr("\"q_proj\" is listed twice"));
+  EXPECT_THAT(complaint({"--checkpoint.allow_changes=data.trian"}),
+              HasSubstr("\"data.trian\" is no key of a config (did you mean \"data.train\"?)"));
+  EXPECT_THAT(complaint({"--checkpoint.allow_changes=lora.rank"}), HasSubstr("lora.rank can never change"));
+}
+
+TEST(ConfigCheck, EmptyData) {
+  EXPECT_THAT(complaint({"~data.train"}), HasSubstr("data.train: no training data"));
+  EXPECT_THAT(complaint({"--data.train=[]"}), HasSubstr("data.train: no training data"));
+  EXPECT_EQ(complaint({"~data.train"}, {.data = false, .files = false}), "");
+}
+
+TEST(ConfigCheck, FilesMustExist) {
+  const testing::TempDir folder;
+  testing::write_file(folder / "a-1.bin", "x");
+  testing::write_file(folder / "a-2.bin", "x");
+  const std::string here = folder.path().string();
+  const CheckOptions files;
+  EXPECT_EQ(complaint({"--data.train=" + here + "/a-*.bin"}, files), "");
+  EXPECT_THAT(complaint({"--data.train=" + here + "/b-*.bin"}, files),
+              HasSubstr("data.train: no file matches \"" + here + "/b-*.bin\""));
+  EXPECT_THAT(complaint({"--data.train=" + here + "/a-1.bin", "--data.validation=" + here + "/none"}, files),
+              HasSubstr("data.validation: no file matches"));
+  const std::string train = "--data.train=" + here + "/a-1.bin";
+  EXPECT_THAT(complaint({train, "--data.tokenizer=byts"}, files),
+              HasSubstr("byts: no such file or folder (did you mean \"bytes\"?)"));
+  EXPECT_THAT(complaint({train, "~model.preset", "--model.path=" + here + "/none"}, files),
+              HasSubstr("model.path: " + here + "/none: no such folder"));
+  EXPECT_THAT(complaint({train, "~model.preset", "--model.path=" + here}, files), HasSubstr("has no config.json"));
+}
+
+TEST(ConfigCheck, ModelFolderIsRead) {
+  const testing::TempDir folder;
+  const std::string here = folder.path().string();
+  const std::vector<std::string> overrides = {"--data.train=" + here, "~model.preset", "--model.path=" + here};
+  testing::write_file(folder / "config.json", "{\"model_type\": \"llama\",");
+  EXPECT_THAT(complaint(overrides, {}), HasSubstr("config.json:1:"));
+  testing::write_file(folder / "config.json", "{\"model_type\": \"gpt2\"}");
+  EXPECT_THAT(complaint(overrides, {}), HasSubstr("architecture 'gpt2' is not supported"));
+  std::filesystem::copy_file(testing::golden_dir() / "models/llama/config.json", folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(complaint(overrides, {}), "");
+}
+
+TEST(ConfigCheck, ResumeNeedsItsFolder) {
+  const testing::TempDir folder;
+  const std::string here = folder.path().string();
+  const std::string train = "--data.train=" + here;
+  EXPECT_EQ(complaint({train, "--checkpoint.resume=" + here}, {}), "");
+  EXPECT_THAT(complaint({train, "--checkpoint.resume=" + here + "/none"}, {}), HasSubstr("none: no such folder"));
+  EXPECT_THAT(complaint({train, "--checkpoint.resume=atuo"}, {}), HasSubstr("(did you mean \"auto\"?)"));
+  EXPECT_THAT(complaint({train, "--checkpoint.resume=must", "--checkpoint.folder=" + here + "/none"}, {}),
+              HasSubstr("must, but checkpoint.folder " + here + "/none does not exist"));
+  EXPECT_THAT(complaint({train, "--checkpoint.resume=20", "--checkpoint.folder=" + here + "/none"}, {}),
+              HasSubstr("step 20, but checkpoint.folder"));
+  EXPECT_EQ(complaint({train, "--checkpoint.resume=auto", "--checkpoint.folder=" + here + "/none"}, {}), "");
+}
+
+TEST(DataFiles, PatternsExpandInByteOrder) {
+  const testing::TempDir folder;
+  for (const char* name : {"b.bin", "B.bin", "a10.bin", "a2.bin", "x[1].bin"}) testing::write_file(folder / name, "x");
+  const std::string here = folder.path().string() + "/";
+  EXPECT_EQ(expand_pattern(here + "*.bin"), (std::vector<std::string>{here + "B.bin", here + "a10.bin", here + "a2.bin",
+                                                                      here + "b.bin", here + "x[1].bin"}));
+  EXPECT_EQ(expand_pattern(here + "{b,a2}.bin"), (std::vector<std::string>{here + "a2.bin", here + "b.bin"}));
+  EXPECT_EQ(expand_pattern(here + "x[1].bin"), std::vector<std::string>{here + "x[1].bin"});
+  EXPECT_TRUE(expand_pattern(here + "c*").empty());
+  const auto expanded = expand_sources({{here + "a*.bin", 3.0}});
+  ASSERT_EQ(expanded.size(), 1u);
+  EXPECT_EQ(expanded[0].files.size(), 2u);
+  EXPECT_EQ(expanded[0].weight, 3.0);
+  EXPECT_THROW((void)expand_sources({{here + "none", 1.0}}), Error);
+}
+
+TEST(ConfigSupport, ListsWhatATrainerCannotDo) {
+  const RunConfig config =
+      minimal({"--lora.rank=4", "--parallel.shard=2", "--export.format=hf", "--recipe.name=mxfp8"});
+  const auto features = unsupported_features(config, {.recipes = {"bf16", "float8_rowwise"}});
+  std::vector<std::string> keys;
+  for (const auto& feature : features) keys.push_back(feature.key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"lora", "parallel.shard", "recipe.name", "export"}));
+  try {
+    require_supported(config, {});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("parallel.shard: 2 ranks"), HasSubstr("no recipe mxfp8; it has bf16")));
+  }
+  require_supported(minimal(), {});
+  require_supported(config, {.recipes = {"mxfp8"}, .lora = true, .parallel = true, .export_model = true});
+}
+
+}  // namespace
+}  // namespace quench

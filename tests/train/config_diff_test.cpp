@@ -1,0 +1,106 @@
+#include "train/config/config_diff.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "config_testing.h"
+#include "tests/testing.h"
+#include "train/config/presets.h"
+
+namespace quench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::minimal;
+using ::testing::Not;
+
+std::string changes(const std::vector<std::string>& before, const std::vector<std::string>& after) {
+  return to_string(config_diff(minimal(before), minimal(after)));
+}
+
+// The message that refuses to resume, or "" where resuming is allowed.
+std::string refusal(const std::vector<std::string>& before, const std::vector<std::string>& after) {
+  const RunConfig now = minimal(after);
+  try {
+    require_resumable(config_diff(minimal(before), now), now);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ConfigDiff, EqualConfigsHaveNoDifference) {
+  EXPECT_EQ(changes({"--lora.rank=4"}, {"--lora.rank=4"}), "");
+}
+
+TEST(ConfigDiff, ListsOldAndNewInTableOrder) {
+  EXPECT_EQ(changes({}, {"--training.steps=200", "--optimizer.lr=1e-3", "--metrics.log_every=1"}),
+            "training.steps: 100 -> 200\noptimizer.lr: 3e-04 -> 0.001\nmetrics.log_every: 10 -> 1");
+  EXPECT_THAT(changes({}, {"--lora.rank=4"}), HasSubstr("lora.rank: (unset) -> 4"));
+}
+
+TEST(ConfigDiff, WhatMayChangeIsAllowed) {
+  for (const char* argument :
+       {"--optimizer.lr=1", "--training.steps=7", "--lr_schedule.warmup_steps=3", "--checkpoint.interval=9",
+        "--metrics.log_every=3", "--training.threads=2", "--training.micro_batch_size=2", "--parallel.shard=4",
+        "--run.name=other", "--training.activation_checkpoint=full", "--optimizer.weight_decay=0"}) {
+    EXPECT_EQ(refusal({}, {argument}), "") << argument;
+  }
+}
+
+TEST(ConfigDiff, WhatChangesTheRunNeedsLeave) {
+  for (const char* key : {"data.train", "data.seq_len", "training.seed", "training.global_batch_size", "training.dtype",
+                          "recipe.name", "data.tokenizer", "optimizer.state", "training.master_dtype"}) {
+    const std::string value = std::string(key) == "data.train"              ? "b.bin"
+                              : std::string(key) == "recipe.name"           ? "mxfp8"
+                              : std::string(key) == "data.tokenizer"        ? "other.json"
+                              : std::string(key) == "training.dtype"        ? "f32"
+                              : std::string(key) == "training.master_dtype" ? "none"
+                              : std::string(key) == "optimizer.state"       ? "bf16"
+                                                                            : "32";
+    const std::string argument = fmt::format("--{}={}", key, value);
+    const std::string message = refusal({}, {argument});
+    EXPECT_THAT(message, AllOf(HasSubstr(std::string("\n  ") + key + ": "), HasSubstr(" -> "),
+                               HasSubstr(fmt::format("--checkpoint.allow_changes={}", key))));
+    EXPECT_EQ(refusal({}, {argument, fmt::format("--checkpoint.allow_changes={}", key)}), "") << key;
+  }
+}
+
+TEST(ConfigDiff, TheFlagNamesAllThatIsNeeded) {
+  const std::string message =
+      refusal({}, {"--training.seed=1", "--data.shuffle=false", "--checkpoint.allow_changes=training.seed"});
+  EXPECT_THAT(message, Not(HasSubstr("training.seed: 42")));
+  EXPECT_THAT(message, HasSubstr("--checkpoint.allow_changes=training.seed,data.shuffle"));
+}
+
+TEST(ConfigDiff, WhatDoesNotFitIsRefusedForGood) {
+  const std::string message = refusal({}, {"--model.num_hidden_layers=3", "--training.seed=1"});
+  EXPECT_THAT(message, AllOf(HasSubstr("model.num_hidden_layers: 2 -> 3 (the stored state would not fit)"),
+                             HasSubstr("training.seed: 42 -> 1"), HasSubstr("--checkpoint.resume=never")));
+  EXPECT_THAT(refusal({}, {"--model.vocab_size=512"}), HasSubstr("model.vocab_size: 272 -> 512"));
+  EXPECT_THAT(refusal({"--lora.rank=4"}, {"--lora.rank=8"}), HasSubstr("lora.rank: 4 -> 8"));
+  EXPECT_THAT(refusal({"--lora.rank=4"}, {}), HasSubstr("lora.rank: 4 -> (unset)"));
+  EXPECT_THAT(refusal({}, {"--model.preset=llama-10m"}), HasSubstr("model.hidden_size: 64 -> 384"));
+}
+
+TEST(ConfigDiff, TheSameArchitectureFromAnotherPlaceIsTheSame) {
+  const testing::TempDir folder;
+  testing::write_file(folder / "config.json", std::string(find_embedded_config("models", "tiny")->text));
+  const std::string path = "--model.path=" + folder.path().string();
+  const auto list = config_diff(minimal(), minimal({"~model.preset", path, "--model.init=random"}));
+  for (const ConfigChange& change : list) EXPECT_EQ(change.policy, ResumePolicy::free) << change.key;
+  EXPECT_EQ(list.size(), 2u) << to_string(list);  // preset and path
+  EXPECT_EQ(refusal({}, {"~model.preset", path, "--model.init=random"}), "");
+}
+
+TEST(ConfigDiff, UnreadableModelFoldersAreComparedByPathOnly) {
+  const std::string text =
+      changes({"~model.preset", "--model.path=nowhere/a"}, {"~model.preset", "--model.path=nowhere/b"});
+  EXPECT_EQ(text, "model.path: \"nowhere/a\" -> \"nowhere/b\"");
+}
+
+}  // namespace
+}  // namespace quench

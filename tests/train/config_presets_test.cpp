@@ -1,0 +1,125 @@
+#include "train/config/presets.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "config_testing.h"
+#include "nn/model_config.h"
+#include "tests/testing.h"
+#include "train/config/config_schema.h"
+#include "train/config/field.h"
+
+namespace quench {
+namespace {
+
+TEST(ConfigPresets, EveryFileOfTheTreeIsEmbedded) {
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(QUENCH_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() != ".json") continue;
+    ++files;
+    const std::string kind = entry.path().parent_path().filename();
+    const EmbeddedConfig* config = find_embedded_config(kind, entry.path().stem().string());
+    ASSERT_NE(config, nullptr) << entry.path();
+    EXPECT_EQ(config->text, testing::read_file(entry.path())) << entry.path();
+  }
+  EXPECT_EQ(embedded_configs().size(), files);
+  EXPECT_EQ(find_embedded_config("models", "none"), nullptr);
+}
+
+TEST(ConfigPresets, EveryRunConfigIsValid) {
+  for (const EmbeddedConfig& embedded : embedded_configs()) {
+    if (embedded.kind != "runs") continue;
+    const RunConfig config = load_run_config(std::string(embedded.name), {}, testing::kNoFiles);
+    EXPECT_EQ(config.run.name, embedded.name);
+    EXPECT_EQ(parse_run_config(to_json(config).dump(2), "again.json", {}, testing::kNoFiles), config);
+  }
+}
+
+// Parameter counts as published in the model cards and papers, in millions.
+TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
+  const std::map<std::string, double> millions = {
+      {"llama-2-7b", 6738.4},     {"llama-2-13b", 13015.9}, {"llama-2-70b", 68976.6},   {"llama-3-8b", 8030.3},
+      {"llama-3-70b", 70553.7},   {"llama-3.1-8b", 8030.3}, {"llama-3.1-70b", 70553.7}, {"llama-3.1-405b", 405853.4},
+      {"llama-3.2-1b", 1235.8},   {"llama-3.2-3b", 3212.7}, {"llama-3.3-70b", 70553.7}, {"qwen2-0.5b", 494.0},
+      {"qwen2-1.5b", 1543.7},     {"qwen2-7b", 7615.6},     {"qwen2-72b", 72706.2},     {"qwen2.5-0.5b", 494.0},
+      {"qwen2.5-1.5b", 1543.7},   {"qwen2.5-3b", 3085.9},   {"qwen2.5-7b", 7615.6},     {"qwen2.5-14b", 14770.0},
+      {"qwen2.5-32b", 32763.9},   {"qwen2.5-72b", 72706.2}, {"qwen3-0.6b", 596.0},      {"qwen3-1.7b", 1720.6},
+      {"qwen3-4b", 4022.5},       {"qwen3-8b", 8190.7},     {"qwen3-14b", 14768.3},     {"qwen3-32b", 32762.1},
+      {"tinyllama-1.1b", 1100.0}, {"smollm2-135m", 134.5},  {"smollm2-360m", 361.8},    {"smollm2-1.7b", 1711.4},
+      {"llama-110m", 109.5},      {"llama-160m", 162.4}};
+  std::size_t seen = 0;
+  for (const EmbeddedConfig& embedded : embedded_configs()) {
+    if (embedded.kind != "models") continue;
+    const nn::ModelConfig config = nn::parse_model_config(Json::parse(embedded.text), embedded.name);
+    const auto published = millions.find(std::string(embedded.name));
+    if (published == millions.end()) {
+      EXPECT_TRUE(embedded.name.starts_with("tiny") || embedded.name == "llama-10m") << embedded.name;
+      continue;
+    }
+    ++seen;
+    EXPECT_NEAR(static_cast<double>(config.parameter_count()) / 1e6, published->second, 0.06) << embedded.name;
+  }
+  EXPECT_EQ(seen, millions.size());
+}
+
+TEST(ConfigPresets, EveryModelCanBeTrainedByName) {
+  for (const EmbeddedConfig& embedded : embedded_configs()) {
+    if (embedded.kind != "models") continue;
+    const RunConfig config = testing::minimal({fmt::format("--model.preset={}", embedded.name)});
+    EXPECT_EQ(config.model.preset, embedded.name);
+  }
+}
+
+TEST(ConfigPresets, EveryModelCanBePastedIntoTheConfig) {
+  for (const EmbeddedConfig& embedded : embedded_configs()) {
+    if (embedded.kind != "models") continue;
+    Json document = Json::parse(testing::kMinimal);
+    document.set("model", Json::parse(embedded.text));
+    const RunConfig config = run_config_from_json(document, "pasted.json", {}, testing::kNoFiles);
+    Json expected = Json::parse(embedded.text);
+    std::erase_if(expected.as_object(), [](const Json::Member& member) { return member.second.is_null(); });
+    EXPECT_EQ(model_config(config.model), expected) << embedded.name;
+  }
+}
+
+TEST(ConfigPresets, FieldsBesideAPresetWin) {
+  const RunConfig config = testing::minimal({"--model.num_hidden_layers=1"});
+  const Json model = model_config(config.model);
+  EXPECT_EQ(model.at("num_hidden_layers").as_int(), 1);
+  EXPECT_EQ(model.at("hidden_size").as_int(), 64);
+}
+
+TEST(ConfigSchema, DescribesEveryKey) {
+  const Json schema = config_schema();
+  for (const Field& field : field_table()) {
+    const Json* node = schema.at("properties").find(field.section());
+    ASSERT_NE(node, nullptr) << field.path;
+    std::string key(field.key());
+    for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.')) {
+      node = node->at("properties").find(key.substr(0, dot));
+      ASSERT_NE(node, nullptr) << field.path;
+      key = key.substr(dot + 1);
+    }
+    const Json* property = node->at("properties").find(key);
+    ASSERT_NE(property, nullptr) << field.path;
+    EXPECT_EQ(property->at("description").as_string(), field.help);
+    EXPECT_FALSE(node->at("additionalProperties").as_bool());
+  }
+  EXPECT_EQ(schema.at("properties").at("training").at("properties").at("seed").at("default").as_int(), 42);
+}
+
+TEST(ConfigDocs, PageIsUpToDate) {
+  const std::string page = testing::read_file(QUENCH_SOURCE_DIR "/docs/config.md");
+  EXPECT_TRUE(update_config_page(page) == page) << "run: quench config docs docs/config.md";
+}
+
+TEST(ConfigDocs, PageWithoutMarksIsRefused) {
+  EXPECT_THROW((void)update_config_page("no marks"), Error);
+  EXPECT_THROW((void)update_config_page("<!-- end generated -->\n<!-- begin generated: quench config docs -->\n"),
+               Error);
+}
+
+}  // namespace
+}  // namespace quench

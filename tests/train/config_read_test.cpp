@@ -1,0 +1,202 @@
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "config_testing.h"
+#include "tests/testing.h"
+#include "train/config/enum_names.h"
+#include "train/config/field.h"
+#include "train/config/nearest.h"
+
+namespace quench {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::issues;
+using testing::minimal;
+using testing::parse;
+
+TEST(ConfigRead, DefaultsApplyWhereTheFileIsSilent) {
+  const RunConfig config = minimal();
+  EXPECT_EQ(config.model.preset, "tiny");
+  ASSERT_EQ(config.data.train.size(), 1u);
+  EXPECT_EQ(config.data.train[0].path, "a.bin");
+  EXPECT_EQ(config.data.train[0].weight, 1.0);
+  EXPECT_EQ(config.training.steps, 100);
+  EXPECT_EQ(config.training.global_batch_size, std::nullopt);
+  EXPECT_EQ(config.training.dtype, DType::bf16);
+  EXPECT_EQ(config.training.master_dtype, DType::f32);
+  EXPECT_EQ(config.optimizer.betas, (std::array<double, 2>{0.9, 0.95}));
+  EXPECT_EQ(config.recipe.name, "bf16");
+  EXPECT_FALSE(config.lora.has_value());
+  EXPECT_FALSE(config.export_model.has_value());
+}
+
+TEST(ConfigRead, EverySectionOfADocumentedExample) {
+  const RunConfig config = parse(R"({
+    "model":     {"preset": "llama-3.2-1b"},            // or {"path": "hf_dir"} or inline HF config fields
+    "data":      {"train": ["shards/train-*.bin"], "validation": ["shards/val.bin"], "seq_len": 2048, "format": "auto", "packing": true},
+    "training":  {"steps": 1000, "micro_batch_size": 4, "global_batch_size": 64, "max_norm": 1.0, "seed": 42, "dtype": "bf16", "master_dtype": "f32", "activation_checkpoint": "none", "deterministic": false},
+    "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "state": "f32"},
+    "lr_schedule": {"name": "cosine", "warmup_steps": 100, "min_lr_ratio": 0.1},
+    "recipe":    {"name": "float8_rowwise", "filter": {"exclude": ["lm_head"]}},
+    "lora":      {"rank": 16, "alpha": 32, "dropout": 0.0, "targets": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]},
+    "parallel":  {"shard": -1, "replicate": 1, "expert": 1, "reshard_after_forward": true, "float8_all_gather": true},
+    "checkpoint":{"folder": "runs/x/checkpoints", "interval": 500, "keep_latest": 3, "async": true, "resume": "auto"},
+    "metrics":   {"log_every": 10, "tensorboard": true, "jsonl": true},
+    "evaluation":{"interval": 500, "steps": 50},
+    "export":    {"format": "compressed-tensors", "scheme": "int4_weight_only_g32"}
+  })");
+  EXPECT_EQ(config.training.global_batch_size, 64);
+  EXPECT_EQ(config.recipe.name, "float8_rowwise");
+  EXPECT_EQ(config.recipe.filter.exclude, std::vector<std::string>{"lm_head"});
+  ASSERT_TRUE(config.lora.has_value());
+  EXPECT_EQ(config.lora->alpha, 32.0);
+  EXPECT_EQ(config.checkpoint.folder, "runs/x/checkpoints");
+  ASSERT_TRUE(config.export_model.has_value());
+  EXPECT_EQ(config.export_model->scheme, "int4_weight_only_g32");
+  EXPECT_EQ(config.evaluation.interval, 500);
+}
+
+TEST(ConfigRead, DerivedValuesFollowTheRunsName) {
+  const RunConfig by_file = parse_run_config(testing::kMinimal, "configs/shakespeare.json", {}, testing::kNoFiles);
+  EXPECT_EQ(by_file.run.name, "shakespeare");
+  EXPECT_EQ(by_file.run.folder, "runs/shakespeare");
+  EXPECT_EQ(by_file.checkpoint.folder, "runs/shakespeare/checkpoints");
+  EXPECT_EQ(by_file.metrics.folder, "runs/shakespeare/metrics");
+  EXPECT_EQ(by_file.data.cache, "runs/shakespeare/cache");
+
+  const RunConfig named = minimal({"--run.name=x", "--metrics.folder=elsewhere"});
+  EXPECT_EQ(named.checkpoint.folder, "runs/x/checkpoints");
+  EXPECT_EQ(named.metrics.folder, "elsewhere");
+}
+
+TEST(ConfigRead, ModelFolderLoadsAndPresetStartsAtRandom) {
+  EXPECT_EQ(minimal().model.init, ModelSection::Init::random);
+  EXPECT_EQ(minimal({"~model.preset", "--model.path=somewhere"}).model.init, ModelSection::Init::load);
+  EXPECT_EQ(minimal({"~model.preset", "--model.path=somewhere", "--model.init=random"}).model.init,
+            ModelSection::Init::random);
+}
+
+TEST(ConfigRead, EvaluationIsOffWithoutValidationData) {
+  EXPECT_EQ(minimal().evaluation.interval, 0);
+  EXPECT_EQ(minimal({"--data.validation=v.bin"}).evaluation.interval, 500);
+  EXPECT_THAT(testing::complaint({"--evaluation.interval=10"}), HasSubstr("data.validation is empty"));
+}
+
+TEST(ConfigRead, DataSourcesMayCarryWeights) {
+  const RunConfig config = parse(R"({"model": {"preset": "tiny"}, "training": {"steps": 1}, "data": {"seq_len": 8,
+    "train": ["a.bin", {"path": "b-*.bin", "weight": 2.5}]}})");
+  EXPECT_EQ(config.data.train, (std::vector<DataSource>{{"a.bin", 1.0}, {"b-*.bin", 2.5}}));
+}
+
+TEST(ConfigRead, ResumeTakesWordsStepsAndFolders) {
+  EXPECT_EQ(minimal({"--checkpoint.resume=never"}).checkpoint.resume, (ResumeFrom{ResumeFrom::Mode::never, 0, ""}));
+  EXPECT_EQ(minimal({"--checkpoint.resume=500"}).checkpoint.resume, (ResumeFrom{ResumeFrom::Mode::step, 500, ""}));
+  EXPECT_EQ(minimal({"--checkpoint.resume=runs/a"}).checkpoint.resume,
+            (ResumeFrom{ResumeFrom::Mode::path, 0, "runs/a"}));
+}
+
+TEST(ConfigRead, UnsetWordsOfDtypes) {
+  EXPECT_EQ(minimal({"--training.master_dtype=none"}).training.master_dtype, std::nullopt);
+  EXPECT_EQ(minimal().training.grad_dtype, std::nullopt);
+  EXPECT_EQ(minimal({"--training.grad_dtype=bf16"}).training.grad_dtype, DType::bf16);
+}
+
+TEST(ConfigRead, ResolvedConfigReadsBackEqual) {
+  const std::vector<std::vector<std::string>> variants = {
+      {},
+      {"--lora.rank=8", "--export.format=gguf", "--data.validation=v.bin", "--checkpoint.resume=12"},
+      {"--training.epochs=0.5", "~training.steps", "--training.master_dtype=none", "--training.grad_dtype=f32"},
+      {"--lr_schedule.name=wsd", "--data.train=[\"a\", {\"path\": \"b\", \"weight\": 0.25}]"},
+      {"--lr_schedule.name=wsd", "--lr_schedule.decay_steps=10", "--recipe.filter.include=*.mlp.*,*.self_attn.*"},
+      {"--model.num_hidden_layers=3", "--model.rope_scaling={\"rope_type\": \"linear\", \"factor\": 2.0}"},
+      {"--optimizer.lr=1e-300", "--optimizer.eps=4.9e-324", "--training.seed=9007199254740991"},
+  };
+  for (const auto& overrides : variants) {
+    const RunConfig config = minimal(overrides);
+    const std::string text = to_json(config).dump(2);
+    const RunConfig again = parse_run_config(text, "another-name.json", {}, testing::kNoFiles);
+    EXPECT_EQ(config, again) << text;
+    EXPECT_EQ(text, to_json(again).dump(2));
+  }
+}
+
+TEST(ConfigRead, ResolvedConfigHoldsEveryKeyInTableOrder) {
+  const Json document = to_json(minimal());
+  std::vector<std::string> sections;
+  for (const auto& [name, value] : document.as_object()) sections.push_back(name);
+  std::vector<std::string> expected = section_names();
+  std::erase(expected, "lora");
+  std::erase(expected, "export");
+  EXPECT_EQ(sections, expected);
+  for (const Field& field : field_table()) {
+    if (field.architecture || is_optional_section(field.section()) || field.path.starts_with("recipe.filter")) continue;
+    EXPECT_NE(document.at(field.section()).find(field.key()), nullptr) << field.path;
+  }
+}
+
+TEST(ConfigRead, OverridesLeaveNoTraceInTheResolvedConfig) {
+  EXPECT_EQ(to_json(minimal({"--training.steps=100"})), to_json(minimal()));
+}
+
+TEST(ConfigTable, RowsAreWellFormed) {
+  std::set<std::string> paths;
+  for (const Field& field : field_table()) {
+    EXPECT_TRUE(paths.insert(field.path).second) << field.path << " twice";
+    EXPECT_EQ(find_field(field.path), &field);
+    EXPECT_FALSE(field.help.empty()) << field.path;
+    EXPECT_EQ(field.help.back(), '.') << field.path;
+    EXPECT_FALSE(field.type.empty()) << field.path;
+    EXPECT_NE(std::find(section_names().begin(), section_names().end(), field.section()), section_names().end());
+  }
+  EXPECT_EQ(find_field("training.nothing"), nullptr);
+  for (const std::string& section : section_names()) EXPECT_FALSE(section_help(section).empty()) << section;
+}
+
+TEST(ConfigTable, DefaultsPassTheirOwnChecks) {
+  for (const Field& field : field_table()) {
+    RunConfig config = default_config();
+    const Json value = field.write(config);
+    if (value.is_null()) {
+      EXPECT_TRUE(field.nullable) << field.path;
+      continue;
+    }
+    const auto error = field.read(value, config);
+    EXPECT_FALSE(error.has_value()) << field.path << ": " << error->reason;
+    EXPECT_EQ(config, default_config()) << field.path;
+  }
+}
+
+TEST(ConfigTable, EnumNamesAreUsedBothWays) {
+  for (const auto& [value, name] : EnumNames<NonfinitePolicy>::values) {
+    EXPECT_EQ(Codec<NonfinitePolicy>::write(value, {}), Json(name));
+    NonfinitePolicy read{};
+    EXPECT_FALSE(Codec<NonfinitePolicy>::read(Json(name), {}, read).has_value());
+    EXPECT_EQ(read, value);
+  }
+  for (const auto& [value, name] : EnumNames<LrScheduleKind>::values) EXPECT_EQ(name, to_string(value));
+  for (const auto& [value, name] : EnumNames<LrDecayShape>::values) EXPECT_EQ(name, to_string(value));
+}
+
+TEST(NearestName, DistanceCountsEdits) {
+  EXPECT_EQ(edit_distance("", ""), 0u);
+  EXPECT_EQ(edit_distance("abc", ""), 3u);
+  EXPECT_EQ(edit_distance("steps", "stpes"), 1u);
+  EXPECT_EQ(edit_distance("steps", "step"), 1u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(edit_distance("ca", "abc"), 3u);  // restricted: no edit between swapped neighbours
+}
+
+TEST(NearestName, PrefersTheNearestAndRefusesTheFar) {
+  const std::vector<std::string> names = {"warmup_steps", "decay_steps", "name"};
+  EXPECT_EQ(nearest_name("warmup_step", names), "warmup_steps");
+  EXPECT_EQ(nearest_name("warmup-steps", names), "warmup_steps");
+  EXPECT_EQ(nearest_name("NAME", names), "name");
+  EXPECT_EQ(nearest_name("completely_else", names), "");
+  EXPECT_EQ(nearest_name("", names), "");
+  EXPECT_EQ(nearest_name(std::string(100000, 'x'), names), "");
+}
+
+}  // namespace
+}  // namespace quench

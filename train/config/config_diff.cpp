@@ -1,0 +1,116 @@
+#include "train/config/config_diff.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "train/config/field.h"
+#include "train/config/presets.h"
+#include "train/config/value_codec.h"
+
+namespace quench {
+namespace {
+
+std::string shown(const Json* value) {
+  return value == nullptr || value->is_null() ? "(unset)" : value->dump();
+}
+
+std::optional<Json> readable_model(const ModelSection& model) {
+  try {
+    return model_config(model);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// null and false equal absent: every flag of the model families that matters here is off by default.
+bool is_unset(const Json* value) {
+  return value == nullptr || value->is_null() || (value->is_bool() && !value->as_bool());
+}
+
+// Fields by which two readable architectures differ. Fields outside the table are compared too, because a later model
+// family may give them meaning.
+void diff_architectures(const Json& before, const Json& after, std::vector<ConfigChange>& changes) {
+  std::vector<std::string> keys;
+  for (const Field& field : field_table()) {
+    if (field.architecture) keys.emplace_back(field.key());
+  }
+  for (const Json* config : {&before, &after}) {
+    for (const auto& [key, value] : config->as_object()) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    }
+  }
+  for (const std::string& key : keys) {
+    const Json* old_value = before.find(key);
+    const Json* new_value = after.find(key);
+    if (is_unset(old_value) && is_unset(new_value)) continue;
+    if (old_value != nullptr && new_value != nullptr && *old_value == *new_value) continue;
+    const Field* field = find_field("model." + key);
+    changes.push_back(
+        {"model." + key, shown(old_value), shown(new_value), field == nullptr ? ResumePolicy::free : field->resume});
+  }
+}
+
+}  // namespace
+
+std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after) {
+  std::vector<ConfigChange> changes;
+  const std::optional<Json> old_model = readable_model(before.model);
+  const std::optional<Json> new_model = readable_model(after.model);
+  bool compared_models = !old_model || !new_model;
+  for (const Field& field : field_table()) {
+    if (field.architecture) {
+      if (!compared_models) diff_architectures(*old_model, *new_model, changes);
+      compared_models = true;
+      continue;
+    }
+    const Json old_value = field.write(before);
+    const Json new_value = field.write(after);
+    if (old_value == new_value) continue;
+    changes.push_back({field.path, shown(&old_value), shown(&new_value), field.resume});
+  }
+  return changes;
+}
+
+std::vector<ConfigChange> refused_changes(const std::vector<ConfigChange>& changes, const RunConfig& after) {
+  const std::vector<std::string>& allowed = after.checkpoint.allow_changes;
+  std::vector<ConfigChange> refused;
+  for (const ConfigChange& change : changes) {
+    const bool named = std::find(allowed.begin(), allowed.end(), change.key) != allowed.end();
+    if (change.policy == ResumePolicy::fixed || (change.policy == ResumePolicy::guarded && !named))
+      refused.push_back(change);
+  }
+  return refused;
+}
+
+void require_resumable(const std::vector<ConfigChange>& changes, const RunConfig& after) {
+  const std::vector<ConfigChange> refused = refused_changes(changes, after);
+  if (refused.empty()) return;
+  std::string text = "this run cannot resume from the checkpoint, whose config differs:";
+  std::vector<std::string> guarded = after.checkpoint.allow_changes;
+  bool has_fixed = false;
+  for (const ConfigChange& change : refused) {
+    text += fmt::format("\n  {}: {} -> {}", change.key, change.before, change.after);
+    if (change.policy == ResumePolicy::fixed) {
+      text += " (the stored state would not fit)";
+      has_fixed = true;
+    } else {
+      guarded.push_back(change.key);
+    }
+  }
+  if (has_fixed) {
+    text += "\nrestore the old values, or start anew with --checkpoint.resume=never in another --checkpoint.folder";
+  } else {
+    text += fmt::format("\nto resume all the same: --checkpoint.allow_changes={}", fmt::join(guarded, ","));
+  }
+  throw Error(ErrorCode::bad_config, text);
+}
+
+std::string to_string(const std::vector<ConfigChange>& changes) {
+  std::string text;
+  for (const ConfigChange& change : changes)
+    text += fmt::format("{}{}: {} -> {}", text.empty() ? "" : "\n", change.key, change.before, change.after);
+  return text;
+}
+
+}  // namespace quench

@@ -1,0 +1,42 @@
+// Rows of the section data.
+
+#include "train/config/enum_names.h"
+#include "train/config/field_builder.h"
+
+namespace quench {
+
+void add_data_fields(Fields& fields) {
+  using enum ResumePolicy;
+  fields.push_back(make_field("data.train", QUENCH_MEMBER(data.train), any_value(), guarded,
+                              "Training data: files or glob patterns, each with an optional weight in the mix."));
+  fields.push_back(make_field("data.validation", QUENCH_MEMBER(data.validation), any_value(), free,
+                              "Held-out data in the same forms."));
+  fields.push_back(make_field("data.seq_len", QUENCH_MEMBER(data.seq_len), between(1, 1 << 24), guarded,
+                              "Tokens of one training sequence."));
+  fields.push_back(make_field(
+      "data.format", QUENCH_MEMBER(data.format),
+      one_of({"auto", "text", "jsonl", "quench", "llm.c", "llmq", "nanogpt", "megatron", "npy"}), guarded,
+      "Format of the files; auto looks at names and first bytes (nanogpt files have no header and must be named)."));
+  fields.push_back(make_field("data.packing", QUENCH_MEMBER(data.packing), any_value(), guarded,
+                              "Fill sequences with several documents, attention separated; false: one a sequence, "
+                              "padded."));
+  fields.push_back(make_field("data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_text(), guarded,
+                              "Tokenizer for text: a tokenizer.json, a SentencePiece tokenizer.model, a folder with "
+                              "one of them, or the word bytes (a token a byte).",
+                              "the tokenizer in model.path"));
+  fields.push_back(make_field("data.eos", QUENCH_MEMBER(data.eos), any_value(), guarded,
+                              "End-of-sequence token after each document of text; auto: where the tokenizer has one "
+                              "and has not put it there itself."));
+  fields.push_back(make_field("data.text_field", QUENCH_MEMBER(data.text_field), any_value(), guarded,
+                              "Key of the text in JSONL records."));
+  fields.push_back(make_field("data.on_bad_record", QUENCH_MEMBER(data.on_bad_record), any_value(), guarded,
+                              "What to do with a text record that cannot be read; skipped ones are counted."));
+  fields.push_back(make_field("data.prefetch", QUENCH_MEMBER(data.prefetch), between(0, 1024), free,
+                              "Batches prepared ahead of the training step; 0: none."));
+  fields.push_back(make_field("data.shuffle", QUENCH_MEMBER(data.shuffle), any_value(), guarded,
+                              "Visit the sequences of an epoch in random order, a new one each epoch."));
+  fields.push_back(make_field("data.cache", QUENCH_MEMBER(data.cache), optional_text(), free,
+                              "Folder for tokenized text.", "<run.folder>/cache"));
+}
+
+}  // namespace quench

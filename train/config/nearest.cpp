@@ -1,0 +1,67 @@
+#include "train/config/nearest.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace quench {
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 256;
+
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == '-') c = '_';
+  }
+  return result;
+}
+
+std::size_t common_prefix(std::string_view a, std::string_view b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<std::size_t>(end.first - a.begin());
+}
+
+}  // namespace
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  // Three rows of the dynamic programme; a swap looks two rows back.
+  std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitution = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, substitution});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    std::swap(before_last, last);
+    std::swap(last, row);
+  }
+  return last[b.size()];
+}
+
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
+  if (name.empty() || name.size() > kMaxNameBytes) return {};
+  const std::string wanted = lower_case(name);
+  const std::size_t limit = std::clamp<std::size_t>(name.size() / 3, 1, 3);
+  const std::string* best = nullptr;
+  std::size_t best_distance = std::numeric_limits<std::size_t>::max();
+  std::size_t best_prefix = 0;
+  for (const std::string& candidate : candidates) {
+    const std::string known = lower_case(candidate);
+    const std::size_t distance = edit_distance(wanted, known);
+    const std::size_t prefix = common_prefix(wanted, known);
+    if (distance > limit) continue;
+    if (distance < best_distance || (distance == best_distance && prefix > best_prefix)) {
+      best = &candidate;
+      best_distance = distance;
+      best_prefix = prefix;
+    }
+  }
+  return best == nullptr ? std::string() : *best;
+}
+
+}  // namespace quench

@@ -1,0 +1,43 @@
+#include "train/config/presets.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "train/config/nearest.h"
+
+namespace quench {
+
+const EmbeddedConfig* find_embedded_config(std::string_view kind, std::string_view name) {
+  for (const EmbeddedConfig& config : embedded_configs()) {
+    if (config.kind == kind && config.name == name) return &config;
+  }
+  return nullptr;
+}
+
+std::string nearest_embedded_config(std::string_view kind, std::string_view name) {
+  std::vector<std::string> names;
+  for (const EmbeddedConfig& config : embedded_configs()) {
+    if (config.kind == kind) names.emplace_back(config.name);
+  }
+  return nearest_name(name, names);
+}
+
+Json model_config(const ModelSection& model) {
+  Json config = Json::object();
+  if (!model.path.empty()) {
+    const std::filesystem::path file = std::filesystem::path(model.path) / "config.json";
+    config = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
+    QUENCH_CHECK_AS(ErrorCode::corrupt, config.is_object(), "{}: expected a JSON object, got {}", file.string(),
+                    config.type_name());
+  } else if (!model.preset.empty()) {
+    const EmbeddedConfig* preset = find_embedded_config("models", model.preset);
+    QUENCH_CHECK_AS(ErrorCode::not_found, preset != nullptr, "model.preset: no embedded model is called {}",
+                    model.preset);
+    config = Json::parse(preset->text, {.source = preset->name});
+  }
+  for (const auto& [key, value] : model.fields.as_object()) config.set(key, value);
+  return config;
+}
+
+}  // namespace quench

@@ -1,0 +1,141 @@
+#include "train/config/read_config.h"
+
+#include <algorithm>
+
+#include "train/config/field.h"
+#include "train/config/nearest.h"
+#include "train/config/value_codec.h"
+
+namespace quench {
+namespace {
+
+// Enough for any honest mistake; a hostile file of a million unknown keys must not cost minutes.
+constexpr std::size_t kMaxIssues = 100;
+
+class Reader {
+ public:
+  Reader(const Origins& origins, ReadResult& result) : origins_(origins), result_(result) {}
+
+  void read_document(const Json& document) {
+    if (!document.is_object()) {
+      report("", document, wrong_value("object of sections", document));
+      return;
+    }
+    for (const auto& [name, value] : document.as_object()) {
+      if (full()) return;
+      if (name != "$schema") read_section(name, value);
+    }
+  }
+
+ private:
+  [[nodiscard]] bool full() const { return result_.issues.size() > kMaxIssues; }
+
+  void read_section(const std::string& name, const Json& value) {
+    const std::vector<std::string>& known = section_names();
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      std::string suggestion = nearest_name(name, known);
+      if (suggestion.empty()) suggestion = nearest_field(name);
+      const std::string hint = suggestion.empty() ? "; known sections are " + join(known) : "";
+      report(name, value, {"unknown section" + hint, suggestion, value.line(), value.column()});
+      return;
+    }
+    if (is_optional_section(name)) {
+      if (value.is_null()) return;
+      if (name == "lora") result_.config.lora.emplace();
+      if (name == "export") result_.config.export_model.emplace();
+    }
+    read_members(name, value);
+  }
+
+  void read_members(const std::string& prefix, const Json& value) {
+    if (!value.is_object()) {
+      report(prefix, value, wrong_value("object", value));
+      return;
+    }
+    for (const auto& [key, member] : value.as_object()) {
+      if (full()) return;
+      const std::string path = prefix + "." + key;
+      if (const Field* field = find_field(path)) {
+        read_field(*field, member);
+      } else if (is_group(path)) {
+        read_members(path, member);
+      } else {
+        report_unknown(prefix, path, member);
+      }
+    }
+  }
+
+  void read_field(const Field& field, const Json& value) {
+    result_.given.insert(field.path);
+    if (ReadError error = field.read(value, result_.config)) {
+      result_.bad.insert(field.path);
+      report(field.path, value, *error);
+    }
+  }
+
+  // True for a path between a section and its keys, such as recipe.filter.
+  static bool is_group(const std::string& path) {
+    return std::any_of(field_table().begin(), field_table().end(),
+                       [&](const Field& field) { return field.path.starts_with(path + "."); });
+  }
+
+  void report_unknown(const std::string& prefix, const std::string& path, const Json& value) {
+    const std::string suggestion = nearest_field(path);
+    std::string reason = "unknown key";
+    if (suggestion.empty()) {
+      std::vector<std::string> keys;
+      for (const Field& field : field_table()) {
+        if (field.path.starts_with(prefix + ".") && !field.architecture)
+          keys.push_back(field.path.substr(prefix.size() + 1));
+      }
+      reason += fmt::format("; known keys of {} are {}", prefix, join(keys));
+    }
+    report(path, value, {reason, suggestion, value.line(), value.column()});
+  }
+
+  void report(const std::string& path, const Json& value, const ValueError& error) {
+    if (result_.issues.size() == kMaxIssues) {
+      result_.issues.push_back({origins_.source, "", fmt::format("more than {} errors", kMaxIssues), ""});
+      return;
+    }
+    const int line = error.line > 0 ? error.line : value.line();
+    const int column = error.line > 0 ? error.column : value.column();
+    result_.issues.push_back({origins_.of(path, line, column), path, error.reason, error.suggestion});
+  }
+
+  const Origins& origins_;
+  ReadResult& result_;
+};
+
+}  // namespace
+
+std::string Origins::of(const std::string& path, int line, int column) const {
+  if (const auto argument = arguments.find(path); argument != arguments.end()) return argument->second;
+  return line > 0 ? fmt::format("{}:{}:{}", source, line, column) : source;
+}
+
+ReadResult read_config(const Json& document, const Origins& origins) {
+  ReadResult result;
+  Reader(origins, result).read_document(document);
+  return result;
+}
+
+void derive_values(RunConfig& config, const std::string& name) {
+  using Init = ModelSection::Init;
+  if (config.run.name.empty()) config.run.name = name.empty() ? "run" : name;
+  if (config.run.folder.empty()) config.run.folder = "runs/" + config.run.name;
+  const auto inside_run = [&](std::string& folder, std::string_view leaf) {
+    if (folder.empty()) folder = fmt::format("{}/{}", config.run.folder, leaf);
+  };
+  inside_run(config.data.cache, "cache");
+  inside_run(config.checkpoint.folder, "checkpoints");
+  inside_run(config.metrics.folder, "metrics");
+  if (config.export_model) inside_run(config.export_model->folder, "export");
+  if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;
+  LrScheduleSection& schedule = config.lr_schedule;
+  if (schedule.name == LrScheduleKind::wsd && !schedule.decay_steps && !schedule.decay_ratio)
+    schedule.decay_ratio = 0.2;
+  if (config.data.validation.empty()) config.evaluation.interval = 0;
+}
+
+}  // namespace quench

@@ -1,0 +1,130 @@
+#include "train/estimate.h"
+
+#include <omp.h>
+
+#include <fstream>
+
+#include "train/checkpoint/snapshot.h"
+#include "train/data_setup.h"
+#include "train/metrics/step_metrics.h"
+#include "train/model_setup.h"
+#include "train/optimizer_setup.h"
+#include "train/train_step.h"
+#include "train/training_state.h"
+
+namespace quench {
+namespace {
+
+constexpr Device kPlanning{DeviceType::meta, 0};
+
+// Resident bytes of this process now: the program, its libraries and what they keep.
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * 4096;
+}
+
+// A batch of the right shape; its values are never read.
+Batch planning_batch(std::int64_t rows, std::int64_t length) {
+  Batch batch;
+  batch.input_ids = Tensor::empty({rows, length}, DType::i32, kPlanning);
+  batch.labels = Tensor::empty({rows, length}, DType::i32, kPlanning);
+  for (std::int64_t r = 0; r < rows; ++r) batch.sequences.push_back({r * length, length, r * length, length});
+  batch.valid_tokens = rows * length;
+  return batch;
+}
+
+std::string mib(std::int64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
+
+}  // namespace
+
+RunEstimate estimate_run(const RunConfig& config, Device target) {
+  RunEstimate e;
+  const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
+  Allocator& plan = Allocator::of(kPlanning);
+  plan.trim();
+  plan.reset_peak();
+  {
+    const ModelSetup setup = build_model(config, kPlanning);
+    const auto optimizer = make_optimizer(*setup.model, config);
+    using Level = TrainingSection::ActivationCheckpoint;
+    const Level level = config.training.activation_checkpoint;
+    TrainStep step(*setup.model, *optimizer,
+                   {.recompute = level == Level::full        ? autograd::Recompute::full
+                                 : level == Level::selective ? autograd::Recompute::selective
+                                                             : autograd::Recompute::none,
+                    .loss_chunk_rows = config.training.loss_chunk_size,
+                    .max_norm = config.training.max_norm});
+    for (std::int64_t s = 1; s <= 2; ++s) {
+      std::vector<Batch> batches;
+      for (std::int64_t i = 0; i < batch / micro; ++i) batches.push_back(planning_batch(micro, config.data.seq_len));
+      (void)step.accumulate(batches);
+      step.apply(0.0, s);
+    }
+    e.device = plan.stats();
+    const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
+    e.checkpoint_bytes = snapshot_bytes(tensors);
+    e.parameters = setup.config.parameter_count();
+    e.flops_per_token = setup.config.training_flops_per_token(config.data.seq_len);
+  }
+  plan.trim();
+  e.tokens_per_step = batch * config.data.seq_len;
+  e.data_bytes = (batch / micro + config.data.prefetch) * micro * config.data.seq_len * 3 * 4;
+  const bool saves = config.checkpoint.enable && config.checkpoint.async;
+  e.staging_bytes = saves ? e.checkpoint_bytes : 0;
+  if (target.is_cpu()) e.process_bytes = resident_bytes();
+  e.total_bytes = e.device.peak + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
+  e.available_bytes = backend(target.type).memory(target).free_bytes;
+  return e;
+}
+
+std::string to_string(const RunEstimate& e) {
+  std::string text = fmt::format("parameters       {}\ntokens a step    {}\nFLOPs a step     {:.3g}\n\nmemory, MiB\n",
+                                 format_count(e.parameters), format_count(e.tokens_per_step),
+                                 e.flops_per_token * static_cast<double>(e.tokens_per_step));
+  for (int i = 0; i < kMemoryCategoryCount; ++i) {
+    const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
+    if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", to_string(static_cast<MemoryCategory>(i)), mib(bytes));
+  }
+  const auto row = [&](std::string_view name, std::int64_t bytes) {
+    if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", name, mib(bytes));
+  };
+  row("batches made ahead", e.data_bytes);
+  row("checkpoint staging", e.staging_bytes);
+  row("program and libraries", e.process_bytes);
+  text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(e.total_bytes), "available", mib(e.available_bytes));
+  text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
+                      e.total_bytes <= e.available_bytes ? "fits" : "DOES NOT FIT");
+  return text;
+}
+
+Json to_json(const RunEstimate& e) {
+  Json json = Json::object();
+  json.set("parameters", e.parameters);
+  json.set("tokens_per_step", e.tokens_per_step);
+  json.set("flops_per_token", e.flops_per_token);
+  Json memory = Json::object();
+  for (int i = 0; i < kMemoryCategoryCount; ++i)
+    memory.set(to_string(static_cast<MemoryCategory>(i)), e.device.peak_by_category[static_cast<std::size_t>(i)]);
+  memory.set("batches", e.data_bytes);
+  memory.set("checkpoint_staging", e.staging_bytes);
+  memory.set("process", e.process_bytes);
+  json.set("memory_bytes", std::move(memory));
+  json.set("total_bytes", e.total_bytes);
+  json.set("available_bytes", e.available_bytes);
+  json.set("checkpoint_bytes", e.checkpoint_bytes);
+  json.set("fits", e.total_bytes <= e.available_bytes);
+  return json;
+}
+
+void require_memory(const RunEstimate& e, Device target) {
+  if (e.total_bytes <= e.available_bytes) return;
+  QUENCH_FAIL(ErrorCode::out_of_memory,
+              "this run needs about {} MiB on {}, {} MiB are available\n{}reduce training.micro_batch_size or "
+              "data.seq_len, set training.activation_checkpoint to \"selective\" or \"full\", lower "
+              "training.loss_chunk_size, or set checkpoint.async to false",
+              mib(e.total_bytes), target.to_string(), mib(e.available_bytes), to_string(e));
+}
+
+}  // namespace quench

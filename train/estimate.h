@@ -1,0 +1,36 @@
+#pragma once
+// What a run will need, before it runs: the real model code is executed on the planning device, where the allocator
+// keeps its books but nothing has bytes (core/device.h), so the plan is the run's own.
+
+#include <string>
+
+#include "core/allocator.h"
+#include "core/json.h"
+#include "train/config/run_config.h"
+
+namespace quench {
+
+struct RunEstimate {
+  std::int64_t parameters = 0;
+  double flops_per_token = 0;    // model FLOPs of a training step
+  std::int64_t tokens_per_step = 0;
+  MemoryStats device;            // of model, gradients, optimizer, activations over two training steps
+  std::int64_t data_bytes = 0;     // batches made ahead
+  std::int64_t staging_bytes = 0;  // host copy for asynchronous checkpoints
+  std::int64_t process_bytes = 0;  // program, libraries, thread stacks (CPU runs)
+  std::int64_t total_bytes = 0;    // peak of the device's memory that the run needs
+  std::int64_t available_bytes = 0;
+  std::int64_t checkpoint_bytes = 0;  // one saved step on disk
+};
+
+// `target` is the device the run is for (its free memory is compared); nothing is allocated on it.
+[[nodiscard]] RunEstimate estimate_run(const RunConfig& config, Device target);
+
+// The table that `quench estimate` prints.
+[[nodiscard]] std::string to_string(const RunEstimate& estimate);
+[[nodiscard]] Json to_json(const RunEstimate& estimate);
+
+// Throws out_of_memory with the table and what to change when the run does not fit the device.
+void require_memory(const RunEstimate& estimate, Device target);
+
+}  // namespace quench

@@ -1,0 +1,32 @@
+#pragma once
+// Text generation with a key-value cache.
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "nn/causal_lm.h"
+#include "train/generation/sampler.h"
+
+namespace quench {
+
+struct GenerationOptions {
+  std::int64_t max_new_tokens = 128;
+  SamplingOptions sampling;
+  std::vector<std::int64_t> stop_tokens;  // end-of-sequence ids: generation ends when one is produced
+};
+
+struct GenerationResult {
+  std::vector<std::int32_t> tokens;  // generated ones, the stop token included
+  bool stopped = false;              // by a stop token rather than by max_new_tokens
+  double prompt_seconds = 0;
+  double decode_seconds = 0;
+};
+
+// Continues `prompt` (at least one token). `on_token`, if set, sees every token as it is produced and returns false to
+// stop. Throws bad_config when prompt and new tokens exceed the model's max_position_embeddings.
+[[nodiscard]] GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
+                                        const GenerationOptions& options,
+                                        const std::function<bool(std::int32_t)>& on_token = {});
+
+}  // namespace quench

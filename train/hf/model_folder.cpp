@@ -1,0 +1,140 @@
+#include "train/hf/model_folder.h"
+
+#include <array>
+#include <map>
+#include <set>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/ops/elementwise.h"
+#include "core/safetensors_folder.h"
+#include "train/hf/carried_files.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The rows of a parameter that a piece covers, with the shape the Hugging Face tensor must have.
+Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piece) {
+  Shape shape = parameter.global_shape;
+  shape[0] = piece.rows;
+  return shape;
+}
+
+bool ignorable(const std::string& name, const nn::ModelConfig& config) {
+  if (name.ends_with("rotary_emb.inv_freq")) return true;
+  return name == "lm_head.weight" && config.tie_word_embeddings;
+}
+
+void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, const fs::path& folder) {
+  std::vector<std::string> faults;
+  std::set<std::string> wanted;
+  for (const nn::Parameter* parameter : model.parameters()) {
+    for (const nn::ParameterPiece& piece : parameter->pieces) {
+      wanted.insert(piece.hf_name);
+      const auto found = weights.find(piece.hf_name);
+      if (!found) {
+        faults.push_back(fmt::format("{} is missing", piece.hf_name));
+        continue;
+      }
+      const SafetensorsEntry& entry = *found->entry;
+      const Shape expected = piece_shape(*parameter, piece);
+      if (!(entry.shape == expected))
+        faults.push_back(fmt::format("{} has shape {}, config.json asks for {}", piece.hf_name, entry.shape.to_string(),
+                                     expected.to_string()));
+      if (entry.dtype != DType::f32 && entry.dtype != DType::bf16 && entry.dtype != DType::f16)
+        faults.push_back(fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", piece.hf_name, entry.dtype_name));
+    }
+  }
+  for (const std::string& name : weights.names())
+    if (!wanted.contains(name) && !ignorable(name, model.config()))
+      faults.push_back(fmt::format("{} belongs to no parameter of this architecture", name));
+  if (faults.empty()) return;
+  constexpr std::size_t kShown = 20;
+  std::string message = fmt::format("the weights in {} do not fit its config.json ({} faults):", folder.string(), faults.size());
+  for (std::size_t i = 0; i < std::min(faults.size(), kShown); ++i) message += "\n  " + faults[i];
+  if (faults.size() > kShown) message += fmt::format("\n  and {} more", faults.size() - kShown);
+  QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
+}
+
+// Copies one stored tensor into rows of a parameter, through the host, converting if need be.
+void load_piece(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const bool direct = destination.device().is_cpu() && destination.dtype() == *entry.dtype;
+  const Tensor raw = direct ? destination : Tensor::empty(destination.shape(), *entry.dtype);
+  reader.read(entry, {static_cast<std::byte*>(raw.raw_data()), raw.nbytes()});
+  if (direct) return;
+  if (raw.dtype() == destination.dtype()) return destination.copy_from(raw);
+  if (destination.device().is_cpu()) return cast({raw, destination});
+  const Tensor converted = Tensor::empty(destination.shape(), destination.dtype());
+  cast({raw, converted});
+  destination.copy_from(converted);
+}
+
+}  // namespace
+
+nn::ModelConfig read_model_config(const fs::path& folder) {
+  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist", folder.string());
+  const fs::path file = folder / "config.json";
+  QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(file), "{} has no config.json; is it a Hugging Face model folder?",
+                  folder.string());
+  Json::ParseOptions options;
+  options.max_bytes = std::size_t{16} << 20;
+  return nn::parse_model_config(Json::parse_file(file, options), file.string());
+}
+
+void load_weights(nn::CausalLm& model, const fs::path& folder) {
+  const SafetensorsFolder weights(folder);
+  check_inventory(model, weights, folder);
+  for (nn::Parameter* parameter : model.parameters()) {
+    const Tensor value = parameter->variable.value();
+    if (value.device().is_meta()) continue;
+    for (const nn::ParameterPiece& piece : parameter->pieces) {
+      const auto found = weights.at(piece.hf_name);
+      load_piece(*found.reader, *found.entry, value.narrow(0, piece.row_begin, piece.rows));
+    }
+  }
+}
+
+void save_model_folder(const nn::CausalLm& model, const fs::path& folder, const ModelFolderOptions& options) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  !fs::exists(folder) || (fs::is_directory(folder) && (fs::is_empty(folder) || fs::exists(folder / "config.json"))),
+                  "{} exists and is not a model folder; choose another output", folder.string());
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  fs::create_directories(parent);
+  const fs::path temporary = temporary_name(folder);
+  fs::create_directory(temporary);
+  try {
+    const MemoryScope scope(MemoryCategory::workspace);
+    std::vector<Tensor> converted;  // keeps the bytes alive until they are written
+    std::vector<SafetensorsItem> items;
+    for (nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters()) {
+      Tensor value = parameter->variable.value().to(Device{});
+      if (value.dtype() != options.dtype) {
+        const Tensor rounded = Tensor::empty(value.shape(), options.dtype);
+        cast({value, rounded});
+        value = rounded;
+      }
+      converted.push_back(value);
+      for (const nn::ParameterPiece& piece : parameter->pieces) {
+        const Tensor rows = value.narrow(0, piece.row_begin, piece.rows);
+        items.push_back({piece.hf_name, options.dtype, piece_shape(*parameter, piece),
+                         {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
+      }
+    }
+    write_safetensors_folder(temporary, std::move(items), static_cast<std::uint64_t>(options.max_shard_bytes));
+    write_file_atomically(temporary / "config.json", nn::to_hf_json(model.config(), options.dtype).dump(2) + "\n");
+    carry_files(model.config(), options.carry_from, temporary);
+    const bool has_tokenizer = fs::exists(temporary / "tokenizer.json") || fs::exists(temporary / "tokenizer.model");
+    if (options.tokenizer != nullptr && !has_tokenizer) options.tokenizer->save(temporary);
+    sync_directory(temporary);
+    replace_folder(temporary, folder);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace quench

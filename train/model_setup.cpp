@@ -1,0 +1,44 @@
+#include "train/model_setup.h"
+
+#include "train/config/check.h"
+#include "train/config/presets.h"
+#include "train/hf/model_folder.h"
+
+namespace quench {
+
+nn::ModelConfig resolve_model_config(const ModelSection& section) {
+  const std::string source = !section.path.empty()     ? section.path + "/config.json"
+                             : !section.preset.empty() ? "model.preset " + section.preset
+                                                       : std::string("model");
+  return nn::parse_model_config(model_config(section), source);
+}
+
+nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
+  const bool single = accumulation_steps(config, 1) == 1;
+  nn::ParameterOptions options;
+  options.dtype = config.training.dtype;
+  options.grad_dtype = config.training.grad_dtype.value_or(single ? config.training.dtype : DType::f32);
+  options.device = device;
+  return options;
+}
+
+ModelSetup build_model(const RunConfig& config, Device device) {
+  ModelSetup setup;
+  setup.config = resolve_model_config(config.model);
+  setup.model = std::make_unique<nn::CausalLm>(setup.config, parameter_options(config, device));
+  setup.conversion = recipes::apply_recipe(*setup.model, recipes::find_recipe(config.recipe.name),
+                                           {config.recipe.filter.include, config.recipe.filter.exclude});
+  return setup;
+}
+
+void fill_model(nn::CausalLm& model, const RunConfig& config) {
+  const bool load = config.model.init == ModelSection::Init::load ||
+                    (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
+  if (load) {
+    load_weights(model, config.model.path);
+  } else {
+    model.initialize(static_cast<std::uint64_t>(config.training.seed));
+  }
+}
+
+}  // namespace quench

@@ -1,0 +1,33 @@
+#pragma once
+// From a run's config to its model: architecture, weights, precision recipe.
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "nn/causal_lm.h"
+#include "recipes/convert.h"
+#include "train/config/run_config.h"
+
+namespace quench {
+
+struct ModelSetup {
+  nn::ModelConfig config;
+  std::unique_ptr<nn::CausalLm> model;
+  std::vector<recipes::LayerConversion> conversion;
+};
+
+// The architecture that the model section describes (preset, folder or inline fields).
+[[nodiscard]] nn::ModelConfig resolve_model_config(const ModelSection& section);
+
+// Types of parameters and gradients that the training section asks for. Gradients default to f32, except for bf16
+// parameters that are updated from a single micro-batch, where bf16 loses nothing by accumulation.
+[[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
+
+// Builds the model on the device and applies the recipe; parameters are allocated but not filled.
+[[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device);
+
+// Fills the parameters: random, keyed by training.seed, or from the folder in model.path.
+void fill_model(nn::CausalLm& model, const RunConfig& config);
+
+}  // namespace quench

@@ -1,0 +1,57 @@
+#include "train/optimizer_setup.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/ops/global_norm.h"
+#include "recipes/convert.h"
+
+namespace quench {
+
+std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& config) {
+  nn::AdamWOptions options;
+  options.beta1 = config.optimizer.betas[0];
+  options.beta2 = config.optimizer.betas[1];
+  options.eps = config.optimizer.eps;
+  options.weight_decay = config.optimizer.weight_decay;
+  options.state_dtype = config.optimizer.state;
+  options.master_weights = config.training.master_dtype.has_value();
+  options.stochastic_rounding = config.optimizer.stochastic_rounding;
+  options.seed = static_cast<std::uint64_t>(config.training.seed);
+  options.exclude_from_decay = [patterns = config.optimizer.decay_exclude](const nn::Parameter& parameter) {
+    return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+      return recipes::glob_matches(pattern, parameter.name) ||
+             std::ranges::any_of(parameter.pieces, [&](const nn::ParameterPiece& piece) {
+               return recipes::glob_matches(pattern, piece.hf_name);
+             });
+    });
+  };
+  return std::make_unique<nn::AdamW>(model.parameters(), std::move(options));
+}
+
+LrScheduleOptions schedule_options(const RunConfig& config, std::int64_t total_steps) {
+  const LrScheduleSection& section = config.lr_schedule;
+  LrScheduleOptions options;
+  options.kind = section.name;
+  options.peak_lr = config.optimizer.lr;
+  options.total_steps = total_steps;
+  options.warmup_steps = std::min(section.warmup_steps, total_steps);
+  options.min_lr_ratio = section.min_lr_ratio;
+  options.decay_steps = section.decay_steps;
+  if (section.decay_ratio)
+    options.decay_steps = std::llround(*section.decay_ratio * static_cast<double>(total_steps));
+  return options;
+}
+
+std::string first_nonfinite_gradient(nn::CausalLm& model) {
+  const Tensor square = Tensor::empty({1}, DType::f64, model.options().device);
+  for (const nn::Parameter* parameter : model.parameters()) {
+    const Tensor gradient = parameter->variable.grad();
+    if (!gradient.defined()) continue;
+    squared_norm({.tensors = std::span(&gradient, 1), .result = square});
+    if (!std::isfinite(*square.to(Device{}).data<double>())) return parameter->name;
+  }
+  return {};
+}
+
+}  // namespace quench

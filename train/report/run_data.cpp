@@ -1,0 +1,198 @@
+#include "train/report/run_data.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <ctime>
+#include <limits>
+#include <optional>
+#include <system_error>
+
+#include "core/check.h"
+#include "train/metrics/json_lines.h"
+#include "train/metrics/run_files.h"
+
+namespace quench {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
+constexpr int kMaxCheckpointFiles = 10000;
+
+double number_or_nan(const Json* value) {
+  return value != nullptr && value->is_number() ? value->as_double() : kNan;
+}
+
+std::string text_or_empty(const Json* value) {
+  return value != nullptr && value->is_string() ? value->as_string() : std::string();
+}
+
+std::int64_t count_or_zero(const Json* value) {
+  const double number = number_or_nan(value);
+  return number >= 0 && number < 9e15 ? static_cast<std::int64_t>(number) : 0;
+}
+
+std::filesystem::path find_log(const std::filesystem::path& folder, const char* name) {
+  const auto inside = folder / run_files::kMetricsFolder / name;
+  std::error_code ignored;
+  return std::filesystem::exists(inside, ignored) ? inside : folder / name;
+}
+
+// Hands every record of a log to `each`; a log that is absent is no problem, one that is damaged is noted.
+template <class Each>
+void read_log(const std::filesystem::path& folder, const char* name, RunData& run, Each&& each) {
+  const auto path = find_log(folder, name);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  try {
+    const std::size_t skipped = read_json_lines(path, each);
+    if (skipped > 0) run.notes.push_back(fmt::format("{}: skipped {} lines that are not records", name, skipped));
+  } catch (const Error& error) {
+    run.notes.push_back(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+Json read_object(const std::filesystem::path& folder, const char* name, RunData& run) {
+  const auto path = folder / name;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  try {
+    Json::ParseOptions options;
+    options.allow_comments = true;
+    options.max_bytes = kMaxJsonBytes;
+    Json result = Json::parse_file(path, options);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, result.is_object(), "not a JSON object");
+    return result;
+  } catch (const Error& error) {
+    run.notes.push_back(fmt::format("{}: {}", name, error.what()));
+    return {};
+  }
+}
+
+// Drops what was logged at `step` and after it: the run went back there.
+void rewind(RunData& run, double step) {
+  for (auto& [key, curve] : run.curves)
+    curve.erase(std::partition_point(curve.begin(), curve.end(), [&](const Point& point) { return point.x < step; }),
+                curve.end());
+  std::erase_if(run.nonfinite_steps, [&](double flagged) { return flagged >= step; });
+}
+
+void add_step(RunData& run, const Json& record, std::int64_t step) {
+  const auto x = static_cast<double>(step);
+  if (step <= run.last_step) rewind(run, x);
+  run.last_step = step;
+  if (const auto total = count_or_zero(record.find("total_steps")); total > 0) run.total_steps = total;
+  if (const double time = number_or_nan(record.find("time")); time > 0) {
+    if (run.first_time == 0) run.first_time = time;
+    run.last_time = time;
+  }
+  for (const auto& [key, value] : record.as_object()) {
+    if (key == "step" || key == "time" || key == "total_steps") continue;
+    if (value.is_number() || value.is_null()) run.curves[key].push_back({x, number_or_nan(&value)});
+  }
+  const Json* flag = record.find("nonfinite");
+  if (flag != nullptr && flag->is_bool() && flag->as_bool()) run.nonfinite_steps.push_back(x);
+}
+
+void add_evaluation(RunData& run, const Json& record, std::int64_t step) {
+  EvaluationMetrics evaluation;
+  evaluation.step = step;
+  evaluation.name = text_or_empty(record.find("name"));
+  if (const Json* values = record.find("values"); values != nullptr && values->is_object())
+    for (const auto& [name, value] : values->as_object()) evaluation.values.emplace_back(name, number_or_nan(&value));
+  evaluation.tokens = count_or_zero(record.find("tokens"));
+  evaluation.seconds = number_or_nan(record.find("seconds"));
+  evaluation.unix_time = number_or_nan(record.find("time"));
+  run.evaluations.push_back(std::move(evaluation));
+}
+
+// The number of a folder named "step-<digits>".
+std::optional<std::int64_t> checkpoint_step(const std::string& name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
+  std::int64_t step = 0;
+  const char *first = name.data() + kPrefix.size(), *last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(first, last, step);
+  if (error != std::errc{} || end != last || step < 0) return std::nullopt;
+  return step;
+}
+
+void list_checkpoints(const std::filesystem::path& folder, RunData& run) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / run_files::kCheckpointFolder, error)) {
+    std::error_code ignored;
+    const auto step = checkpoint_step(entry.path().filename().string());
+    if (!step || !entry.is_directory(ignored) || entry.is_symlink(ignored)) continue;
+    CheckpointEntry checkpoint{.name = entry.path().filename().string(), .step = *step};
+    int files = 0;
+    std::filesystem::recursive_directory_iterator file(entry.path(), ignored);
+    for (; file != std::filesystem::recursive_directory_iterator() && files < kMaxCheckpointFiles;
+         file.increment(ignored), ++files) {
+      std::error_code unreadable;
+      if (file->is_regular_file(unreadable) && !file->is_symlink(unreadable))
+        checkpoint.bytes += file->file_size(unreadable);
+    }
+    struct stat info {};
+    if (::stat(entry.path().c_str(), &info) == 0) checkpoint.saved = format_utc(static_cast<double>(info.st_mtime));
+    run.checkpoints.push_back(std::move(checkpoint));
+  }
+  std::sort(run.checkpoints.begin(), run.checkpoints.end(),
+            [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
+}
+
+}  // namespace
+
+const Curve& RunData::curve(std::string_view key) const {
+  static const Curve empty;
+  const auto found = curves.find(key);
+  return found == curves.end() ? empty : found->second;
+}
+
+Curve RunData::validation_loss() const {
+  std::map<std::int64_t, double> by_step;
+  for (const EvaluationMetrics& evaluation : evaluations) {
+    if (evaluation.name != "validation") continue;
+    for (const auto& [key, value] : evaluation.values)
+      if (key == "loss") by_step[evaluation.step] = value;
+  }
+  Curve result;
+  for (const auto& [step, value] : by_step) result.push_back({static_cast<double>(step), value});
+  return result;
+}
+
+std::string format_utc(double unix_time) {
+  if (!(unix_time > 0 && unix_time < 1e11)) return "";
+  const auto seconds = static_cast<std::time_t>(unix_time);
+  std::tm utc{};
+  if (::gmtime_r(&seconds, &utc) == nullptr) return "";
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02} UTC", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour,
+                     utc.tm_min);
+}
+
+RunData load_run(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  QUENCH_CHECK_AS(ErrorCode::not_found, std::filesystem::is_directory(folder, ignored), "there is no run folder {}",
+                  folder.string());
+  RunData run;
+  const auto absolute = std::filesystem::weakly_canonical(folder, ignored);
+  run.name = (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
+  read_log(folder, run_files::kMetrics, run,
+           [&](const Json& record, std::int64_t step) { add_step(run, record, step); });
+  read_log(folder, run_files::kEvaluations, run,
+           [&](const Json& record, std::int64_t step) { add_evaluation(run, record, step); });
+  read_log(folder, run_files::kSamples, run, [&](const Json& record, std::int64_t step) {
+    run.samples.push_back(
+        {.step = step, .prompt = text_or_empty(record.find("prompt")), .text = text_or_empty(record.find("text"))});
+  });
+  run.config = read_object(folder, run_files::kConfig, run);
+  if (const Json* section = run.config.is_object() ? run.config.find("run") : nullptr;
+      section != nullptr && section->is_object())
+    if (const std::string name = text_or_empty(section->find("name")); !name.empty()) run.name = name;
+  run.environment = read_object(folder, run_files::kEnvironment, run);
+  list_checkpoints(folder, run);
+  return run;
+}
+
+}  // namespace quench

@@ -1,0 +1,58 @@
+#pragma once
+// What a run left in its folder, read for the report.
+//
+// Everything in the folder is untrusted: damaged lines are counted and skipped, missing files leave their part empty,
+// and texts are handed on as they are, for the page to escape.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "train/metrics/step_metrics.h"
+#include "train/report/curve.h"
+
+namespace quench {
+
+struct CheckpointEntry {
+  std::string name;  // "step-500"
+  std::int64_t step = 0;
+  std::uint64_t bytes = 0;  // of all its files
+  std::string saved;        // "2026-03-01 12:30 UTC"
+};
+
+struct RunData {
+  std::string name;  // the config's run.name, or that of the folder
+
+  // One curve for each numeric key of metrics.jsonl ("loss", "grad_norm", ...), over the step, ascending; null values
+  // are NaN. Where a step was logged again after a restart, the later record counts.
+  std::map<std::string, Curve, std::less<>> curves;
+  std::vector<double> nonfinite_steps;
+  std::int64_t last_step = 0;
+  std::int64_t total_steps = 0;  // 0: unknown
+  double first_time = 0;         // seconds since 1970, of the first and last record; 0: none
+  double last_time = 0;
+
+  std::vector<EvaluationMetrics> evaluations;  // in order of writing
+  std::vector<SampleRecord> samples;
+  std::vector<CheckpointEntry> checkpoints;  // by step
+  Json config;                               // null when there is none
+  Json environment;                          // the same
+  std::vector<std::string> notes;            // what could not be read
+
+  // The curve of a key; empty when no record has it.
+  [[nodiscard]] const Curve& curve(std::string_view key) const;
+  // Validation loss over the step: the value "loss" of evaluations named "validation".
+  [[nodiscard]] Curve validation_loss() const;
+};
+
+// Reads the files that train/metrics/run_files.h names, the .jsonl ones from `folder`/metrics or `folder` itself.
+// Throws Error(not_found) when there is no such folder.
+[[nodiscard]] RunData load_run(const std::filesystem::path& folder);
+
+// "2026-03-01 12:30 UTC"
+[[nodiscard]] std::string format_utc(double unix_time);
+
+}  // namespace quench

@@ -1,0 +1,37 @@
+#include "train/run_progress.h"
+
+#include "core/log.h"
+#include "train/config/config_diff.h"
+#include "train/config/load.h"
+#include "train/run_environment.h"
+
+namespace quench {
+
+CheckpointState checkpoint_state(const RunConfig& config, const RunProgress& progress, const LossGuard& guard) {
+  CheckpointState state;
+  state.step = progress.step;
+  state.tokens_seen = progress.tokens_seen;
+  state.samples = progress.samples;
+  state.tool_version = program_version();
+  state.config = to_json(config);
+  // Every random draw is keyed by (seed, name, step, element): the seed is the whole state.
+  state.rng.set("seed", config.training.seed);
+  state.extra.set("loss", progress.loss);
+  state.extra.set("loss_guard", guard.state());
+  return state;
+}
+
+RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, LossGuard& guard) {
+  const RunConfig saved = run_config_from_json(state.config, "the checkpoint's config", {}, {.data = false, .files = false});
+  const std::vector<ConfigChange> changes = config_diff(saved, config);
+  require_resumable(changes, config);
+  if (!changes.empty()) QUENCH_LOG_INFO("config changed since the checkpoint:\n{}", to_string(changes));
+  if (const Json* windows = state.extra.find("loss_guard")) guard.restore(*windows);
+  const Json* loss = state.extra.find("loss");
+  return {.step = state.step,
+          .tokens_seen = state.tokens_seen,
+          .samples = state.samples,
+          .loss = loss != nullptr && loss->is_number() ? loss->as_double() : 0.0};
+}
+
+}  // namespace quench

@@ -1,0 +1,49 @@
+#pragma once
+// One optimizer step: forward and backward over its micro-batches, gradient norm, clipping, update.
+
+#include <span>
+
+#include "data/loader.h"
+#include "nn/causal_lm.h"
+#include "nn/optim/adamw.h"
+
+namespace quench {
+
+struct TrainStepOptions {
+  autograd::Recompute recompute = autograd::Recompute::none;
+  std::int64_t loss_chunk_rows = 0;  // 0: chosen by vocabulary (core/ops/lm_head_loss.h)
+  double max_norm = 1.0;             // 0: no clipping
+};
+
+// What the host must know before it lets the update happen.
+struct GradientReport {
+  double loss = 0;       // mean cross-entropy over the valid tokens of all micro-batches
+  double grad_norm = 0;  // before clipping
+  std::int64_t valid_tokens = 0;
+};
+
+class TrainStep {
+ public:
+  TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions options);
+
+  // Leaves in the parameters the gradient of (sum of cross-entropies) / (valid tokens of all micro-batches): the mean
+  // over tokens, however they are split into micro-batches. A step without any valid token has loss and gradient 0.
+  GradientReport accumulate(std::span<const Batch> micro_batches);
+  // Clips and updates with the gradients of the last accumulate(). `step` is 1-based.
+  void apply(double lr, std::int64_t step);
+  // Forgets the gradients of the last accumulate().
+  void discard() { optimizer_.zero_grad(); }
+
+ private:
+  nn::CausalLm& model_;
+  nn::AdamW& optimizer_;
+  TrainStepOptions options_;
+  Tensor squared_norm_;  // f64 [1]
+  Tensor norm_;          // f32 [1]
+  Tensor scale_;         // f32 [1]
+};
+
+// A context for a batch: its packed sequences, on the model's device.
+[[nodiscard]] nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch);
+
+}  // namespace quench

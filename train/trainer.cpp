@@ -1,0 +1,321 @@
+#include "train/trainer.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "core/allocator.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "data/loader.h"
+#include "nn/optim/lr_schedule.h"
+#include "train/checkpoint/checkpoint_list.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/config/check.h"
+#include "train/config/load.h"
+#include "train/export_model.h"
+#include "train/metrics/metrics_log.h"
+#include "train/metrics/run_files.h"
+#include "train/metrics/step_timer.h"
+#include "train/optimizer_setup.h"
+#include "train/run_environment.h"
+#include "train/run_progress.h"
+#include "train/signals.h"
+#include "train/start_report.h"
+#include "train/train_step.h"
+#include "train/training_state.h"
+#include "train/validation.h"
+
+namespace quench {
+
+namespace fs = std::filesystem;
+
+struct Trainer::Run {
+  Run(RunConfig c, Device d);
+  TrainResult train();
+
+  void resume_or_fill();
+  void load(CheckpointReader& reader);
+  void write_run_files() const;
+  void open_logs();
+  void open_loader();
+  std::vector<Batch> next_step_batches();
+  // False when the step was rolled back: the counters stand at the checkpoint again.
+  bool run_step();
+  bool handle_verdict(const StepVerdict& verdict);
+  void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
+  void evaluate();
+  void save();
+  void report_saves(const std::vector<SaveReport>& saved);
+
+  RunConfig config;
+  Device device;
+  Json environment;
+  ModelSetup setup;
+  DataSetup data;
+  std::int64_t steps = 0;
+  RunLock lock;
+  LossGuard guard;
+  RunProgress progress;
+  std::optional<std::int64_t> resumed_step;
+  std::unique_ptr<nn::AdamW> optimizer;
+  std::unique_ptr<TrainStep> step;
+  std::unique_ptr<CheckpointWriter> writer;
+  std::unique_ptr<BatchLoader> loader;
+  std::unique_ptr<LrSchedule> schedule;
+  std::unique_ptr<StepTimer> timer;
+  MetricsLog metrics;
+  TrainResult result;
+};
+
+namespace {
+
+RunConfig checked(RunConfig config) {
+  TrainerSupport support;
+  support.recipes.clear();
+  for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
+  support.export_model = config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
+  require_supported(config, support);
+  if (config.training.threads > 0) omp_set_num_threads(static_cast<int>(config.training.threads));
+  return config;
+}
+
+LossGuardOptions guard_options(const TrainingSection& training) {
+  LossGuardOptions options;
+  options.on_nonfinite = training.on_nonfinite;
+  options.max_consecutive_skips = training.max_consecutive_skips;
+  return options;
+}
+
+autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level) {
+  switch (level) {
+    case TrainingSection::ActivationCheckpoint::none: return autograd::Recompute::none;
+    case TrainingSection::ActivationCheckpoint::selective: return autograd::Recompute::selective;
+    case TrainingSection::ActivationCheckpoint::full: return autograd::Recompute::full;
+  }
+  return autograd::Recompute::none;
+}
+
+}  // namespace
+
+Trainer::Run::Run(RunConfig c, Device d)
+    : config(checked(std::move(c))),
+      device(d),
+      environment(run_environment(d)),
+      setup(build_model(config, d)),
+      data(open_data(config, setup.config)),
+      steps(total_steps(config, *data.train)),
+      lock(config.run.folder),
+      guard(guard_options(config.training)) {
+  optimizer = make_optimizer(*setup.model, config);
+  step = std::make_unique<TrainStep>(*setup.model, *optimizer,
+                                     TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
+                                                      .loss_chunk_rows = config.training.loss_chunk_size,
+                                                      .max_norm = config.training.max_norm});
+  schedule = std::make_unique<LrSchedule>(schedule_options(config, steps));
+}
+
+void Trainer::Run::load(CheckpointReader& reader) {
+  progress = restore_progress(reader.state(), config, guard);
+  restore_training_tensors(reader, *setup.model, *optimizer);
+}
+
+void Trainer::Run::resume_or_fill() {
+  const fs::path folder = config.checkpoint.folder;
+  const Verify verify = config.checkpoint.verify ? Verify::hashes : Verify::none;
+  const auto load_any = [this](CheckpointReader& reader) { load(reader); };
+  using Mode = ResumeFrom::Mode;
+  const ResumeFrom& from = config.checkpoint.resume;
+  std::string source;
+  if (from.mode == Mode::step || from.mode == Mode::path) {
+    const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);
+    CheckpointReader reader(pinned, verify);
+    load(reader);
+    source = pinned.string();
+  } else if (from.mode != Mode::never) {
+    if (const auto loaded = load_latest(folder, load_any, verify)) source = loaded->path.string();
+    QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || !source.empty(),
+                    "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
+  }
+  if (source.empty()) {
+    fill_model(*setup.model, config);
+    optimizer->refresh_master();
+    return;
+  }
+  resumed_step = progress.step;
+  std::printf("resumed from %s: step %lld, %s tokens seen\n", source.c_str(), static_cast<long long>(progress.step),
+              format_count(progress.tokens_seen).c_str());
+}
+
+void Trainer::Run::write_run_files() const {
+  const fs::path folder = config.run.folder;
+  fs::create_directories(folder);
+  write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
+  write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
+}
+
+void Trainer::Run::open_logs() {
+  MetricsLogOptions options;
+  options.folder = config.metrics.folder;
+  options.jsonl = config.metrics.jsonl;
+  options.tensorboard = config.metrics.tensorboard;
+  options.console->progress = config.metrics.progress;
+  options.resume_step = resumed_step;
+  options.config = to_json(config).dump(2);
+  metrics = MetricsLog(options);
+}
+
+void Trainer::Run::open_loader() {
+  const BatchGeometry geometry{config.training.micro_batch_size, global_batch_size(config), 0, 1};
+  loader = std::make_unique<BatchLoader>(
+      data.train, geometry,
+      LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
+                    .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch))});
+}
+
+std::vector<Batch> Trainer::Run::next_step_batches() {
+  const std::int64_t count = global_batch_size(config) / config.training.micro_batch_size;
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::optional<Batch> batch = loader->next();
+    QUENCH_CHECK_AS(ErrorCode::failed, batch.has_value(), "the training data ended at step {}", progress.step);
+    batches.push_back(std::move(*batch));
+  }
+  return batches;
+}
+
+bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
+  if (!verdict.message.empty()) QUENCH_LOG_WARN("{}", verdict.message);
+  switch (verdict.action) {
+    case StepAction::apply: return true;
+    case StepAction::skip: step->discard(); return true;
+    case StepAction::stop:
+      QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+    case StepAction::rollback: break;
+  }
+  step->discard();
+  if (writer) report_saves(writer->finish());
+  const auto loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to", verdict.message);
+  QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
+  open_loader();
+  timer = std::make_unique<StepTimer>(progress.step, steps);
+  return false;
+}
+
+bool Trainer::Run::run_step() {
+  timer->begin_step();
+  const std::vector<Batch> batches = next_step_batches();
+  timer->batch_ready();
+  const GradientReport report = step->accumulate(batches);
+  const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+  const StepVerdict verdict =
+      guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite_gradient(*setup.model));
+  if (!handle_verdict(verdict)) return false;
+  const double lr = schedule->lr(progress.step);
+  if (verdict.action == StepAction::apply) step->apply(lr, progress.step + 1 - guard.skipped_steps());
+  ++progress.step;
+  progress.tokens_seen += report.valid_tokens;
+  progress.samples += global_batch_size(config);
+  progress.loss = report.loss;
+  const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
+  timer->end_step(tokens, setup.config.training_flops_per_token(config.data.seq_len) * static_cast<double>(tokens));
+  log_step(report, verdict, lr);
+  return true;
+}
+
+void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& verdict, double lr) {
+  Progress bar{.step = progress.step, .total_steps = steps, .loss = report.loss};
+  bar.eta_seconds = timer->eta_seconds();
+  const bool due = progress.step % config.metrics.log_every == 0 || progress.step == steps || verdict.nonfinite ||
+                   (!resumed_step && progress.step == 1);
+  if (due) {
+    const MemoryStats memory = Allocator::of(device).stats();
+    StepMetrics m;
+    m.loss = report.loss;
+    m.grad_norm = report.grad_norm;
+    m.lr = lr;
+    m.memory_bytes = static_cast<std::uint64_t>(memory.peak);
+    m.memory_capacity_bytes = static_cast<std::uint64_t>(environment.at("device_memory_bytes").as_int());
+    m.tokens_seen = progress.tokens_seen;
+    m.skipped_steps = guard.skipped_steps();
+    m.nonfinite = verdict.nonfinite;
+    timer->fill(m);
+    bar.tokens_per_second = m.tokens_per_second;
+    metrics.step(m);
+  }
+  metrics.progress(bar);
+}
+
+void Trainer::Run::evaluate() {
+  EvaluationMetrics evaluation =
+      validate(*setup.model, data.validation,
+               {.micro_batch_size = config.evaluation.micro_batch_size.value_or(config.training.micro_batch_size),
+                .batches = config.evaluation.steps,
+                .loss_chunk_rows = config.training.loss_chunk_size});
+  evaluation.step = progress.step;
+  metrics.evaluation(std::move(evaluation));
+}
+
+void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
+  if (!saved.empty()) result.checkpoint = saved.back().path.string();
+}
+
+void Trainer::Run::save() {
+  writer->save(checkpoint_state(config, progress, guard), training_tensors(*setup.model, *optimizer));
+}
+
+TrainResult Trainer::Run::train() {
+  resume_or_fill();
+  write_run_files();
+  std::fputs(start_report(config, setup, data, environment, steps).c_str(), stdout);
+  std::fflush(stdout);
+  SignalHandlers signals;
+  open_logs();
+  if (config.checkpoint.enable) {
+    CheckpointOptions options;
+    options.keep_latest = static_cast<int>(config.checkpoint.keep_latest);
+    options.async = config.checkpoint.async;
+    options.on_error = config.checkpoint.on_save_error == CheckpointSection::OnSaveError::stop
+                           ? CheckpointOptions::OnError::stop
+                           : CheckpointOptions::OnError::keep_going;
+    options.resumed_from = resumed_step;
+    writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, lock, options);
+  }
+  open_loader();
+  timer = std::make_unique<StepTimer>(progress.step, steps);
+  const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
+  std::int64_t saved_step = resumed_step.value_or(-1);
+  while (progress.step < steps && signals.stop_signal() == 0) {
+    if (!run_step()) continue;
+    if (data.validation && (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
+      evaluate();
+    if (!writer) continue;
+    report_saves(writer->poll());
+    const bool asked = signals.take_save_request();
+    if ((asked || every(config.checkpoint.interval)) && progress.step < steps) {
+      save();
+      saved_step = progress.step;
+    }
+  }
+  metrics.finish();
+  const bool stopped = signals.stop_signal() != 0 && progress.step < steps;
+  if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
+  if (writer) report_saves(writer->finish());
+  if (!stopped && config.export_model) {
+    export_model(*setup.model, config, data.tokenizer.get(), config.export_model->folder);
+    result.exported = config.export_model->folder;
+  }
+  result.step = progress.step;
+  result.loss = progress.loss;
+  result.stop_signal = stopped ? signals.stop_signal() : 0;
+  return result;
+}
+
+Trainer::Trainer(RunConfig config, Device device) : run_(std::make_unique<Run>(std::move(config), device)) {}
+Trainer::~Trainer() = default;
+TrainResult Trainer::run() { return run_->train(); }
+
+}  // namespace quench
