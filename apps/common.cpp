@@ -39,7 +39,7 @@ DType chosen_dtype(const std::string& name, DType stored) {
 LoadedModel load_checkpoint(const fs::path& folder, nn::ParameterOptions options, const std::string& dtype) {
   CheckpointReader reader(folder);
   const RunConfig run =
-      parse_run_config(reader.state().config, folder.string(), {}, {.data = false, .files = false});
+      run_config_from_json(reader.state().config, folder.string(), {}, {.data = false, .files = false});
   LoadedModel loaded;
   loaded.config = resolve_model_config(run.model);
   loaded.tokenizer = run.data.tokenizer;
@@ -81,7 +81,8 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
   if (!loaded.tokenizer.empty()) return load_tokenizer(loaded.tokenizer);
-  const bool beside = fs::exists(loaded.small_files / "tokenizer.json") || fs::exists(loaded.small_files / "tokenizer.model");
+  const bool beside =
+      fs::exists(loaded.small_files / "tokenizer.json") || fs::exists(loaded.small_files / "tokenizer.model");
   return beside && !loaded.small_files.empty() ? load_tokenizer(loaded.small_files) : nullptr;
 }
 

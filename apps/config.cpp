@@ -37,7 +37,7 @@ std::string summary(const EmbeddedConfig& config) {
   const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
   const std::string model = run.model.preset.empty() ? run.model.path : run.model.preset;
   const std::string length = run.training.steps ? fmt::format("{} steps", *run.training.steps)
-                                                : fmt::format("{} epochs", *run.training.epochs);
+                                                : fmt::format("{} x the data", *run.training.epochs);
   return fmt::format("{}, {}, {}", model, length, run.recipe.name);
 }
 
@@ -87,7 +87,7 @@ struct Request {
 };
 
 Request read_request(const CLI::App& verb) {
-  ConfigArguments arguments = split_arguments(verb.remaining());
+  SplitArguments arguments = split_arguments(verb.remaining());
   QUENCH_CHECK_AS(ErrorCode::bad_config, arguments.words.size() == 1,
                   "{}: expected one config file or name, got {} ({})", verb.get_name(), arguments.words.size(),
                   fmt::join(arguments.words, ", "));

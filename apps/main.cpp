@@ -7,6 +7,7 @@
 #include "apps/verbs.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "train/run_environment.h"
 
 namespace {
 
@@ -29,7 +30,7 @@ void print_error(const char* message) {
 
 int main(int argc, char** argv) {
   CLI::App app("Quench pre-trains and fine-tunes Llama-family language models.", "quench");
-  app.set_version_flag("--version", QUENCH_VERSION);
+  app.set_version_flag("--version", std::string(quench::program_version()));
   app.require_subcommand(1);
   try {
     quench::init_logging();
@@ -51,7 +52,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const quench::Error& error) {
     print_error(error.what());
-    spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(), quench::to_string(error.code()));
+    spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
+                  quench::to_string(error.code()));
     return exit_status(error.code());
   } catch (const std::bad_alloc&) {
     print_error("out of host memory");

@@ -24,6 +24,16 @@ namespace {
   QUENCH_FAIL(code, "cannot {} {}: {}", action, path.string(), errno_text(error));
 }
 
+// Calls again while a signal handler interrupts.
+template <class Call>
+int retry_interrupted(const Call& call) {
+  int result = 0;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
 class Descriptor {
  public:
   explicit Descriptor(int file) : file_(file) {}
@@ -51,7 +61,7 @@ std::string errno_text(int number) {
 
 OutputFile::OutputFile(const std::filesystem::path& path, std::uint64_t planned_bytes)
     : path_(path), planned_(planned_bytes) {
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  file_ = retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
   if (file_ < 0) fail_io("create", path, errno);
   if (planned_bytes == 0) return;
   int error = 0;
@@ -91,19 +101,23 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 void OutputFile::close() {
-  if (planned_ > written_ && ::ftruncate(file_, static_cast<off_t>(written_)) != 0) fail_io("resize", path_, errno);
-  if (::fsync(file_) != 0) fail_io("sync", path_, errno);
+  const auto size = static_cast<off_t>(written_);
+  if (planned_ > written_ && retry_interrupted([&] { return ::ftruncate(file_, size); }) != 0)
+    fail_io("resize", path_, errno);
+  if (retry_interrupted([&] { return ::fsync(file_); }) != 0) fail_io("sync", path_, errno);
   const int result = ::close(file_);
   const int error = errno;
   file_ = -1;
-  if (result != 0) fail_io("close", path_, error);
+  if (result != 0 && error != EINTR) fail_io("close", path_, error);  // Linux closes an interrupted descriptor, too
 }
 
 void sync_directory(const std::filesystem::path& folder) {
-  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor directory(
+      retry_interrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (directory.get() < 0) fail_io("open folder", folder, errno);
   // Some network file systems cannot sync a folder; they order metadata by themselves.
-  if (::fsync(directory.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail_io("sync folder", folder, errno);
+  if (retry_interrupted([&] { return ::fsync(directory.get()); }) != 0 && errno != EINVAL && errno != ENOTSUP)
+    fail_io("sync folder", folder, errno);
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -134,7 +148,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   // O_NONBLOCK: opening a FIFO must not hang; it is refused below.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor file(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   if (file.get() < 0) fail_io("open", path, errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) fail_io("inspect", path, errno);

@@ -129,12 +129,25 @@ struct SafetensorsItem {
 // The file-format name of a dtype ("F32", "F8_E4M3", "BOOL", ...); i4 has none and throws unsupported.
 [[nodiscard]] std::string_view safetensors_name(DType dtype);
 
+// A file before it is written.
+struct SafetensorsLayout {
+  std::string header;                // all bytes before the data: length prefix and padded JSON
+  std::vector<std::size_t> order;    // indices of the items in the order of their data
+  std::vector<std::uint64_t> sizes;  // bytes of each item, in the items' own order
+  std::uint64_t file_size = 0;
+};
+
+// The layout that write_safetensors gives these items, whose data are not looked at. Throws invalid_argument for items
+// that no reader would accept.
+[[nodiscard]] SafetensorsLayout layout_safetensors(std::span<const SafetensorsItem> items,
+                                                   const std::map<std::string, std::string>& metadata);
+
 // Writes one file: items sorted by dtype, widest first, then name; header padded with spaces to a multiple of 8.
 // The bytes are those that the format's reference implementation writes for the same tensors.
 // Goes to a temporary file in the same folder (fallocate, write, fsync), then renames over `path` and fsyncs the
 // folder; an existing file is never truncated in place. Throws invalid_argument for items that no reader would accept,
 // no_space or io; the old file is then intact.
-void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsItem> items,
+void write_safetensors(const std::filesystem::path& path, const std::vector<SafetensorsItem>& items,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 }  // namespace quench

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -34,14 +35,17 @@ void check_data(const SafetensorsItem& item, std::size_t bytes, std::uint64_t ex
 }
 
 // The file's order: later rows of the dtype table first, then by name.
-void sort_items(std::vector<SafetensorsItem>& items) {
-  const auto row = [](const SafetensorsItem& item) { return find_safetensors_dtype(safetensors_name(item.dtype)); };
-  std::sort(items.begin(), items.end(), [&](const SafetensorsItem& a, const SafetensorsItem& b) {
-    return a.dtype != b.dtype ? row(a) > row(b) : a.name < b.name;
+std::vector<std::size_t> file_order(std::span<const SafetensorsItem> items) {
+  const auto row = [&](std::size_t i) { return find_safetensors_dtype(safetensors_name(items[i].dtype)); };
+  std::vector<std::size_t> order(items.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return items[a].dtype != items[b].dtype ? row(a) > row(b) : items[a].name < items[b].name;
   });
+  return order;
 }
 
-void check_unique_names(const std::vector<SafetensorsItem>& items) {
+void check_unique_names(std::span<const SafetensorsItem> items) {
   std::vector<std::string_view> names;
   names.reserve(items.size());
   for (const SafetensorsItem& item : items) names.push_back(item.name);
@@ -51,7 +55,7 @@ void check_unique_names(const std::vector<SafetensorsItem>& items) {
 }
 
 // The length prefix and the JSON, padded.
-std::string header_bytes(const std::vector<SafetensorsItem>& items, const std::vector<std::uint64_t>& sizes,
+std::string header_bytes(std::span<const SafetensorsItem> items, const SafetensorsLayout& layout,
                          const std::map<std::string, std::string>& metadata) {
   std::string json(8, '\0');
   json += '{';
@@ -65,12 +69,12 @@ std::string header_bytes(const std::vector<SafetensorsItem>& items, const std::v
     json += fmt::format("\"{}\":{}", kSafetensorsMetadataKey, table.dump());
   }
   std::uint64_t offset = 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
+  for (const std::size_t i : layout.order) {
     const SafetensorsItem& item = items[i];
     json += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", json.size() > 9 ? "," : "",
                         Json(item.name).dump(), safetensors_name(item.dtype), fmt::join(item.shape, ","), offset,
-                        offset + sizes[i]);
-    offset += sizes[i];
+                        offset + layout.sizes[i]);
+    offset += layout.sizes[i];
   }
   json += '}';
   json.append((8 - json.size() % 8) % 8, ' ');
@@ -83,33 +87,41 @@ std::string header_bytes(const std::vector<SafetensorsItem>& items, const std::v
 
 }  // namespace
 
-void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsItem> items,
-                       const std::map<std::string, std::string>& metadata) {
+SafetensorsLayout layout_safetensors(std::span<const SafetensorsItem> items,
+                                     const std::map<std::string, std::string>& metadata) {
   QUENCH_CHECK(items.size() <= kSafetensorsMaxTensors, "write_safetensors: {} tensors; at most {} are allowed",
                items.size(), kSafetensorsMaxTensors);
   QUENCH_CHECK(metadata.size() <= kSafetensorsMaxMetadata,
                "write_safetensors: {} metadata keys; at most {} are allowed", metadata.size(), kSafetensorsMaxMetadata);
   check_unique_names(items);
-  sort_items(items);
-  std::vector<std::uint64_t> sizes;
-  std::uint64_t total = 0;
+  SafetensorsLayout layout;
   for (const SafetensorsItem& item : items) {
-    sizes.push_back(checked_bytes(item));
-    if (!item.produce) check_data(item, item.data.size(), sizes.back());
-    QUENCH_CHECK(!__builtin_add_overflow(total, sizes.back(), &total), "write_safetensors: more bytes than 2^64");
+    layout.sizes.push_back(checked_bytes(item));
+    QUENCH_CHECK(!__builtin_add_overflow(layout.file_size, layout.sizes.back(), &layout.file_size),
+                 "write_safetensors: more bytes than 2^64");
   }
-  const std::string header = header_bytes(items, sizes, metadata);
+  layout.order = file_order(items);
+  layout.header = header_bytes(items, layout, metadata);
+  layout.file_size += layout.header.size();
+  return layout;
+}
+
+void write_safetensors(const std::filesystem::path& path, const std::vector<SafetensorsItem>& items,
+                       const std::map<std::string, std::string>& metadata) {
+  const SafetensorsLayout layout = layout_safetensors(items, metadata);
+  for (std::size_t i = 0; i < items.size(); ++i)
+    if (!items[i].produce) check_data(items[i], items[i].data.size(), layout.sizes[i]);
   const auto temporary = temporary_name(path);
   try {
-    OutputFile file(temporary, header.size() + total);
-    file.write(header);
-    for (std::size_t i = 0; i < items.size(); ++i) {
+    OutputFile file(temporary, layout.file_size);
+    file.write(layout.header);
+    for (const std::size_t i : layout.order) {
       if (!items[i].produce) {
         file.write(items[i].data);
         continue;
       }
       const std::vector<std::byte> bytes = items[i].produce();
-      check_data(items[i], bytes.size(), sizes[i]);
+      check_data(items[i], bytes.size(), layout.sizes[i]);
       file.write(bytes);
     }
     file.close();

@@ -46,12 +46,12 @@ class BatchLoader::Worker {
  public:
   Worker(std::shared_ptr<const Dataset> dataset, const BatchGeometry& geometry, const LoaderOptions& options)
       : dataset_(std::move(dataset)), geometry_(geometry), options_(options) {
-    QUENCH_CHECK(options.prefetch > 0, "prefetch of 0 micro-batches");
     if (options.end_sample)
       geometry.check();
     else
       dataset_->check_batch(geometry);
-    thread_ = std::thread([this] { run(); });
+    step_ = options.first_sample;
+    if (options.prefetch > 0) thread_ = std::thread([this] { run(); });
   }
 
   ~Worker() {
@@ -60,11 +60,18 @@ class BatchLoader::Worker {
       stopped_ = true;
     }
     room_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   std::optional<Batch> next() {
     const auto start = std::chrono::steady_clock::now();
+    if (!thread_.joinable()) {
+      std::optional<Batch> batch = make_next();
+      const std::lock_guard lock(mutex_);
+      wait_ += std::chrono::steady_clock::now() - start;
+      if (batch) ++handed_out_;
+      return batch;
+    }
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return !queue_.empty() || finished_; });
     wait_ += std::chrono::steady_clock::now() - start;
@@ -95,13 +102,23 @@ class BatchLoader::Worker {
  private:
   [[nodiscard]] std::uint64_t global_batch() const { return static_cast<std::uint64_t>(geometry_.global_batch_size); }
 
+  // The next micro-batch in order; only the thread calls it, or next() where there is none.
+  std::optional<Batch> make_next() {
+    const std::uint64_t end = options_.end_sample.value_or(~std::uint64_t{0});
+    if (step_ >= end) return std::nullopt;
+    Batch batch = make_batch(*dataset_, geometry_, geometry_.first_sample(step_, micro_step_), end);
+    if (++micro_step_ == geometry_.accumulation_steps()) {
+      micro_step_ = 0;
+      step_ += global_batch();
+    }
+    return batch;
+  }
+
   void run() {
     std::exception_ptr error;
     try {
-      const std::uint64_t end = options_.end_sample.value_or(~std::uint64_t{0});
-      for (std::uint64_t step = options_.first_sample; step < end; step += global_batch())
-        for (std::int64_t micro = 0; micro < geometry_.accumulation_steps(); ++micro)
-          if (!push(make_batch(*dataset_, geometry_, geometry_.first_sample(step, micro), end))) return;
+      while (std::optional<Batch> batch = make_next())
+        if (!push(*std::move(batch))) return;
     } catch (...) {
       error = std::current_exception();
     }
@@ -137,6 +154,8 @@ class BatchLoader::Worker {
   bool stopped_ = false;
   std::uint64_t handed_out_ = 0;
   std::chrono::steady_clock::duration wait_{};
+  std::uint64_t step_ = 0;
+  std::int64_t micro_step_ = 0;
   std::thread thread_;
 };
 

@@ -26,7 +26,7 @@ struct LoaderOptions {
   // Stop before this sample; the last step's missing rows are padding without targets, so that every rank gets the same
   // number of micro-batches. Without it the stream does not end.
   std::optional<std::uint64_t> end_sample{};
-  std::size_t prefetch = 4;  // micro-batches made ahead at most, >= 1
+  std::size_t prefetch = 4;  // micro-batches made ahead at most; 0: none, and no thread
 };
 
 class BatchLoader {
@@ -44,7 +44,7 @@ class BatchLoader {
   // First sample of the step that is not yet wholly handed out: what a checkpoint stores. Batches made ahead do not
   // count. The same on every rank.
   [[nodiscard]] std::uint64_t position() const;
-  // Seconds that next() has waited for the thread so far.
+  // Seconds that next() has waited for batches so far.
   [[nodiscard]] double wait_seconds() const;
 
  private:

@@ -13,11 +13,12 @@ std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::s
   std::set<std::string> seen;
   for (const std::string& pattern : patterns) {
     std::vector<std::string> matches;
-    if (pattern.find_first_of("*?[") == std::string::npos || std::filesystem::exists(pattern)) {
+    std::error_code ignored;
+    if (pattern.find_first_of("*?[{") == std::string::npos || std::filesystem::exists(pattern, ignored)) {
       matches.push_back(pattern);
     } else {
       glob_t found{};
-      const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
+      const int status = ::glob(pattern.c_str(), GLOB_BRACE, nullptr, &found);
       for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i) matches.emplace_back(found.gl_pathv[i]);
       ::globfree(&found);
       QUENCH_CHECK_AS(ErrorCode::not_found, !matches.empty(), "no file matches {}", pattern);
@@ -51,8 +52,14 @@ TokenStream::TokenStream(std::vector<std::unique_ptr<TokenSource>> sources) : so
 
 std::unique_ptr<TokenStream> TokenStream::open(const std::vector<std::string>& patterns,
                                                const TokenSourceOptions& options) {
+  const auto paths = expand_file_patterns(patterns);
   std::vector<std::unique_ptr<TokenSource>> sources;
-  for (const auto& path : expand_file_patterns(patterns)) sources.push_back(open_token_file(path, options));
+  for (const auto& path : paths) {
+    // A pattern such as corpus* names both files of a Megatron-LM pair, which either of them opens.
+    const bool listed_twice =
+        path.extension() == ".idx" && std::find(paths.begin(), paths.end(), megatron_paths(path).bin) != paths.end();
+    if (!listed_twice) sources.push_back(open_token_file(path, options));
+  }
   return std::make_unique<TokenStream>(std::move(sources));
 }
 

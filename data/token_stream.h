@@ -9,9 +9,9 @@
 
 namespace quench {
 
-// The files that a list of shell patterns (glob(7): * ? [...]) names, each pattern's matches sorted by name. A pattern
-// without wildcards stands for itself. Throws not_found for a pattern that matches nothing, bad_config for a file that
-// is named twice.
+// The files that a list of glob(7) patterns (* ? [...] {a,b}) names, each pattern's matches in byte order. A path that
+// exists and a pattern without wildcards stand for themselves. Throws not_found for a pattern that matches nothing,
+// bad_config for an empty list or a file that is named twice.
 [[nodiscard]] std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::string>& patterns);
 
 class TokenStream final : public TokenSource {
@@ -19,7 +19,7 @@ class TokenStream final : public TokenSource {
   // At least one source. Throws invalid_argument when two of them were made with different tokenizers.
   explicit TokenStream(std::vector<std::unique_ptr<TokenSource>> sources);
 
-  // Opens every file that the patterns name.
+  // Opens every file that the patterns name, a Megatron-LM pair once.
   static std::unique_ptr<TokenStream> open(const std::vector<std::string>& patterns,
                                            const TokenSourceOptions& options = {});
 

@@ -32,19 +32,13 @@ std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& 
 LrScheduleOptions schedule_options(const RunConfig& config, std::int64_t total_steps) {
   const LrScheduleSection& section = config.lr_schedule;
   LrScheduleOptions options;
-  switch (section.name) {
-    case LrScheduleSection::Name::cosine: options.kind = LrScheduleKind::cosine; break;
-    case LrScheduleSection::Name::linear: options.kind = LrScheduleKind::linear; break;
-    case LrScheduleSection::Name::wsd: options.kind = LrScheduleKind::wsd; break;
-    case LrScheduleSection::Name::constant: options.kind = LrScheduleKind::constant; break;
-  }
+  options.kind = section.name;
   options.peak_lr = config.optimizer.lr;
   options.total_steps = total_steps;
   options.warmup_steps = std::min(section.warmup_steps, total_steps);
   options.min_lr_ratio = section.min_lr_ratio;
   options.decay_steps = section.decay_steps;
-  if (section.decay_ratio)
-    options.decay_steps = std::llround(*section.decay_ratio * static_cast<double>(total_steps));
+  if (section.decay_ratio) options.decay_steps = std::llround(*section.decay_ratio * static_cast<double>(total_steps));
   return options;
 }
 

@@ -48,7 +48,7 @@ struct Trainer::Run {
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
   void evaluate();
   void save();
-  void report_save(const std::optional<SaveReport>& saved);
+  void report_saves(const std::vector<SaveReport>& saved);
 
   RunConfig config;
   Device device;
@@ -76,7 +76,8 @@ RunConfig checked(RunConfig config) {
   TrainerSupport support;
   support.recipes.clear();
   for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
-  support.export_model = config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
+  support.export_model =
+      config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
   require_supported(config, support);
   if (config.training.threads > 0) omp_set_num_threads(static_cast<int>(config.training.threads));
   return config;
@@ -84,9 +85,7 @@ RunConfig checked(RunConfig config) {
 
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
-  options.on_nonfinite = training.on_nonfinite == TrainingSection::OnNonfinite::skip       ? NonfinitePolicy::skip
-                         : training.on_nonfinite == TrainingSection::OnNonfinite::rollback ? NonfinitePolicy::rollback
-                                                                                           : NonfinitePolicy::stop;
+  options.on_nonfinite = training.on_nonfinite;
   options.max_consecutive_skips = training.max_consecutive_skips;
   return options;
 }
@@ -112,10 +111,11 @@ Trainer::Run::Run(RunConfig c, Device d)
       lock(config.run.folder),
       guard(guard_options(config.training)) {
   optimizer = make_optimizer(*setup.model, config);
-  step = std::make_unique<TrainStep>(*setup.model, *optimizer,
-                                     TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
-                                                      .loss_chunk_rows = config.training.loss_chunk_size,
-                                                      .max_norm = config.training.max_norm});
+  step =
+      std::make_unique<TrainStep>(*setup.model, *optimizer,
+                                  TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
+                                                   .loss_chunk_rows = config.training.loss_chunk_size,
+                                                   .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(schedule_options(config, steps));
 }
 
@@ -163,9 +163,7 @@ void Trainer::Run::open_logs() {
   options.folder = config.metrics.folder;
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
-  options.console->progress = config.metrics.progress == MetricsSection::Progress::on    ? ProgressDisplay::on
-                              : config.metrics.progress == MetricsSection::Progress::off ? ProgressDisplay::off
-                                                                                         : ProgressDisplay::automatic;
+  options.console->progress = config.metrics.progress;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
   metrics = MetricsLog(options);
@@ -195,14 +193,14 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   switch (verdict.action) {
     case StepAction::apply: return true;
     case StepAction::skip: step->discard(); return true;
-    case StepAction::stop:
-      QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+    case StepAction::stop: QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
     case StepAction::rollback: break;
   }
   step->discard();
-  if (writer) report_save(writer->finish());
+  if (writer) report_saves(writer->finish());
   const auto loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
-  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to", verdict.message);
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
+                  verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);
@@ -215,8 +213,8 @@ bool Trainer::Run::run_step() {
   timer->batch_ready();
   const GradientReport report = step->accumulate(batches);
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  const StepVerdict verdict =
-      guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite_gradient(*setup.model));
+  const StepVerdict verdict = guard.check(progress.step + 1, report.loss, report.grad_norm,
+                                          finite ? "" : first_nonfinite_gradient(*setup.model));
   if (!handle_verdict(verdict)) return false;
   const double lr = schedule->lr(progress.step);
   if (verdict.action == StepAction::apply) step->apply(lr, progress.step + 1 - guard.skipped_steps());
@@ -263,11 +261,8 @@ void Trainer::Run::evaluate() {
   metrics.evaluation(std::move(evaluation));
 }
 
-void Trainer::Run::report_save(const std::optional<SaveReport>& saved) {
-  if (!saved) return;
-  result.checkpoint = saved->path.string();
-  QUENCH_LOG_INFO("saved {} ({:.1f} MiB in {:.2f} s, training waited {:.2f} s)", saved->path.string(),
-                  static_cast<double>(saved->bytes) / (1 << 20), saved->write_seconds, saved->stall_seconds);
+void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
+  if (!saved.empty()) result.checkpoint = saved.back().path.string();
 }
 
 void Trainer::Run::save() {
@@ -297,10 +292,11 @@ TrainResult Trainer::Run::train() {
   std::int64_t saved_step = resumed_step.value_or(-1);
   while (progress.step < steps && signals.stop_signal() == 0) {
     if (!run_step()) continue;
-    if (data.validation && (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
+    if (data.validation &&
+        (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
       evaluate();
     if (!writer) continue;
-    report_save(writer->poll());
+    report_saves(writer->poll());
     const bool asked = signals.take_save_request();
     if ((asked || every(config.checkpoint.interval)) && progress.step < steps) {
       save();
@@ -310,7 +306,7 @@ TrainResult Trainer::Run::train() {
   metrics.finish();
   const bool stopped = signals.stop_signal() != 0 && progress.step < steps;
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
-  if (writer) report_save(writer->finish());
+  if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
     export_model(*setup.model, config, data.tokenizer.get(), config.export_model->folder);
     result.exported = config.export_model->folder;
@@ -323,6 +319,8 @@ TrainResult Trainer::Run::train() {
 
 Trainer::Trainer(RunConfig config, Device device) : run_(std::make_unique<Run>(std::move(config), device)) {}
 Trainer::~Trainer() = default;
-TrainResult Trainer::run() { return run_->train(); }
+TrainResult Trainer::run() {
+  return run_->train();
+}
 
 }  // namespace quench

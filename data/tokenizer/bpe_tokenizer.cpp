@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/log.h"
-#include "core/utf8.h"
+#include "data/tokenizer/code_points.h"
 #include "data/tokenizer/unicode.h"
 
 namespace quench {
@@ -113,23 +113,15 @@ void BpeTokenizer::encode(std::string_view text, const EncodeOptions& options, s
       ids.push_back(id);
       continue;
     }
-    // Well-formed stretches and the bytes between them.
-    std::string_view rest = segment;
-    while (!rest.empty()) {
-      const std::size_t well_formed = std::min(find_invalid_utf8(rest), rest.size());
-      encode_text(rest.substr(0, well_formed), options, *workspace, ids);
-      std::size_t end = well_formed;
-      while (end < rest.size() && utf8_sequence_length(rest, end) == 0) ++end;
-      if (end > well_formed) model_.encode(rest.substr(well_formed, end - well_formed), *workspace, ids);
-      rest.remove_prefix(end);
-    }
+    for_each_stretch(
+        segment, [&](std::string_view stretch) { encode_text(stretch, options, *workspace, ids); },
+        [&](std::string_view other) { model_.encode(other, *workspace, ids); });
   }
   if (options.add_special_tokens) ids.insert(ids.end(), suffix_.begin(), suffix_.end());
 }
 
 void BpeTokenizer::encode_text(std::string_view text, const EncodeOptions& options, BpeModel::Workspace& workspace,
                                std::vector<std::int32_t>& ids) const {
-  if (text.empty()) return;
   std::string storage;
   if (normalize_nfc_) text = normalize_nfc(text, storage);
   for (const auto& [segment, id] : normalized_tokens_.split(text, options.parse_special)) {
@@ -145,20 +137,23 @@ std::int64_t BpeTokenizer::vocab_size() const {
   return vocab_size_;
 }
 
-void BpeTokenizer::append_text(std::int32_t id, bool, std::string& text) const {
+bool BpeTokenizer::append_text(std::int32_t id, bool, std::string& text) const {
   const auto& tokens = model_.tokens();
   const auto index = static_cast<std::size_t>(id);
   if (index < tokens.size() && !tokens[index].bytes.empty()) {
     text += tokens[index].bytes;
   } else if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) {
     text += added->second.content;
+  } else {
+    return false;
   }
+  return true;
 }
 
 std::string BpeTokenizer::token_text(std::int32_t id) const {
   std::string text;
-  if (id >= 0) append_text(id, false, text);
-  QUENCH_CHECK(!text.empty(), "no token has id {}; the vocabulary has {} ids", id, vocab_size_);
+  QUENCH_CHECK(id >= 0 && append_text(id, false, text), "no token has id {}; the vocabulary has {} ids", id,
+               vocab_size_);
   return text;
 }
 

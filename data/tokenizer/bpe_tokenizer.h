@@ -32,7 +32,7 @@ class BpeTokenizer final : public Tokenizer {
   void save(const std::filesystem::path& folder) const override;
 
  protected:
-  void append_text(std::int32_t id, bool at_start, std::string& text) const override;
+  bool append_text(std::int32_t id, bool at_start, std::string& text) const override;
 
  private:
   class WorkspaceLease;

@@ -1,9 +1,6 @@
 #include "data/tokenizer/code_points.h"
 
-#include <algorithm>
 #include <cstdint>
-
-#include "core/utf8.h"
 
 namespace quench {
 namespace {

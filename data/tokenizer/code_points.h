@@ -1,9 +1,12 @@
 #pragma once
 // Code points of UTF-8 text (core/utf8.h tells well-formed text from other bytes).
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
+
+#include "core/utf8.h"
 
 namespace quench {
 
@@ -15,6 +18,20 @@ namespace quench {
 
 // Appends a Unicode scalar value.
 void append_code_point(std::string& text, char32_t code_point);
+
+// Calls on_text with each longest well-formed stretch of `bytes` and on_other with each run of bytes between them, in
+// order; none is empty.
+template <class OnText, class OnOther>
+void for_each_stretch(std::string_view bytes, const OnText& on_text, const OnOther& on_other) {
+  while (!bytes.empty()) {
+    const std::size_t text = std::min(find_invalid_utf8(bytes), bytes.size());
+    if (text > 0) on_text(bytes.substr(0, text));
+    std::size_t end = text;
+    while (end < bytes.size() && utf8_sequence_length(bytes, end) == 0) ++end;
+    if (end > text) on_other(bytes.substr(text, end - text));
+    bytes.remove_prefix(end);
+  }
+}
 
 // Length (0 to 3) of the suffix that begins a well-formed sequence without completing it.
 [[nodiscard]] std::size_t incomplete_utf8_suffix(std::string_view bytes) noexcept;

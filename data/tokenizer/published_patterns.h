@@ -56,9 +56,11 @@ inline constexpr std::array kPublishedPatterns{
                      R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
                      R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
                      false},
-    // What the Digits pre-tokenizer does: runs of numbers, or each number on its own.
-    PublishedPattern{"digits", R"(\p{N}+)", false},
-    PublishedPattern{"individual_digits", R"(\p{N})", false},
+    PublishedPattern{"numbers", R"(\p{N}+)", false},
+    PublishedPattern{"single_numbers", R"(\p{N})", false},
+    // What the Digits pre-tokenizer does, together or one by one. It goes by the Rust library, which knows Unicode 17.
+    PublishedPattern{"digits", R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]+)", false},
+    PublishedPattern{"individual_digits", R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])", false},
 };
 
 }  // namespace quench

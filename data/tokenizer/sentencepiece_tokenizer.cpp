@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/log.h"
+#include "data/tokenizer/code_points.h"
 #include "data/tokenizer/json_fields.h"
 
 namespace quench {
@@ -65,6 +65,14 @@ void SentencePieceTokenizer::load_processors() {
   const auto pieces = processor_.EncodeAsPieces("a");
   has_dummy_prefix_ = !pieces.empty() && std::string_view(pieces.front()).starts_with(kMetaSpace) &&
                       files_.settings().add_prefix_space.value_or(true);
+  for (int byte = 0; byte < 256; ++byte) {
+    const int id = processor_.PieceToId(fmt::format("<0x{:02X}>", byte));
+    if (!processor_.IsByte(id)) {
+      byte_ids_.clear();
+      break;
+    }
+    byte_ids_.push_back(id);
+  }
 }
 
 void SentencePieceTokenizer::collect_added_tokens() {
@@ -104,44 +112,56 @@ void SentencePieceTokenizer::encode(std::string_view text, const EncodeOptions& 
   const TokenizerSettings& settings = files_.settings();
   if (options.add_special_tokens && settings.add_bos_token.value_or(true) && bos_id_) ids.push_back(*bos_id_);
   const bool prefix_everywhere = settings.legacy.value_or(false);
-  std::vector<int> piece_ids;
   for (const auto& [segment, id] : added_.split(text, options.parse_special)) {
     if (id >= 0) {
       ids.push_back(id);
-      continue;
+    } else {
+      encode_text(segment, has_dummy_prefix_ && (prefix_everywhere || segment.data() == text.data()), ids);
     }
-    const bool prefix = has_dummy_prefix_ && (prefix_everywhere || segment.data() == text.data());
-    const auto status = (prefix ? processor_ : prefixless_processor_).Encode(segment, &piece_ids);
-    QUENCH_CHECK_AS(ErrorCode::failed, status.ok(), "{}: SentencePiece cannot encode {} bytes of text: {}",
-                    files_.source(), segment.size(), status.ToString());
-    ids.insert(ids.end(), piece_ids.begin(), piece_ids.end());
   }
   if (options.add_special_tokens && settings.add_eos_token.value_or(false) && eos_id_) ids.push_back(*eos_id_);
+}
+
+void SentencePieceTokenizer::encode_text(std::string_view text, bool with_prefix,
+                                         std::vector<std::int32_t>& ids) const {
+  const auto encode_stretch = [&](std::string_view stretch) {
+    const bool prefix = with_prefix && stretch.data() == text.data();
+    std::vector<int> piece_ids;
+    const auto status = (prefix ? processor_ : prefixless_processor_).Encode(stretch, &piece_ids);
+    QUENCH_CHECK_AS(ErrorCode::failed, status.ok(), "{}: SentencePiece cannot encode {} bytes of text: {}",
+                    files_.source(), stretch.size(), status.ToString());
+    ids.insert(ids.end(), piece_ids.begin(), piece_ids.end());
+  };
+  if (byte_ids_.empty()) return encode_stretch(text);
+  for_each_stretch(text, encode_stretch, [&](std::string_view other) {
+    for (const char byte : other) ids.push_back(byte_ids_[static_cast<std::uint8_t>(byte)]);
+  });
 }
 
 std::int64_t SentencePieceTokenizer::vocab_size() const {
   return vocab_size_;
 }
 
-void SentencePieceTokenizer::append_text(std::int32_t id, bool at_start, std::string& text) const {
+bool SentencePieceTokenizer::append_text(std::int32_t id, bool at_start, std::string& text) const {
   if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) {
     text += added->second.content;
-    return;
+    return true;
   }
-  if (!is_piece(id)) return;
+  if (!is_piece(id)) return false;
   std::string_view piece = processor_.IdToPiece(id);
   if (processor_.IsByte(id)) {  // <0xNN>
     text += static_cast<char>(std::stoi(std::string(piece.substr(3, 2)), nullptr, 16));
-    return;
+    return true;
   }
   if (at_start && has_dummy_prefix_ && piece.starts_with(kMetaSpace)) piece.remove_prefix(kMetaSpace.size());
   text += replaced(piece, kMetaSpace, " ");
+  return true;
 }
 
 std::string SentencePieceTokenizer::token_text(std::int32_t id) const {
-  QUENCH_CHECK(id >= 0 && id < vocab_size_, "no token has id {}; the vocabulary has {} ids", id, vocab_size_);
   std::string text;
-  append_text(id, false, text);
+  QUENCH_CHECK(id >= 0 && append_text(id, false, text), "no token has id {}; the vocabulary has {} ids", id,
+               vocab_size_);
   return text;
 }
 
@@ -151,9 +171,8 @@ std::optional<std::int32_t> SentencePieceTokenizer::find_token(std::string_view 
   }
   const int id = processor_.PieceToId(replaced(bytes, " ", kMetaSpace));
   if (!processor_.IsUnknown(id) && !processor_.IsByte(id)) return id;
-  if (bytes.size() != 1) return std::nullopt;
-  const int byte = processor_.PieceToId(fmt::format("<0x{:02X}>", static_cast<std::uint8_t>(bytes[0])));
-  return processor_.IsByte(byte) ? std::optional<std::int32_t>(byte) : std::nullopt;
+  if (bytes.size() != 1 || byte_ids_.empty()) return std::nullopt;
+  return byte_ids_[static_cast<std::uint8_t>(bytes[0])];
 }
 
 bool SentencePieceTokenizer::is_special(std::int32_t id) const {

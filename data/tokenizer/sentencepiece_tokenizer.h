@@ -33,17 +33,20 @@ class SentencePieceTokenizer final : public Tokenizer {
   void save(const std::filesystem::path& folder) const override;
 
  protected:
-  void append_text(std::int32_t id, bool at_start, std::string& text) const override;
+  bool append_text(std::int32_t id, bool at_start, std::string& text) const override;
 
  private:
   void load_processors();
   void collect_added_tokens();
+  // Text between special tokens.
+  void encode_text(std::string_view text, bool with_prefix, std::vector<std::int32_t>& ids) const;
   [[nodiscard]] bool is_piece(std::int32_t id) const { return id >= 0 && id < processor_.GetPieceSize(); }
 
   TokenizerFiles files_;
   sentencepiece::SentencePieceProcessor processor_;             // as the model says
   sentencepiece::SentencePieceProcessor prefixless_processor_;  // the same without the dummy prefix
   bool has_dummy_prefix_ = false;
+  std::vector<std::int32_t> byte_ids_;  // of the pieces <0x00> to <0xFF>; empty if the model does not have them all
   AddedTokens added_;
   std::unordered_map<std::int32_t, AddedToken> added_by_id_;
   std::int64_t vocab_size_ = 0;

@@ -8,9 +8,7 @@ namespace quench {
 
 std::string StreamDecoder::push(std::int32_t id) {
   std::string text = std::exchange(held_back_, {});
-  const std::size_t before = text.size();
   tokenizer_->append_decoded(id, skip_special_, at_start_, text);
-  at_start_ = at_start_ && text.size() == before;
   const std::size_t complete = text.size() - incomplete_utf8_suffix(text);
   held_back_ = text.substr(complete);
   text.resize(complete);

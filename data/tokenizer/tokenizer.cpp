@@ -1,7 +1,5 @@
 #include "data/tokenizer/tokenizer.h"
 
-#include <omp.h>
-
 #include <exception>
 
 #include "core/check.h"
@@ -36,15 +34,17 @@ std::vector<std::vector<std::int32_t>> Tokenizer::encode_batch(std::span<const s
   return results;
 }
 
-void Tokenizer::append_decoded(std::int32_t id, bool skip_special, bool at_start, std::string& text) const {
+void Tokenizer::append_decoded(std::int32_t id, bool skip_special, bool& at_start, std::string& text) const {
   QUENCH_CHECK(id >= 0, "cannot decode {}: token ids are not negative (is it a label that is to be ignored?)", id);
-  if (!(skip_special && is_special(id))) append_text(id, at_start, text);
+  if (skip_special && is_special(id)) return;
+  if (append_text(id, at_start, text)) at_start = false;
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
   std::string text;
   text.reserve(ids.size() * 4);
-  for (const std::int32_t id : ids) append_decoded(id, skip_special, text.empty(), text);
+  bool at_start = true;
+  for (const std::int32_t id : ids) append_decoded(id, skip_special, at_start, text);
   return text;
 }
 

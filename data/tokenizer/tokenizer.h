@@ -3,8 +3,8 @@
 //
 // Texts and decoded texts are bytes. Encoding never alters them except where the tokenizer itself says so (Unicode
 // normalization, a prefix space, white space that an added token takes along). Byte-level tokenizers encode bytes that
-// are not well-formed UTF-8 too: such a run of bytes is a piece of its own, and decode(encode(x)) is x. SentencePiece
-// models replace them by U+FFFD before encoding.
+// are not well-formed UTF-8 too: such a run of bytes is a piece of its own, and decode(encode(x)) is x. So do
+// SentencePiece models that have a piece for every byte; others replace such bytes by U+FFFD.
 //
 // All const member functions may be called from any number of threads.
 
@@ -65,14 +65,16 @@ class Tokenizer {
 
  protected:
   Tokenizer() = default;
-  // Appends what an id stands for in decoded text; `at_start`: nothing stands before it. Any id that is not negative.
-  virtual void append_text(std::int32_t id, bool at_start, std::string& text) const = 0;
+  // Appends what an id, which is not negative, stands for in decoded text; `at_start`: no token stands before it.
+  // False if no token has the id.
+  virtual bool append_text(std::int32_t id, bool at_start, std::string& text) const = 0;
 
   std::optional<std::int32_t> bos_id_, eos_id_, pad_id_;
 
  private:
   friend class StreamDecoder;
-  void append_decoded(std::int32_t id, bool skip_special, bool at_start, std::string& text) const;
+  // Decodes one id of a sequence; at_start is true before the first and is kept up to date.
+  void append_decoded(std::int32_t id, bool skip_special, bool& at_start, std::string& text) const;
 };
 
 // Loads a tokenizer.json, a SentencePiece tokenizer.model, a folder that holds one (tokenizer.json is preferred, unless

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/check.h"
 #include "data/tokenizer/code_points.h"
+#include "data/tokenizer/unicode_additions.h"
 
 namespace quench {
 namespace {
@@ -52,6 +54,10 @@ void order_canonically(std::vector<std::int32_t>& characters) {
   }
 }
 
+bool contains(std::span<const CodePointRange> ranges, char32_t c) {
+  return std::ranges::any_of(ranges, [c](const CodePointRange& range) { return c >= range.first && c <= range.last; });
+}
+
 }  // namespace
 
 bool is_white_space(char32_t c) noexcept {
@@ -60,6 +66,7 @@ bool is_white_space(char32_t c) noexcept {
 }
 
 bool is_word_character(char32_t c) noexcept {
+  using namespace unicode_additions;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -72,6 +79,9 @@ bool is_word_character(char32_t c) noexcept {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC: return true;
+    case UTF8PROC_CATEGORY_CN:  // not assigned in the version of Unicode that utf8proc knows
+      return contains(kUppercaseLetters, c) || contains(kLowercaseLetters, c) || contains(kModifierLetters, c) ||
+             contains(kOtherLetters, c) || contains(kMarks, c) || contains(kNumbers, c);
     default:
       // Join controls, and the circled and squared letters, which are symbols with the Alphabetic property.
       return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||

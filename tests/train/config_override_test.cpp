@@ -134,7 +134,7 @@ TEST(ConfigOverride, ArgumentsSplitIntoWordsAndOverrides) {
                                               "last",
                                               "--no-metrics.jsonl",
                                               "end"};
-  const ConfigArguments split = split_arguments(arguments);
+  const SplitArguments split = split_arguments(arguments);
   EXPECT_EQ(split.words, (std::vector<std::string>{"run.json", "other", "last", "end"}));
   EXPECT_EQ(split.overrides,
             (std::vector<std::string>{"--training.steps", "5", "--training.deterministic", "~lora", "-x",

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +12,12 @@
 #include "train/checkpoint/manifest.h"
 
 namespace quench {
+
+class DataFile;
+
+// Reads and checks the manifest of the checkpoint in `folder`. Throws not_found, corrupt, unsupported or io naming the
+// file; corrupt as well when the folder is called step-N and the manifest is of another step.
+[[nodiscard]] Manifest read_manifest(const std::filesystem::path& folder);
 
 enum class Verify {
   hashes,  // every byte that is returned has been compared with its hash
@@ -23,8 +30,8 @@ class CheckpointReader {
   // Throws Error: not_found (no manifest), corrupt (naming the file and what differs), unsupported (newer format), io.
   explicit CheckpointReader(std::filesystem::path folder, Verify verify = Verify::hashes);
   ~CheckpointReader();
-  CheckpointReader(CheckpointReader&&) noexcept;
-  CheckpointReader& operator=(CheckpointReader&&) noexcept;
+  CheckpointReader(const CheckpointReader&) = delete;
+  CheckpointReader& operator=(const CheckpointReader&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return folder_; }
   [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; }
@@ -44,16 +51,14 @@ class CheckpointReader {
   void verify(std::string_view name);
 
  private:
-  struct File;
-  void read_shard(const TensorRecord& tensor, std::size_t shard, std::uint64_t begin, std::byte* out,
-                  std::uint64_t bytes);
+  void read_shard(std::size_t tensor, std::size_t shard, std::uint64_t begin, std::span<std::byte> out);
 
   std::filesystem::path folder_;
   Verify verify_;
   Manifest manifest_;
-  std::vector<std::unique_ptr<File>> files_;
-  std::unordered_map<std::string_view, std::size_t> index_;  // into manifest_.tensors
-  std::vector<std::vector<bool>> verified_;                  // [tensor][shard]
+  std::vector<std::unique_ptr<DataFile>> files_;
+  std::unordered_map<std::string, std::size_t> index_;  // into manifest_.tensors
+  std::vector<std::vector<bool>> verified_;             // [tensor][shard]: its hash was compared
 };
 
 struct VerifyReport {

@@ -7,11 +7,13 @@
 // folder and touches nothing else; an input/output error is retried once, into new files.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -58,21 +60,23 @@ class CheckpointWriter {
   // Under OnError::stop throws the error of the earlier save (this one is then not begun) or, unless async, its own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
-  // Never waits. The report of a background save that has ended since the last call; throws its error under
+  // Never waits. Reports of the saves that have ended since the last call; throws the error of a failed one under
   // OnError::stop. Call it once a step.
-  std::optional<SaveReport> poll();
+  std::vector<SaveReport> poll();
 
-  // Waits for the save in flight and returns its report. Throws its error, or under keep_going one error for all
-  // saves that failed since the last finish().
-  std::optional<SaveReport> finish();
+  // Waits for the save in flight, then as poll(). Under keep_going throws one error for all saves that failed since
+  // the last finish().
+  std::vector<SaveReport> finish();
 
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
   // Host bytes held for snapshots; the most that async saves of these tensors will need is snapshot_bytes(tensors).
   [[nodiscard]] std::int64_t staging_bytes() const noexcept { return snapshot_.capacity(); }
 
  private:
-  void write(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
-  std::optional<SaveReport> collect(bool finishing);
+  using Clock = std::chrono::steady_clock;
+
+  void write(const CheckpointState& state, std::span<const CheckpointTensor> tensors, Clock::time_point called);
+  void collect();
 
   std::filesystem::path folder_;
   CheckpointOptions options_;
@@ -80,11 +84,12 @@ class CheckpointWriter {
   std::thread worker_;
   std::atomic<bool> worker_done_{false};
   std::int64_t step_in_flight_ = 0;
-  // Written by the worker before worker_done_ is set, read after it was joined.
+  // Written by the worker before it ends, read after it was joined.
   std::exception_ptr error_;
-  std::optional<SaveReport> report_;
+  std::vector<SaveReport> reports_;
   int saves_ = 0;
   int failures_ = 0;
+  ErrorCode first_failure_code_ = ErrorCode::failed;
   std::string first_failure_;
 };
 

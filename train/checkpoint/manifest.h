@@ -65,6 +65,9 @@ struct Manifest {
 // Writes the hash into the field: what dump does last, and what a fuzzer does to reach past the hash.
 void stamp_manifest_hash(std::string& text);
 
+// Identity of a configuration in the manifest ("config_xxh3"): XXH3-64 of its one-line JSON text.
+[[nodiscard]] std::uint64_t config_hash(const Json& config);
+
 // Bytes of `rows` rows of a tensor. Throws invalid_argument when they are not whole bytes or overflow.
 [[nodiscard]] std::uint64_t row_bytes(const Shape& shape, DType dtype, std::int64_t rows);
 

@@ -215,8 +215,8 @@ class Overrider {
 
 }  // namespace
 
-ConfigArguments split_arguments(std::span<const std::string> arguments) {
-  ConfigArguments result;
+SplitArguments split_arguments(std::span<const std::string> arguments) {
+  SplitArguments result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (!is_override(argument) && !argument.starts_with('-')) {

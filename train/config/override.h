@@ -20,11 +20,11 @@
 namespace quench {
 
 // Arguments of a verb that takes a config: its plain words (the config's name), and the overrides with their values.
-struct ConfigArguments {
+struct SplitArguments {
   std::vector<std::string> words;
   std::vector<std::string> overrides;
 };
-[[nodiscard]] ConfigArguments split_arguments(std::span<const std::string> arguments);
+[[nodiscard]] SplitArguments split_arguments(std::span<const std::string> arguments);
 
 // Applies `arguments` in order to `document` and returns what is wrong with them: unknown keys, missing values, words
 // that are no override. Records for each key set the argument that set it.

@@ -1,0 +1,25 @@
+#pragma once
+// Command-line options of verbs that read documents from text and JSON-lines files.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "data/document_reader.h"
+
+namespace quench {
+
+struct ReaderArguments {
+  std::string format = "auto";
+  std::string split = "file";
+  std::string record = "auto";
+  std::string field = "text";
+  std::string on_bad_record = "error";
+  std::string chat_template = "llama3";
+};
+
+void add_reader_options(CLI::App& verb, ReaderArguments& arguments);
+// Throws bad_config naming the option's values.
+[[nodiscard]] ReaderOptions reader_options(const ReaderArguments& arguments);
+
+}  // namespace quench

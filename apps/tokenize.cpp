@@ -1,0 +1,153 @@
+// quench tokenize: text, JSON lines and chats to token shards; quench tokenize train: a BPE tokenizer from text.
+
+#include <cstdio>
+
+#include "apps/common.h"
+#include "apps/reader_options.h"
+#include "apps/verbs.h"
+#include "core/log.h"
+#include "data/token_stream.h"
+#include "data/tokenize.h"
+#include "data/tokenizer/bpe_trainer.h"
+#include "train/metrics/step_metrics.h"
+
+namespace quench {
+namespace {
+
+struct TokenizeArguments {
+  std::string tokenizer;
+  TokenizeOptions options;
+  ReaderArguments reader;
+  std::string eos = "auto";
+  std::string validation_split = "tail";
+  bool no_special = false;
+  bool json = false;
+  int threads = 0;
+};
+
+EosPolicy eos_policy(const std::string& name) {
+  if (name == "auto") return EosPolicy::automatic;
+  if (name == "append") return EosPolicy::append;
+  if (name == "none") return EosPolicy::none;
+  QUENCH_FAIL(ErrorCode::bad_config, "--eos '{}' is unknown; use auto, append or none", name);
+}
+
+Json shards_json(const std::vector<TokenizedShard>& shards) {
+  Json list = Json::array();
+  for (const TokenizedShard& shard : shards) {
+    Json item = Json::object();
+    item.set("file", shard.file);
+    item.set("tokens", shard.tokens);
+    item.set("documents", shard.documents);
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
+void run_tokenize(TokenizeArguments& a) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !a.tokenizer.empty() && !a.options.inputs.empty() && !a.options.output.empty(),
+                  "quench tokenize needs --tokenizer, --input and --output (or the subcommand train)");
+  set_threads(a.threads);
+  const auto tokenizer = load_tokenizer(a.tokenizer);
+  a.options.reader = reader_options(a.reader);
+  a.options.reader.vocab_size = tokenizer->vocab_size();
+  a.options.encoder = {.eos = eos_policy(a.eos), .add_special_tokens = !a.no_special};
+  a.options.validation_split = validation_split_from_string(a.validation_split);
+  const TokenizeResult result = tokenize_files(*tokenizer, a.options);
+  if (a.json) {
+    Json json = Json::object();
+    json.set("output", a.options.output.string());
+    json.set("train", shards_json(result.train));
+    json.set("validation", shards_json(result.validation));
+    json.set("documents", result.report.documents);
+    json.set("bad_records", result.report.bad_records);
+    return print_json(json);
+  }
+  const auto print = [&](const char* kind, const std::vector<TokenizedShard>& shards) {
+    for (const TokenizedShard& s : shards)
+      std::printf("%-11s %s/%s  %s tokens, %s documents\n", kind, a.options.output.c_str(), s.file.c_str(),
+                  format_count(static_cast<std::int64_t>(s.tokens)).c_str(),
+                  format_count(static_cast<std::int64_t>(s.documents)).c_str());
+  };
+  print("train", result.train);
+  print("validation", result.validation);
+  if (result.report.bad_records > 0) {
+    QUENCH_LOG_WARN("{} bad records were skipped", result.report.bad_records);
+    for (const std::string& first : result.report.first_bad) QUENCH_LOG_WARN("  {}", first);
+  }
+}
+
+struct TrainArguments {
+  std::vector<std::string> inputs;
+  std::string output;
+  ReaderArguments reader;
+  BpeTrainingOptions options;
+};
+
+void run_train(const TrainArguments& a) {
+  const ReaderOptions reader_settings = reader_options(a.reader);
+  const std::vector<std::filesystem::path> files = expand_file_patterns(a.inputs);
+  std::size_t next_file = 0;
+  std::unique_ptr<DocumentReader> reader;
+  // One document after the other, over all files.
+  const DocumentSource documents = [&](std::string& text) {
+    Document document;
+    while (true) {
+      if (!reader) {
+        if (next_file == files.size()) return false;
+        reader = open_document_reader(files[next_file++], reader_settings);
+      }
+      if (reader->next(document)) break;
+      reader.reset();
+    }
+    text.clear();
+    for (const DocumentPiece& piece : document.pieces) text += piece.text;
+    return true;
+  };
+  const auto tokenizer = train_bpe(documents, a.options);
+  tokenizer->save(a.output);
+  std::printf("wrote %s/tokenizer.json with %lld tokens\n", a.output.c_str(),
+              static_cast<long long>(tokenizer->vocab_size()));
+}
+
+}  // namespace
+
+void add_tokenize_verb(CLI::App& app) {
+  auto a = std::make_shared<TokenizeArguments>();
+  CLI::App* verb = app.add_subcommand("tokenize", "Text, JSON lines and chats to token shards; train a BPE tokenizer");
+  verb->footer(
+      "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
+  verb->require_subcommand(0, 1);
+  verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"");
+  verb->add_option("--input", a->options.inputs, "Files or patterns");
+  verb->add_option("--output", a->options.output, "Folder to write");
+  verb->add_flag("--overwrite", a->options.overwrite, "Replace the folder of an earlier run");
+  verb->add_option("--validation", a->options.validation_fraction, "Fraction to hold out")->capture_default_str();
+  verb->add_option("--validation-split", a->validation_split, "tail or hash")->capture_default_str();
+  verb->add_option("--max-shard-tokens", a->options.max_shard_tokens, "Largest shard")->capture_default_str();
+  verb->add_option("--eos", a->eos, "End-of-sequence token after each document: auto, append or none")
+      ->capture_default_str();
+  verb->add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
+  verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();
+  verb->add_flag("--json", a->json, "Print the result as JSON");
+  add_reader_options(*verb, a->reader);
+
+  auto t = std::make_shared<TrainArguments>();
+  t->options.vocab_size = 4096;
+  CLI::App* train = verb->add_subcommand("train", "Train a byte-level BPE tokenizer");
+  train->footer("Example: quench tokenize train --input corpus.txt --vocab-size 4096 --output tokenizer");
+  train->add_option("--input", t->inputs, "Files or patterns")->required();
+  train->add_option("--output", t->output, "Folder to write")->required();
+  train->add_option("--vocab-size", t->options.vocab_size, "Tokens, special ones included")->capture_default_str();
+  train->add_option("--split-pattern", t->options.split_pattern, "Published split pattern: llama3, gpt2, qwen2, ...")
+      ->capture_default_str();
+  train->add_option("--min-frequency", t->options.min_frequency, "Occurrences a merged pair needs")
+      ->capture_default_str();
+  add_reader_options(*train, t->reader);
+  verb->callback([verb, train, a, t] {
+    if (verb->got_subcommand(train)) return run_train(*t);
+    run_tokenize(*a);
+  });
+}
+
+}  // namespace quench

@@ -1,0 +1,140 @@
+// The config verb as a user runs it: exit statuses, what goes to which stream, files.
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "core/json.h"
+#include "tests/testing.h"
+
+namespace quench {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int status = -1;
+  std::string output;  // standard output
+  std::string errors;  // standard error
+};
+
+class ConfigVerb : public ::testing::Test {
+ protected:
+  // Runs `quench config <arguments>` through the shell, in the scratch folder.
+  Outcome run(const std::string& arguments) {
+    const std::string errors = folder_ / "stderr.txt";
+    const std::string command =
+        fmt::format("cd '{}' && '{}' config {} 2>'{}'", folder_.path().string(), QUENCH_PROGRAM, arguments, errors);
+    Outcome outcome;
+    std::FILE* pipe = popen(command.c_str(), "r");
+    EXPECT_NE(pipe, nullptr);
+    std::array<char, 4096> buffer{};
+    while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe))
+      outcome.output.append(buffer.data(), count);
+    const int status = pclose(pipe);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.errors = testing::read_file(errors);
+    return outcome;
+  }
+
+  testing::TempDir folder_;
+};
+
+TEST_F(ConfigVerb, LsListsModelsAndRuns) {
+  const Outcome text = run("ls");
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.output, HasSubstr("llama-3.2-1b"));
+  EXPECT_THAT(text.output, HasSubstr("1.24B parameters"));
+  EXPECT_THAT(text.output, HasSubstr("shakespeare_char"));
+  const Json list = Json::parse(run("ls --json").output);
+  EXPECT_GT(list.as_array().size(), 30u);
+  EXPECT_EQ(list.as_array()[0].at("kind").as_string(), "models");
+}
+
+TEST_F(ConfigVerb, CpWritesWhatCheckReads) {
+  EXPECT_EQ(run("cp shakespeare_char mine.json").status, 0);
+  EXPECT_EQ(testing::read_file(folder_ / "mine.json"),
+            testing::read_file(QUENCH_SOURCE_DIR "/configs/runs/shakespeare_char.json"));
+  const Outcome checked = run("check mine.json --no-files");
+  EXPECT_EQ(checked.status, 0) << checked.errors;
+  EXPECT_EQ(checked.output, "mine.json: valid\n");
+
+  const Outcome missing = run("check mine.json");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.errors, HasSubstr("data.train: no file matches \"shakespeare/train.txt\""));
+}
+
+TEST_F(ConfigVerb, CpKeepsAndCreatesAsAsked) {
+  testing::write_file(folder_ / "mine.json", "mine");
+  EXPECT_EQ(run("cp demo mine.json -n").status, 0);
+  EXPECT_EQ(testing::read_file(folder_ / "mine.json"), "mine");
+  EXPECT_EQ(run("cp demo a/b/mine.json").status, 2);
+  EXPECT_EQ(run("cp demo a/b/mine.json --make-parents").status, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "a/b/mine.json"));
+  EXPECT_EQ(run("cp models/tiny a").status, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "a/tiny.json"));
+  const Outcome unknown = run("cp shakespear_char x.json");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.errors, HasSubstr("did you mean \"shakespeare_char\"?"));
+}
+
+TEST_F(ConfigVerb, CheckReportsAllErrors) {
+  testing::write_file(folder_ / "bad.json",
+                      "{\"model\": {\"preset\": \"tiny\"},\n \"training\": {\"setps\": 1, \"dtype\": \"fp16\"}}");
+  const Outcome text = run("check bad.json --no-files --optimizer.lr=fast");
+  EXPECT_EQ(text.status, 2);
+  EXPECT_EQ(text.output, "");
+  EXPECT_THAT(text.errors, HasSubstr("bad.json:2:24: training.setps: unknown key (did you mean \"training.steps\"?)"));
+  EXPECT_THAT(text.errors, HasSubstr("bad.json:2:36: training.dtype: expected one of bf16, f32"));
+  EXPECT_THAT(text.errors, HasSubstr("--optimizer.lr=fast: optimizer.lr: expected number"));
+  EXPECT_THAT(text.errors, HasSubstr("data.train: no training data"));
+
+  const Outcome json = run("check --json bad.json --no-files");
+  EXPECT_EQ(json.status, 2);
+  const Json result = Json::parse(json.output);
+  EXPECT_FALSE(result.at("valid").as_bool());
+  EXPECT_EQ(result.at("issues").as_array()[0].at("suggestion").as_string(), "training.steps");
+}
+
+TEST_F(ConfigVerb, PrintGivesAConfigThatPrintsTheSame) {
+  const Outcome first = run("print demo --training.steps 70 --no-checkpoint.async ~training.global_batch_size");
+  ASSERT_EQ(first.status, 0) << first.errors;
+  const Json config = Json::parse(first.output);
+  EXPECT_EQ(config.at("training").at("steps").as_int(), 70);
+  EXPECT_FALSE(config.at("checkpoint").at("async").as_bool());
+  EXPECT_TRUE(config.at("training").at("global_batch_size").is_null());
+  testing::write_file(folder_ / "resolved.json", first.output);
+  EXPECT_EQ(run("print resolved.json").output, first.output);
+}
+
+TEST_F(ConfigVerb, DiffNamesTheKeys) {
+  run("print demo > a.json");
+  run("print demo --run.name=demo --training.seed=1 > b.json");
+  EXPECT_EQ(run("diff a.json b.json").output, "training.seed: 42 -> 1\n");
+  EXPECT_EQ(run("diff a.json a.json").output, "");
+  const Json changes = Json::parse(run("diff a.json b.json --json").output);
+  EXPECT_EQ(changes.as_array()[0].at("on_resume").as_string(), "guarded");
+}
+
+TEST_F(ConfigVerb, SchemaIsJson) {
+  const Json schema = Json::parse(run("schema").output);
+  EXPECT_NE(schema.at("properties").find("lr_schedule"), nullptr);
+}
+
+TEST_F(ConfigVerb, BadUsageIsStatusTwo) {
+  EXPECT_EQ(run("").status, 2);
+  EXPECT_EQ(run("frobnicate").status, 2);
+  EXPECT_EQ(run("check").status, 2);
+  EXPECT_EQ(run("check a.json b.json").status, 2);
+  EXPECT_EQ(run("print nothing-of-that-name").status, 2);
+  const Outcome help = run("check --help");
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.output, HasSubstr("Example: quench config check"));
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,405 @@
+// Preloaded library that makes one file-system call of a program fail, be cut short, be slow or be its last.
+//
+//   LD_PRELOAD=libquench_fault_shim.so QUENCH_FAULT="do=ENOSPC;at=12" program ...
+//
+// Keys of QUENCH_FAULT, separated by ';':
+//   do=ACTION    kill (SIGKILL instead of the call), tear (half of a write, then SIGKILL), short (half of a write),
+//                delay (see ms), or an errno: EACCES EBUSY EDQUOT EEXIST EINTR EINVAL EIO ENOSPC ENOSYS EOPNOTSUPP
+//                EROFS EXDEV
+//   at=N         the N-th counted call (from 1); without it, every counted call
+//   sticky       that call and all after it
+//   ops=A,B      count only these: create open mkdir write fsync fallocate truncate close rename exchange unlink flock
+//   path=TEXT    count only calls on paths that contain TEXT
+//   ms=N         length of a delay
+//   wait         count nothing before the program calls quench_fault_arm()
+// QUENCH_FAULT_TRACE=FILE logs each counted call that is carried out, in the format that tests/fault/trace.h reads.
+//
+// Descriptors that were not opened through this library (standard streams, sockets) are never touched.
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+
+namespace {
+
+enum Op {
+  kCreate,
+  kOpen,
+  kMkdir,
+  kWrite,
+  kFsync,
+  kFallocate,
+  kTruncate,
+  kClose,
+  kRename,
+  kExchange,
+  kUnlink,
+  kFlock,
+  kOpCount
+};
+constexpr const char* kOpNames[kOpCount] = {"create",   "open",  "mkdir",  "write",    "fsync",  "fallocate",
+                                            "truncate", "close", "rename", "exchange", "unlink", "flock"};
+
+struct ErrnoName {
+  const char* name;
+  int value;
+};
+constexpr ErrnoName kErrnoNames[] = {
+    {"EACCES", EACCES}, {"EBUSY", EBUSY},           {"EDQUOT", EDQUOT}, {"EEXIST", EEXIST},
+    {"EINTR", EINTR},   {"EINVAL", EINVAL},         {"EIO", EIO},       {"ENOSPC", ENOSPC},
+    {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EROFS", EROFS},   {"EXDEV", EXDEV}};
+
+enum class Action { none, kill, tear, cut, delay, fail };
+
+struct Fault {
+  Action action = Action::none;
+  int error = 0;
+  long at = 0;
+  bool sticky = false;
+  unsigned ops = ~0u;
+  char path[512] = {};
+  long milliseconds = 0;
+  std::atomic<bool> armed{true};
+  int trace = -1;
+} fault;
+
+std::atomic<long> calls{0};
+
+constexpr int kMaxFiles = 4096;
+constexpr int kMaxPath = 512;
+std::mutex table_mutex;
+char table[kMaxFiles][kMaxPath];  // paths of the descriptors opened here; empty: not ours
+
+template <class Function>
+Function* next(Function*, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+#define NEXT(function) next(&::function, #function)
+
+[[noreturn]] void usage(const char* what) {
+  fprintf(stderr, "fault shim: QUENCH_FAULT: bad '%s'\n", what);
+  abort();
+}
+
+void parse_action(const char* value) {
+  fault.action = Action::fail;
+  if (strcmp(value, "none") == 0)
+    fault.action = Action::none;
+  else if (strcmp(value, "kill") == 0)
+    fault.action = Action::kill;
+  else if (strcmp(value, "tear") == 0)
+    fault.action = Action::tear;
+  else if (strcmp(value, "short") == 0)
+    fault.action = Action::cut;
+  else if (strcmp(value, "delay") == 0)
+    fault.action = Action::delay;
+  else {
+    for (const ErrnoName& known : kErrnoNames)
+      if (strcmp(value, known.name) == 0) fault.error = known.value;
+    if (fault.error == 0) usage(value);
+  }
+}
+
+void parse_ops(char* list) {
+  fault.ops = 0;
+  char* rest = nullptr;
+  for (char* name = strtok_r(list, ",", &rest); name != nullptr; name = strtok_r(nullptr, ",", &rest)) {
+    int op = 0;
+    while (op < kOpCount && strcmp(name, kOpNames[op]) != 0) ++op;
+    if (op == kOpCount) usage(name);
+    fault.ops |= 1u << op;
+  }
+}
+
+__attribute__((constructor)) void configure() {
+  if (const char* trace = getenv("QUENCH_FAULT_TRACE"))
+    fault.trace = NEXT(open)(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const char* spec = getenv("QUENCH_FAULT");
+  if (spec == nullptr) return;
+  char text[2048];
+  snprintf(text, sizeof text, "%s", spec);
+  char* rest = nullptr;
+  for (char* item = strtok_r(text, ";", &rest); item != nullptr; item = strtok_r(nullptr, ";", &rest)) {
+    char* value = strchr(item, '=');
+    if (value != nullptr) *value++ = '\0';
+    if (strcmp(item, "sticky") == 0)
+      fault.sticky = true;
+    else if (strcmp(item, "wait") == 0)
+      fault.armed = false;
+    else if (value == nullptr)
+      usage(item);
+    else if (strcmp(item, "do") == 0)
+      parse_action(value);
+    else if (strcmp(item, "at") == 0)
+      fault.at = atol(value);
+    else if (strcmp(item, "ops") == 0)
+      parse_ops(value);
+    else if (strcmp(item, "path") == 0)
+      snprintf(fault.path, sizeof fault.path, "%s", value);
+    else if (strcmp(item, "ms") == 0)
+      fault.milliseconds = atol(value);
+    else
+      usage(item);
+  }
+}
+
+struct Path {
+  char text[kMaxPath];
+};
+
+// The path behind a descriptor opened here; empty otherwise.
+Path path_of(int file) {
+  Path path{};
+  if (file >= 0 && file < kMaxFiles) {
+    const std::lock_guard lock(table_mutex);
+    memcpy(path.text, table[file], sizeof path.text);
+  }
+  return path;
+}
+
+void remember(int file, const char* path) {
+  if (file < 0 || file >= kMaxFiles) return;
+  const std::lock_guard lock(table_mutex);
+  snprintf(table[file], kMaxPath, "%s", path);
+}
+
+// Absolute form of a path relative to a directory descriptor.
+Path resolve(int directory, const char* path) {
+  Path result{};
+  if (path[0] == '/') {
+    snprintf(result.text, kMaxPath, "%s", path);
+    return result;
+  }
+  char base[kMaxPath] = {};
+  if (directory == AT_FDCWD) {
+    if (getcwd(base, sizeof base) == nullptr) base[0] = '\0';
+  } else {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+    const ssize_t length = readlink(link, base, sizeof base - 1);
+    if (length < 0) base[0] = '\0';
+  }
+  snprintf(result.text, kMaxPath, "%.255s/%.255s", base, path);
+  return result;
+}
+
+// What this call must do instead of its work: none, fail (errno is set), cut or tear. Kills and delays happen here.
+Action decide(Op op, const char* path) {
+  if (!fault.armed || path[0] == '\0' || (fault.ops >> op & 1u) == 0) return Action::none;
+  if (fault.path[0] != '\0' && strstr(path, fault.path) == nullptr) return Action::none;
+  const long number = ++calls;
+  if (fault.action == Action::none) return Action::none;
+  if (fault.at != 0 && (fault.sticky ? number < fault.at : number != fault.at)) return Action::none;
+  switch (fault.action) {
+    case Action::tear:
+      if (op == kWrite) return Action::tear;
+      [[fallthrough]];
+    case Action::kill: kill(getpid(), SIGKILL); break;
+    case Action::delay: {
+      const timespec time{fault.milliseconds / 1000, fault.milliseconds % 1000 * 1'000'000};
+      nanosleep(&time, nullptr);
+      return Action::none;
+    }
+    case Action::fail: errno = fault.error; return Action::fail;
+    case Action::cut: return op == kWrite ? Action::cut : Action::none;
+    case Action::none: break;
+  }
+  return Action::none;
+}
+
+void trace(const char* line, const void* payload = nullptr, size_t size = 0) {
+  if (fault.trace < 0 || !fault.armed) return;
+  const int saved = errno;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto out = NEXT(write);
+  if (out(fault.trace, line, strlen(line)) < 0 || (size > 0 && out(fault.trace, payload, size) < 0)) abort();
+  errno = saved;
+}
+
+template <class... Values>
+void trace_line(const char* format, Values... values) {
+  char line[2 * kMaxPath + 64];
+  snprintf(line, sizeof line, format, values...);
+  trace(line);
+}
+
+template <class Call>
+int open_file(int directory, const char* name, int flags, const Call& call) {
+  const Path path = resolve(directory, name);
+  const bool creates = (flags & O_CREAT) != 0;
+  if (decide(creates ? kCreate : kOpen, path.text) == Action::fail) return -1;
+  const int file = call();
+  if (file < 0) return file;
+  remember(file, path.text);
+  if (creates) trace_line("create %s\n", path.text);
+  return file;
+}
+
+template <class Call>
+int rename_path(Op op, const Path& from, const Path& to, const Call& call) {
+  if (decide(op, from.text) == Action::fail) return -1;
+  const int result = call();
+  if (result == 0) trace_line("%s %s\t%s\n", kOpNames[op], from.text, to.text);
+  return result;
+}
+
+template <class Call>
+int remove_path(const Path& path, const Call& call) {
+  if (decide(kUnlink, path.text) == Action::fail) return -1;
+  const int result = call();
+  if (result == 0) trace_line("unlink %s\n", path.text);
+  return result;
+}
+
+template <class Call>
+ssize_t write_bytes(int file, const void* bytes, size_t size, off_t offset, const Call& call) {
+  const Path path = path_of(file);
+  const Action action = decide(kWrite, path.text);
+  if (action == Action::fail) return -1;
+  if ((action == Action::cut || action == Action::tear) && size > 1) size /= 2;
+  const ssize_t done = call(size);
+  if (action == Action::tear) kill(getpid(), SIGKILL);
+  if (done > 0 && path.text[0] != '\0' && fault.trace >= 0) {
+    char line[kMaxPath + 64];
+    snprintf(line, sizeof line, "write %lld %lld %s\n", static_cast<long long>(offset), static_cast<long long>(done),
+             path.text);
+    trace(line, bytes, static_cast<size_t>(done));
+  }
+  return done;
+}
+
+mode_t mode_argument(int flags, va_list arguments) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+void quench_fault_arm() {
+  fault.armed = true;
+}
+void quench_fault_disarm() {
+  fault.armed = false;
+}
+long quench_fault_calls() {
+  return calls;
+}
+
+int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_argument(flags, arguments);
+  va_end(arguments);
+  return open_file(AT_FDCWD, path, flags, [&] { return NEXT(open)(path, flags, mode); });
+}
+
+int openat(int directory, const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_argument(flags, arguments);
+  va_end(arguments);
+  return open_file(directory, path, flags, [&] { return NEXT(openat)(directory, path, flags, mode); });
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  const Path full = resolve(AT_FDCWD, path);
+  if (decide(kMkdir, full.text) == Action::fail) return -1;
+  const int result = NEXT(mkdir)(path, mode);
+  if (result == 0) trace_line("mkdir %s\n", full.text);
+  return result;
+}
+
+ssize_t write(int file, const void* bytes, size_t size) {
+  const off_t offset = fault.trace >= 0 ? lseek(file, 0, SEEK_CUR) : 0;
+  return write_bytes(file, bytes, size, offset, [&](size_t part) { return NEXT(write)(file, bytes, part); });
+}
+
+ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) {
+  return write_bytes(file, bytes, size, offset, [&](size_t part) { return NEXT(pwrite)(file, bytes, part, offset); });
+}
+
+int fsync(int file) {
+  const Path path = path_of(file);
+  if (decide(kFsync, path.text) == Action::fail) return -1;
+  const int result = NEXT(fsync)(file);
+  if (result == 0 && path.text[0] != '\0') trace_line("fsync %s\n", path.text);
+  return result;
+}
+
+int ftruncate(int file, off_t size) noexcept {
+  const Path path = path_of(file);
+  if (decide(kTruncate, path.text) == Action::fail) return -1;
+  const int result = NEXT(ftruncate)(file, size);
+  if (result == 0 && path.text[0] != '\0') trace_line("truncate %lld %s\n", static_cast<long long>(size), path.text);
+  return result;
+}
+
+int posix_fallocate(int file, off_t offset, off_t size) {
+  const Path path = path_of(file);
+  if (decide(kFallocate, path.text) == Action::fail) return errno;
+  const int result = NEXT(posix_fallocate)(file, offset, size);
+  if (result == 0 && path.text[0] != '\0')
+    trace_line("extend %lld %s\n", static_cast<long long>(offset + size), path.text);
+  return result;
+}
+
+int close(int file) {
+  const Path path = path_of(file);
+  const Action action = decide(kClose, path.text);
+  const int error = errno;
+  remember(file, "");
+  const int result = NEXT(close)(file);  // Linux closes even when it reports an error
+  if (action != Action::fail) return result;
+  errno = error;
+  return -1;
+}
+
+int rename(const char* from, const char* to) noexcept {
+  return rename_path(kRename, resolve(AT_FDCWD, from), resolve(AT_FDCWD, to), [&] { return NEXT(rename)(from, to); });
+}
+
+int renameat2(int from_directory, const char* from, int to_directory, const char* to, unsigned flags) noexcept {
+  return rename_path((flags & RENAME_EXCHANGE) != 0 ? kExchange : kRename, resolve(from_directory, from),
+                     resolve(to_directory, to),
+                     [&] { return NEXT(renameat2)(from_directory, from, to_directory, to, flags); });
+}
+
+int unlink(const char* path) noexcept {
+  return remove_path(resolve(AT_FDCWD, path), [&] { return NEXT(unlink)(path); });
+}
+
+int unlinkat(int directory, const char* path, int flags) noexcept {
+  return remove_path(resolve(directory, path), [&] { return NEXT(unlinkat)(directory, path, flags); });
+}
+
+int rmdir(const char* path) noexcept {
+  return remove_path(resolve(AT_FDCWD, path), [&] { return NEXT(rmdir)(path); });
+}
+
+int flock(int file, int operation) noexcept {
+  if (decide(kFlock, path_of(file).text) == Action::fail) return -1;
+  return NEXT(flock)(file, operation);
+}
+
+// On 64-bit Linux off_t is 64 bits wide in both sets of names.
+int open64(const char*, int, ...) __attribute__((alias("open")));
+int openat64(int, const char*, int, ...) __attribute__((alias("openat")));
+ssize_t pwrite64(int, const void*, size_t, off_t) __attribute__((alias("pwrite")));
+int ftruncate64(int, off_t) noexcept __attribute__((alias("ftruncate")));
+int posix_fallocate64(int, off_t, off_t) __attribute__((alias("posix_fallocate")));
+
+}  // extern "C"

@@ -1,0 +1,220 @@
+#include "train/checkpoint/checkpoint_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/fault/checkpoint_contents.h"
+#include "tests/fault/process.h"
+#include "tests/testing.h"
+#include "train/checkpoint/checkpoint_save.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::MemoryDir;
+using testing::StepTensors;
+
+class CheckpointList : public ::testing::Test {
+ protected:
+  fs::path save(std::int64_t step) {
+    return save_checkpoint(dir_.path(), tensors_.state(step), tensors_.at(step)).path;
+  }
+
+  // A byte in the middle of the last tensor.
+  static void damage_data(const fs::path& checkpoint) {
+    const auto path = checkpoint / "rank-00000.safetensors";
+    std::string bytes = testing::read_file(path);
+    bytes[bytes.size() - 100] = static_cast<char>(bytes[bytes.size() - 100] ^ 4);
+    testing::write_file(path, bytes);
+  }
+
+  static void damage_manifest(const fs::path& checkpoint) { testing::write_file(checkpoint / "manifest.json", ""); }
+
+  // Steps that load_latest tries, in order; the last one succeeds.
+  std::vector<std::int64_t> loads() {
+    std::vector<std::int64_t> tried;
+    load_latest(dir_.path(), [&](CheckpointReader& reader) {
+      tried.push_back(reader.state().step);
+      EXPECT_EQ(tensors_.difference(reader), "");
+    });
+    return tried;
+  }
+
+  MemoryDir dir_;
+  StepTensors tensors_;
+};
+
+TEST_F(CheckpointList, StepNames) {
+  EXPECT_EQ(parse_step_name("step-0"), 0);
+  EXPECT_EQ(parse_step_name("step-10"), 10);
+  EXPECT_EQ(parse_step_name("step-9223372036854775807"), INT64_MAX);
+  for (const char* name :
+       {"", "step-", "step", "10", "step-000010", "step-00", "step-10.bak", "xstep-99", "step--1", "step-+1", "step- 1",
+        "step-1 ", "step-9223372036854775808", "step-99999999999999999999", "Step-1", "step-1e3", "step-0x10"})
+    EXPECT_EQ(parse_step_name(name), std::nullopt) << name;
+  EXPECT_EQ(step_name(120), "step-120");
+}
+
+TEST_F(CheckpointList, AbsentOrEmptyFolderHoldsNone) {
+  EXPECT_TRUE(list_checkpoints(dir_ / "absent").checkpoints.empty());
+  EXPECT_EQ(latest_valid(dir_.path()), std::nullopt);
+  EXPECT_TRUE(loads().empty());
+  testing::write_file(dir_ / "file", "");
+  EXPECT_THROW((void)list_checkpoints(dir_ / "file"), Error);
+}
+
+TEST_F(CheckpointList, StepsAreOrderedAsNumbers) {
+  for (const std::int64_t step : {9, 10, 100}) save(step);
+  std::vector<std::int64_t> steps;
+  for (const CheckpointInfo& info : list_checkpoints(dir_.path()).checkpoints) steps.push_back(info.step);
+  EXPECT_THAT(steps, ElementsAre(100, 10, 9));
+  EXPECT_EQ(latest_valid(dir_.path())->step, 100);
+}
+
+TEST_F(CheckpointList, JunkIsIgnoredWithOneReasonEach) {
+  save(7);
+  fs::create_directory(dir_ / "step-000010");
+  fs::copy(dir_ / "step-7", dir_ / "step-10.bak");
+  fs::copy(dir_ / "step-7", dir_ / "xstep-99");
+  fs::create_directory(dir_ / "step-99999999999999999999");
+  testing::write_file(dir_ / "step-5", "");
+  fs::create_symlink("nowhere", dir_ / "step-11");
+  fs::create_directory(dir_ / "step-12");
+  fs::create_directory(dir_ / "step-13.tmp-abc");
+  fs::create_directory(dir_ / ".trash-step-14");
+  const CheckpointListing listing = list_checkpoints(dir_.path());
+  ASSERT_EQ(listing.checkpoints.size(), 1u);
+  std::vector<std::string> ignored;
+  for (const IgnoredEntry& entry : listing.ignored) ignored.push_back(entry.name + ": " + entry.reason);
+  EXPECT_THAT(ignored,
+              ElementsAre("step-000010: its name is not step-<number>", "step-10.bak: its name is not step-<number>",
+                          "step-11: it is a symbolic link to nothing", "step-12: it has no manifest.json",
+                          "step-5: it is not a folder", "step-99999999999999999999: its name is not step-<number>",
+                          "xstep-99: its name is not step-<number>"));
+  EXPECT_EQ(latest_valid(dir_.path())->step, 7);
+  EXPECT_THAT(loads(), ElementsAre(7));
+}
+
+TEST_F(CheckpointList, UnreadableCheckpointIsSkipped) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  save(1);
+  const fs::path locked = save(2);
+  fs::permissions(locked, fs::perms::none);
+  EXPECT_THAT(loads(), ElementsAre(1));
+  fs::permissions(locked, fs::perms::owner_all);
+}
+
+TEST_F(CheckpointList, SymbolicLinkToACheckpointCounts) {
+  const fs::path real = save(3);
+  fs::create_directory(dir_ / "elsewhere");
+  fs::rename(real, dir_ / "elsewhere" / "step-3");
+  fs::create_directory_symlink(dir_ / "elsewhere" / "step-3", dir_ / "step-3");
+  const auto info = latest_valid(dir_.path());
+  ASSERT_TRUE(info);
+  EXPECT_TRUE(info->symlink);
+  EXPECT_THAT(loads(), ElementsAre(3));
+}
+
+TEST_F(CheckpointList, FallsBackOverDamagedOnes) {
+  for (const std::int64_t step : {1, 2, 3, 4}) save(step);
+  damage_data(dir_ / "step-4");
+  damage_manifest(dir_ / "step-3");
+  fs::resize_file(dir_ / "step-2" / "rank-00000.safetensors", 100);
+  const CheckpointListing listing = list_checkpoints(dir_.path());
+  EXPECT_TRUE(listing.checkpoints[0].valid);  // its data have not been read
+  EXPECT_FALSE(listing.checkpoints[1].valid);
+  EXPECT_FALSE(listing.checkpoints[2].valid);
+  EXPECT_THAT(listing.checkpoints[2].fault, HasSubstr("has 100 bytes"));
+  EXPECT_THAT(loads(), ElementsAre(4, 1));
+}
+
+TEST_F(CheckpointList, NothingLoadableIsAnErrorAndNoFreshStart) {
+  for (const std::int64_t step : {1, 2}) save(step);
+  damage_data(dir_ / "step-2");
+  damage_manifest(dir_ / "step-1");
+  try {
+    loads();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    EXPECT_THAT(error.what(), HasSubstr("none of the checkpoints"));
+    EXPECT_THAT(error.what(), HasSubstr("tensor 'bulk'"));
+    EXPECT_THAT(error.what(), HasSubstr("step-1/manifest.json"));
+  }
+}
+
+TEST_F(CheckpointList, OtherErrorsOfTheLoaderPassThrough) {
+  for (const std::int64_t step : {1, 2}) save(step);
+  int calls = 0;
+  EXPECT_THROW(load_latest(dir_.path(),
+                           [&](CheckpointReader& reader) {
+                             ++calls;
+                             (void)reader.at("a tensor of another model");
+                           }),
+               Error);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(CheckpointList, NewestOfANewerProgramIsRefusedNotSkipped) {
+  for (const std::int64_t step : {1, 2}) save(step);
+  const fs::path path = dir_ / "step-2" / "manifest.json";
+  std::string text = testing::read_file(path);
+  const std::string version = "\"format_version\": 1";
+  text.replace(text.find(version), version.size(), "\"format_version\": 9");
+  stamp_manifest_hash(text);
+  testing::write_file(path, text);
+  try {
+    loads();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_THAT(error.what(), HasSubstr("format 9"));
+  }
+}
+
+TEST_F(CheckpointList, GoingBackSupersedesLaterSteps) {
+  for (const std::int64_t step : {100, 200, 300}) save(step);
+  save(150);  // after resuming from 100
+  const CheckpointListing listing = list_checkpoints(dir_.path());
+  std::vector<std::string> states;
+  for (const CheckpointInfo& info : listing.checkpoints)
+    states.push_back(fmt::format("{}{}", info.step, info.superseded ? " superseded" : ""));
+  EXPECT_THAT(states, ElementsAre("300 superseded", "200 superseded", "150", "100"));
+  EXPECT_THAT(loads(), ElementsAre(150));
+  EXPECT_TRUE(verify_checkpoint(dir_ / "step-300").ok());  // nothing in it was touched
+  save(200);
+  EXPECT_FALSE(list_checkpoints(dir_.path()).checkpoints[1].superseded);
+  EXPECT_THAT(loads(), ElementsAre(200));
+}
+
+TEST_F(CheckpointList, SavingAStepAgainReplacesIt) {
+  save(1);
+  damage_data(save(2));
+  save(2);
+  EXPECT_THAT(loads(), ElementsAre(2));
+  testing::write_file(dir_ / "step-2" / "PINNED", "");
+  save(2);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir_.path())) names.push_back(entry.path().filename().string());
+  EXPECT_THAT(names,
+              ::testing::UnorderedElementsAre("LATEST", "step-1", "step-2", ::testing::StartsWith("pinned-step-2-")));
+  EXPECT_FALSE(fs::exists(dir_ / "step-2" / "PINNED"));
+  EXPECT_EQ(testing::read_file(dir_ / "LATEST"), "step-2\n");
+}
+
+TEST(CheckpointFormat, ReadsTheFirstFormat) {
+  const fs::path folder = fs::path(QUENCH_SOURCE_DIR) / "tests/train/checkpoint_format_1";
+  ASSERT_TRUE(fs::is_directory(folder)) << folder;
+  const auto loaded = load_latest(folder, [&](CheckpointReader& reader) {
+    EXPECT_EQ(StepTensors(256).difference(reader), "");
+    EXPECT_EQ(reader.state().config.at("lr").as_double(), 3e-4);
+  });
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->step, 7);
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,163 @@
+#include "train/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/file.h"
+#include "train/checkpoint/checkpoint_list.h"
+#include "train/checkpoint/data_file.h"
+#include "train/checkpoint/hash.h"
+
+namespace quench {
+namespace {
+
+constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
+
+// Reads a shard once from end to end, compares its hash, and copies the bytes from `begin` on to `out` on the way: what
+// is returned is what was hashed. Throws corrupt naming tensor, rows and file.
+void read_verified(const DataFile& file, const TensorRecord& tensor, const ShardRecord& shard, std::uint64_t begin,
+                   std::span<std::byte> out) {
+  StreamHash hash;
+  std::vector<std::byte> buffer;
+  const std::uint64_t end = begin + out.size();
+  for (std::uint64_t at = 0; at < shard.size;) {
+    const std::uint64_t size = std::min(kPiece, shard.size - at);
+    if (at >= begin && at + size <= end) {
+      const auto piece = out.subspan(at - begin, size);
+      file.read(shard.offset + at, piece);
+      hash.update(piece);
+    } else {
+      buffer.resize(size);
+      file.read(shard.offset + at, buffer);
+      hash.update(buffer);
+      const std::uint64_t from = std::max(at, begin);
+      const std::uint64_t to = std::min(at + size, end);
+      if (from < to) std::memcpy(out.data() + (from - begin), buffer.data() + (from - at), to - from);
+    }
+    at += size;
+  }
+  QUENCH_CHECK_AS(
+      ErrorCode::corrupt, hash.digest() == shard.xxh3,
+      "{}: tensor '{}' (rows {} to {} of {}) is damaged: the hash of its bytes is {}, the manifest states {}",
+      file.path().string(), tensor.name, shard.slice.start, shard.slice.start + shard.slice.length, tensor.rows(),
+      format_hash(hash.digest()), format_hash(shard.xxh3));
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const auto path = folder / Manifest::kFileName;
+  Manifest manifest = Manifest::parse(read_file(path, Manifest::kMaxBytes), path.string());
+  const auto step = parse_step_name(folder.filename().string());
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !step || *step == manifest.state.step,
+                  "{} holds the checkpoint of step {}; the folder was renamed or its content replaced", folder.string(),
+                  manifest.state.step);
+  return manifest;
+}
+
+CheckpointReader::CheckpointReader(std::filesystem::path folder, Verify verify)
+    : folder_(std::move(folder)), verify_(verify), manifest_(read_manifest(folder_)) {
+  for (std::size_t i = 0; i < manifest_.files.size(); ++i)
+    files_.push_back(std::make_unique<DataFile>(folder_, manifest_, i));
+  for (std::size_t i = 0; i < manifest_.tensors.size(); ++i) {
+    index_.emplace(manifest_.tensors[i].name, i);
+    verified_.emplace_back(manifest_.tensors[i].shards.size(), false);
+  }
+}
+
+CheckpointReader::~CheckpointReader() = default;
+
+const TensorRecord* CheckpointReader::find(std::string_view name) const noexcept {
+  const auto found = index_.find(std::string(name));
+  return found == index_.end() ? nullptr : &manifest_.tensors[found->second];
+}
+
+const TensorRecord& CheckpointReader::at(std::string_view name) const {
+  const TensorRecord* tensor = find(name);
+  QUENCH_CHECK_AS(ErrorCode::not_found, tensor != nullptr, "checkpoint {} has no tensor '{}'", folder_.string(), name);
+  return *tensor;
+}
+
+void CheckpointReader::read(std::string_view name, const Tensor& destination) {
+  read(name, destination, {0, at(name).rows()});
+}
+
+void CheckpointReader::read(std::string_view name, const Tensor& destination, ShardSlice slice) {
+  const TensorRecord& tensor = at(name);
+  QUENCH_CHECK(slice.start >= 0 && slice.length >= 0 && slice.length <= tensor.rows() - slice.start,
+               "checkpoint {}: rows [{}, {}+{}) lie outside the {} rows of tensor '{}'", folder_.string(), slice.start,
+               slice.start, slice.length, tensor.rows(), name);
+  Shape expected = tensor.shape;
+  if (expected.rank() > 0) expected[0] = slice.length;
+  QUENCH_CHECK(destination.defined() && destination.dtype() == tensor.dtype && destination.shape() == expected &&
+                   destination.is_contiguous(),
+               "checkpoint {}: tensor '{}' is stored as {}{}; it cannot be read into {}", folder_.string(), name,
+               to_string(tensor.dtype), expected.to_string(), destination.describe());
+  if (destination.nbytes() == 0) return;
+  Tensor host = destination.device().is_cpu() ? destination : Tensor::empty(expected, tensor.dtype);
+  auto* out = static_cast<std::byte*>(host.raw_data());
+  const std::size_t number = index_.at(tensor.name);
+  for (std::size_t i = 0; i < tensor.shards.size(); ++i) {
+    const ShardSlice stored = tensor.shards[i].slice;
+    const std::int64_t from = std::max(slice.start, stored.start);
+    const std::int64_t to = std::min(slice.start + slice.length, stored.start + stored.length);
+    if (from >= to) continue;
+    const std::uint64_t bytes = row_bytes(tensor.shape, tensor.dtype, to - from);
+    read_shard(number, i, row_bytes(tensor.shape, tensor.dtype, from - stored.start), {out, bytes});
+    out += bytes;
+  }
+  if (!destination.device().is_cpu()) Tensor(destination).copy_from(host);
+}
+
+void CheckpointReader::verify(std::string_view name) {
+  const TensorRecord& tensor = at(name);
+  for (const ShardRecord& shard : tensor.shards)
+    read_verified(*files_[static_cast<std::size_t>(shard.file)], tensor, shard, 0, {});
+  verified_[index_.at(tensor.name)].assign(tensor.shards.size(), true);
+}
+
+void CheckpointReader::read_shard(std::size_t tensor, std::size_t shard, std::uint64_t begin,
+                                  std::span<std::byte> out) {
+  const TensorRecord& record = manifest_.tensors[tensor];
+  const ShardRecord& stored = record.shards[shard];
+  const DataFile& file = *files_[static_cast<std::size_t>(stored.file)];
+  const bool whole = begin == 0 && out.size() == stored.size;
+  if (verify_ == Verify::none || (verified_[tensor][shard] && !whole)) {
+    file.read(stored.offset + begin, out);
+    return;
+  }
+  read_verified(file, record, stored, begin, out);
+  verified_[tensor][shard] = true;
+}
+
+VerifyReport verify_checkpoint(const std::filesystem::path& folder) {
+  QUENCH_CHECK_AS(ErrorCode::not_found, std::filesystem::is_directory(folder), "{} is not a folder", folder.string());
+  VerifyReport report;
+  const auto guarded = [&](const auto& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      report.faults.emplace_back(error.what());
+    }
+  };
+  Manifest manifest;
+  guarded([&] { manifest = read_manifest(folder); });
+  std::vector<std::unique_ptr<DataFile>> files(manifest.files.size());
+  for (std::size_t i = 0; i < files.size(); ++i)
+    guarded([&] {
+      files[i] = std::make_unique<DataFile>(folder, manifest, i);
+      ++report.files;
+    });
+  for (const TensorRecord& tensor : manifest.tensors) {
+    for (const ShardRecord& shard : tensor.shards) {
+      const auto& file = files[static_cast<std::size_t>(shard.file)];
+      if (!file) continue;  // its fault is in the report already
+      guarded([&] { read_verified(*file, tensor, shard, 0, {}); });
+      report.bytes += shard.size;
+    }
+    ++report.tensors;
+  }
+  return report;
+}
+
+}  // namespace quench

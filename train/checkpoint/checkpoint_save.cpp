@@ -1,0 +1,213 @@
+#include "train/checkpoint/checkpoint_save.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "train/checkpoint/checkpoint_list.h"
+#include "train/checkpoint/data_file.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Random (version 4) UUID, RFC 9562 section 5.4.
+std::string make_uuid() {
+  std::array<unsigned char, 16> bits{};
+  QUENCH_CHECK_AS(ErrorCode::failed, ::getrandom(bits.data(), bits.size(), 0) == static_cast<ssize_t>(bits.size()),
+                  "cannot draw random bits: {}", errno_text(errno));
+  bits[6] = static_cast<unsigned char>((bits[6] & 0x0F) | 0x40);
+  bits[8] = static_cast<unsigned char>((bits[8] & 0x3F) | 0x80);
+  std::string text;
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", bits[i]);
+  }
+  return text;
+}
+
+[[noreturn]] void fail_errno(const std::string& action, int error) {
+  const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io;
+  QUENCH_FAIL(code, "cannot {}: {}", action, errno_text(error));
+}
+
+void make_folder(const fs::path& path) {
+  if (::mkdir(path.c_str(), 0755) != 0) fail_errno("create the folder " + path.string(), errno);
+}
+
+void rename_folder(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename " + from.string() + " to " + to.string(), errno);
+}
+
+// Creates missing folders so that they outlive a power cut.
+void make_folders_durably(const fs::path& path) {
+  if (path.empty() || fs::exists(path)) return;
+  const fs::path parent = path.parent_path();
+  make_folders_durably(parent);
+  make_folder(path);
+  sync_directory(parent.empty() ? "." : parent);
+}
+
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) QUENCH_LOG_WARN("cannot remove {}: {}; the next run will", path.string(), error.message());
+}
+
+void check_free_space(const fs::path& folder, std::int64_t step, std::uint64_t bytes) {
+  const std::uint64_t needed = bytes + bytes / 20;
+  const std::uint64_t available = free_disk_bytes(folder);
+  QUENCH_CHECK_AS(ErrorCode::no_space, available >= needed,
+                  "the checkpoint of step {} needs {} bytes in {} ({} and a reserve of 5%), {} are free; free some "
+                  "space, lower checkpoint.keep_latest or choose another folder",
+                  step, needed, folder.string(), bytes, available);
+}
+
+// Before the new checkpoint appears, so that at no moment a later one of the abandoned line counts as the latest.
+void mark_superseded(const fs::path& folder, std::int64_t step) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const auto other = parse_step_name(entries->path().filename().string());
+    std::error_code ignored;
+    if (!other || *other <= step || !entries->is_directory(ignored)) continue;
+    const fs::path marker = entries->path() / kSupersededMarker;
+    if (fs::exists(marker, ignored)) continue;
+    try {
+      OutputFile file(marker);
+      file.write(fmt::format("the run went back and saved step {} after this checkpoint\n", step));
+      file.close();
+      sync_directory(entries->path());
+      QUENCH_LOG_WARN("{}: superseded, the run went back and now saves step {}", entries->path().string(), step);
+    } catch (const Error& failure) {
+      QUENCH_LOG_WARN("{}: cannot be marked superseded by step {}: {}", entries->path().string(), step, failure.what());
+    }
+  }
+}
+
+// Gives `temporary` the name `target`. A checkpoint that had the name is swapped out in the same instant, and its new
+// path is returned for removal; a pinned one is renamed and stays.
+fs::path publish(const fs::path& temporary, const fs::path& target, const std::string& uuid) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(target, ignored))) {
+    rename_folder(temporary, target);
+    return {};
+  }
+  if (fs::exists(target / kPinnedMarker, ignored)) {
+    const fs::path kept = target.parent_path() / fmt::format("pinned-{}-{}", target.filename().string(), uuid);
+    rename_folder(target, kept);
+    QUENCH_LOG_WARN("{} is pinned and saved again: the earlier one is now {}", target.string(), kept.string());
+    rename_folder(temporary, target);
+    return {};
+  }
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return temporary;
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
+    fail_errno("exchange " + temporary.string() + " and " + target.string(), errno);
+  // No exchange on this file system (NFS): between the two renames only other steps can be resumed from.
+  const fs::path replaced = temporary.string() + "-replaced";
+  rename_folder(target, replaced);
+  try {
+    rename_folder(temporary, target);
+  } catch (const Error&) {
+    if (::rename(replaced.c_str(), target.c_str()) != 0)
+      QUENCH_LOG_ERROR("{} was moved to {} and cannot be moved back: {}", target.string(), replaced.string(),
+                       errno_text(errno));
+    throw;
+  }
+  return replaced;
+}
+
+SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
+                          std::span<const CheckpointTensor> tensors, bool& committed) {
+  const SaveIdentity identity{make_uuid(), state.step, 0, 1};
+  DataFilePlan plan = plan_data_file(identity, tensors);
+  Manifest manifest;
+  manifest.save_uuid = identity.uuid;
+  manifest.world_size = identity.world_size;
+  manifest.state = state;
+  append_data_file(manifest, plan, tensors);
+  // Hashes have a fixed width: the manifest's size is known, and its rules are checked, before anything is written.
+  const std::uint64_t bytes = plan.record.size + manifest.dump().size();
+
+  const fs::path target = folder / step_name(state.step);
+  const fs::path temporary = folder / fmt::format("{}.tmp-{}", step_name(state.step), identity.uuid);
+  fs::path replaced;
+  make_folders_durably(folder);
+  check_free_space(folder, state.step, bytes);
+  make_folder(temporary);
+  try {
+    write_data_file(temporary, plan, tensors);
+    for (std::size_t i = 0; i < tensors.size(); ++i) manifest.tensors[i].shards.front().xxh3 = plan.shards[i].xxh3;
+    const std::string text = manifest.dump();
+    OutputFile file(temporary / Manifest::kFileName, text.size());
+    file.write(text);
+    file.close();
+    sync_directory(temporary);
+    mark_superseded(folder, state.step);
+    replaced = publish(temporary, target, identity.uuid);
+    committed = true;
+  } catch (...) {
+    remove_or_warn(temporary);
+    throw;
+  }
+  sync_directory(folder);
+  if (!replaced.empty()) remove_or_warn(replaced);
+  try {
+    write_file_atomically(folder / "LATEST", step_name(state.step) + "\n");
+  } catch (const Error& error) {
+    QUENCH_LOG_WARN("{} is saved, but the hint file LATEST is not: {}", target.string(), error.what());
+  }
+  return {target, bytes};
+}
+
+}  // namespace
+
+SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& state,
+                                std::span<const CheckpointTensor> tensors) {
+  bool committed = false;
+  try {
+    return save_once(folder, state, tensors, committed);
+  } catch (const Error& error) {
+    // A file whose fsync failed once may lose data silently when synced again: only new files can be trusted.
+    if (error.code() != ErrorCode::io || committed) throw;
+    QUENCH_LOG_WARN("saving step {} failed and is tried once more: {}", state.step, error.what());
+  }
+  return save_once(folder, state, tensors, committed);
+}
+
+void probe_checkpoint_folder(const fs::path& folder) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(folder) || fs::is_directory(folder),
+                  "checkpoint folder {} is a file; set checkpoint.folder to a folder", folder.string());
+  const fs::path probe = folder / (".trash-probe-" + make_uuid());
+  const fs::path renamed = probe.string() + "-renamed";
+  try {
+    make_folders_durably(folder);
+    make_folder(probe);
+    OutputFile file(probe / "probe");
+    file.write("probe\n");
+    file.close();
+    sync_directory(probe);
+    rename_durably(probe, renamed);
+    fs::remove_all(renamed);
+  } catch (const std::exception& failure) {
+    std::error_code error;
+    fs::remove_all(probe, error);
+    fs::remove_all(renamed, error);
+    const auto* known = dynamic_cast<const Error*>(&failure);
+    QUENCH_FAIL(
+        known != nullptr ? known->code() : ErrorCode::io,
+        "checkpoint folder {} cannot be used: {}; set checkpoint.folder to a folder that can be written, synced "
+        "and renamed in",
+        folder.string(), failure.what());
+  }
+}
+
+}  // namespace quench

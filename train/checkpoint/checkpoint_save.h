@@ -1,0 +1,28 @@
+#pragma once
+// One atomic save of a checkpoint; CheckpointWriter adds threads, policies and retention.
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "train/checkpoint/checkpoint_state.h"
+
+namespace quench {
+
+struct SavedCheckpoint {
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;  // data file and manifest
+};
+
+// Writes <folder>/step-<state.step> from one process. Afterwards the folder holds either the whole new checkpoint or
+// what it held before, at every moment and after any failure or kill; a temporary folder that could not be removed is
+// left to remove_leftovers. Checkpoints of later steps belong to an abandoned line of training and are marked
+// superseded. Throws invalid_argument (bad tensors), no_space (naming bytes needed and free), io (after one retry).
+SavedCheckpoint save_checkpoint(const std::filesystem::path& folder, const CheckpointState& state,
+                                std::span<const CheckpointTensor> tensors);
+
+// Proves that files can be written, synced and renamed in the folder, which is created if need be. Throws bad_config,
+// io or no_space naming the folder and the step that failed.
+void probe_checkpoint_folder(const std::filesystem::path& folder);
+
+}  // namespace quench

@@ -1,0 +1,122 @@
+#include "train/checkpoint/checkpoint_writer.h"
+
+#include <system_error>
+#include <utility>
+
+#include "core/log.h"
+#include "train/checkpoint/checkpoint_save.h"
+#include "train/checkpoint/retention.h"
+
+namespace quench {
+namespace {
+
+bool is_within(const std::filesystem::path& folder, const std::filesystem::path& parent) {
+  const auto [end, ignored] = std::mismatch(parent.begin(), parent.end(), folder.begin(), folder.end());
+  return end == parent.end();
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock& lock, CheckpointOptions options)
+    : folder_(std::move(folder)), options_(std::move(options)) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options_.keep_latest >= 0,
+                  "checkpoint.keep_latest is {}; expected 0 (keep all) or more", options_.keep_latest);
+  probe_checkpoint_folder(folder_);
+  folder_ = std::filesystem::canonical(folder_);
+  QUENCH_CHECK(is_within(folder_, lock.folder()), "checkpoint folder {} is outside the locked run folder {}",
+               folder_.string(), lock.folder().string());
+  remove_leftovers(folder_);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  try {
+    collect();
+  } catch (...) {  // collect has logged it
+  }
+}
+
+void CheckpointWriter::save(const CheckpointState& state, std::span<const CheckpointTensor> tensors) {
+  const auto called = Clock::now();
+  if (worker_.joinable() && !worker_done_)
+    QUENCH_LOG_WARN("saving step {} waits for the save of step {}, which is still being written", state.step,
+                    step_in_flight_);
+  collect();
+  ++saves_;
+  step_in_flight_ = state.step;
+  if (!options_.async) {
+    write(state, tensors, called);
+    collect();
+    return;
+  }
+  const auto copies = snapshot_.take(tensors);
+  worker_done_ = false;
+  try {
+    worker_ = std::thread([this, state, copies, called, stalled = seconds_since(called)] {
+      write(state, copies, called);
+      if (!error_) reports_.back().stall_seconds = stalled;
+      worker_done_ = true;
+    });
+  } catch (const std::system_error& error) {
+    QUENCH_LOG_WARN("no thread for the checkpoint ({}); writing it now", error.what());
+    write(state, copies, called);
+    collect();
+  }
+}
+
+std::vector<SaveReport> CheckpointWriter::poll() {
+  if (worker_.joinable() && !worker_done_) return {};
+  collect();
+  return std::exchange(reports_, {});
+}
+
+std::vector<SaveReport> CheckpointWriter::finish() {
+  collect();
+  const int failures = std::exchange(failures_, 0);
+  const int saves = std::exchange(saves_, 0);
+  QUENCH_CHECK_AS(first_failure_code_, failures == 0 || options_.on_error == CheckpointOptions::OnError::stop,
+                  "{} of {} checkpoints could not be saved; the first: {}", failures, saves, first_failure_);
+  return std::exchange(reports_, {});
+}
+
+// Runs on the worker when async. Leaves either a report or an error.
+void CheckpointWriter::write(const CheckpointState& state, std::span<const CheckpointTensor> tensors,
+                             Clock::time_point called) {
+  try {
+    const auto start = Clock::now();
+    const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors);
+    const double seconds = seconds_since(start);
+    reports_.push_back({state.step, saved.path, saved.bytes, seconds_since(called), seconds});
+    QUENCH_LOG_INFO("saved {} ({:.1f} MiB in {:.2f} s)", saved.path.string(),
+                    static_cast<double>(saved.bytes) / (1 << 20), seconds);
+    RetentionPolicy policy{options_.keep_latest, options_.pinned};
+    policy.keep_steps.push_back(state.step);
+    if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
+    apply_retention(folder_, policy);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+// Joins the worker and deals with its error as the policy says.
+void CheckpointWriter::collect() {
+  if (worker_.joinable()) worker_.join();
+  if (!error_) return;
+  const std::exception_ptr error = std::exchange(error_, nullptr);
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& failure) {
+    QUENCH_LOG_ERROR("saving step {} failed, earlier checkpoints are untouched: {}", step_in_flight_, failure.what());
+    if (failures_++ == 0) {
+      const auto* known = dynamic_cast<const Error*>(&failure);
+      first_failure_code_ = known != nullptr ? known->code() : ErrorCode::failed;
+      first_failure_ = failure.what();
+    }
+    if (options_.on_error == CheckpointOptions::OnError::stop) throw;
+  }
+}
+
+}  // namespace quench

@@ -1,0 +1,214 @@
+#include "train/checkpoint/data_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+#include <unordered_map>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+#include "core/safetensors_limits.h"
+#include "train/checkpoint/hash.h"
+
+namespace quench {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{4} << 20;  // hashed while still in the cache, then written
+
+// How a tensor appears in the safetensors header.
+SafetensorsItem stored_form(const CheckpointTensor& tensor) {
+  const DType dtype = tensor.data.dtype();
+  if (dtype != DType::i4) return {tensor.name, dtype, tensor.data.shape()};
+  Shape bytes = tensor.data.shape();
+  bytes[-1] /= 2;
+  return {tensor.name, DType::u8, bytes};
+}
+
+void check_tensor_part(const CheckpointTensor& tensor) {
+  QUENCH_CHECK(tensor.data.defined(), "checkpoint tensor '{}' has no data", tensor.name);
+  QUENCH_CHECK(tensor.data.is_contiguous(), "checkpoint tensor '{}' ({}) is not contiguous", tensor.name,
+               tensor.data.describe());
+  const Shape& global = tensor.global_shape;
+  const std::int64_t rows = global.rank() == 0 ? 1 : global[0];
+  const ShardSlice slice = tensor.slice;
+  QUENCH_CHECK(slice.start >= 0 && slice.length >= 0 && slice.length <= rows - slice.start,
+               "checkpoint tensor '{}': rows [{}, {}+{}) lie outside its {} rows", tensor.name, slice.start,
+               slice.start, slice.length, rows);
+  Shape local = global;
+  if (global.rank() > 0) local[0] = slice.length;
+  QUENCH_CHECK(tensor.data.shape() == local && (global.rank() > 0 || slice.length == 1),
+               "checkpoint tensor '{}' is {}, expected shape {} for rows [{}, {}+{}) of {}", tensor.name,
+               tensor.data.describe(), local.to_string(), slice.start, slice.start, slice.length, global.to_string());
+}
+
+std::uint64_t write_tensor(OutputFile& file, const Tensor& tensor) {
+  StreamHash hash;
+  const bool on_host = tensor.device().is_cpu();
+  const std::size_t total = tensor.nbytes();
+  Tensor host;  // reused for every piece of a device tensor
+  for (std::size_t done = 0; done < total;) {
+    const std::size_t size = std::min(kPiece, total - done);
+    const std::byte* source = static_cast<const std::byte*>(tensor.raw_data()) + done;
+    if (!on_host) {
+      if (!host.defined()) host = Tensor::empty({static_cast<std::int64_t>(std::min(kPiece, total))}, DType::u8);
+      Backend& owner = backend(tensor.device().type);
+      const Stream stream = current_stream(tensor.device());
+      owner.copy(host.raw_data(), Device{}, source, tensor.device(), size, stream);
+      owner.synchronize(stream);
+      source = static_cast<const std::byte*>(host.raw_data());
+    }
+    const std::span piece(source, size);
+    hash.update(piece);
+    file.write(piece);
+    done += size;
+  }
+  return hash.digest();
+}
+
+std::string metadata_value(const SafetensorsHeader& header, const std::string& key) {
+  const auto found = header.metadata.find(key);
+  return found == header.metadata.end() ? "(none)" : found->second;
+}
+
+}  // namespace
+
+std::string data_file_name(int rank) {
+  return fmt::format("rank-{:05d}.safetensors", rank);
+}
+
+DataFilePlan plan_data_file(const SaveIdentity& identity, std::span<const CheckpointTensor> tensors) {
+  std::vector<SafetensorsItem> items;
+  for (const CheckpointTensor& tensor : tensors) {
+    check_tensor_part(tensor);
+    items.push_back(stored_form(tensor));
+  }
+  SafetensorsLayout layout = layout_safetensors(items, {{"format", "pt"},
+                                                        {"quench.save_uuid", identity.uuid},
+                                                        {"quench.step", std::to_string(identity.step)},
+                                                        {"quench.rank", std::to_string(identity.rank)},
+                                                        {"quench.world_size", std::to_string(identity.world_size)}});
+  DataFilePlan plan;
+  plan.shards.resize(tensors.size());
+  std::uint64_t offset = layout.header.size();
+  for (const std::size_t i : layout.order) {
+    plan.shards[i] = {0, tensors[i].slice, offset, layout.sizes[i], 0};
+    offset += layout.sizes[i];
+  }
+  StreamHash hash;
+  hash.update(layout.header);
+  plan.record = {data_file_name(identity.rank), identity.rank, offset, layout.header.size(), hash.digest()};
+  plan.header = std::move(layout.header);
+  plan.order = std::move(layout.order);
+  return plan;
+}
+
+void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
+                     std::span<const CheckpointTensor> tensors) {
+  OutputFile file(folder / plan.record.name, plan.record.size);
+  file.write(plan.header);
+  for (const std::size_t i : plan.order) plan.shards[i].xxh3 = write_tensor(file, tensors[i].data);
+  file.close();
+}
+
+void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors) {
+  const int file = static_cast<int>(manifest.files.size());
+  manifest.files.push_back(plan.record);
+  manifest.tensors.reserve(manifest.tensors.size() + tensors.size());  // keeps the names in `known` where they are
+  std::unordered_map<std::string_view, std::size_t> known;
+  known.reserve(manifest.tensors.size());
+  for (std::size_t i = 0; i < manifest.tensors.size(); ++i) known.emplace(manifest.tensors[i].name, i);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const CheckpointTensor& part = tensors[i];
+    const auto [found, added] = known.try_emplace(part.name, manifest.tensors.size());
+    if (added) manifest.tensors.push_back({part.name, part.data.dtype(), part.global_shape, {}});
+    TensorRecord& tensor = manifest.tensors[found->second];
+    QUENCH_CHECK(tensor.dtype == part.data.dtype() && tensor.shape == part.global_shape,
+                 "checkpoint tensor '{}' is {}{} on rank {} and {}{} on an earlier rank", part.name,
+                 to_string(part.data.dtype()), part.global_shape.to_string(), plan.record.rank, to_string(tensor.dtype),
+                 tensor.shape.to_string());
+    ShardRecord shard = plan.shards[i];
+    shard.file = file;
+    const auto after = std::upper_bound(
+        tensor.shards.begin(), tensor.shards.end(), shard, [](const ShardRecord& a, const ShardRecord& b) {
+          return std::tie(a.slice.start, a.slice.length) < std::tie(b.slice.start, b.slice.length);
+        });
+    tensor.shards.insert(after, shard);
+  }
+}
+
+DataFile::DataFile(const std::filesystem::path& folder, const Manifest& manifest, std::size_t index) {
+  const DataFileRecord& record = manifest.files.at(index);
+  path_ = folder / record.name;
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not hang; it is refused below
+  QUENCH_CHECK_AS(errno == ENOENT ? ErrorCode::corrupt : ErrorCode::io, file_ >= 0,
+                  "cannot open {}, which the manifest lists: {}", path_.string(), errno_text(errno));
+  try {
+    struct stat info {};
+    QUENCH_CHECK_AS(ErrorCode::io, ::fstat(file_, &info) == 0, "cannot inspect {}: {}", path_.string(),
+                    errno_text(errno));
+    QUENCH_CHECK_AS(ErrorCode::corrupt, S_ISREG(info.st_mode), "{} is not a regular file", path_.string());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, static_cast<std::uint64_t>(info.st_size) == record.size,
+                    "{} has {} bytes, the manifest states {}; the file is damaged or incomplete", path_.string(),
+                    info.st_size, record.size);
+    check_header(manifest, record);
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
+}
+
+DataFile::~DataFile() {
+  ::close(file_);
+}
+
+void DataFile::check_header(const Manifest& manifest, const DataFileRecord& record) const {
+  QUENCH_CHECK_AS(ErrorCode::corrupt, record.header_size <= kSafetensorsMaxHeaderBytes + 8,
+                  "{}: a header of {} bytes is impossible", path_.string(), record.header_size);
+  std::vector<std::uint8_t> head(record.header_size);
+  read(0, std::as_writable_bytes(std::span(head)));
+  StreamHash hash;
+  hash.update(std::as_bytes(std::span(head)));
+  if (hash.digest() == record.header_xxh3) return;
+  fail_if_of_other_save(head, manifest, record);
+  QUENCH_FAIL(ErrorCode::corrupt, "{}: the header is damaged: its hash is {}, the manifest states {}", path_.string(),
+              format_hash(hash.digest()), format_hash(record.header_xxh3));
+}
+
+// A whole file of another save deserves a better message than a wrong hash.
+void DataFile::fail_if_of_other_save(std::span<const std::uint8_t> head, const Manifest& manifest,
+                                     const DataFileRecord& record) const {
+  SafetensorsHeader header;
+  try {
+    header = parse_safetensors_header(head, record.size, path_.string());
+  } catch (const Error&) {
+    return;
+  }
+  const std::string uuid = metadata_value(header, "quench.save_uuid");
+  const std::string rank = metadata_value(header, "quench.rank");
+  if (uuid == manifest.save_uuid && rank == std::to_string(record.rank)) return;
+  QUENCH_FAIL(ErrorCode::corrupt,
+              "{} belongs to save {} (step {}, rank {}), not to save {} (step {}, rank {}) of this manifest; files of "
+              "different checkpoints were mixed",
+              path_.string(), uuid, metadata_value(header, "quench.step"), rank, manifest.save_uuid,
+              manifest.state.step, record.rank);
+}
+
+void DataFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const std::size_t size = std::min<std::size_t>(out.size(), std::size_t{64} << 20);
+    const ssize_t got = ::pread(file_, out.data(), size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    QUENCH_CHECK_AS(ErrorCode::io, got >= 0, "cannot read {} at byte {}: {}", path_.string(), offset,
+                    errno_text(errno));
+    QUENCH_CHECK_AS(ErrorCode::io, got > 0, "{} became shorter while it was read: no byte {}", path_.string(), offset);
+    offset += static_cast<std::uint64_t>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+}  // namespace quench

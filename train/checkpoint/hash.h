@@ -1,0 +1,35 @@
+#pragma once
+// XXH3-64, the checksum of checkpoints (https://github.com/Cyan4973/xxHash): against accidents, not against forgery.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/check.h"
+
+namespace quench {
+
+class StreamHash {
+ public:
+  StreamHash();
+  ~StreamHash();
+  StreamHash(const StreamHash&) = delete;
+  StreamHash& operator=(const StreamHash&) = delete;
+  void update(std::span<const std::byte> bytes);
+  void update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
+  [[nodiscard]] std::uint64_t digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+inline constexpr std::size_t kHashDigits = 16;
+// 16 lower-case hex digits, as xxhsum prints XXH3-64; and the inverse, which accepts nothing else.
+[[nodiscard]] std::string format_hash(std::uint64_t hash);
+[[nodiscard]] std::optional<std::uint64_t> parse_hash(std::string_view text) noexcept;
+
+}  // namespace quench

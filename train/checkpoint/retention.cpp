@@ -1,0 +1,114 @@
+#include "train/checkpoint/retention.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <system_error>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "train/checkpoint/checkpoint_list.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kTrashPrefix = ".trash-";
+
+template <class Predicate>
+std::vector<fs::path> entries_where(const fs::path& folder, const Predicate& predicate) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error))
+    if (predicate(*entries)) found.push_back(entries->path());
+  if (error) QUENCH_LOG_WARN("cannot list the folder {}: {}", folder.string(), error.message());
+  return found;
+}
+
+void remove_all_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) QUENCH_LOG_WARN("cannot remove {}: {}; will be tried again", path.string(), error.message());
+}
+
+bool is_trash(const fs::directory_entry& entry) {
+  return entry.path().filename().string().starts_with(kTrashPrefix);
+}
+
+bool is_leftover(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  const auto suffix = name.find(".tmp-");
+  return is_trash(entry) || (suffix != std::string::npos &&
+                             (name.starts_with("LATEST.") || parse_step_name(name.substr(0, suffix)).has_value()));
+}
+
+std::set<fs::path> link_targets(const fs::path& folder) {
+  std::set<fs::path> targets;
+  const auto is_link = [](const fs::directory_entry& entry) {
+    std::error_code error;
+    return entry.is_symlink(error);
+  };
+  for (const fs::path& link : entries_where(folder, is_link)) {
+    std::error_code error;
+    const fs::path target = fs::canonical(link, error);
+    if (!error) targets.insert(target);
+  }
+  return targets;
+}
+
+// Valid checkpoints beyond the newest keep_latest that nothing protects.
+std::vector<CheckpointInfo> expired(const fs::path& folder, const RetentionPolicy& policy) {
+  std::vector<CheckpointInfo> candidates;
+  for (CheckpointInfo& info : list_checkpoints(folder).checkpoints)
+    if (info.valid && !info.superseded) candidates.push_back(std::move(info));
+  const auto keep = static_cast<std::size_t>(policy.keep_latest);
+  if (candidates.size() <= keep) return {};
+  if (keep == 1) {
+    const VerifyReport report = verify_checkpoint(candidates.front().path);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, report.ok(), "the newest checkpoint does not verify, nothing is deleted: {}",
+                    report.faults.front());
+  }
+  candidates.erase(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(keep));
+  const std::set<fs::path> targets = link_targets(folder);
+  std::erase_if(candidates, [&](const CheckpointInfo& info) {
+    std::error_code error;
+    return info.pinned || info.symlink || targets.contains(fs::canonical(info.path, error)) || error ||
+           std::find(policy.keep_steps.begin(), policy.keep_steps.end(), info.step) != policy.keep_steps.end();
+  });
+  return candidates;
+}
+
+}  // namespace
+
+void apply_retention(const fs::path& folder, const RetentionPolicy& policy) {
+  if (policy.keep_latest == 0) return;
+  try {
+    bool renamed = false;
+    for (const CheckpointInfo& info : expired(folder, policy)) {
+      const fs::path trash = temporary_name(folder / fmt::format("{}{}", kTrashPrefix, step_name(info.step)));
+      std::error_code error;
+      fs::rename(info.path, trash, error);
+      if (error)
+        QUENCH_LOG_WARN("cannot delete the old checkpoint {}: {}; will be tried again after the next save",
+                        info.path.string(), error.message());
+      renamed |= !error;
+    }
+    // Were the removals durable before the rename, a power cut would leave half a checkpoint under its name.
+    if (renamed) sync_directory(folder);
+  } catch (const std::exception& error) {
+    QUENCH_LOG_WARN("old checkpoints in {} are not deleted: {}", folder.string(), error.what());
+    return;
+  }
+  for (const fs::path& path : entries_where(folder, is_trash)) remove_all_or_warn(path);
+}
+
+void remove_leftovers(const fs::path& folder) {
+  for (const fs::path& path : entries_where(folder, is_leftover)) {
+    QUENCH_LOG_INFO("removing {}, left by an interrupted save", path.string());
+    remove_all_or_warn(path);
+  }
+}
+
+}  // namespace quench

@@ -1,0 +1,24 @@
+#pragma once
+// Which checkpoints of a run are deleted, and how.
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace quench {
+
+struct RetentionPolicy {
+  int keep_latest = 3;                   // newest valid checkpoints to keep; 0 keeps all
+  std::vector<std::int64_t> keep_steps;  // never deleted: pinned, resumed from, just saved
+};
+
+// Deletes valid checkpoints beyond the newest `keep_latest`. Never deletes: keep_steps, pinned or superseded ones,
+// invalid ones (a person should look at them), symbolic links and what symbolic links in the folder point to. With
+// keep_latest = 1 the newest is read back and verified before the one before it goes. A checkpoint is first renamed to
+// .trash-..., so that none is ever half deleted under its name. Failures are logged and retried by the next call.
+void apply_retention(const std::filesystem::path& folder, const RetentionPolicy& policy);
+
+// Removes temporary and trash folders of earlier processes. Only for the holder of the run lock, while nothing saves.
+void remove_leftovers(const std::filesystem::path& folder);
+
+}  // namespace quench
