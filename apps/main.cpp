@@ -52,7 +52,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const quench::Error& error) {
     print_error(error.what());
-    spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(), quench::to_string(error.code()));
+    spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
+                  quench::to_string(error.code()));
     return exit_status(error.code());
   } catch (const std::bad_alloc&) {
     print_error("out of host memory");

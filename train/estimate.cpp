@@ -35,7 +35,9 @@ Batch planning_batch(std::int64_t rows, std::int64_t length) {
   return batch;
 }
 
-std::string mib(std::int64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
+std::string mib(std::int64_t bytes) {
+  return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
+}
 
 }  // namespace
 
@@ -93,7 +95,8 @@ std::string to_string(const RunEstimate& e) {
   row("batches made ahead", e.data_bytes);
   row("checkpoint staging", e.staging_bytes);
   row("program and libraries", e.process_bytes);
-  text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(e.total_bytes), "available", mib(e.available_bytes));
+  text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(e.total_bytes), "available",
+                      mib(e.available_bytes));
   text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
                       e.total_bytes <= e.available_bytes ? "fits" : "DOES NOT FIT");
   return text;

@@ -76,7 +76,8 @@ RunConfig checked(RunConfig config) {
   TrainerSupport support;
   support.recipes.clear();
   for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
-  support.export_model = config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
+  support.export_model =
+      config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
   require_supported(config, support);
   if (config.training.threads > 0) omp_set_num_threads(static_cast<int>(config.training.threads));
   return config;
@@ -110,10 +111,11 @@ Trainer::Run::Run(RunConfig c, Device d)
       lock(config.run.folder),
       guard(guard_options(config.training)) {
   optimizer = make_optimizer(*setup.model, config);
-  step = std::make_unique<TrainStep>(*setup.model, *optimizer,
-                                     TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
-                                                      .loss_chunk_rows = config.training.loss_chunk_size,
-                                                      .max_norm = config.training.max_norm});
+  step =
+      std::make_unique<TrainStep>(*setup.model, *optimizer,
+                                  TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
+                                                   .loss_chunk_rows = config.training.loss_chunk_size,
+                                                   .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(schedule_options(config, steps));
 }
 
@@ -191,14 +193,14 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   switch (verdict.action) {
     case StepAction::apply: return true;
     case StepAction::skip: step->discard(); return true;
-    case StepAction::stop:
-      QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+    case StepAction::stop: QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
     case StepAction::rollback: break;
   }
   step->discard();
   if (writer) report_saves(writer->finish());
   const auto loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
-  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to", verdict.message);
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
+                  verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);
@@ -211,8 +213,8 @@ bool Trainer::Run::run_step() {
   timer->batch_ready();
   const GradientReport report = step->accumulate(batches);
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  const StepVerdict verdict =
-      guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite_gradient(*setup.model));
+  const StepVerdict verdict = guard.check(progress.step + 1, report.loss, report.grad_norm,
+                                          finite ? "" : first_nonfinite_gradient(*setup.model));
   if (!handle_verdict(verdict)) return false;
   const double lr = schedule->lr(progress.step);
   if (verdict.action == StepAction::apply) step->apply(lr, progress.step + 1 - guard.skipped_steps());
@@ -290,7 +292,8 @@ TrainResult Trainer::Run::train() {
   std::int64_t saved_step = resumed_step.value_or(-1);
   while (progress.step < steps && signals.stop_signal() == 0) {
     if (!run_step()) continue;
-    if (data.validation && (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
+    if (data.validation &&
+        (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
       evaluate();
     if (!writer) continue;
     report_saves(writer->poll());
@@ -316,6 +319,8 @@ TrainResult Trainer::Run::train() {
 
 Trainer::Trainer(RunConfig config, Device device) : run_(std::make_unique<Run>(std::move(config), device)) {}
 Trainer::~Trainer() = default;
-TrainResult Trainer::run() { return run_->train(); }
+TrainResult Trainer::run() {
+  return run_->train();
+}
 
 }  // namespace quench

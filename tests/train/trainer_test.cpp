@@ -72,13 +72,17 @@ void expect_exact_resume(const std::vector<std::string>& overrides) {
   expect_same_tensors(tiny.checkpoint("parts", 40), tiny.checkpoint("whole_fixed", 40));
 }
 
-TEST(Trainer, ResumeIsExactInF32) { expect_exact_resume({}); }
+TEST(Trainer, ResumeIsExactInF32) {
+  expect_exact_resume({});
+}
 
 TEST(Trainer, ResumeIsExactInBf16WithStochasticRounding) {
   expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=none", "--optimizer.state=bf16"});
 }
 
-TEST(Trainer, ResumeIsExactInBf16WithMasterWeights) { expect_exact_resume({"--training.dtype=bf16"}); }
+TEST(Trainer, ResumeIsExactInBf16WithMasterWeights) {
+  expect_exact_resume({"--training.dtype=bf16"});
+}
 
 TEST(Trainer, ResumeFromEveryStepIsExact) {
   const TinyRun tiny;
@@ -119,7 +123,10 @@ TEST(Trainer, ResumeRefusesAnotherModelAndNamesTheKey) {
   const TinyRun tiny;
   tiny.run(tiny.config("run", {"--training.steps=2"}));
   const std::string message = error_of(
-      [&] { tiny.run(tiny.config("run", {"--training.steps=4", "--model.num_hidden_layers=3"})); }, ErrorCode::bad_config);
+      [&] {
+        tiny.run(tiny.config("run", {"--training.steps=4", "--model.num_hidden_layers=3"}));
+      },
+      ErrorCode::bad_config);
   EXPECT_THAT(message, HasSubstr("num_hidden_layers"));
 }
 
@@ -143,8 +150,12 @@ TEST(Trainer, DamagedNewestCheckpointFallsBackToTheOneBefore) {
   tiny.run(tiny.config("run", {"--lr_schedule.decay_steps=36"}));
   EXPECT_EQ(tiny.losses("run"), tiny.losses("whole"));
   // Asked for by number, it is refused instead.
-  EXPECT_THAT(error_of([&] { tiny.run(tiny.config("run", {"--training.steps=50", "--checkpoint.resume=" + tiny.checkpoint("run", 10).string() + "x"})); },
-                       ErrorCode::bad_config),
+  EXPECT_THAT(error_of(
+                  [&] {
+                    tiny.run(tiny.config("run", {"--training.steps=50",
+                                                 "--checkpoint.resume=" + tiny.checkpoint("run", 10).string() + "x"}));
+                  },
+                  ErrorCode::bad_config),
               HasSubstr("step-10x"));
 }
 
@@ -167,8 +178,8 @@ TEST(Trainer, StopSignalSavesAndReportsItself) {
 TEST(Trainer, NonfiniteStepStopsWithCleanWeights) {
   const TinyRun tiny;
   // A learning rate that makes the loss overflow after a few updates.
-  const RunConfig config = tiny.config(
-      "run", {"--optimizer.lr=1000", "--training.max_norm=0", "--checkpoint.interval=1"});
+  const RunConfig config =
+      tiny.config("run", {"--optimizer.lr=1000", "--training.max_norm=0", "--checkpoint.interval=1"});
   const std::string message = error_of([&] { tiny.run(config); }, ErrorCode::nonfinite);
   EXPECT_THAT(message, HasSubstr("step"));
 }
