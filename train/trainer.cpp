@@ -42,7 +42,8 @@ struct Trainer::Run {
   void open_logs();
   void open_loader();
   std::vector<Batch> next_step_batches();
-  // False when the step was rolled back: the counters stand at the checkpoint again.
+  // False when the step was rolled back: the counters stand at the checkpoint again. Throws nonfinite when the guard
+  // says stop.
   bool run_step();
   bool handle_verdict(const StepVerdict& verdict);
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
@@ -193,7 +194,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   switch (verdict.action) {
     case StepAction::apply: return true;
     case StepAction::skip: step->discard(); return true;
-    case StepAction::stop: QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+    case StepAction::stop: return true;
     case StepAction::rollback: break;
   }
   step->discard();
@@ -202,6 +203,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
                   verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
+  metrics.rewind(progress.step);
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);
   return false;
@@ -217,6 +219,7 @@ bool Trainer::Run::run_step() {
                                           finite ? "" : first_nonfinite_gradient(*setup.model));
   if (!handle_verdict(verdict)) return false;
   const double lr = schedule->lr(progress.step);
+  // Bias correction counts the updates that were applied.
   if (verdict.action == StepAction::apply) step->apply(lr, progress.step + 1 - guard.skipped_steps());
   ++progress.step;
   progress.tokens_seen += report.valid_tokens;
@@ -225,6 +228,10 @@ bool Trainer::Run::run_step() {
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, setup.config.training_flops_per_token(config.data.seq_len) * static_cast<double>(tokens));
   log_step(report, verdict, lr);
+  if (verdict.action == StepAction::stop) {  // after the log has the step that ended the run
+    metrics.finish();
+    QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+  }
   return true;
 }
 
@@ -270,11 +277,11 @@ void Trainer::Run::save() {
 }
 
 TrainResult Trainer::Run::train() {
+  SignalHandlers signals;  // before the first output: a closed pipe must not end the run
   resume_or_fill();
   write_run_files();
   std::fputs(start_report(config, setup, data, environment, steps).c_str(), stdout);
   std::fflush(stdout);
-  SignalHandlers signals;
   open_logs();
   if (config.checkpoint.enable) {
     CheckpointOptions options;
