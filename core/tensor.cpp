@@ -19,7 +19,7 @@ void* offset_bytes(void* base, std::int64_t elements, DType dtype) {
 
 // Packed types: every row of the last axis must start and end on a byte.
 void check_packing(std::string_view op, DType dtype, const Shape& shape, const Shape& strides, std::int64_t offset) {
-  if (bit_width(dtype) >= 8) return;
+  if (bit_width(dtype) >= 8 || shape.numel() == 0) return;
   bool whole_bytes = shape.rank() > 0 && shape[-1] % 2 == 0 && strides[-1] == 1 && offset % 2 == 0;
   for (int i = 0; whole_bytes && i < shape.rank() - 1; ++i) whole_bytes = shape[i] <= 1 || strides[i] % 2 == 0;
   QUENCH_CHECK(whole_bytes,

@@ -7,11 +7,15 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
+#include "core/cpu/gemv.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/random.h"
 
 namespace quench {
+
+constinit KernelSlot<GemmArgs> cpu::gemv_slot("gemm");
+
 namespace {
 
 struct Key {
@@ -217,7 +221,9 @@ void gemm_kernel(const GemmArgs& args) {
     dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
       dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class Bias>() { scale_and_bias<C, Bias>(args); });
     });
-  } else if (k > max_depth(args) && args.c.size(0) > 1) {
+  } else if (args.transpose_b && !args.transpose_a && args.c.size(0) <= cpu::kGemvRows) {
+    cpu::gemv_slot(DeviceType::cpu, args);
+  } else if (k > max_depth(args)) {
     multiply_in_parts(args);
   } else {
     multiply(args);

@@ -156,7 +156,8 @@ TEST(ModelConfig, ParameterCountOfAPublishedModel) {
   // Llama-3.1-8B: 8,030,261,248 parameters.
   const ModelConfig c = parse_model_config(Json::parse(R"({"model_type": "llama", "vocab_size": 128256,
     "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": 8})"), "a");
+    "num_key_value_heads": 8})"),
+                                           "a");
   EXPECT_EQ(c.parameter_count(), 8030261248);
 }
 

@@ -19,7 +19,9 @@ constexpr const char* kConfig = R"({"architectures": ["LlamaForCausalLM"], "voca
   "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
   "tie_word_embeddings": false})";
 
-nn::ModelConfig config() { return nn::parse_model_config(Json::parse(kConfig), "config.json"); }
+nn::ModelConfig config() {
+  return nn::parse_model_config(Json::parse(kConfig), "config.json");
+}
 
 std::string error_of(const std::function<void()>& body, ErrorCode code) {
   try {
@@ -44,7 +46,8 @@ struct Folder {
     for (const nn::Parameter* p : model.parameters())
       for (const nn::ParameterPiece& piece : p->pieces) {
         const Tensor rows = p->variable.value().narrow(0, piece.row_begin, piece.rows);
-        items.push_back({piece.hf_name, DType::f32, rows.shape(), {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
+        items.push_back(
+            {piece.hf_name, DType::f32, rows.shape(), {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
       }
   }
   void write() { write_safetensors(temp / "model.safetensors", items); }
@@ -72,7 +75,8 @@ TEST(ModelFolder, MissingExtraAndMisshapenTensorsAreAllNamedAtOnce) {
   f.write();
   const std::string message = error_of([&] { f.load(); }, ErrorCode::corrupt);
   EXPECT_THAT(message, HasSubstr("model.norm.weight is missing"));
-  EXPECT_THAT(message, HasSubstr("model.layers.0.self_attn.k_proj.weight has shape [8, 4], config.json asks for [4, 8]"));
+  EXPECT_THAT(message,
+              HasSubstr("model.layers.0.self_attn.k_proj.weight has shape [8, 4], config.json asks for [4, 8]"));
   EXPECT_THAT(message, HasSubstr("model.layers.7.mlp.up_proj.weight belongs to no parameter"));
 }
 
@@ -107,8 +111,10 @@ TEST(ModelFolder, WeightsAreConvertedToTheParametersDtype) {
 
 TEST(ModelFolder, MissingConfigAndMissingFolderSaySo) {
   const TempDir temp;
-  EXPECT_THAT(error_of([&] { (void)read_model_config(temp.path()); }, ErrorCode::not_found), HasSubstr("no config.json"));
-  EXPECT_THAT(error_of([&] { (void)read_model_config(temp / "absent"); }, ErrorCode::not_found), HasSubstr("does not exist"));
+  EXPECT_THAT(error_of([&] { (void)read_model_config(temp.path()); }, ErrorCode::not_found),
+              HasSubstr("no config.json"));
+  EXPECT_THAT(error_of([&] { (void)read_model_config(temp / "absent"); }, ErrorCode::not_found),
+              HasSubstr("does not exist"));
 }
 
 TEST(ModelFolder, SavingReplacesAModelButNothingElse) {

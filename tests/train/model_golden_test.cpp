@@ -84,7 +84,9 @@ TEST_P(ModelGolden, Logits) {
   const autograd::NoGrad no_grad;
   const Tensor logits = model_.logits(model_.hidden(ids_, context()));
   const std::vector<float> expected = read_f32(reference_, "logits");
-  EXPECT_LT(testing::relative_l2(std::span<const float>(logits.data<float>(), expected.size()), std::span<const float>(expected)), 1e-5);
+  EXPECT_LT(testing::relative_l2(std::span<const float>(logits.data<float>(), expected.size()),
+                                 std::span<const float>(expected)),
+            1e-5);
 }
 
 TEST_P(ModelGolden, LossAndEveryGradient) {
@@ -99,9 +101,10 @@ TEST_P(ModelGolden, LossAndEveryGradient) {
         const std::vector<float> expected = read_f32(reference_, "grad." + piece.hf_name);
         const Tensor rows = gradient.narrow(0, piece.row_begin, piece.rows);
         ASSERT_EQ(rows.numel(), static_cast<std::int64_t>(expected.size())) << piece.hf_name;
-        EXPECT_LT(testing::relative_l2(std::span<const float>(static_cast<const float*>(rows.raw_data()), expected.size()),
-                                       std::span<const float>(expected)),
-                  1e-4)
+        EXPECT_LT(
+            testing::relative_l2(std::span<const float>(static_cast<const float*>(rows.raw_data()), expected.size()),
+                                 std::span<const float>(expected)),
+            1e-4)
             << piece.hf_name;
         ++compared;
       }

@@ -39,7 +39,8 @@ class TinyRun {
       "model": {"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48,
                 "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                 "max_position_embeddings": 64, "tie_word_embeddings": true},
-      "data": {"train": [")" + (temp_ / "train.bin").string() + R"("], "seq_len": 24},
+      "data": {"train": [")" +
+                             (temp_ / "train.bin").string() + R"("], "seq_len": 24},
       "training": {"steps": 40, "micro_batch_size": 2, "global_batch_size": 4, "dtype": "f32"},
       "optimizer": {"lr": 1e-2},
       "lr_schedule": {"name": "cosine"},
