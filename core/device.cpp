@@ -111,8 +111,12 @@ bool cpu_supports_level([[maybe_unused]] int level) noexcept {
 #endif
 }
 
-int kernel_count(DeviceType type) noexcept { return kernel_counts[static_cast<std::size_t>(type)]; }
-void count_kernel(DeviceType type) noexcept { ++kernel_counts[static_cast<std::size_t>(type)]; }
+int kernel_count(DeviceType type) noexcept {
+  return kernel_counts[static_cast<std::size_t>(type)];
+}
+void count_kernel(DeviceType type) noexcept {
+  ++kernel_counts[static_cast<std::size_t>(type)];
+}
 
 void fail_missing_kernel(std::string_view op, DeviceType type) {
   if (type == DeviceType::cpu && !cpu_supports_level(3))

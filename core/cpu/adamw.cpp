@@ -141,7 +141,9 @@ void adamw_kernel(const AdamWArgs& args) {
       first += count;
       if (from >= to) continue;
       const Coefficients c = coefficients(args, t.weight_decay, grad_scale);
-      if (args.stochastic_rounding)
+      const bool rounds = (t.param.dtype() == DType::bf16 && !t.master.defined()) || t.exp_avg.dtype() == DType::bf16 ||
+                          t.exp_avg_sq.dtype() == DType::bf16;
+      if (args.stochastic_rounding && rounds)
         update<true>(args, t, c, from, to);
       else
         update<false>(args, t, c, from, to);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu/micro_gemm.h"
+#include "core/cpu/transpose.h"
 #include "core/ops/attention.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
@@ -42,23 +43,6 @@ void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, 
   }
 }
 
-// Lane j of row i becomes lane i of row j.
-QUENCH_INLINE void transpose_lanes(F32 (&rows)[kLanes]) {
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    I32 low{}, high{};
-    for (int i = 0; i < kLanes; ++i) {
-      low[i] = (i & half) == 0 ? i : i - half + kLanes;
-      high[i] = (i & half) == 0 ? i + half : i + kLanes;
-    }
-    for (int i = 0; i < kLanes; ++i) {
-      if ((i & half) != 0) continue;
-      const F32 a = rows[i], b = rows[i + half];
-      rows[i] = __builtin_shuffle(a, b, low);
-      rows[i + half] = __builtin_shuffle(a, b, high);
-    }
-  }
-}
-
 // Rows [first, first + count) transposed into tiles of kKeyTile columns: element (row, d) at
 // to[row / kKeyTile][d][row % kKeyTile]. Columns of the last tile beyond count are 0 up to a whole vector.
 template <class T>
@@ -66,11 +50,20 @@ void pack_transposed(const HeadView<T>& from, std::int64_t first, std::int64_t c
   for (std::int64_t begin = 0; begin < count; begin += kLanes) {
     float* tile = to + begin / kKeyTile * kKeyTile * dim + begin % kKeyTile;
     const std::int64_t rows = std::min<std::int64_t>(kLanes, count - begin);
+    const T* source = from.row(first + begin);
     for_vectors(dim, [&](std::int64_t d, auto lanes) {
       F32 block[kLanes];
-      for (int i = 0; i < kLanes; ++i) block[i] = i < rows ? load(from.row(first + begin + i) + d, lanes) : F32{};
+      if (rows == kLanes) {
+        for (int i = 0; i < kLanes; ++i) block[i] = load(source + i * from.stride + d, lanes);
+      } else {
+        for (int i = 0; i < kLanes; ++i) block[i] = i < rows ? load(source + i * from.stride + d, lanes) : F32{};
+      }
       transpose_lanes(block);
-      for (std::int64_t j = 0; j < lanes; ++j) store(tile + (d + j) * kKeyTile, block[j], FullVector{});
+      if constexpr (std::is_same_v<decltype(lanes), FullVector>) {
+        for (int j = 0; j < kLanes; ++j) store(tile + (d + j) * kKeyTile, block[j], FullVector{});
+      } else {
+        for (int j = 0; j < lanes; ++j) store(tile + (d + j) * kKeyTile, block[j], FullVector{});
+      }
     });
   }
 }

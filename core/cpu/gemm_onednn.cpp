@@ -7,11 +7,15 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
+#include "core/cpu/gemv.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/random.h"
 
 namespace quench {
+
+constinit KernelSlot<GemmArgs> cpu::gemv_slot("gemm");
+
 namespace {
 
 struct Key {
@@ -135,6 +139,12 @@ class Runner {
   Tensor scratchpad_;
 };
 
+// Between f32 and bf16; rows may be strided.
+void copy_converted(const Tensor& from, const Tensor& to) {
+  if (from.is_contiguous() && to.is_contiguous()) return cast({from, to});
+  for (std::int64_t i = 0; i < from.size(0); ++i) cast({from.select(0, i), to.select(0, i)});
+}
+
 // Without a product: C = beta * C + bias.
 template <class C, class Bias>
 void scale_and_bias(const GemmArgs& args) {
@@ -148,19 +158,12 @@ void scale_and_bias(const GemmArgs& args) {
   }
 }
 
-void gemm_kernel(const GemmArgs& args) {
-  const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.size(args.transpose_a ? 0 : 1);
-  if (k == 0) {
-    dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
-      dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class Bias>() { scale_and_bias<C, Bias>(args); });
-    });
-    return;
-  }
+void multiply(const GemmArgs& args) {
   // The stride of a single row is free: one spelling for each, so that views share primitives.
   const auto row_stride = [](const Tensor& t) { return t.size(0) == 1 ? t.size(1) : t.stride(0); };
-  const Key key{.m = m,
-                .n = n,
-                .k = k,
+  const Key key{.m = args.c.size(0),
+                .n = args.c.size(1),
+                .k = args.a.size(args.transpose_a ? 0 : 1),
                 .a_stride = row_stride(args.a),
                 .b_stride = row_stride(args.b),
                 .c_stride = row_stride(args.c),
@@ -178,6 +181,52 @@ void gemm_kernel(const GemmArgs& args) {
   } catch (const dnnl::error& error) {
     QUENCH_FAIL(ErrorCode::failed, "gemm: oneDNN refused a {}, b {}, c {}: {}", args.a.describe(), args.b.describe(),
                 args.c.describe(), error.what());
+  }
+}
+
+// The longest depth that is given to oneDNN in one piece, a function of the shape alone; longer ones are cut.
+std::int64_t max_depth(const GemmArgs& args) {
+  // For A^T B with a long depth and too few columns to keep every thread busy, oneDNN cuts the depth by the number of
+  // threads, so that the bits would depend on it.
+  if (args.transpose_a && args.c.size(1) <= 1024) return 1024;
+  // Beyond this it loses a sixth of its speed in f32 (the gradient of the hidden states, whose depth is the
+  // vocabulary).
+  return 8192;
+}
+
+void multiply_in_parts(const GemmArgs& args) {
+  const std::int64_t k = args.a.size(args.transpose_a ? 0 : 1), longest = max_depth(args);
+  const std::int64_t parts = (k + longest - 1) / longest, step = (k + parts - 1) / parts;
+  const MemoryScope scope(MemoryCategory::workspace);
+  GemmArgs part = args;
+  part.bias = Tensor();
+  if (args.c.dtype() != DType::f32) {
+    part.c = Tensor::empty(args.c.shape(), DType::f32);
+    if (args.beta != 0.0f) copy_converted(args.c, part.c);
+  }
+  for (std::int64_t begin = 0; begin < k; begin += step) {
+    const std::int64_t depth = std::min(step, k - begin);
+    part.a = args.a.narrow(args.transpose_a ? 0 : 1, begin, depth);
+    part.b = args.b.narrow(args.transpose_b ? 1 : 0, begin, depth);
+    if (begin + depth == k) part.bias = args.bias;
+    multiply(part);
+    part.beta = 1.0f;
+  }
+  if (args.c.dtype() != DType::f32) copy_converted(part.c, args.c);
+}
+
+void gemm_kernel(const GemmArgs& args) {
+  const std::int64_t k = args.a.size(args.transpose_a ? 0 : 1);
+  if (k == 0) {
+    dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
+      dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class Bias>() { scale_and_bias<C, Bias>(args); });
+    });
+  } else if (args.transpose_b && !args.transpose_a && args.c.size(0) <= cpu::kGemvRows) {
+    cpu::gemv_slot(DeviceType::cpu, args);
+  } else if (k > max_depth(args)) {
+    multiply_in_parts(args);
+  } else {
+    multiply(args);
   }
 }
 

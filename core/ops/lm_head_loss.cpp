@@ -10,9 +10,10 @@
 namespace quench {
 
 std::int64_t default_loss_chunk_rows(std::int64_t vocab_size) {
-  constexpr std::int64_t kLogits = (std::int64_t{32} << 20) / 4;
-  constexpr std::int64_t kMultiple = 64;
-  return std::max(kMultiple, kLogits / std::max<std::int64_t>(vocab_size, 1) / kMultiple * kMultiple);
+  // Fewer rows would make the sum of the weight's gradients, which visits all of it once a chunk, the larger cost.
+  constexpr std::int64_t kMinRows = 256;
+  constexpr std::int64_t kLogits = (std::int64_t{64} << 20) / 4;
+  return std::max(kMinRows, kLogits / std::max<std::int64_t>(vocab_size, 1));
 }
 
 void lm_head_loss(const LmHeadLossArgs& args) {

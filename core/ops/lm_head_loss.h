@@ -15,7 +15,7 @@ struct LmHeadLossArgs {
   Tensor dhidden;           // out, [N,H], or undefined for evaluation
   Tensor dweight;           // [V,H], f32 or dtype of weight, or undefined when frozen
   bool accumulate_dweight = false;
-  std::int64_t chunk_rows = 0;  // 0: as many rows as keep a chunk of f32 logits near 32 MiB
+  std::int64_t chunk_rows = 0;  // 0: as many rows as keep a chunk of f32 logits near 64 MiB, at least 256
 };
 
 void lm_head_loss(const LmHeadLossArgs& args);

@@ -93,7 +93,7 @@ TEST(Gemm, FewRowsAndRandomShapes) {
     const bool bf16 = random.coin();
     check({.m = random.coin() ? random.between(1, 5) : random.between(1, 70),
            .n = random.between(1, 300),
-           .k = random.between(1, 300),
+           .k = random.between(1, random.below(8) == 0 ? 5000 : 300),
            .transpose_a = random.coin(),
            .transpose_b = random.coin(),
            .bias = random.coin(),
@@ -104,6 +104,31 @@ TEST(Gemm, FewRowsAndRandomShapes) {
            .gap = random.below(4)},
           static_cast<std::uint32_t>(1000 + i));
   }
+}
+
+TEST(Gemm, LongDepth) {
+  std::uint32_t seed = 500;
+  for (const DType c_dtype : {DType::f32, DType::bf16})
+    for (const float beta : {0.0f, 0.5f})
+      for (const std::int64_t gap : {0, 3})
+        check({.m = 20,
+               .n = 33,
+               .k = 2100,
+               .transpose_a = true,
+               .transpose_b = gap == 0,
+               .bias = true,
+               .alpha = 0.5f,
+               .beta = beta,
+               .dtype = c_dtype,
+               .c_dtype = c_dtype,
+               .gap = gap},
+              ++seed);
+}
+
+TEST(Gemm, DepthOfAVocabulary) {
+  check({.m = 5, .n = 12, .k = 20000}, 600);
+  check({.m = 5, .n = 12, .k = 20000, .bias = true, .beta = 1.0f, .dtype = DType::bf16, .c_dtype = DType::bf16}, 601);
+  check({.m = 1, .n = 12, .k = 20000, .transpose_b = true}, 602);
 }
 
 TEST(Gemm, EmptyDimensions) {
@@ -134,13 +159,18 @@ TEST(Gemm, NonFiniteValuesStayInTheirRowsAndColumns) {
 TEST(Gemm, BitsDoNotDependOnTheThreadCount) {
   Generator random(11);
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const auto& [m, n, k] :
-         {std::array<std::int64_t, 3>{768, 384, 128}, {128, 384, 768}, {1, 512, 1024}, {64, 64, 4096}}) {
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{768, 384, 128},
+                                  {128, 384, 768},
+                                  {1, 512, 1024},
+                                  {48, 64, 2500},
+                                  {200, 96, 4100},
+                                  {64, 64, 4096}}) {
       const Tensor a = random.normal({m, k}, dtype), b = random.normal({n, k}, dtype),
-                   bt = random.normal({k, n}, dtype);
+                   at = random.normal({k, m}, dtype), bt = random.normal({k, n}, dtype);
       const Tensor c = Tensor::empty({m, n}, dtype);
       EXPECT_TRUE(independent_of_threads({c}, [&] { gemm({.a = a, .b = b, .c = c, .transpose_b = true}); }));
       EXPECT_TRUE(independent_of_threads({c}, [&] { gemm({.a = a, .b = bt, .c = c}); }));
+      EXPECT_TRUE(independent_of_threads({c}, [&] { gemm({.a = at, .b = bt, .c = c, .transpose_a = true}); }));
     }
 }
 
