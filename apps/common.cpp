@@ -81,7 +81,8 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
   if (!loaded.tokenizer.empty()) return load_tokenizer(loaded.tokenizer);
-  const bool beside = fs::exists(loaded.small_files / "tokenizer.json") || fs::exists(loaded.small_files / "tokenizer.model");
+  const bool beside =
+      fs::exists(loaded.small_files / "tokenizer.json") || fs::exists(loaded.small_files / "tokenizer.model");
   return beside && !loaded.small_files.empty() ? load_tokenizer(loaded.small_files) : nullptr;
 }
 

@@ -18,8 +18,9 @@ struct LoadedModel {
   std::string tokenizer;              // what the run's config names; may be empty
 };
 
-// Loads a Hugging Face folder, a training checkpoint (step-N), or the newest checkpoint of a run folder onto a device ("auto", "cpu", ...). dtype "auto" keeps the stored one (f16 becomes f32
-// on the CPU), else "f32" or "bf16". Without `trainable` no gradients are kept.
+// Loads a Hugging Face folder, a training checkpoint (step-N), or the newest checkpoint of a run folder onto a device
+// ("auto", "cpu", ...). dtype "auto" keeps the stored one (f16 becomes f32 on the CPU), else "f32" or "bf16". Without
+// `trainable` no gradients are kept.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
                                      const std::string& dtype, bool trainable = false);
 

@@ -13,9 +13,11 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
     } else if (argument.starts_with("--device=")) {
       result.device = argument.substr(9);
     } else if (argument == "--device") {
-      QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < arguments.size(), "--device needs a value: auto, cpu, cuda or cuda:N");
+      QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < arguments.size(),
+                      "--device needs a value: auto, cpu, cuda or cuda:N");
       result.device = arguments[++i];
-    } else if (result.config.empty() && result.overrides.empty() && !argument.starts_with('-') && !argument.starts_with('~')) {
+    } else if (result.config.empty() && result.overrides.empty() && !argument.starts_with('-') &&
+               !argument.starts_with('~')) {
       result.config = argument;
     } else {
       result.overrides.push_back(argument);

@@ -17,7 +17,8 @@ struct ConfigArguments {
 
 // Takes --device and --json out of the arguments, the first that is no override as the config; the rest are overrides.
 // Throws bad_config when there is no config.
-[[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments, const std::string& verb);
+[[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
+                                                     const std::string& verb);
 
 // Lets a verb's callback see everything after the verb as it stands (--help still prints help).
 void take_raw_arguments(CLI::App* verb, const std::string& name, std::function<void(ConfigArguments)> run);

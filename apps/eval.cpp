@@ -33,8 +33,8 @@ std::vector<std::string> read_documents(const EvalArguments& a) {
     while (reader->next(document)) {
       std::string text;
       for (const DocumentPiece& piece : document.pieces) {
-        QUENCH_CHECK_AS(ErrorCode::bad_config, piece.ids.empty(), "{}: perplexity needs text, this record holds token ids",
-                        document.origin);
+        QUENCH_CHECK_AS(ErrorCode::bad_config, piece.ids.empty(),
+                        "{}: perplexity needs text, this record holds token ids", document.origin);
         text += piece.text;
       }
       if (document.begins || documents.empty()) {
@@ -55,7 +55,8 @@ void run(const EvalArguments& a) {
   const LoadedModel loaded = load_model(a.model, a.device, a.dtype);
   const auto tokenizer = require_model_tokenizer(loaded, a.tokenizer);
   const std::vector<std::string> documents = read_documents(a);
-  const std::int64_t window = a.window > 0 ? a.window : std::min<std::int64_t>(loaded.config.max_position_embeddings, 2048);
+  const std::int64_t window =
+      a.window > 0 ? a.window : std::min<std::int64_t>(loaded.config.max_position_embeddings, 2048);
   const PerplexityReport r = perplexity(*loaded.model, *tokenizer, documents, window);
   if (a.json) {
     Json json = Json::object();
@@ -89,7 +90,8 @@ void add_eval_verb(CLI::App& app) {
   verb->add_option("--data", a->data, "Text or JSON-lines files")->required();
   verb->add_option("--metric", a->metric, "ppl")->capture_default_str();
   verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
-  verb->add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context, at most 2048")->capture_default_str();
+  verb->add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context, at most 2048")
+      ->capture_default_str();
   verb->add_option("--device", a->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   verb->add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
   verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();

@@ -19,7 +19,8 @@ struct ExportOptions {
 };
 
 void run(const ExportOptions& o) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, o.format == "hf", "--format '{}' is not supported by this version; known: hf", o.format);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, o.format == "hf", "--format '{}' is not supported by this version; known: hf",
+                  o.format);
   const LoadedModel loaded = load_model(o.checkpoint, "cpu", o.dtype);
   ModelFolderOptions options;
   options.dtype = loaded.model->options().dtype;
@@ -38,12 +39,15 @@ void add_export_verb(CLI::App& app) {
   auto o = std::make_shared<ExportOptions>();
   CLI::App* verb = app.add_subcommand("export", "Write a training checkpoint as a Hugging Face model folder");
   verb->footer("Example: quench export --checkpoint runs/demo --format hf --output models/demo");
-  verb->add_option("--checkpoint,--model", o->checkpoint, "Checkpoint (step-N), run folder, or model folder")->required();
+  verb->add_option("--checkpoint,--model", o->checkpoint, "Checkpoint (step-N), run folder, or model folder")
+      ->required();
   verb->add_option("--output", o->output, "Folder to write")->required();
   verb->add_option("--format", o->format, "hf")->capture_default_str();
   verb->add_option("--dtype", o->dtype, "auto (as trained), f32 or bf16")->capture_default_str();
   verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");
-  verb->add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes")->check(CLI::PositiveNumber)->capture_default_str();
+  verb->add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   verb->callback([o] { run(*o); });
 }
 

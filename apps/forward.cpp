@@ -100,8 +100,7 @@ void run(const ForwardOptions& o) {
   Json result = Json::object();
   if (has_labels) {
     std::int64_t valid = 0;
-    const Tensor labels =
-        shift_labels(read_ids(reader, "labels", loaded.config.vocab_size, true), valid).to(device);
+    const Tensor labels = shift_labels(read_ids(reader, "labels", loaded.config.vocab_size, true), valid).to(device);
     autograd::Tape tape;
     autograd::Variable loss;
     {
@@ -122,7 +121,8 @@ void run(const ForwardOptions& o) {
   result.set("batch", batch);
   result.set("tokens", tokens);
   if (o.json) return print_json(result);
-  if (const Json* loss = result.find("loss")) std::printf("loss %.6f over %s tokens\n", loss->as_double(), result.at("valid_tokens").dump().c_str());
+  if (const Json* loss = result.find("loss"))
+    std::printf("loss %.6f over %s tokens\n", loss->as_double(), result.at("valid_tokens").dump().c_str());
   std::printf("wrote %s\n", o.output.c_str());
 }
 
@@ -130,10 +130,13 @@ void run(const ForwardOptions& o) {
 
 void add_forward_verb(CLI::App& app) {
   auto options = std::make_shared<ForwardOptions>();
-  CLI::App* verb = app.add_subcommand("forward", "Logits, loss and gradients of one batch, for comparing with other programs");
-  verb->footer("Example: quench forward --model models/llama --input batch.safetensors --output out.safetensors --grads");
+  CLI::App* verb =
+      app.add_subcommand("forward", "Logits, loss and gradients of one batch, for comparing with other programs");
+  verb->footer(
+      "Example: quench forward --model models/llama --input batch.safetensors --output out.safetensors --grads");
   verb->add_option("--model", options->model, "Hugging Face model folder")->required();
-  verb->add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")->required();
+  verb->add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
+      ->required();
   verb->add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>")->required();
   verb->add_flag("--grads", options->grads, "Write gradients of the mean loss");
   verb->add_option("--recipe", options->recipe, "Precision recipe of the linear layers")->capture_default_str();

@@ -32,7 +32,8 @@ void run(GenerateOptions& o) {
   const auto tokenizer = require_model_tokenizer(loaded, o.tokenizer);
   if (!o.ignore_eos) {
     o.generation.stop_tokens = loaded.config.eos_token_ids;
-    if (o.generation.stop_tokens.empty() && tokenizer->eos_id()) o.generation.stop_tokens.push_back(*tokenizer->eos_id());
+    if (o.generation.stop_tokens.empty() && tokenizer->eos_id())
+      o.generation.stop_tokens.push_back(*tokenizer->eos_id());
   }
   const std::vector<std::int32_t> ids = tokenizer->encode(prompt, {});
   StreamDecoder decoder(*tokenizer);
@@ -77,13 +78,17 @@ void add_generate_verb(CLI::App& app) {
   auto* text = verb->add_option("--prompt", o->prompt, "Text to continue");
   verb->add_option("--prompt-file", o->prompt_file, "File with the text to continue")->excludes(text);
   verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model folder's");
-  verb->add_option("--max-new-tokens", o->generation.max_new_tokens, "Tokens to generate at most")->check(CLI::NonNegativeNumber)->capture_default_str();
+  verb->add_option("--max-new-tokens", o->generation.max_new_tokens, "Tokens to generate at most")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   SamplingOptions& s = o->generation.sampling;
   verb->add_option("--temperature", s.temperature, "0: greedy")->capture_default_str();
   verb->add_option("--top-k", s.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();
   verb->add_option("--top-p", s.top_p, "Keep the likeliest tokens up to this probability")->capture_default_str();
-  verb->add_option("--min-p", s.min_p, "Drop tokens below this share of the likeliest one's probability")->capture_default_str();
-  verb->add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages tokens already seen")->capture_default_str();
+  verb->add_option("--min-p", s.min_p, "Drop tokens below this share of the likeliest one's probability")
+      ->capture_default_str();
+  verb->add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages tokens already seen")
+      ->capture_default_str();
   verb->add_option("--seed", s.seed, "Seed of the draws")->capture_default_str();
   verb->add_flag("--ignore-eos", o->ignore_eos, "Go on past end-of-sequence tokens");
   verb->add_option("--device", o->device, "auto, cpu, cuda or cuda:N")->capture_default_str();

@@ -7,6 +7,7 @@
 #include "apps/verbs.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "train/metrics/terminal.h"
 #include "train/run_environment.h"
 
 namespace {
@@ -33,6 +34,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string(quench::program_version()));
   app.require_subcommand(1);
   try {
+    quench::open_standard_streams();
     quench::init_logging();
     quench::add_train_verb(app);
     quench::add_tokenize_verb(app);
@@ -52,7 +54,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const quench::Error& error) {
     print_error(error.what());
-    spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(), quench::to_string(error.code()));
+    spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
+                  quench::to_string(error.code()));
     return exit_status(error.code());
   } catch (const std::bad_alloc&) {
     print_error("out of host memory");

@@ -4,11 +4,14 @@ namespace quench {
 
 void add_reader_options(CLI::App& verb, ReaderArguments& a) {
   verb.add_option("--format", a.format, "auto (by file name), text or jsonl")->capture_default_str();
-  verb.add_option("--split", a.split, "Where a text file's documents end: file, blank_line, marker (<|endoftext|>)")->capture_default_str();
-  verb.add_option("--record", a.record, "What a JSON line holds: auto, text, tokens, messages, sharegpt")->capture_default_str();
+  verb.add_option("--split", a.split, "Where a text file's documents end: file, blank_line, marker (<|endoftext|>)")
+      ->capture_default_str();
+  verb.add_option("--record", a.record, "What a JSON line holds: auto, text, tokens, messages, sharegpt")
+      ->capture_default_str();
   verb.add_option("--field", a.field, "JSON field with the text")->capture_default_str();
   verb.add_option("--on-bad-record", a.on_bad_record, "error or skip")->capture_default_str();
-  verb.add_option("--chat-template", a.chat_template, "llama3 or chatml, for records of messages")->capture_default_str();
+  verb.add_option("--chat-template", a.chat_template, "llama3 or chatml, for records of messages")
+      ->capture_default_str();
 }
 
 ReaderOptions reader_options(const ReaderArguments& a) {

@@ -1,13 +1,13 @@
 // quench report: one HTML page with the curves, results and settings of a run.
 
-#include "train/report/report.h"
-
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
+#include "apps/common.h"
+#include "apps/verbs.h"
 #include "core/log.h"
 #include "train/metrics/run_files.h"
+#include "train/report/report.h"
 
 namespace quench {
 namespace {
@@ -38,7 +38,7 @@ void run_report(const ReportOptions& options) {
   result.set("total_steps", run.total_steps > 0 ? Json(run.total_steps) : Json());
   result.set("evaluations", static_cast<std::int64_t>(run.evaluations.size()));
   result.set("checkpoints", static_cast<std::int64_t>(run.checkpoints.size()));
-  std::printf("%s\n", result.dump(2).c_str());
+  print_json(result);
 }
 
 }  // namespace

@@ -115,7 +115,8 @@ void run_train(const TrainArguments& a) {
 void add_tokenize_verb(CLI::App& app) {
   auto a = std::make_shared<TokenizeArguments>();
   CLI::App* verb = app.add_subcommand("tokenize", "Text, JSON lines and chats to token shards; train a BPE tokenizer");
-  verb->footer("Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
+  verb->footer(
+      "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
   verb->require_subcommand(0, 1);
   verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"");
   verb->add_option("--input", a->options.inputs, "Files or patterns");
@@ -124,7 +125,8 @@ void add_tokenize_verb(CLI::App& app) {
   verb->add_option("--validation", a->options.validation_fraction, "Fraction to hold out")->capture_default_str();
   verb->add_option("--validation-split", a->validation_split, "tail or hash")->capture_default_str();
   verb->add_option("--max-shard-tokens", a->options.max_shard_tokens, "Largest shard")->capture_default_str();
-  verb->add_option("--eos", a->eos, "End-of-sequence token after each document: auto, append or none")->capture_default_str();
+  verb->add_option("--eos", a->eos, "End-of-sequence token after each document: auto, append or none")
+      ->capture_default_str();
   verb->add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
   verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();
   verb->add_flag("--json", a->json, "Print the result as JSON");
@@ -137,8 +139,10 @@ void add_tokenize_verb(CLI::App& app) {
   train->add_option("--input", t->inputs, "Files or patterns")->required();
   train->add_option("--output", t->output, "Folder to write")->required();
   train->add_option("--vocab-size", t->options.vocab_size, "Tokens, special ones included")->capture_default_str();
-  train->add_option("--split-pattern", t->options.split_pattern, "Published split pattern: llama3, gpt2, qwen2, ...")->capture_default_str();
-  train->add_option("--min-frequency", t->options.min_frequency, "Occurrences a merged pair needs")->capture_default_str();
+  train->add_option("--split-pattern", t->options.split_pattern, "Published split pattern: llama3, gpt2, qwen2, ...")
+      ->capture_default_str();
+  train->add_option("--min-frequency", t->options.min_frequency, "Occurrences a merged pair needs")
+      ->capture_default_str();
   add_reader_options(*train, t->reader);
   verb->callback([verb, train, a, t] {
     if (verb->got_subcommand(train)) return run_train(*t);

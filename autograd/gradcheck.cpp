@@ -12,8 +12,7 @@ using Function = std::function<Variable(const std::vector<Variable>&)>;
 
 std::vector<double> random_values(std::int64_t count, std::uint64_t seed, std::uint64_t stream) {
   std::vector<double> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<double>(random_normal({seed, stream, 0}, i));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(random_normal({seed, stream, 0}, i));
   return values;
 }
 
@@ -43,7 +42,8 @@ double evaluate(const Function& function, const std::vector<Tensor>& inputs, std
 
 }  // namespace
 
-GradcheckResult gradcheck(const Function& function, const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
+GradcheckResult gradcheck(const Function& function, const std::vector<Tensor>& inputs,
+                          const GradcheckOptions& options) {
   std::vector<Variable> leaves;
   for (const Tensor& input : inputs) leaves.push_back(Variable::leaf(input.clone()));
   Tape tape;
@@ -80,14 +80,14 @@ GradcheckResult gradcheck(const Function& function, const std::vector<Tensor>& i
       // Along the gradient's own direction first: a random direction can be nearly orthogonal to it.
       if (d == 0 && norm > 0)
         for (std::size_t j = 0; j < direction.size(); ++j)
-          direction[j] = static_cast<double>(gradient.data<float>()[j]) / norm *
-                         std::sqrt(static_cast<double>(direction.size()));
+          direction[j] =
+              static_cast<double>(gradient.data<float>()[j]) / norm * std::sqrt(static_cast<double>(direction.size()));
       const double numeric = (evaluate(function, inputs, i, direction, options.step, weights) -
                               evaluate(function, inputs, i, direction, -options.step, weights)) /
                              (2 * options.step);
       const double analytic = weighted_sum(gradient, direction);
-      const double error = std::abs(numeric - analytic) /
-                           std::max(norm * std::sqrt(static_cast<double>(direction.size())), 1e-6);
+      const double error =
+          std::abs(numeric - analytic) / std::max(norm * std::sqrt(static_cast<double>(direction.size())), 1e-6);
       result.worst = std::max(result.worst, error);
       if (!(error <= options.tolerance)) {
         result.ok = false;

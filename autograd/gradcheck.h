@@ -10,16 +10,16 @@
 namespace quench::autograd {
 
 struct GradcheckOptions {
-  double step = 1e-2;        // of the central differences; f32 inputs of order 1
-  double tolerance = 1e-2;   // largest relative L2 error of a gradient
-  int directions = 4;        // random directions per input
+  double step = 1e-2;       // of the central differences; f32 inputs of order 1
+  double tolerance = 1e-2;  // largest relative L2 error of a gradient
+  int directions = 4;       // random directions per input
   std::uint64_t seed = 1;
 };
 
 struct GradcheckResult {
   bool ok = true;
-  double worst = 0;      // largest relative error seen
-  std::string failure;   // empty when ok
+  double worst = 0;     // largest relative error seen
+  std::string failure;  // empty when ok
 };
 
 // `function` maps variables to one output tensor of any shape; it is called on f32 host tensors. The output is reduced

@@ -116,7 +116,8 @@ void sync_directory(const std::filesystem::path& folder) {
       retry_interrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (directory.get() < 0) fail_io("open folder", folder, errno);
   // Some network file systems cannot sync a folder; they order metadata by themselves.
-  if (retry_interrupted([&] { return ::fsync(directory.get()); }) != 0 && errno != EINVAL && errno != ENOTSUP) fail_io("sync folder", folder, errno);
+  if (retry_interrupted([&] { return ::fsync(directory.get()); }) != 0 && errno != EINVAL && errno != ENOTSUP)
+    fail_io("sync folder", folder, errno);
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -147,8 +148,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   // O_NONBLOCK: opening a FIFO must not hang; it is refused below.
-  const Descriptor file(
-      retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
+  const Descriptor file(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   if (file.get() < 0) fail_io("open", path, errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) fail_io("inspect", path, errno);

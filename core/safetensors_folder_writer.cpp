@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <optional>
+#include <numeric>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -8,25 +8,20 @@
 namespace quench {
 namespace {
 
-std::uint64_t size_of(const SafetensorsItem& item) {
-  std::int64_t bits = 0;
-  QUENCH_CHECK(!__builtin_mul_overflow(item.shape.numel(), std::int64_t{bit_width(item.dtype)}, &bits),
-               "write_safetensors_folder: tensor \"{}\" of shape {} is too large", item.name, item.shape.to_string());
-  return static_cast<std::uint64_t>(bits) / 8;
-}
-
-std::vector<std::vector<SafetensorsItem>> split(std::vector<SafetensorsItem> items, std::uint64_t max_shard_bytes) {
+// The items in their order, cut where the next one would exceed the limit.
+std::vector<std::vector<SafetensorsItem>> split(std::vector<SafetensorsItem> items,
+                                                const std::vector<std::uint64_t>& sizes,
+                                                std::uint64_t max_shard_bytes) {
   std::vector<std::vector<SafetensorsItem>> shards(1);
   std::uint64_t filled = 0;
-  for (SafetensorsItem& item : items) {
-    const std::uint64_t bytes = size_of(item);
-    const bool fits = filled <= max_shard_bytes && bytes <= max_shard_bytes - filled;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const bool fits = filled <= max_shard_bytes && sizes[i] <= max_shard_bytes - filled;
     if (!fits && !shards.back().empty()) {
       shards.emplace_back();
       filled = 0;
     }
-    filled += bytes;
-    shards.back().push_back(std::move(item));
+    filled += sizes[i];
+    shards.back().push_back(std::move(items[i]));
   }
   return shards;
 }
@@ -96,20 +91,16 @@ void remove_shards(const std::filesystem::path& folder) {
 
 void write_safetensors_folder(const std::filesystem::path& folder, std::vector<SafetensorsItem> items,
                               std::uint64_t max_shard_bytes, const std::map<std::string, std::string>& metadata) {
+  // Checks all items before anything is written, their names across shards included.
+  const SafetensorsLayout layout = layout_safetensors(items, metadata);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot create folder {}: {}", folder.string(), error.message());
   const auto index_path = folder / kModelIndexName;
-  std::vector<std::string> names;
-  for (const SafetensorsItem& item : items) names.push_back(item.name);
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  QUENCH_CHECK(twice == names.end(), "write_safetensors_folder: two tensors are named \"{}\"", *twice);
-
-  auto shards = split(std::move(items), max_shard_bytes);
+  const auto shards = split(std::move(items), layout.sizes, max_shard_bytes);
   if (shards.size() == 1) {
     // The single file is looked for first, so that from its renaming on it is the model.
-    write_safetensors(folder / kModelFileName, std::move(shards[0]), metadata);
+    write_safetensors(folder / kModelFileName, shards[0], metadata);
     remove_file(index_path);
     remove_shards(folder);
     return;
@@ -117,19 +108,15 @@ void write_safetensors_folder(const std::filesystem::path& folder, std::vector<S
 
   StagedFiles staged(folder);
   std::map<std::string, std::string> weight_map;
-  std::uint64_t total = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    for (const SafetensorsItem& item : shards[i]) {
-      weight_map.emplace(item.name, name);
-      total += size_of(item);
-    }
-    write_safetensors(staged.add(name), std::move(shards[i]), metadata);
+    for (const SafetensorsItem& item : shards[i]) weight_map.emplace(item.name, name);
+    write_safetensors(staged.add(name), shards[i], metadata);
   }
   Json table = Json::object();
-  for (auto& [tensor, file] : weight_map) table.as_object().emplace_back(tensor, file);
+  for (const auto& [tensor, file] : weight_map) table.as_object().emplace_back(tensor, file);
   Json totals = Json::object();
-  totals.set("total_size", total);
+  totals.set("total_size", std::accumulate(layout.sizes.begin(), layout.sizes.end(), std::uint64_t{0}));
   Json index = Json::object();
   index.set("metadata", std::move(totals));
   index.set("weight_map", std::move(table));

@@ -19,7 +19,8 @@ Shape Shape::contiguous_strides() const {
   std::int64_t step = 1;
   for (int i = rank_ - 1; i >= 0; --i) {
     strides[i] = step;
-    step *= (*this)[i] > 0 ? (*this)[i] : 1;
+    // Only an empty shape may overflow (numel allows it); its strides have no meaning.
+    if ((*this)[i] > 0 && __builtin_mul_overflow(step, (*this)[i], &step)) step = 1;
   }
   return strides;
 }

@@ -33,13 +33,17 @@ namespace quench {
 inline void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, const RandomKey& key,
                                   std::uint64_t first) {
   QUENCH_CHECK(in.size() == out.size(), "stochastic_round_bf16: {} values into {}", in.size(), out.size());
-  std::size_t i = 0;
-  for (; i < in.size() && (first + i) % 4 != 0; ++i) out[i] = stochastic_round_bf16(in[i], key, first + i);
-  for (; i + 4 <= in.size(); i += 4) {
-    const PhiloxBlock block = random_block(key, (first + i) / 4);
-    for (std::size_t j = 0; j < 4; ++j) out[i + j] = stochastic_round_bf16(in[i + j], block[j] >> 16);
+  const std::size_t count = in.size();
+  std::size_t done = 0;
+  const auto round_until = [&](std::size_t end) {
+    for (; done < end; ++done) out[done] = stochastic_round_bf16(in[done], key, first + done);
+  };
+  round_until(std::min<std::size_t>(count, (4 - first % 4) % 4));
+  for (; count - done >= 4; done += 4) {
+    const PhiloxBlock block = random_block(key, (first + done) / 4);
+    for (std::size_t j = 0; j < 4; ++j) out[done + j] = stochastic_round_bf16(in[done + j], block[j] >> 16);
   }
-  for (; i < in.size(); ++i) out[i] = stochastic_round_bf16(in[i], key, first + i);
+  round_until(count);
 }
 
 }  // namespace quench

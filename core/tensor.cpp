@@ -17,12 +17,21 @@ void* offset_bytes(void* base, std::int64_t elements, DType dtype) {
   return static_cast<std::byte*>(base) + elements * bit_width(dtype) / 8;
 }
 
+// Packed types: every row of the last axis must start and end on a byte.
+void check_packing(std::string_view op, DType dtype, const Shape& shape, const Shape& strides, std::int64_t offset) {
+  if (bit_width(dtype) >= 8 || shape.numel() == 0) return;
+  bool whole_bytes = shape.rank() > 0 && shape[-1] % 2 == 0 && strides[-1] == 1 && offset % 2 == 0;
+  for (int i = 0; whole_bytes && i < shape.rank() - 1; ++i) whole_bytes = shape[i] <= 1 || strides[i] % 2 == 0;
+  QUENCH_CHECK(whole_bytes,
+               "{}: {} packs two elements a byte: the last axis must be contiguous and even, not shape {} with strides "
+               "{} at element {}",
+               op, to_string(dtype), shape.to_string(), strides.to_string(), offset);
+}
+
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  if (bit_width(dtype) < 8)
-    QUENCH_CHECK(shape.rank() > 0 && shape[-1] % 2 == 0, "{} packs two elements a byte: last axis of {} must be even",
-                 to_string(dtype), shape.to_string());
+  check_packing("empty", dtype, shape, shape.contiguous_strides(), 0);
   Tensor result;
   result.storage_ = Storage::allocate(device, bytes_for(shape, dtype));
   result.data_ = result.storage_->data();
@@ -39,6 +48,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor Tensor::from_host(void* data, const Shape& shape, DType dtype) {
+  check_packing("from_host", dtype, shape, shape.contiguous_strides(), 0);
   Tensor result;
   result.storage_ = Storage::borrow(data, bytes_for(shape, dtype));
   result.data_ = data;
@@ -53,10 +63,10 @@ std::size_t Tensor::nbytes() const {
 }
 
 bool Tensor::is_contiguous() const {
+  if (numel() == 0) return true;
   std::int64_t step = 1;
   for (int i = rank() - 1; i >= 0; --i) {
     if (shape_[i] == 1) continue;
-    if (shape_[i] == 0) return true;
     if (strides_[i] != step) return false;
     step *= shape_[i];
   }
@@ -66,6 +76,7 @@ bool Tensor::is_contiguous() const {
 Tensor Tensor::view(const Shape& shape) const {
   QUENCH_CHECK(is_contiguous(), "view: {} is not contiguous", describe());
   QUENCH_CHECK(shape.numel() == numel(), "view: {} has no view of shape {}", describe(), shape.to_string());
+  check_packing("view", dtype_, shape, shape.contiguous_strides(), 0);
   Tensor result = *this;
   result.shape_ = shape;
   result.strides_ = shape.contiguous_strides();
@@ -73,23 +84,27 @@ Tensor Tensor::view(const Shape& shape) const {
 }
 
 Tensor Tensor::narrow(int axis, std::int64_t start, std::int64_t length) const {
-  QUENCH_CHECK(start >= 0 && length >= 0 && start + length <= size(axis), "narrow: [{}, {}) outside axis {} of {}",
-               start, start + length, axis, describe());
+  QUENCH_CHECK(start >= 0 && length >= 0 && start <= size(axis) && length <= size(axis) - start,
+               "narrow: {} from {} outside axis {} of {}", length, start, axis, describe());
   Tensor result = *this;
   result.shape_[axis] = length;
+  check_packing("narrow", dtype_, result.shape_, strides_, start * stride(axis));
   result.data_ = offset_bytes(data_, start * stride(axis), dtype_);
   return result;
 }
 
 Tensor Tensor::select(int axis, std::int64_t index) const {
   const int drop = axis < 0 ? axis + rank() : axis;
-  Tensor result = narrow(drop, index, 1);
+  QUENCH_CHECK(index >= 0 && index < size(axis), "select: {} outside axis {} of {}", index, axis, describe());
+  Tensor result = *this;
+  result.data_ = offset_bytes(data_, index * stride(drop), dtype_);
   Shape shape, strides;
   for (int i = 0; i < rank(); ++i) {
     if (i == drop) continue;
     shape.push_back(shape_[i]);
     strides.push_back(strides_[i]);
   }
+  check_packing("select", dtype_, shape, strides, index * stride(drop));
   result.shape_ = shape;
   result.strides_ = strides;
   return result;
@@ -99,15 +114,24 @@ Tensor Tensor::transpose(int a, int b) const {
   Tensor result = *this;
   std::swap(result.shape_[a], result.shape_[b]);
   std::swap(result.strides_[a], result.strides_[b]);
+  check_packing("transpose", dtype_, result.shape_, result.strides_, 0);
   return result;
 }
 
 Tensor Tensor::strided(const Shape& shape, const Shape& strides, std::int64_t offset) const {
   QUENCH_CHECK(is_contiguous() && shape.rank() == strides.rank(), "strided: needs a contiguous tensor and equal ranks");
-  std::int64_t last = offset;
-  for (int i = 0; i < shape.rank(); ++i) last += (shape[i] - 1) * strides[i];
-  QUENCH_CHECK(offset >= 0 && (shape.numel() == 0 || last < numel()), "strided: view reaches element {} of {}", last,
-               describe());
+  // The lowest and the highest element that the view reaches; strides may be zero or negative.
+  std::int64_t first = offset, last = offset;
+  bool in_range = offset >= 0 && offset <= numel();
+  for (int i = 0; shape.numel() > 0 && i < shape.rank(); ++i) {
+    std::int64_t span = 0;
+    in_range = in_range && !__builtin_mul_overflow(shape[i] - 1, strides[i], &span) &&
+               !__builtin_add_overflow(span < 0 ? first : last, span, span < 0 ? &first : &last);
+  }
+  QUENCH_CHECK(in_range && (shape.numel() == 0 || (first >= 0 && last < numel())),
+               "strided: shape {} with strides {} from element {} is outside {}", shape.to_string(),
+               strides.to_string(), offset, describe());
+  check_packing("strided", dtype_, shape, strides, offset);
   Tensor result = *this;
   result.data_ = offset_bytes(data_, offset, dtype_);
   result.shape_ = shape;

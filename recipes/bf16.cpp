@@ -6,11 +6,15 @@
 namespace quench::recipes {
 namespace {
 
-LinearPlan plan(const nn::LinearInfo&) { return {nn::high_precision_linear_kernel(), {}}; }
+LinearPlan plan(const nn::LinearInfo&) {
+  return {nn::high_precision_linear_kernel(), {}};
+}
 
 }  // namespace
 
-const Recipe kBf16{"bf16", "no quantization: products in training.dtype, accumulated in f32", plan,
+const Recipe kBf16{"bf16",
+                   "no quantization: products in training.dtype, accumulated in f32",
+                   plan,
                    {.output_relative_l2 = 5e-3, .gradient_relative_l2 = 1e-2, .loss_relative = 1e-2}};
 
 }  // namespace quench::recipes

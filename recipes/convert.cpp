@@ -88,8 +88,8 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
                                std::string_view key) {
     for (std::size_t i = 0; i < patterns.size(); ++i)
       // A tied head is no layer of its own, but configs that name it are meant for every model of a family.
-      QUENCH_CHECK_AS(ErrorCode::bad_config, used[i] || glob_matches(patterns[i], "lm_head"), "recipe.filter.{}: '{}' matches no linear layer of this model",
-                      key, patterns[i]);
+      QUENCH_CHECK_AS(ErrorCode::bad_config, used[i] || glob_matches(patterns[i], "lm_head"),
+                      "recipe.filter.{}: '{}' matches no linear layer of this model", key, patterns[i]);
   };
   require_used(filter.include, include_used, "include");
   require_used(filter.exclude, exclude_used, "exclude");

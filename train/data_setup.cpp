@@ -81,7 +81,8 @@ std::int64_t total_steps(const RunConfig& config, const Dataset& train) {
   std::int64_t steps = config.training.steps.value_or(INT64_MAX);
   if (config.training.epochs) {
     const double rows = static_cast<double>(train.row_count()) * *config.training.epochs;
-    steps = std::min(steps, static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(global_batch_size(config)))));
+    steps =
+        std::min(steps, static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(global_batch_size(config)))));
   }
   return steps;
 }

@@ -14,7 +14,7 @@ namespace quench {
 
 struct DataSetup {
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> validation;  // null when the config has none
+  std::shared_ptr<const Dataset> validation;   // null when the config has none
   std::shared_ptr<const Tokenizer> tokenizer;  // null when the data are token shards and no tokenizer is named
   std::vector<std::string> plan;               // lines for the start of the run
 };

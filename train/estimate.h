@@ -12,12 +12,12 @@ namespace quench {
 
 struct RunEstimate {
   std::int64_t parameters = 0;
-  double flops_per_token = 0;    // model FLOPs of a training step
+  double flops_per_token = 0;  // model FLOPs of a training step
   std::int64_t tokens_per_step = 0;
-  MemoryStats device;            // of model, gradients, optimizer, activations over two training steps
+  MemoryStats device;              // of model, gradients, optimizer, activations over two training steps
   std::int64_t data_bytes = 0;     // batches made ahead
   std::int64_t staging_bytes = 0;  // host copy for asynchronous checkpoints
-  std::int64_t process_bytes = 0;  // program, libraries, thread stacks (CPU runs)
+  std::int64_t process_bytes = 0;  // program, libraries, thread stacks, generated code (CPU runs)
   std::int64_t total_bytes = 0;    // peak of the device's memory that the run needs
   std::int64_t available_bytes = 0;
   std::int64_t checkpoint_bytes = 0;  // one saved step on disk

@@ -38,8 +38,7 @@ LrScheduleOptions schedule_options(const RunConfig& config, std::int64_t total_s
   options.warmup_steps = std::min(section.warmup_steps, total_steps);
   options.min_lr_ratio = section.min_lr_ratio;
   options.decay_steps = section.decay_steps;
-  if (section.decay_ratio)
-    options.decay_steps = std::llround(*section.decay_ratio * static_cast<double>(total_steps));
+  if (section.decay_ratio) options.decay_steps = std::llround(*section.decay_ratio * static_cast<double>(total_steps));
   return options;
 }
 

@@ -9,7 +9,9 @@
 
 namespace quench {
 
-std::string_view program_version() noexcept { return QUENCH_VERSION; }
+std::string_view program_version() noexcept {
+  return QUENCH_VERSION;
+}
 
 Json run_environment(Device device) {
   std::array<char, 256> host{};
@@ -24,7 +26,9 @@ Json run_environment(Device device) {
   json.set("device_name", backend(device.type).device_name(device));
   json.set("device_memory_bytes", memory.total_bytes);
   json.set("threads", static_cast<std::int64_t>(omp_get_max_threads()));
-  json.set("cpu_level", cpu_supports_level(4) ? "x86-64-v4 (AVX-512)" : cpu_supports_level(3) ? "x86-64-v3 (AVX2)" : "baseline");
+  json.set("cpu_level", cpu_supports_level(4)   ? "x86-64-v4 (AVX-512)"
+                        : cpu_supports_level(3) ? "x86-64-v3 (AVX2)"
+                                                : "baseline");
   return json;
 }
 

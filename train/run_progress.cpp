@@ -22,7 +22,8 @@ CheckpointState checkpoint_state(const RunConfig& config, const RunProgress& pro
 }
 
 RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, LossGuard& guard) {
-  const RunConfig saved = run_config_from_json(state.config, "the checkpoint's config", {}, {.data = false, .files = false});
+  const RunConfig saved =
+      run_config_from_json(state.config, "the checkpoint's config", {}, {.data = false, .files = false});
   const std::vector<ConfigChange> changes = config_diff(saved, config);
   require_resumable(changes, config);
   if (!changes.empty()) QUENCH_LOG_INFO("config changed since the checkpoint:\n{}", to_string(changes));

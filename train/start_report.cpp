@@ -13,17 +13,20 @@ std::string start_report(const RunConfig& config, const ModelSetup& model, const
   text += fmt::format("quench {} on {} ({}), {} threads\n", environment.at("quench").as_string(),
                       environment.at("device").as_string(), environment.at("device_name").as_string(),
                       environment.at("threads").as_int());
-  text += fmt::format("model: {} with {} parameters, {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
-                      m.architecture, format_count(m.parameter_count()), m.num_hidden_layers, m.hidden_size,
-                      m.num_attention_heads, m.num_key_value_heads, m.head_dim, format_count(m.vocab_size));
+  text += fmt::format(
+      "model: {} with {} parameters, {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
+      m.architecture, format_count(m.parameter_count()), m.num_hidden_layers, m.hidden_size, m.num_attention_heads,
+      m.num_key_value_heads, m.head_dim, format_count(m.vocab_size));
   const nn::ParameterOptions& options = model.model->options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
   text += fmt::format("types: parameters {}, gradients {}, optimizer state {}{}\n", to_string(options.dtype),
-                      to_string(options.grad_dtype), to_string(config.optimizer.state), master ? ", master weights f32" : "");
+                      to_string(options.grad_dtype), to_string(config.optimizer.state),
+                      master ? ", master weights f32" : "");
   text += fmt::format("recipe: {}\n{}", config.recipe.name, recipes::conversion_report(model.conversion));
-  text += fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
-                      batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
-                      format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
+  text +=
+      fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
+                  batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
+                  format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
   for (const std::string& line : data.plan) text += "data: " + line + "\n";
   return text;
 }

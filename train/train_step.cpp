@@ -50,7 +50,9 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
     report.loss += host_value<float>(loss.value());
   }
   optimizer_.squared_grad_norm(squared_norm_);
-  clip_scale({.squared_norm = squared_norm_, .max_norm = static_cast<float>(options_.max_norm), .norm = norm_,
+  clip_scale({.squared_norm = squared_norm_,
+              .max_norm = static_cast<float>(options_.max_norm),
+              .norm = norm_,
               .scale = scale_});
   report.grad_norm = host_value<float>(norm_);
   return report;

@@ -42,7 +42,8 @@ struct Trainer::Run {
   void open_logs();
   void open_loader();
   std::vector<Batch> next_step_batches();
-  // False when the step was rolled back: the counters stand at the checkpoint again.
+  // False when the step was rolled back: the counters stand at the checkpoint again. Throws nonfinite when the guard
+  // says stop.
   bool run_step();
   bool handle_verdict(const StepVerdict& verdict);
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
@@ -76,7 +77,8 @@ RunConfig checked(RunConfig config) {
   TrainerSupport support;
   support.recipes.clear();
   for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
-  support.export_model = config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
+  support.export_model =
+      config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
   require_supported(config, support);
   if (config.training.threads > 0) omp_set_num_threads(static_cast<int>(config.training.threads));
   return config;
@@ -110,10 +112,11 @@ Trainer::Run::Run(RunConfig c, Device d)
       lock(config.run.folder),
       guard(guard_options(config.training)) {
   optimizer = make_optimizer(*setup.model, config);
-  step = std::make_unique<TrainStep>(*setup.model, *optimizer,
-                                     TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
-                                                      .loss_chunk_rows = config.training.loss_chunk_size,
-                                                      .max_norm = config.training.max_norm});
+  step =
+      std::make_unique<TrainStep>(*setup.model, *optimizer,
+                                  TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
+                                                   .loss_chunk_rows = config.training.loss_chunk_size,
+                                                   .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(schedule_options(config, steps));
 }
 
@@ -191,15 +194,16 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   switch (verdict.action) {
     case StepAction::apply: return true;
     case StepAction::skip: step->discard(); return true;
-    case StepAction::stop:
-      QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+    case StepAction::stop: return true;
     case StepAction::rollback: break;
   }
   step->discard();
   if (writer) report_saves(writer->finish());
   const auto loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
-  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to", verdict.message);
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
+                  verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
+  metrics.rewind(progress.step);
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);
   return false;
@@ -211,10 +215,11 @@ bool Trainer::Run::run_step() {
   timer->batch_ready();
   const GradientReport report = step->accumulate(batches);
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  const StepVerdict verdict =
-      guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite_gradient(*setup.model));
+  const StepVerdict verdict = guard.check(progress.step + 1, report.loss, report.grad_norm,
+                                          finite ? "" : first_nonfinite_gradient(*setup.model));
   if (!handle_verdict(verdict)) return false;
   const double lr = schedule->lr(progress.step);
+  // Bias correction counts the updates that were applied.
   if (verdict.action == StepAction::apply) step->apply(lr, progress.step + 1 - guard.skipped_steps());
   ++progress.step;
   progress.tokens_seen += report.valid_tokens;
@@ -223,6 +228,10 @@ bool Trainer::Run::run_step() {
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, setup.config.training_flops_per_token(config.data.seq_len) * static_cast<double>(tokens));
   log_step(report, verdict, lr);
+  if (verdict.action == StepAction::stop) {  // after the log has the step that ended the run
+    metrics.finish();
+    QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+  }
   return true;
 }
 
@@ -268,11 +277,11 @@ void Trainer::Run::save() {
 }
 
 TrainResult Trainer::Run::train() {
+  SignalHandlers signals;  // before the first output: a closed pipe must not end the run
   resume_or_fill();
   write_run_files();
   std::fputs(start_report(config, setup, data, environment, steps).c_str(), stdout);
   std::fflush(stdout);
-  SignalHandlers signals;
   open_logs();
   if (config.checkpoint.enable) {
     CheckpointOptions options;
@@ -290,7 +299,8 @@ TrainResult Trainer::Run::train() {
   std::int64_t saved_step = resumed_step.value_or(-1);
   while (progress.step < steps && signals.stop_signal() == 0) {
     if (!run_step()) continue;
-    if (data.validation && (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
+    if (data.validation &&
+        (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
       evaluate();
     if (!writer) continue;
     report_saves(writer->poll());
@@ -316,6 +326,8 @@ TrainResult Trainer::Run::train() {
 
 Trainer::Trainer(RunConfig config, Device device) : run_(std::make_unique<Run>(std::move(config), device)) {}
 Trainer::~Trainer() = default;
-TrainResult Trainer::run() { return run_->train(); }
+TrainResult Trainer::run() {
+  return run_->train();
+}
 
 }  // namespace quench

@@ -5,20 +5,6 @@
 namespace quench {
 namespace {
 
-// Codes first .. first + count - 1 of a payload as f32; `first` and `count` are even for packed formats.
-template <class Element>
-inline void decode_run(const std::uint8_t* payload, std::int64_t first, std::int64_t count, float* out) {
-  if constexpr (Element::kBits == 4) {
-    for (std::int64_t i = 0; i < count / 2; ++i) {
-      const std::uint8_t byte = payload[first / 2 + i];
-      out[2 * i] = Element::decode(byte & 0xF);
-      out[2 * i + 1] = Element::decode(byte >> 4);
-    }
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) out[i] = Element::decode(payload[first + i]);
-  }
-}
-
 // code / scale, for scales of a tensor, rows or columns.
 template <class Element, class T>
 void divide_by_scales(const std::uint8_t* payload, const float* scales, T* out, const MatrixBatch& shape,
@@ -38,40 +24,73 @@ void divide_by_scales(const std::uint8_t* payload, const float* scales, T* out, 
   }
 }
 
-// code * factor(scale byte) of blocks along the last axis.
+// Bytes that `count` codes take in a payload.
+template <class Element>
+constexpr std::int64_t code_bytes(std::int64_t count) {
+  return Element::kBits == 4 ? count / 2 : count;
+}
+
+// `count` codes of a payload, a byte each.
+template <class Element>
+inline void load_codes(const std::uint8_t* payload, std::int64_t count, std::uint8_t* codes) {
+  if constexpr (Element::kBits == 4)
+    unpack_codes(payload, count, codes);
+  else
+    std::memcpy(codes, payload, static_cast<std::size_t>(count));
+}
+
+// code * factor(scale byte) of blocks along the last axis, a group of blocks at a time.
 template <class Element, std::int64_t kBlock, class T, class Factor>
 void multiply_blocks(const std::uint8_t* payload, const std::uint8_t* scales, T* out, std::int64_t blocks,
                      const Factor& factor) {
+  constexpr std::int64_t kGroup = 64;
 #pragma omp parallel for schedule(static) if (blocks * kBlock >= kParallelElements)
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const float by = factor(scales[b]);
-    float values[kBlock];
-    decode_run<Element>(payload, b * kBlock, kBlock, values);
-    for (std::int64_t i = 0; i < kBlock; ++i) out[b * kBlock + i] = T(values[i] * by);
+  for (std::int64_t first = 0; first < blocks; first += kGroup) {
+    const std::int64_t group = std::min(kGroup, blocks - first);
+    std::uint8_t codes[kGroup * kBlock];
+    float by[kGroup], values[kGroup * kBlock];
+    load_codes<Element>(payload + code_bytes<Element>(first * kBlock), group * kBlock, codes);
+    for (std::int64_t b = 0; b < group; ++b) by[b] = factor(scales[first + b]);
+    for (std::int64_t i = 0; i < group * kBlock; ++i) values[i] = Element::decode(codes[i]);
+    for (std::int64_t b = 0; b < group; ++b)
+      for (std::int64_t i = 0; i < kBlock; ++i) values[b * kBlock + i] *= by[b];
+    for (std::int64_t i = 0; i < group * kBlock; ++i) out[first * kBlock + i] = T(values[i]);
   }
 }
 
-// The same for a payload [C, R] of blocks along R, into [R, C]: a strip of columns at a time.
+// The same for a payload [C, R] of blocks along R, into [R, C]: one strip of up to kStrip columns by kBlock rows.
+constexpr std::int64_t kStrip = 64;
+
+template <class Element, std::int64_t kBlock, class T, class Factor>
+void multiply_strip(const std::uint8_t* payload, const std::uint8_t* scales, std::int64_t blocks_per_column,
+                    std::int64_t width, T* out, std::int64_t stride, const Factor& factor) {
+  float by[kStrip] = {};
+  std::uint8_t codes[kStrip][kBlock] = {}, turned[kBlock][kStrip];
+  for (std::int64_t c = 0; c < width; ++c) {
+    by[c] = factor(scales[c * blocks_per_column]);
+    load_codes<Element>(payload + code_bytes<Element>(c * blocks_per_column * kBlock), kBlock, codes[c]);
+  }
+  transpose_bytes(codes, turned);
+  for (std::int64_t i = 0; i < kBlock; ++i) {
+    float values[kStrip];
+    for (std::int64_t c = 0; c < kStrip; ++c) values[c] = Element::decode(turned[i][c]) * by[c];
+    for (std::int64_t c = 0; c < width; ++c) out[i * stride + c] = T(values[c]);
+  }
+}
+
 template <class Element, std::int64_t kBlock, class T, class Factor>
 void multiply_transposed_blocks(const std::uint8_t* payload, const std::uint8_t* scales, T* out,
                                 const MatrixBatch& shape, const Factor& factor) {
-  constexpr std::int64_t kStrip = 64;
   const std::int64_t row_blocks = shape.rows / kBlock, strips = (shape.columns + kStrip - 1) / kStrip;
 #pragma omp parallel for collapse(3) schedule(static) if (shape.numel() >= kParallelElements)
   for (std::int64_t b = 0; b < shape.batch; ++b) {
     for (std::int64_t s = 0; s < strips; ++s) {
       for (std::int64_t k = 0; k < row_blocks; ++k) {
-        const std::int64_t first = s * kStrip, width = std::min(kStrip, shape.columns - first);
-        float values[kStrip][kBlock];
-        for (std::int64_t c = 0; c < width; ++c) {
-          const std::int64_t block = (b * shape.columns + first + c) * row_blocks + k;
-          const float by = factor(scales[block]);
-          decode_run<Element>(payload, block * kBlock, kBlock, values[c]);
-          for (std::int64_t i = 0; i < kBlock; ++i) values[c][i] *= by;
-        }
-        T* to = out + (b * shape.rows + k * kBlock) * shape.columns + first;
-        for (std::int64_t i = 0; i < kBlock; ++i)
-          for (std::int64_t c = 0; c < width; ++c) to[i * shape.columns + c] = T(values[c][i]);
+        const std::int64_t first = s * kStrip, block = (b * shape.columns + first) * row_blocks + k;
+        multiply_strip<Element, kBlock>(payload + code_bytes<Element>(block * kBlock), scales + block, row_blocks,
+                                        std::min(kStrip, shape.columns - first),
+                                        out + (b * shape.rows + k * kBlock) * shape.columns + first, shape.columns,
+                                        factor);
       }
     }
   }

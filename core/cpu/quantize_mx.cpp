@@ -1,40 +1,47 @@
 // MX casts: blocks of 32 along the last axis, or down the columns with the payload stored transposed.
 
-#include <cstring>
-
 #include "core/cpu/quantize_common.h"
 
 namespace quench {
 namespace {
 
-// Writes 32 codes of one block as the format stores them.
-template <class Element>
-inline void store_block(const std::uint8_t* codes, std::uint8_t* out) {
-  if constexpr (Element::kBits == 4) {
-    for (int i = 0; i < kMxBlockSize / 2; ++i) out[i] = pack_nibbles(codes[2 * i], codes[2 * i + 1]);
-  } else {
-    std::memcpy(out, codes, kMxBlockSize);
-  }
-}
-
+// Bytes of one block's codes, and how they are stored.
 template <class Element>
 inline constexpr std::int64_t kBlockBytes = Element::kBits == 4 ? kMxBlockSize / 2 : kMxBlockSize;
+
+template <class Element>
+inline void store_block(const std::uint8_t* codes, std::uint8_t* out) {
+  if constexpr (Element::kBits == 4)
+    pack_codes(codes, kMxBlockSize, out);
+  else
+    std::memcpy(out, codes, kMxBlockSize);
+}
+
+// Scales are computed for many blocks at once, which keeps their chain of dependent steps off the critical path.
+constexpr std::int64_t kGroup = 64;
+
+template <class Element, class T>
+void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, MxScaleMode mode) {
+  float amax[kGroup];
+  for (std::int64_t b = 0; b < blocks; ++b)
+    amax[b] = magnitude_value(max_magnitude(x + b * kMxBlockSize, kMxBlockSize));
+  for (std::int64_t b = 0; b < blocks; ++b) scales[b] = mx_scale<Element>(amax[b], mode);
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const T* from = x + b * kMxBlockSize;
+    const float reciprocal = e8m0_reciprocal(scales[b]);
+    std::uint8_t codes[kMxBlockSize];
+    for (int i = 0; i < kMxBlockSize; ++i) codes[i] = Element::encode(static_cast<float>(from[i]) * reciprocal);
+    if (scales[b] == kE8m0Nan) std::memset(codes, Element::kNanCode, kMxBlockSize);
+    store_block<Element>(codes, out + b * kBlockBytes<Element>);
+  }
+}
 
 template <class Element, class T>
 void cast_rows(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, MxScaleMode mode) {
 #pragma omp parallel for schedule(static) if (blocks * kMxBlockSize >= kParallelElements)
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const T* from = x + b * kMxBlockSize;
-    scales[b] = mx_scale<Element>(magnitude_value(max_magnitude(from, kMxBlockSize)), mode);
-    std::uint8_t codes[kMxBlockSize];
-    if (scales[b] == kE8m0Nan) {
-      std::memset(codes, Element::kNanCode, kMxBlockSize);
-    } else {
-      const float reciprocal = e8m0_reciprocal(scales[b]);
-      for (int i = 0; i < kMxBlockSize; ++i) codes[i] = Element::encode(static_cast<float>(from[i]) * reciprocal);
-    }
-    store_block<Element>(codes, out + b * kBlockBytes<Element>);
-  }
+  for (std::int64_t b = 0; b < blocks; b += kGroup)
+    cast_group<Element>(x + b * kMxBlockSize, out + b * kBlockBytes<Element>, scales + b, std::min(kGroup, blocks - b),
+                        mode);
 }
 
 // One strip of up to kStrip columns by 32 rows: the scales of its columns side by side, then the transposition.
@@ -52,14 +59,14 @@ void cast_strip(const T* x, std::int64_t stride, std::int64_t width, std::uint8_
     scale[c] = mx_scale<Element>(magnitude_value(most[c]), mode);
     reciprocal[c] = e8m0_reciprocal(scale[c]);
   }
-  std::uint8_t codes[kMxBlockSize][kStrip];
+  std::uint8_t codes[kMxBlockSize][kStrip] = {}, turned[kStrip][kMxBlockSize];
   for (int r = 0; r < kMxBlockSize; ++r)
     for (std::int64_t c = 0; c < width; ++c)
       codes[r][c] = Element::encode(static_cast<float>(x[r * stride + c]) * reciprocal[c]);
+  transpose_bytes(codes, turned);
   for (std::int64_t c = 0; c < width; ++c) {
-    std::uint8_t column[kMxBlockSize];
-    for (int r = 0; r < kMxBlockSize; ++r) column[r] = scale[c] == kE8m0Nan ? Element::kNanCode : codes[r][c];
-    store_block<Element>(column, out + c * blocks_per_column * kBlockBytes<Element>);
+    if (scale[c] == kE8m0Nan) std::memset(turned[c], Element::kNanCode, kMxBlockSize);
+    store_block<Element>(turned[c], out + c * blocks_per_column * kBlockBytes<Element>);
     scales[c * blocks_per_column] = scale[c];
   }
 }

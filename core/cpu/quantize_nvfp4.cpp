@@ -1,7 +1,6 @@
 // NVFP4 casts: blocks of 16 along the last axis.
 
 #include <cmath>
-#include <cstring>
 
 #include "core/cpu/quantize_common.h"
 
@@ -14,23 +13,33 @@ void nvfp4_global_scale_cpu(const Nvfp4GlobalScaleArgs& args) {
   *args.scale.data<float>() = nvfp4_global_scale(*args.amax.data<float>());
 }
 
+// Scales are computed for many blocks at once, so that their divisions vectorise.
+constexpr std::int64_t kGroup = 64;
+
+template <class T>
+void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, const float* global) {
+  float amax[kGroup], multiplier[kGroup];
+  for (std::int64_t b = 0; b < blocks; ++b) amax[b] = magnitude_value(max_magnitude(x + b * kBlock, kBlock));
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const Nvfp4BlockScale scale = global ? nvfp4_block_scale(amax[b], *global) : nvfp4_block_scale(amax[b]);
+    scales[b] = scale.code;
+    multiplier[b] = scale.multiplier;
+  }
+  float scaled[kGroup * kBlock];
+  for (std::int64_t b = 0; b < blocks; ++b)
+    for (std::int64_t i = b * kBlock; i < (b + 1) * kBlock; ++i) scaled[i] = static_cast<float>(x[i]) * multiplier[b];
+  std::uint8_t codes[kGroup * kBlock];
+  for (std::int64_t i = 0; i < blocks * kBlock; ++i) codes[i] = E2m1::encode(scaled[i]);
+  for (std::int64_t b = 0; b < blocks; ++b)
+    if (std::isnan(multiplier[b])) std::memset(codes + b * kBlock, E2m1::kNanCode, kBlock);
+  pack_codes(codes, blocks * kBlock, out);
+}
+
 template <class T>
 void cast_blocks(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, const float* global) {
 #pragma omp parallel for schedule(static) if (blocks * kBlock >= kParallelElements)
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const T* from = x + b * kBlock;
-    std::uint8_t* to = out + b * kBlock / 2;
-    const float amax = magnitude_value(max_magnitude(from, kBlock));
-    const Nvfp4BlockScale scale = global ? nvfp4_block_scale(amax, *global) : nvfp4_block_scale(amax);
-    scales[b] = scale.code;
-    if (std::isnan(scale.multiplier)) {
-      std::memset(to, pack_nibbles(E2m1::kNanCode, E2m1::kNanCode), kBlock / 2);
-      continue;
-    }
-    std::uint8_t codes[kBlock];
-    for (int i = 0; i < kBlock; ++i) codes[i] = E2m1::encode(static_cast<float>(from[i]) * scale.multiplier);
-    for (int i = 0; i < kBlock / 2; ++i) to[i] = pack_nibbles(codes[2 * i], codes[2 * i + 1]);
-  }
+  for (std::int64_t b = 0; b < blocks; b += kGroup)
+    cast_group(x + b * kBlock, out + b * kBlock / 2, scales + b, std::min(kGroup, blocks - b), global);
 }
 
 void nvfp4_cast_cpu(const Nvfp4CastArgs& args) {

@@ -18,8 +18,12 @@ void check(cudaError_t status, std::string_view what, Device device) {
               cudaGetErrorName(status));
 }
 
-cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
-cudaEvent_t native(Event event) { return static_cast<cudaEvent_t>(event.handle); }
+cudaStream_t native(Stream stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+cudaEvent_t native(Event event) {
+  return static_cast<cudaEvent_t>(event.handle);
+}
 
 // Makes a device current for the calls of one scope.
 class DeviceGuard {

@@ -1,7 +1,5 @@
 #include "data/tokenizer/tokenizer.h"
 
-#include <omp.h>
-
 #include <exception>
 
 #include "core/check.h"
@@ -65,7 +63,8 @@ std::unique_ptr<Tokenizer> load_folder(const std::filesystem::path& folder) {
       if (error.code() != ErrorCode::unsupported || !has_model) throw;
     }
   }
-  return std::make_unique<SentencePieceTokenizer>(TokenizerFiles::read(model));
+  // A tokenizer.json that is not read here still serves others: it is saved along.
+  return std::make_unique<SentencePieceTokenizer>(TokenizerFiles::read(model, {"tokenizer.json"}));
 }
 
 }  // namespace

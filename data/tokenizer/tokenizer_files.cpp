@@ -90,13 +90,15 @@ TokenizerFiles::TokenizerFiles(std::string source, std::vector<std::pair<std::st
   read_settings();
 }
 
-TokenizerFiles TokenizerFiles::read(const std::filesystem::path& vocabulary) {
+TokenizerFiles TokenizerFiles::read(const std::filesystem::path& vocabulary, const std::vector<std::string>& others) {
   std::vector<std::pair<std::string, std::string>> files;
   files.emplace_back(vocabulary.filename().string(), read_file(vocabulary, kMaxVocabularyBytes));
-  for (const std::string_view name : kCompanions) {
+  const auto read_if_there = [&](std::string_view name, std::uint64_t max_bytes) {
     const auto path = vocabulary.parent_path() / name;
-    if (std::filesystem::exists(path)) files.emplace_back(name, read_file(path, kMaxOtherBytes));
-  }
+    if (std::filesystem::exists(path)) files.emplace_back(name, read_file(path, max_bytes));
+  };
+  for (const std::string_view name : kCompanions) read_if_there(name, kMaxOtherBytes);
+  for (const std::string& name : others) read_if_there(name, kMaxVocabularyBytes);
   return {vocabulary.string(), std::move(files)};
 }
 

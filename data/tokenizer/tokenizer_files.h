@@ -25,8 +25,8 @@ class TokenizerFiles {
   static constexpr std::uint64_t kMaxVocabularyBytes = std::uint64_t{64} << 20;
   static constexpr std::uint64_t kMaxOtherBytes = std::uint64_t{16} << 20;
 
-  // Reads `vocabulary` and those of the usual companions that stand beside it.
-  static TokenizerFiles read(const std::filesystem::path& vocabulary);
+  // Reads `vocabulary` and those of the usual companions, and of `others`, that stand beside it.
+  static TokenizerFiles read(const std::filesystem::path& vocabulary, const std::vector<std::string>& others = {});
   // Files made in memory: names and contents, the vocabulary first. `source` names them in errors.
   TokenizerFiles(std::string source, std::vector<std::pair<std::string, std::string>> files);
 

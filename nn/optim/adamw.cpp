@@ -19,8 +19,7 @@ AdamW::AdamW(std::vector<Parameter*> parameters, AdamWOptions options) : options
     const bool decayed = !options_.exclude_from_decay || !options_.exclude_from_decay(*p);
     entry.weight_decay = decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
     entry.random_stream = hash64(p->name);
-    entry.element_offset =
-        p->global_shape[0] == 0 ? 0 : p->shard.row_begin * (p->numel() / p->global_shape[0]);
+    entry.element_offset = p->global_shape[0] == 0 ? 0 : p->shard.row_begin * (p->numel() / p->global_shape[0]);
     parameters_.push_back(p);
     tensors_.push_back(std::move(entry));
   }

@@ -15,9 +15,9 @@ struct AdamWOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  DType state_dtype = DType::f32;     // f32 or bf16 moments
-  bool master_weights = false;        // keep an f32 copy of bf16 parameters
-  bool stochastic_rounding = true;    // where bf16 parameters without master, or bf16 moments, are written
+  DType state_dtype = DType::f32;   // f32 or bf16 moments
+  bool master_weights = false;      // keep an f32 copy of bf16 parameters
+  bool stochastic_rounding = true;  // where bf16 parameters without master, or bf16 moments, are written
   std::uint64_t seed = 0;
   // Parameters (by name) that are not decayed; empty: all are.
   std::function<bool(const Parameter&)> exclude_from_decay;

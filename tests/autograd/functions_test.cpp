@@ -52,8 +52,9 @@ TEST(Functions, AddRmsNormGradientsOfBothOutputs) {
 }
 
 TEST(Functions, AddRmsNormWithOnlyTheSumUsed) {
-  expect_gradients([](const auto& in) { return add(add_rms_norm(in[0], in[1], Variable(randn({8}, 3)), 1e-5f).first, in[0]); },
-                   {randn({2, 8}, 1), randn({2, 8}, 2)});
+  expect_gradients(
+      [](const auto& in) { return add(add_rms_norm(in[0], in[1], Variable(randn({8}, 3)), 1e-5f).first, in[0]); },
+      {randn({2, 8}, 1), randn({2, 8}, 2)});
 }
 
 TEST(Functions, SwigluGradients) {

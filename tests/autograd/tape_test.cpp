@@ -17,7 +17,9 @@ Tensor randn(const Shape& shape, std::uint64_t stream) {
   return t;
 }
 
-std::vector<float> values(const Tensor& t) { return {t.data<float>(), t.data<float>() + t.numel()}; }
+std::vector<float> values(const Tensor& t) {
+  return {t.data<float>(), t.data<float>() + t.numel()};
+}
 
 // Two linears with SwiGLU between and a norm in front, then the head's loss: a small network with everything shared.
 struct Net {

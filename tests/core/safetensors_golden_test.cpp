@@ -53,14 +53,16 @@ TEST(SafetensorsGolden, KnownTensorsHaveTheirDtypesAndShapes) {
 
 TEST(SafetensorsGolden, WritingTheSameTensorsGivesTheSameBytes) {
   const testing::TempDir folder;
+  int compared = 0;
   for (const auto& path : golden_files()) {
     const SafetensorsReader reader(path);
     // The reference implementation writes an empty table where it was given one; nobody reads it.
-    const bool has_empty_table = testing::read_file(path).find("\"__metadata__\":{}") != std::string::npos;
-    if (has_empty_table) continue;
+    if (testing::read_file(path).substr(8, 18) == R"({"__metadata__":{})") continue;
+    ++compared;
     write_safetensors(folder / "copy", read_all(reader).items, reader.header().metadata);
     EXPECT_EQ(testing::read_file(folder / "copy"), testing::read_file(path)) << path;
   }
+  EXPECT_GE(compared, 15);
 }
 
 }  // namespace

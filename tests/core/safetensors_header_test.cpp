@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "core/safetensors.h"
 #include "core/safetensors_limits.h"
@@ -49,11 +49,18 @@ std::string one_tensor(std::string_view dtype, std::string_view shape, std::stri
   return fmt::format(R"({{"t":{{"dtype":"{}","shape":{},"data_offsets":{}}}}})", dtype, shape, offsets);
 }
 
+// CPU seconds, which other programs on the machine do not add to.
 double seconds_to_judge(std::string_view file, std::string* result) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   *result = verdict(file);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
+
+#ifdef NDEBUG
+constexpr double kMaxSeconds = 2.0;
+#else
+constexpr double kMaxSeconds = 20.0;  // without optimization, perhaps with sanitizers
+#endif
 
 TEST(SafetensorsHeader, ReadsEntriesInOrderOfOffsetAndMetadata) {
   const std::string file = safetensors_file(
@@ -344,20 +351,21 @@ TEST(SafetensorsHeader, HostileSizesAreJudgedQuickly) {
   std::string same = "{";
   for (int i = 0; i < 100'000; ++i)
     same += fmt::format("{}\"t{}\":{{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}", i ? "," : "", i);
-  EXPECT_LT(seconds_to_judge(safetensors_file(same + "}", 16), &result), 2.0);
+  EXPECT_LT(seconds_to_judge(safetensors_file(same + "}", 16), &result), kMaxSeconds);
   EXPECT_EQ(result, name(Fault::invalid_offset));
   // 100,000 valid ones.
   std::string valid = "{";
   for (int i = 0; i < 100'000; ++i)
     valid +=
         fmt::format("{}\"t{}\":{{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[{},{}]}}", i ? "," : "", i, i, i + 1);
-  EXPECT_LT(seconds_to_judge(safetensors_file(valid + "}", 100'000), &result), 2.0);
+  EXPECT_LT(seconds_to_judge(safetensors_file(valid + "}", 100'000), &result), kMaxSeconds);
   EXPECT_EQ(result, "ok");
   // The largest header, of padding.
-  EXPECT_LT(seconds_to_judge(safetensors_file("{}" + std::string(kSafetensorsMaxHeaderBytes - 2, ' ')), &result), 2.0);
+  EXPECT_LT(seconds_to_judge(safetensors_file("{}" + std::string(kSafetensorsMaxHeaderBytes - 2, ' ')), &result),
+            kMaxSeconds);
   EXPECT_EQ(result, "ok");
   // Deep nesting.
-  EXPECT_LT(seconds_to_judge(safetensors_file("{\"t\":" + std::string(10'000'000, '[')), &result), 2.0);
+  EXPECT_LT(seconds_to_judge(safetensors_file("{\"t\":" + std::string(10'000'000, '[')), &result), kMaxSeconds);
   EXPECT_EQ(result, name(Fault::invalid_json));
 }
 

@@ -112,6 +112,8 @@ TEST(ConfigCheck, ExtentsOfTheArchitectureFit) {
   EXPECT_THAT(complaint({"--parallel.expert=2"}), HasSubstr("2 ranks for experts, but the model has none"));
   EXPECT_THAT(complaint({"--model.preset=llama-3.2-1b", "--data.format=nanogpt"}),
               HasSubstr("16-bit tokens, but the model's vocab_size is 128256"));
+  EXPECT_THAT(complaint({"--model.attention_dropout=0.1"}),
+              HasSubstr("0.1 is not supported: attention has no dropout"));
   EXPECT_THAT(complaint({"--model.rope_scaling={\"rope_type\": \"spiral\"}"}), HasSubstr("'spiral' is not supported"));
 }
 

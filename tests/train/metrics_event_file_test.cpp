@@ -249,6 +249,16 @@ TEST(TensorBoardSink, UnknownValuesAreLeftOut) {
     EXPECT_EQ(values.count(tag), 0u) << tag;
 }
 
+TEST(TensorBoardSink, ARollbackPurgesToo) {
+  const testing::TempDir dir;
+  TensorBoardSink sink(dir.path(), std::nullopt, 1.0);
+  sink.step({.step = 7});
+  sink.rewind(4);
+  const auto event = fields(records(testing::read_file(only_file(dir.path()))).at(2));
+  EXPECT_EQ(only(event, 2).number, 5u);
+  EXPECT_EQ(only(fields(only(event, 7).bytes), 1).number, 1u);
+}
+
 TEST(TensorBoardSink, AResumedRunPurgesWhatItWillWriteAgain) {
   const testing::TempDir dir;
   TensorBoardSink(dir.path(), 120, 1.0, "{\n  \"a\": 1\n}").finish();

@@ -44,6 +44,7 @@ class CountingSink final : public MetricsSink {
   }
   void evaluation(const EvaluationMetrics&) override {}
   void sample(const SampleRecord&) override {}
+  void rewind(std::int64_t) override {}
 
  private:
   int& steps_;
@@ -98,6 +99,28 @@ TEST(MetricsLog, ARestartedRunContinuesItsFiles) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
   const std::filesystem::directory_iterator events(dir / run_files::kTensorBoardFolder);
   EXPECT_EQ(std::distance(events, {}), 2);
+}
+
+TEST(MetricsLog, ARollbackTakesBackWhatItWillRepeat) {
+  const testing::TempDir dir;
+  const CapturedLog captured;
+  MetricsLog log({.folder = dir.path(), .console = std::nullopt});
+  for (int step = 1; step <= 7; ++step) log.step({.step = step, .loss = 1});
+  log.evaluation({.step = 4, .name = "validation"});
+  log.evaluation({.step = 6, .name = "validation"});
+  log.rewind(4);
+  log.step({.step = 5, .loss = 2});
+  log.finish();
+  std::vector<std::int64_t> steps;
+  double last_loss = 0;
+  read_json_lines(dir / run_files::kMetrics, [&](const Json& record, std::int64_t step) {
+    steps.push_back(step);
+    last_loss = record.at("loss").as_double();
+  });
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(last_loss, 2);
+  EXPECT_EQ(Json::parse(testing::read_file(dir / run_files::kEvaluations)).at("step").as_int(), 4);
+  EXPECT_EQ(log.size(), 2u);
 }
 
 TEST(MetricsLog, AnEmptyLogTakesEverything) {

@@ -70,7 +70,7 @@ void check_changed_shapes(Checker& checker) {
   }
 }
 
-void check_extents(Checker& checker, const Json& config) {
+void check_heads(Checker& checker, const Json& config) {
   const auto hidden = extent(config, "hidden_size");
   const auto heads = extent(config, "num_attention_heads");
   const auto kv_heads = extent(config, "num_key_value_heads");
@@ -86,6 +86,9 @@ void check_extents(Checker& checker, const Json& config) {
   if (width && *width % 2 != 0)
     checker.report(head_dim ? "model.head_dim" : "model.hidden_size",
                    "heads are {} wide; rotary embedding needs an even width", *width);
+}
+
+void check_experts(Checker& checker, const Json& config) {
   const auto experts =
       extent(config, "num_experts") ? extent(config, "num_experts") : extent(config, "num_local_experts");
   const auto per_token = extent(config, "num_experts_per_tok");
@@ -99,11 +102,19 @@ void check_extents(Checker& checker, const Json& config) {
       checker.report("parallel.expert", "{} does not divide the model's {} experts", spread, *experts);
     }
   }
+}
+
+// What the run asks of the architecture.
+void check_use(Checker& checker, const Json& config) {
   const auto longest = extent(config, "max_position_embeddings");
   const std::int64_t seq_len = checker.config().data.seq_len;
   if (longest && seq_len > *longest && checker.usable({"data.seq_len"}))
     checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",
                    seq_len, *longest);
+  const Json* dropout = config.find("attention_dropout");
+  if (dropout != nullptr && dropout->is_number() && dropout->as_double() > 0)
+    checker.report("model.attention_dropout", "{} is not supported: attention has no dropout; set it to 0",
+                   dropout->dump());
   const Json* vocab = config.find("vocab_size");
   if (vocab != nullptr && checker.config().data.format == "nanogpt" && extent(config, "vocab_size").value_or(0) > 65536)
     checker.report("data.format", "nanogpt files hold 16-bit tokens, but the model's vocab_size is {}", vocab->dump());
@@ -142,7 +153,9 @@ void check_model(Checker& checker) {
     return;
   }
   const std::size_t found = checker.issue_count();
-  check_extents(checker, config);
+  check_heads(checker, config);
+  check_experts(checker, config);
+  check_use(checker, config);
   if (checker.issue_count() != found || config.as_object().empty() || !fields_usable(checker)) return;
   try {
     (void)nn::parse_model_config(

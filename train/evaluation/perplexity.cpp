@@ -9,17 +9,31 @@
 namespace quench {
 namespace {
 
-double per(double nll, std::int64_t count) { return count > 0 ? nll / static_cast<double>(count) : 0.0; }
+double per(double nll, std::int64_t count) {
+  return count > 0 ? nll / static_cast<double>(count) : 0.0;
+}
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+bool is_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
 
 }  // namespace
 
-double PerplexityReport::loss() const { return per(nll, tokens); }
-double PerplexityReport::token_perplexity() const { return std::exp(per(nll, tokens)); }
-double PerplexityReport::word_perplexity() const { return std::exp(per(nll, words)); }
-double PerplexityReport::byte_perplexity() const { return std::exp(per(nll, bytes)); }
-double PerplexityReport::bits_per_byte() const { return per(nll, bytes) / std::numbers::ln2; }
+double PerplexityReport::loss() const {
+  return per(nll, tokens);
+}
+double PerplexityReport::token_perplexity() const {
+  return std::exp(per(nll, tokens));
+}
+double PerplexityReport::word_perplexity() const {
+  return std::exp(per(nll, words));
+}
+double PerplexityReport::byte_perplexity() const {
+  return std::exp(per(nll, bytes));
+}
+double PerplexityReport::bits_per_byte() const {
+  return per(nll, bytes) / std::numbers::ln2;
+}
 
 std::int64_t count_words(std::string_view text) {
   std::int64_t pieces = 1;

@@ -17,7 +17,7 @@ struct PerplexityReport {
   std::int64_t bytes = 0;   // of UTF-8
   double nll = 0;           // sum of -log p over all tokens, nats
 
-  [[nodiscard]] double loss() const;             // nll / tokens
+  [[nodiscard]] double loss() const;              // nll / tokens
   [[nodiscard]] double token_perplexity() const;  // exp(nll / tokens)
   [[nodiscard]] double word_perplexity() const;   // exp(nll / words): independent of the tokenizer
   [[nodiscard]] double byte_perplexity() const;   // exp(nll / bytes)

@@ -10,10 +10,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kCarried = {"tokenizer.json",      "tokenizer_config.json", "special_tokens_map.json",
-                                 "added_tokens.json",   "tokenizer.model",       "vocab.json",
-                                 "merges.txt",          "chat_template.jinja",   "chat_template.json",
-                                 "LICENSE",             "LICENSE.txt",           "NOTICE",
+constexpr std::array kCarried = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
+                                 "added_tokens.json", "tokenizer.model",       "vocab.json",
+                                 "merges.txt",        "chat_template.jinja",   "chat_template.json",
+                                 "LICENSE",           "LICENSE.txt",           "NOTICE",
                                  "USE_POLICY.md"};
 
 Json generation_config(const nn::ModelConfig& config) {
@@ -30,7 +30,8 @@ Json generation_config(const nn::ModelConfig& config) {
 void carry_files(const nn::ModelConfig& config, const fs::path& from, const fs::path& to) {
   if (!from.empty()) {
     for (const char* name : kCarried)
-      if (fs::is_regular_file(from / name)) write_file_atomically(to / name, read_file(from / name, std::uint64_t{256} << 20));
+      if (fs::is_regular_file(from / name))
+        write_file_atomically(to / name, read_file(from / name, std::uint64_t{256} << 20));
     if (fs::is_regular_file(from / "generation_config.json"))
       return write_file_atomically(to / "generation_config.json", read_file(from / "generation_config.json", 16 << 20));
   }

@@ -44,7 +44,8 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
         faults.push_back(fmt::format("{} has shape {}, config.json asks for {}", piece.hf_name, entry.shape.to_string(),
                                      expected.to_string()));
       if (entry.dtype != DType::f32 && entry.dtype != DType::bf16 && entry.dtype != DType::f16)
-        faults.push_back(fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", piece.hf_name, entry.dtype_name));
+        faults.push_back(
+            fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", piece.hf_name, entry.dtype_name));
     }
   }
   for (const std::string& name : weights.names())
@@ -52,7 +53,8 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
       faults.push_back(fmt::format("{} belongs to no parameter of this architecture", name));
   if (faults.empty()) return;
   constexpr std::size_t kShown = 20;
-  std::string message = fmt::format("the weights in {} do not fit its config.json ({} faults):", folder.string(), faults.size());
+  std::string message =
+      fmt::format("the weights in {} do not fit its config.json ({} faults):", folder.string(), faults.size());
   for (std::size_t i = 0; i < std::min(faults.size(), kShown); ++i) message += "\n  " + faults[i];
   if (faults.size() > kShown) message += fmt::format("\n  and {} more", faults.size() - kShown);
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
@@ -98,9 +100,10 @@ void load_weights(nn::CausalLm& model, const fs::path& folder) {
 }
 
 void save_model_folder(const nn::CausalLm& model, const fs::path& folder, const ModelFolderOptions& options) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config,
-                  !fs::exists(folder) || (fs::is_directory(folder) && (fs::is_empty(folder) || fs::exists(folder / "config.json"))),
-                  "{} exists and is not a model folder; choose another output", folder.string());
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config,
+      !fs::exists(folder) || (fs::is_directory(folder) && (fs::is_empty(folder) || fs::exists(folder / "config.json"))),
+      "{} exists and is not a model folder; choose another output", folder.string());
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
   fs::create_directories(parent);
   const fs::path temporary = temporary_name(folder);
@@ -119,7 +122,9 @@ void save_model_folder(const nn::CausalLm& model, const fs::path& folder, const 
       converted.push_back(value);
       for (const nn::ParameterPiece& piece : parameter->pieces) {
         const Tensor rows = value.narrow(0, piece.row_begin, piece.rows);
-        items.push_back({piece.hf_name, options.dtype, piece_shape(*parameter, piece),
+        items.push_back({piece.hf_name,
+                         options.dtype,
+                         piece_shape(*parameter, piece),
                          {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
       }
     }

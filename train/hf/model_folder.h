@@ -13,13 +13,14 @@ namespace quench {
 
 // Fills every parameter of the model from the folder's weights, splitting Hugging Face tensors into fused parameters
 // and converting f32, bf16 and f16 to the parameters' dtype. All missing, extra and wrongly shaped tensors are named in
-// one error, before anything is read. Rotary buffers of old checkpoints, and a head beside tied embeddings, are ignored.
+// one error, before anything is read. Rotary buffers of old checkpoints, and a head beside tied embeddings, are
+// ignored.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder);
 
 struct ModelFolderOptions {
   DType dtype = DType::bf16;                             // of the stored weights: f32, bf16 or f16
   std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // one file if the weights fit
-  std::filesystem::path carry_from;  // folder whose tokenizer and other small files are copied; empty: none
+  std::filesystem::path carry_from;      // folder whose tokenizer and other small files are copied; empty: none
   const Tokenizer* tokenizer = nullptr;  // saved where carry_from has no tokenizer file; null: none
 };
 

@@ -29,6 +29,7 @@ class ConsoleSink final : public MetricsSink {
   void sample(const SampleRecord& sample) override;
   // Redraws at most ten times a second. A terminal that goes away ends the bar, not the run.
   void progress(const Progress& progress) override;
+  void rewind(std::int64_t) override {}  // what is printed stays printed
   void finish() override;
 
  private:

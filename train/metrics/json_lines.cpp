@@ -129,10 +129,16 @@ const std::filesystem::path& prepare(const std::filesystem::path& path, std::opt
 }  // namespace
 
 JsonLines::JsonLines(const std::filesystem::path& path, std::optional<std::int64_t> resume_step)
-    : file_(prepare(path, resume_step)) {}
+    : file_(std::make_unique<AppendFile>(prepare(path, resume_step))) {}
 
 void JsonLines::append(const Json& record) {
-  file_.append(record.dump() + "\n");
+  file_->append(record.dump() + "\n");
+}
+
+void JsonLines::rewind(std::int64_t step) {
+  file_->close();
+  // The file is replaced: the descriptor in hand would lead to the old one.
+  file_ = std::make_unique<AppendFile>(prepare(path(), step));
 }
 
 std::size_t read_json_lines(const std::filesystem::path& path,

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "core/json.h"
@@ -25,12 +26,14 @@ class JsonLines {
   JsonLines(const std::filesystem::path& path, std::optional<std::int64_t> resume_step);
 
   void append(const Json& record);
-  void close() { file_.close(); }
+  // Drops the records of steps after `step`, as a resumed run does.
+  void rewind(std::int64_t step);
+  void close() { file_->close(); }
 
-  [[nodiscard]] const std::filesystem::path& path() const noexcept { return file_.path(); }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return file_->path(); }
 
  private:
-  AppendFile file_;
+  std::unique_ptr<AppendFile> file_;
 };
 
 // Reads records in file order. Lines that are not JSON objects with an integer "step" are not handed on; their number

@@ -73,6 +73,12 @@ JsonLinesSink::JsonLinesSink(const std::filesystem::path& folder, std::optional<
       evaluations_(folder / run_files::kEvaluations, resume_step),
       samples_(folder / run_files::kSamples, resume_step) {}
 
+void JsonLinesSink::rewind(std::int64_t step) {
+  metrics_.rewind(step);
+  evaluations_.rewind(step);
+  samples_.rewind(step);
+}
+
 void JsonLinesSink::finish() {
   metrics_.close();
   evaluations_.close();

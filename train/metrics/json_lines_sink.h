@@ -31,6 +31,7 @@ class JsonLinesSink final : public MetricsSink {
   void step(const StepMetrics& metrics) override { metrics_.append(to_json(metrics)); }
   void evaluation(const EvaluationMetrics& metrics) override { evaluations_.append(to_json(metrics)); }
   void sample(const SampleRecord& sample) override { samples_.append(to_json(sample)); }
+  void rewind(std::int64_t step) override;
   void finish() override;
 
  private:

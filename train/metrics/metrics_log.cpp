@@ -1,6 +1,5 @@
 #include "train/metrics/metrics_log.h"
 
-#include <chrono>
 #include <exception>
 
 #include "core/log.h"
@@ -17,10 +16,6 @@ void stamp(Record& record) {
 }
 
 }  // namespace
-
-double unix_time_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 MetricsLog::MetricsLog(const MetricsLogOptions& options) {
   if (options.console) open("standard output", [&] { return std::make_unique<ConsoleSink>(*options.console); });
@@ -72,6 +67,10 @@ void MetricsLog::sample(SampleRecord sample) {
 
 void MetricsLog::progress(const Progress& progress) {
   each([&](MetricsSink& sink) { sink.progress(progress); });
+}
+
+void MetricsLog::rewind(std::int64_t step) {
+  each([&](MetricsSink& sink) { sink.rewind(step); });
 }
 
 void MetricsLog::finish() {

@@ -39,6 +39,8 @@ class MetricsLog {
   void evaluation(EvaluationMetrics metrics);
   void sample(SampleRecord sample);
   void progress(const Progress& progress);
+  // After a rollback to the checkpoint of `step`.
+  void rewind(std::int64_t step);
   // Call at the end of the run, also when it ends with an error.
   void finish();
 
@@ -50,8 +52,5 @@ class MetricsLog {
 
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
 };
-
-// Seconds since 1970, now.
-[[nodiscard]] double unix_time_now();
 
 }  // namespace quench

@@ -30,6 +30,8 @@ class MetricsSink {
   virtual void evaluation(const EvaluationMetrics& metrics) = 0;
   virtual void sample(const SampleRecord& sample) = 0;
   virtual void progress(const Progress&) {}
+  // The run went back to the state after `step` (a rollback): what was recorded of later steps does not count.
+  virtual void rewind(std::int64_t step) = 0;
   // The run is over: whatever is still open is completed.
   virtual void finish() {}
 };

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <chrono>
 #include <cmath>
 
 namespace quench {
@@ -43,6 +43,10 @@ std::string format_memory(const StepMetrics& metrics) {
 std::optional<double> StepMetrics::memory_share() const {
   if (memory_capacity_bytes == 0) return std::nullopt;
   return static_cast<double>(memory_bytes) / static_cast<double>(memory_capacity_bytes);
+}
+
+double unix_time_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::string format_duration(double seconds) {

@@ -65,4 +65,7 @@ struct SampleRecord {
 // 47960 -> "47,960"
 [[nodiscard]] std::string format_count(std::int64_t count);
 
+// Seconds since 1970, now.
+[[nodiscard]] double unix_time_now();
+
 }  // namespace quench

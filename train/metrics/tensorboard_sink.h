@@ -25,6 +25,7 @@ class TensorBoardSink final : public MetricsSink {
   void step(const StepMetrics& metrics) override;
   void evaluation(const EvaluationMetrics& metrics) override;
   void sample(const SampleRecord& sample) override;
+  void rewind(std::int64_t step) override { file_.restart(step + 1, unix_time_now()); }
   void finish() override { file_.close(); }
 
  private:

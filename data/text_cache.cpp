@@ -1,0 +1,127 @@
+#include "data/text_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "data/shard_format.h"
+#include "data/token_stream.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+class KeyHash {
+ public:
+  KeyHash() { XXH3_128bits_reset(state_); }
+  ~KeyHash() { XXH3_freeState(state_); }
+  KeyHash(const KeyHash&) = delete;
+  KeyHash& operator=(const KeyHash&) = delete;
+
+  // The length goes in first, so that neighbours cannot trade bytes.
+  void add(std::string_view text) {
+    const std::uint64_t size = text.size();
+    XXH3_128bits_update(state_, &size, sizeof size);
+    XXH3_128bits_update(state_, text.data(), text.size());
+  }
+  void add_file(const fs::path& path) {
+    const BinaryFile file(path);
+    const std::uint64_t size = file.size();
+    XXH3_128bits_update(state_, &size, sizeof size);
+    std::vector<std::byte> block(std::size_t{1} << 20);
+    for (std::uint64_t offset = 0; offset < size;) {
+      const auto piece =
+          std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), size - offset)));
+      file.read(offset, piece);
+      XXH3_128bits_update(state_, piece.data(), piece.size());
+      offset += piece.size();
+    }
+  }
+  [[nodiscard]] std::string text() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  }
+
+ private:
+  XXH3_state_t* state_ = XXH3_createState();
+};
+
+// Held until the object is destroyed or the process ends.
+class FileLock {
+ public:
+  explicit FileLock(const fs::path& path) : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    QUENCH_CHECK_AS(ErrorCode::io, file_ >= 0, "cannot create the lock {}: {}", path.string(), errno_text(errno));
+    if (::flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+    int error = errno;
+    if (error == EWOULDBLOCK) {
+      QUENCH_LOG_INFO("another process is tokenizing the same text; waiting for {}", path.string());
+      while (::flock(file_, LOCK_EX) != 0) {
+        error = errno;
+        if (error != EINTR) break;
+      }
+      if (error == EWOULDBLOCK || error == EINTR) return;
+    }
+    ::close(file_);
+    QUENCH_FAIL(ErrorCode::io, "cannot lock {}: {}", path.string(), errno_text(error));
+  }
+  ~FileLock() { ::close(file_); }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int file_;
+};
+
+// Empty when there is no complete cache entry.
+std::vector<fs::path> cached_shards(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder / "dataset.json", ignored)) return {};
+  const Json summary = Json::parse_file(folder / "dataset.json");
+  std::vector<fs::path> shards;
+  for (const Json& shard : summary.at("train").at("shards").as_array())
+    shards.push_back(folder / fs::path(shard.at("file").as_string()).filename());
+  return shards;
+}
+
+}  // namespace
+
+std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, const Tokenizer& tokenizer,
+                                      const TextCacheOptions& options) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !options.folder.empty(), "no cache folder for tokenized text");
+  KeyHash key;
+  key.add(fmt::format("shard version {}", kShardVersion));
+  key.add(fingerprint_text(tokenizer));
+  key.add(describe_options(options.reader, options.encoder).dump());
+  for (const fs::path& path : expand_file_patterns(inputs)) {
+    // Options that follow the file's name.
+    key.add(options.reader.format == DocumentFormat::automatic ? path.extension().string() : std::string());
+    key.add_file(path);
+  }
+  fs::create_directories(options.folder);
+  const fs::path folder = options.folder / key.text();
+  const FileLock lock(options.folder / (key.text() + ".lock"));
+  std::vector<fs::path> shards = cached_shards(folder);
+  if (!shards.empty()) {
+    QUENCH_LOG_INFO("tokenized text found in {}", folder.string());
+    return shards;
+  }
+  const TokenizeResult result = tokenize_files(tokenizer, {.inputs = inputs,
+                                                           .reader = options.reader,
+                                                           .encoder = options.encoder,
+                                                           .output = folder,
+                                                           .progress = options.progress});
+  if (result.report.bad_records > 0)
+    QUENCH_LOG_WARN("{} records could not be used and were skipped, the first: {}", result.report.bad_records,
+                    result.report.first_bad.front());
+  return cached_shards(folder);
+}
+
+}  // namespace quench

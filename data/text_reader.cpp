@@ -1,0 +1,188 @@
+#include "data/text_reader.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/utf8.h"
+#include "data/binary_file.h"
+
+namespace quench {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 1 << 20;
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
+}
+bool is_space(char c) {
+  return is_blank(c) || c == '\n' || c == '\v' || c == '\f';
+}
+
+// Where to end a part of a document that is too large: before the last line that starts with a visible character, else
+// before the last space, else before the last whole character. Tokenizers end a token at such places, the last apart.
+std::size_t find_cut(std::string_view text) {
+  for (std::size_t i = text.size() - 1; i > 0; --i)
+    if (text[i - 1] == '\n' && !is_space(text[i])) return i;
+  for (std::size_t i = text.size() - 1; i > 0; --i)
+    if (text[i] == ' ' && !is_space(text[i - 1])) return i;
+  std::size_t cut = text.size();
+  while (cut > 1 && (static_cast<unsigned char>(text[cut - 1]) & 0xC0) == 0x80) --cut;
+  return cut > 1 ? cut - 1 : text.size();
+}
+
+std::uint64_t count_lines(std::string_view text) {
+  return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class TextReader final : public DocumentReader {
+ public:
+  TextReader(const std::filesystem::path& path, const ReaderOptions& options) : file_(path), options_(options) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, options.split != TextSplit::marker || !options.marker.empty(),
+                    "{}: the document marker is empty", path.string());
+    fill();
+    QUENCH_CHECK_AS(ErrorCode::unsupported, !buffer_.starts_with("\xFF\xFE") && !buffer_.starts_with("\xFE\xFF"),
+                    "{}: this is UTF-16 text; convert it to UTF-8", path.string());
+    if (buffer_.starts_with("\xEF\xBB\xBF")) start_ = 3;
+  }
+
+  bool next(Document& document) override {
+    while (true) {
+      const auto part = next_part();
+      if (!part) return false;
+      const bool begins = !inside_;
+      inside_ = !part->ends;
+      std::string_view text = std::string_view(buffer_).substr(part->begin, part->length);
+      std::uint64_t line = line_;
+      if (options_.split != TextSplit::file) {
+        const std::size_t first = begins ? std::min(text.find_first_not_of("\r\n"), text.size()) : 0;
+        line += count_lines(text.substr(0, first));
+        text.remove_prefix(first);
+        if (part->ends) text = text.substr(0, text.find_last_not_of("\r\n") + 1);
+      }
+      line_ += count_lines(std::string_view(buffer_).substr(start_, part->end - start_));
+      start_ = part->end;
+      const bool whole = begins && part->ends;
+      if (whole && std::all_of(text.begin(), text.end(), is_space)) {
+        ++report_.empty;
+        continue;
+      }
+      // A bad part of a document leaves a gap in it: its other parts are handed out already or not read yet.
+      if (!check(text, line)) {
+        if (whole) continue;
+        text = {};
+      }
+      document = Document{};
+      document.origin = fmt::format("{}:{}", file_.path().string(), line);
+      document.begins = begins;
+      document.ends = part->ends;
+      document.pieces.push_back({.text = std::string(text)});
+      if (part->ends) ++report_.documents;
+      return true;
+    }
+  }
+
+  [[nodiscard]] std::uint64_t consumed() const override { return offset_ - (buffer_.size() - start_); }
+  [[nodiscard]] bool has_targets() const override { return false; }
+
+ private:
+  struct Part {
+    std::size_t begin = 0;  // of the text, in the buffer
+    std::size_t length = 0;
+    std::size_t end = 0;  // after the separator
+    bool ends = true;     // the document ends here
+  };
+  struct Separator {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
+  // Appends a block of the file; false at its end.
+  bool fill() {
+    const auto count = static_cast<std::size_t>(std::min(kBlockBytes, file_.size() - offset_));
+    if (count == 0) return false;
+    if (start_ >= kBlockBytes) {
+      buffer_.erase(0, start_);
+      scanned_ -= std::min(scanned_, start_);
+      start_ = 0;
+    }
+    const std::size_t old = buffer_.size();
+    buffer_.resize(old + count);
+    file_.read(offset_, std::as_writable_bytes(std::span(buffer_).subspan(old)));
+    offset_ += count;
+    return true;
+  }
+
+  // The text up to the next separator, the end of the file, or the limit.
+  std::optional<Part> next_part() {
+    scanned_ = std::max(scanned_, start_);
+    while (true) {
+      if (const auto separator = find_separator(scanned_)) {
+        scanned_ = separator->end;
+        return Part{start_, separator->begin - start_, separator->end, true};
+      }
+      // A separator may begin in what is here and end in what is not; it must not be cut.
+      const std::size_t overlap = options_.split == TextSplit::marker ? options_.marker.size() - 1 : 0;
+      if (buffer_.size() - start_ > options_.max_document_bytes + overlap) {
+        const auto limit = static_cast<std::size_t>(options_.max_document_bytes);
+        const std::size_t length = find_cut(std::string_view(buffer_).substr(start_, limit));
+        return Part{start_, length, start_ + length, false};
+      }
+      if (options_.split != TextSplit::blank_line)
+        scanned_ = std::max(start_, buffer_.size() - std::min(buffer_.size(), overlap));
+      const std::size_t kept = buffer_.size() - start_;
+      if (fill()) continue;
+      if (kept == 0 && !inside_) return std::nullopt;
+      return Part{start_, kept, buffer_.size(), true};
+    }
+  }
+
+  // The first separator at or after `from` that lies wholly in the buffer.
+  std::optional<Separator> find_separator(std::size_t from) {
+    if (options_.split == TextSplit::file) return std::nullopt;
+    if (options_.split == TextSplit::marker) {
+      const std::size_t at = buffer_.find(options_.marker, from);
+      if (at == std::string::npos) return std::nullopt;
+      return Separator{at, at + options_.marker.size()};
+    }
+    for (std::size_t at = buffer_.find('\n', from); at != std::string::npos; at = buffer_.find('\n', at + 1)) {
+      std::size_t end = at;  // the last line break of the blank lines after `at`
+      std::size_t i = at + 1;
+      for (; i < buffer_.size() && (is_blank(buffer_[i]) || buffer_[i] == '\n'); ++i)
+        if (buffer_[i] == '\n') end = i;
+      scanned_ = at;
+      if (i == buffer_.size() && offset_ < file_.size()) return std::nullopt;  // more blank lines may follow
+      if (end > at) return Separator{at, end + 1};
+    }
+    scanned_ = buffer_.size();
+    return std::nullopt;
+  }
+
+  bool check(std::string_view text, std::uint64_t line) {
+    const std::size_t invalid = find_invalid_utf8(text);
+    const std::size_t zero = text.find('\0');
+    if (invalid == std::string_view::npos && zero == std::string_view::npos) return true;
+    const std::size_t at = std::min(invalid, zero);
+    const std::uint64_t bad_line = line + count_lines(text.substr(0, at));
+    bad_record(options_.on_bad_record, fmt::format("{}:{}", file_.path().string(), bad_line),
+               zero < invalid ? std::string("a zero byte: is this binary data or UTF-16?")
+                              : fmt::format("byte {:#04x} is not valid UTF-8", static_cast<unsigned char>(text[at])));
+    return false;
+  }
+
+  BinaryFile file_;
+  ReaderOptions options_;
+  std::string buffer_;
+  std::uint64_t offset_ = 0;  // end of the buffer in the file
+  std::size_t start_ = 0;     // first byte not handed out
+  std::size_t scanned_ = 0;   // no separator begins before
+  std::uint64_t line_ = 1;    // of start_
+  bool inside_ = false;       // the last part did not end its document
+};
+
+}  // namespace
+
+std::unique_ptr<DocumentReader> open_text_reader(const std::filesystem::path& path, const ReaderOptions& options) {
+  return std::make_unique<TextReader>(path, options);
+}
+
+}  // namespace quench

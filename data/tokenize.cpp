@@ -1,0 +1,297 @@
+#include "data/tokenize.h"
+
+#include <xxhash.h>
+
+#include <cmath>
+#include <deque>
+#include <future>
+#include <optional>
+
+#include "core/file.h"
+#include "core/utf8.h"
+#include "data/shard_writer.h"
+#include "data/token_stream.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// XXH3-64 of a document's first part, seed 0.
+std::uint64_t content_hash(const Document& document) {
+  std::uint64_t hash = 0;
+  for (const DocumentPiece& piece : document.pieces) {
+    hash = XXH3_64bits_withSeed(piece.text.data(), piece.text.size(), hash);
+    hash = XXH3_64bits_withSeed(piece.ids.data(), piece.ids.size() * sizeof(std::int32_t), hash);
+  }
+  return hash;
+}
+
+struct DocumentBatch {
+  std::vector<Document> documents;
+  std::vector<bool> held_out;  // one flag a document
+  std::uint64_t consumed = 0;  // bytes of the input up to here
+};
+
+// The documents of all inputs, in batches.
+class Corpus {
+ public:
+  Corpus(std::vector<fs::path> paths, const TokenizeOptions& options) : paths_(std::move(paths)), options_(options) {
+    for (const fs::path& path : paths_) sizes_.push_back(BinaryFile(path).size());
+    for (const std::uint64_t size : sizes_) total_ += size;
+    open_next();
+  }
+
+  [[nodiscard]] std::uint64_t total_bytes() const { return total_; }
+  [[nodiscard]] const std::vector<std::uint64_t>& sizes() const { return sizes_; }
+  [[nodiscard]] const std::vector<fs::path>& paths() const { return paths_; }
+  [[nodiscard]] bool has_targets() const { return has_targets_; }
+  [[nodiscard]] const ReadReport& report() const { return report_; }
+
+  // Empty at the end.
+  DocumentBatch next() {
+    DocumentBatch batch;
+    std::uint64_t bytes = 0;
+    while (reader_ && bytes < options_.batch_bytes) {
+      const std::uint64_t start = done_ + reader_->consumed();
+      Document document;
+      if (!reader_->next(document)) {
+        report_.add(reader_->report());
+        done_ += sizes_[file_++];
+        reader_.reset();
+        open_next();
+        continue;
+      }
+      for (const DocumentPiece& piece : document.pieces) bytes += piece.text.size() + 4 * piece.ids.size();
+      if (document.begins) held_out_ = is_held_out(document, start);
+      batch.held_out.push_back(held_out_);
+      batch.documents.push_back(std::move(document));
+    }
+    batch.consumed = reader_ ? done_ + reader_->consumed() : total_;
+    return batch;
+  }
+
+ private:
+  void open_next() {
+    if (file_ == paths_.size()) return;
+    reader_ = open_document_reader(paths_[file_], options_.reader);
+    // The first file decides whether shards have a target mask; later ones may only need one if it does.
+    if (file_ == 0) has_targets_ = reader_->has_targets();
+    QUENCH_CHECK_AS(ErrorCode::bad_config, has_targets_ || !reader_->has_targets(),
+                    "{} holds chats or token records, {} plain text: tokenize them apart", paths_[file_].string(),
+                    paths_[0].string());
+  }
+
+  [[nodiscard]] bool is_held_out(const Document& document, std::uint64_t start) const {
+    if (options_.validation_fraction <= 0) return false;
+    if (options_.validation_split == ValidationSplit::hash)
+      return std::ldexp(static_cast<double>(content_hash(document)), -64) < options_.validation_fraction;
+    return static_cast<double>(start) >= (1 - options_.validation_fraction) * static_cast<double>(total_);
+  }
+
+  std::vector<fs::path> paths_;
+  const TokenizeOptions& options_;
+  std::vector<std::uint64_t> sizes_;
+  std::uint64_t total_ = 0;
+  std::size_t file_ = 0;
+  std::uint64_t done_ = 0;  // bytes of the files before this one
+  std::unique_ptr<DocumentReader> reader_;
+  bool held_out_ = false;
+  bool has_targets_ = false;
+  ReadReport report_;
+};
+
+// Shards of one side of the split.
+class ShardSet {
+ public:
+  ShardSet(fs::path folder, ShardOptions shard, std::uint64_t max_tokens, bool numbered)
+      : folder_(std::move(folder)), shard_(std::move(shard)), max_tokens_(max_tokens), numbered_(numbered) {}
+
+  void append(const Document& document, const EncodedDocument& encoded) {
+    const bool full = writer_ && writer_->token_count() + encoded.ids.size() > max_tokens_;
+    if (full && document.begins && numbered_) close();
+    if (encoded.ids.empty() && !writer_) return;
+    if (!writer_) {
+      shards_.push_back({numbered_ ? fmt::format("train-{:05}.bin", shards_.size()) : "val.bin", 0, 0});
+      writer_.emplace(folder_ / shards_.back().file, shard_);
+    }
+    writer_->append(encoded.ids, encoded.targets);
+    if (document.ends) writer_->end_document();
+  }
+
+  std::vector<TokenizedShard> finish() {
+    close();
+    return std::move(shards_);
+  }
+
+ private:
+  void close() {
+    if (!writer_) return;
+    writer_->finish();
+    shards_.back().tokens = writer_->token_count();
+    shards_.back().documents = writer_->document_count();
+    writer_.reset();
+  }
+
+  fs::path folder_;
+  ShardOptions shard_;
+  std::uint64_t max_tokens_;
+  bool numbered_;
+  std::optional<ShardWriter> writer_;
+  std::vector<TokenizedShard> shards_;
+};
+
+Json describe_shards(const std::vector<TokenizedShard>& shards) {
+  std::uint64_t tokens = 0, documents = 0;
+  Json list = Json::array();
+  for (const TokenizedShard& shard : shards) {
+    tokens += shard.tokens;
+    documents += shard.documents;
+    list.push_back(Json::Object{{"file", shard.file}, {"tokens", shard.tokens}, {"documents", shard.documents}});
+  }
+  return Json::Object{{"tokens", tokens}, {"documents", documents}, {"shards", std::move(list)}};
+}
+
+Json describe_dataset(const Tokenizer& tokenizer, const DocumentEncoder& encoder, const Corpus& corpus,
+                      const TokenizeOptions& options, const TokenizeResult& result) {
+  Json inputs = Json::array();
+  for (std::size_t i = 0; i < corpus.paths().size(); ++i)
+    inputs.push_back(Json::Object{{"file", replace_invalid_utf8(corpus.paths()[i].filename().string())},
+                                  {"bytes", corpus.sizes()[i]}});
+  Json settings = describe_options(options.reader, options.encoder);
+  settings.set("validation_fraction", options.validation_fraction);
+  settings.set("validation_split", to_string(options.validation_split));
+  settings.set("max_shard_tokens", options.max_shard_tokens);
+  return Json::Object{{"tokenizer", Json::Object{{"fingerprint", fingerprint_text(tokenizer)},
+                                                 {"vocab_size", tokenizer.vocab_size()},
+                                                 {"eos_id", encoder.eos_id() ? Json(*encoder.eos_id()) : Json()}}},
+                      {"train", describe_shards(result.train)},
+                      {"validation", describe_shards(result.validation)},
+                      {"inputs", std::move(inputs)},
+                      {"empty_documents", result.report.empty},
+                      {"bad_records", result.report.bad_records},
+                      {"options", std::move(settings)}};
+}
+
+// A folder beside `target` that is removed unless it is published.
+class StagingFolder {
+ public:
+  explicit StagingFolder(const fs::path& target) : target_(target), path_(temporary_name(target)) {
+    if (!target.parent_path().empty()) fs::create_directories(target.parent_path());
+    fs::create_directory(path_);
+  }
+  ~StagingFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  StagingFolder(const StagingFolder&) = delete;
+  StagingFolder& operator=(const StagingFolder&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+  void publish() {
+    sync_directory(path_);
+    if (!fs::exists(target_) || fs::is_empty(target_)) {
+      rename_durably(path_, target_);
+      return;
+    }
+    const fs::path old = temporary_name(target_);
+    rename_durably(target_, old);
+    rename_durably(path_, target_);
+    fs::remove_all(old);
+  }
+
+ private:
+  fs::path target_;
+  fs::path path_;
+};
+
+void check_options(const TokenizeOptions& options) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.validation_fraction >= 0 && options.validation_fraction < 1,
+                  "the held-out fraction is {}, expected at least 0 and less than 1", options.validation_fraction);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.max_shard_tokens > 0 && options.batch_bytes > 0,
+                  "shards of {} tokens made from batches of {} bytes", options.max_shard_tokens, options.batch_bytes);
+  const fs::path& output = options.output;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !output.empty(), "no output folder");
+  if (!fs::exists(output)) return;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::is_directory(output), "{} is not a folder", output.string());
+  if (fs::is_empty(output)) return;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::exists(output / "dataset.json"),
+                  "{} holds other files; choose a new folder", output.string());
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.overwrite,
+                  "{} holds token shards already; choose another folder or ask to overwrite it", output.string());
+}
+
+}  // namespace
+
+std::string_view to_string(ValidationSplit split) noexcept {
+  return split == ValidationSplit::tail ? "tail" : "hash";
+}
+
+ValidationSplit validation_split_from_string(std::string_view name) {
+  if (name == "tail") return ValidationSplit::tail;
+  if (name == "hash") return ValidationSplit::hash;
+  QUENCH_FAIL(ErrorCode::bad_config, "unknown validation split '{}'; known: tail, hash", name);
+}
+
+Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder) {
+  constexpr std::string_view kEos[] = {"auto", "append", "none"};
+  return Json::Object{{"format", to_string(reader.format)},
+                      {"split", to_string(reader.split)},
+                      {"marker", reader.marker},
+                      {"record", to_string(reader.record)},
+                      {"field", reader.field},
+                      {"chat_template", to_string(reader.chat_template)},
+                      {"on_bad_record", to_string(reader.on_bad_record)},
+                      {"max_document_bytes", reader.max_document_bytes},
+                      {"eos", kEos[static_cast<std::size_t>(encoder.eos)]},
+                      {"add_special_tokens", encoder.add_special_tokens},
+                      {"parse_special", encoder.parse_special}};
+}
+
+TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options) {
+  check_options(options);
+  TokenizeOptions checked = options;
+  checked.reader.vocab_size = tokenizer.vocab_size();
+  const DocumentEncoder encoder(tokenizer, options.encoder);
+  Corpus corpus(expand_file_patterns(options.inputs), checked);
+  StagingFolder staging(options.output);
+  const ShardOptions shard{.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size()),
+                           .eos_id = encoder.eos_id(),
+                           .tokenizer_fingerprint = fingerprint_text(tokenizer),
+                           .target_mask = corpus.has_targets()};
+  ShardSet train(staging.path(), shard, options.max_shard_tokens, true);
+  ShardSet validation(staging.path(), shard, options.max_shard_tokens, false);
+
+  TokenizeProgress progress{.total_bytes = corpus.total_bytes()};
+  DocumentBatch batch = corpus.next();
+  while (!batch.documents.empty()) {
+    // The next batch is read while this one is encoded.
+    std::future<DocumentBatch> following = std::async(std::launch::async, [&] { return corpus.next(); });
+    const std::vector<EncodedDocument> encoded = encoder.encode(batch.documents);
+    for (std::size_t i = 0; i < encoded.size(); ++i) {
+      (batch.held_out[i] ? validation : train).append(batch.documents[i], encoded[i]);
+      progress.tokens += encoded[i].ids.size();
+      progress.documents += batch.documents[i].ends ? 1 : 0;
+    }
+    progress.bytes = batch.consumed;
+    if (options.progress) options.progress(progress);
+    batch = following.get();
+  }
+
+  TokenizeResult result{train.finish(), validation.finish(), corpus.report()};
+  QUENCH_CHECK(!result.train.empty() || !result.validation.empty(),
+               "no document in {} input files: {} were blank and {} records were skipped", corpus.paths().size(),
+               result.report.empty, result.report.bad_records);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, !result.train.empty() && (options.validation_fraction <= 0 || !result.validation.empty()),
+      "holding out {} of the input leaves no document to {}: there are {} documents; split the text into more "
+      "documents, for example at blank lines, or give the validation data as a file of its own",
+      options.validation_fraction, result.train.empty() ? "train on" : "validate on", progress.documents);
+  tokenizer.save(staging.path() / "tokenizer");
+  write_file_atomically(staging.path() / "dataset.json",
+                        describe_dataset(tokenizer, encoder, corpus, options, result).dump(2) + "\n");
+  staging.publish();
+  return result;
+}
+
+}  // namespace quench

@@ -1,0 +1,66 @@
+#pragma once
+// Files of documents to a folder of token shards: what `quench tokenize` runs, and what prepares text for training.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "data/document_encoder.h"
+#include "data/document_reader.h"
+
+namespace quench {
+
+// Which documents are held out.
+enum class ValidationSplit : std::uint8_t {
+  tail,  // those that start in the last `validation_fraction` of the input's bytes
+  hash,  // those whose content's hash falls below the fraction: the same document always lands on the same side
+};
+[[nodiscard]] std::string_view to_string(ValidationSplit split) noexcept;           // "tail", "hash"
+[[nodiscard]] ValidationSplit validation_split_from_string(std::string_view name);  // throws bad_config
+
+struct TokenizeProgress {
+  std::uint64_t bytes = 0;  // of the input, read and encoded
+  std::uint64_t total_bytes = 0;
+  std::uint64_t documents = 0;
+  std::uint64_t tokens = 0;
+};
+
+struct TokenizeOptions {
+  std::vector<std::string> inputs;  // files or patterns
+  ReaderOptions reader{};
+  EncoderOptions encoder{};
+  std::filesystem::path output;    // folder; appears when it is complete
+  bool overwrite = false;          // replace a folder of an earlier run
+  double validation_fraction = 0;  // in [0, 1)
+  ValidationSplit validation_split = ValidationSplit::tail;
+  // A shard takes no further document that would make it larger; one document is never divided over shards.
+  std::uint64_t max_shard_tokens = 100'000'000;
+  std::uint64_t batch_bytes = std::uint64_t{16} << 20;  // text encoded at once; twice as much is held
+  std::function<void(const TokenizeProgress&)> progress{};
+};
+
+struct TokenizedShard {
+  std::string file;  // name within the output folder
+  std::uint64_t tokens = 0;
+  std::uint64_t documents = 0;
+};
+
+struct TokenizeResult {
+  std::vector<TokenizedShard> train;       // train-00000.bin, ...
+  std::vector<TokenizedShard> validation;  // none, or val.bin
+  ReadReport report;
+};
+
+// Writes shards (data/shard_format.h), the tokenizer's files (folder `tokenizer`) and a summary (dataset.json: counts,
+// tokenizer, inputs, options). The result does not depend on the number of threads. Throws what the readers throw;
+// bad_config for options out of range, an output folder that holds other files, or a held-out part without documents;
+// invalid_argument when no document is left. After an error the output folder is as it was.
+TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options);
+
+// The options that decide the tokens, as stored in dataset.json and hashed by the text cache.
+[[nodiscard]] Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder);
+
+}  // namespace quench

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama,
+# interrupts it half-way and resumes, evaluates, generates, writes a report. About ten minutes on two cores after the
+# build.
+# Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
+#   --data FILE      text to learn (default: the fortunes that Debian packages)
+#   --steps N        optimizer steps (default 400)
+#   --output FOLDER  where everything goes (default runs/demo; an earlier demo there is replaced)
+set -euo pipefail
+start_folder=$PWD
+cd "$(dirname "$0")/.."
+
+data= steps=400 output=runs/demo
+while [ $# -gt 0 ]; do
+  case $1 in
+    --data) data=$(realpath -m --relative-base=/ "$start_folder/$2"); [ "${2:0:1}" = / ] && data=$2; shift 2 ;;
+    --steps) steps=$2; shift 2 ;;
+    --output) output=$2; shift 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "demo.sh: unknown argument '$1'" >&2; exit 2 ;;
+  esac
+done
+[ -z "$data" ] || [ -f "$data" ] || { echo "demo.sh: $data does not exist" >&2; exit 2; }
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+[ -t 1 ] || say() { printf '\n== %s\n' "$*"; }
+
+say "1/7  build"
+./scripts/setup.sh demo
+if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
+  ./scripts/build.sh
+else
+  ./scripts/build.sh --cpu
+fi
+quench=$PWD/build/quench
+
+if [ -e "$output" ]; then
+  [ -e "$output/.demo" ] || { echo "demo.sh: $output exists and is no earlier demo; choose another --output" >&2; exit 2; }
+  rm -rf "$output"
+fi
+mkdir -p "$output"
+touch "$output/.demo"
+cd "$output"
+
+say "2/7  text"
+if [ -n "$data" ]; then
+  cp "$data" corpus.txt
+else
+  # Fortune files hold short texts divided by lines of one per cent sign.
+  for file in /usr/share/games/fortunes/*; do
+    case $file in *.dat | *.u8) continue ;; esac
+    [ -f "$file" ] && iconv -f utf-8 -t utf-8 -c "$file" | tr -d '\000\r' | sed 's/^%%*$/<|endoftext|>/'
+    echo '<|endoftext|>'
+  done > corpus.txt
+fi
+wc -c corpus.txt | awk '{printf "%.1f MB of text\n", $1 / 1e6}'
+
+say "3/7  tokenizer: byte-level BPE with 2,048 tokens"
+"$quench" tokenize train --input corpus.txt --split marker --vocab-size 2048 --output tokenizer
+"$quench" tokenize --tokenizer tokenizer --input corpus.txt --split marker --output shards --validation 0.05 \
+  --validation-split hash
+
+say "4/7  pre-training, interrupted half-way"
+train() {
+  "$quench" train demo --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10)) \
+    --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$((steps / 20))
+}
+train &
+trainer=$!
+# A preemption: SIGTERM as soon as half of the steps are done; the trainer finishes its step, saves and exits 143.
+half=$((steps / 2))
+while kill -0 $trainer 2>/dev/null; do
+  if [ -f metrics/metrics.jsonl ] && tail -n 1 metrics/metrics.jsonl |
+    sed -n 's/.*"step": *\([0-9]*\).*/\1/p' | awk -v half=$half '{exit !($1 >= half)}'; then
+    kill -TERM $trainer
+    break
+  fi
+  sleep 0.2
+done
+status=0
+wait $trainer || status=$?
+[ $status -eq 143 ] || [ $status -eq 0 ] || { echo "demo.sh: training failed with status $status" >&2; exit 1; }
+
+say "5/7  the same command again: resumes from the saved step"
+train
+
+say "6/7  perplexity on text it has not seen, and a sample"
+"$quench" inspect checkpoints
+sed 's/<|endoftext|>//' corpus.txt | tail -c 60000 > sample.txt
+"$quench" eval --model export --data sample.txt
+echo
+"$quench" generate --model export --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
+
+say "7/7  report"
+"$quench" report . --output report.html
+echo "run folder:   $PWD"
+echo "model folder: $PWD/export   (loads in Transformers: AutoModelForCausalLM.from_pretrained)"
+echo "report:       $PWD/report.html"

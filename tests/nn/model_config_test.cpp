@@ -1,0 +1,165 @@
+#include "nn/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/rope_table.h"
+
+namespace quench::nn {
+namespace {
+
+using ::testing::HasSubstr;
+
+Json base() {
+  return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256})");
+}
+
+std::string fault_of(const Json& json, ErrorCode code = ErrorCode::bad_config) {
+  try {
+    (void)parse_model_config(json, "config.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << json.dump();
+  return {};
+}
+
+TEST(ModelConfig, DefaultsApplyWhereKeysAreAbsentOrNull) {
+  Json json = base();
+  json.set("head_dim", nullptr);
+  json.set("pad_token_id", nullptr);
+  const ModelConfig c = parse_model_config(json, "config.json");
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_FLOAT_EQ(c.rms_norm_eps, 1e-6f);
+  EXPECT_DOUBLE_EQ(c.rope.theta, 10000.0);
+  EXPECT_FALSE(c.pad_token_id.has_value());
+  EXPECT_FALSE(c.qkv_bias);
+  json.erase("num_key_value_heads");
+  EXPECT_EQ(parse_model_config(json, "config.json").num_key_value_heads, 4);
+}
+
+TEST(ModelConfig, BothSpellingsOfRopeAgree) {
+  Json old_style = base();
+  old_style.set("rope_theta", 500000.0);
+  old_style.set("rope_scaling", Json::parse(R"({"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64})"));
+  Json new_style = base();
+  new_style.set("rope_parameters", Json::parse(R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64})"));
+  EXPECT_EQ(rope_inverse_frequencies(parse_model_config(old_style, "a")),
+            rope_inverse_frequencies(parse_model_config(new_style, "b")));
+}
+
+TEST(ModelConfig, RopeScalingFormulas) {
+  Json json = base();
+  json.set("rope_scaling", Json::parse(R"({"rope_type": "linear", "factor": 4.0})"));
+  const auto plain = rope_inverse_frequencies(parse_model_config(base(), "a"));
+  const auto linear = rope_inverse_frequencies(parse_model_config(json, "b"));
+  ASSERT_EQ(plain.size(), 8u);
+  EXPECT_FLOAT_EQ(plain[0], 1.0f);
+  EXPECT_FLOAT_EQ(plain[4], 0.01f);
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_FLOAT_EQ(linear[i], plain[i] / 4);
+  json.set("rope_scaling", Json::parse(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64})"));
+  const auto scaled = rope_inverse_frequencies(parse_model_config(json, "c"));
+  EXPECT_FLOAT_EQ(scaled[0], plain[0]) << "wavelength 6.3 < 64/4: kept";
+  EXPECT_FLOAT_EQ(scaled[7], plain[7] / 8) << "wavelength beyond 64: divided";
+}
+
+TEST(ModelConfig, EndOfSequenceMayBeANumberOrAList) {
+  Json json = base();
+  json.set("eos_token_id", 2);
+  EXPECT_EQ(parse_model_config(json, "a").eos_token_ids, (std::vector<std::int64_t>{2}));
+  json.set("eos_token_id", Json::parse("[1, 8, 9]"));
+  EXPECT_EQ(parse_model_config(json, "a").eos_token_ids, (std::vector<std::int64_t>{1, 8, 9}));
+  json.set("eos_token_id", 128);
+  EXPECT_THAT(fault_of(json), HasSubstr("outside the vocabulary of 128"));
+}
+
+TEST(ModelConfig, FamiliesSetTheirSwitches) {
+  Json json = base();
+  json.set("architectures", Json::parse(R"(["Qwen2ForCausalLM"])"));
+  EXPECT_TRUE(parse_model_config(json, "a").qkv_bias);
+  json.set("architectures", Json::parse(R"(["Qwen3ForCausalLM"])"));
+  const ModelConfig qwen3 = parse_model_config(json, "a");
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.head_dim, 128) << "Qwen3's default does not follow from the hidden size";
+  json.set("use_sliding_window", true);
+  EXPECT_THAT(fault_of(json, ErrorCode::unsupported), HasSubstr("full attention"));
+}
+
+TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheListOfKnownOnes) {
+  Json json = base();
+  json.set("architectures", Json::parse(R"(["MambaForCausalLM"])"));
+  const std::string message = fault_of(json, ErrorCode::unsupported);
+  EXPECT_THAT(message, HasSubstr("MambaForCausalLM"));
+  EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"));
+}
+
+TEST(ModelConfig, ImpossibleValuesAreAllReported) {
+  Json json = base();
+  json.set("vocab_size", Json::parse("1099511627776"));
+  json.set("hidden_size", 0);
+  json.set("num_hidden_layers", -1);
+  json.set("rope_theta", 0);
+  json.set("hidden_act", "gelu");
+  const std::string message = fault_of(json);
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "rope_theta", "hidden_act"})
+    EXPECT_THAT(message, HasSubstr(key));
+}
+
+TEST(ModelConfig, GeometryIsChecked) {
+  Json json = base();
+  json.set("num_attention_heads", 7);
+  EXPECT_THAT(fault_of(json), HasSubstr("64 is not a multiple of 7"));
+  json = base();
+  json.set("num_key_value_heads", 3);
+  EXPECT_THAT(fault_of(json), HasSubstr("not a multiple of 3"));
+  json = base();
+  json.set("head_dim", 15);
+  EXPECT_THAT(fault_of(json), HasSubstr("odd"));
+  json = base();
+  json.set("vocab_size", 16.5);
+  EXPECT_THAT(fault_of(json), HasSubstr("expected an integer"));
+}
+
+TEST(ModelConfig, QuantizedCheckpointsAndOtherRopeTypesAreRefused) {
+  Json json = base();
+  json.set("quantization_config", Json::object());
+  EXPECT_THAT(fault_of(json), HasSubstr("quantized checkpoints"));
+  json = base();
+  json.set("rope_scaling", Json::parse(R"({"rope_type": "yarn", "factor": 2.0})"));
+  EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, llama3"));
+}
+
+TEST(ModelConfig, WrittenConfigReadsBackAndKeepsForeignMembers) {
+  Json json = base();
+  json.set("rope_theta", 500000.0);
+  json.set("some_vendor_key", 7);
+  json.set("eos_token_id", Json::parse("[1, 2]"));
+  const ModelConfig c = parse_model_config(json, "a");
+  const Json written = to_hf_json(c, DType::bf16);
+  EXPECT_EQ(written.at("some_vendor_key").as_int(), 7);
+  EXPECT_EQ(written.at("torch_dtype").as_string(), "bfloat16");
+  const ModelConfig again = parse_model_config(written, "b");
+  EXPECT_EQ(again.dtype, DType::bf16);
+  EXPECT_EQ(again.rope.theta, 500000.0);
+  EXPECT_EQ(again.eos_token_ids, c.eos_token_ids);
+  EXPECT_EQ(again.parameter_count(), c.parameter_count());
+}
+
+TEST(ModelConfig, ParameterCountOfAPublishedModel) {
+  // Llama-3.1-8B: 8,030,261,248 parameters.
+  const ModelConfig c = parse_model_config(Json::parse(R"({"model_type": "llama", "vocab_size": 128256,
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8})"),
+                                           "a");
+  EXPECT_EQ(c.parameter_count(), 8030261248);
+}
+
+}  // namespace
+}  // namespace quench::nn

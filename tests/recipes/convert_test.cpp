@@ -1,0 +1,110 @@
+#include "recipes/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/causal_lm.h"
+
+namespace quench::recipes {
+namespace {
+
+using ::testing::HasSubstr;
+
+nn::ModelConfig tiny(bool tied) {
+  Json json = Json::parse(R"({"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1})");
+  json.set("tie_word_embeddings", tied);
+  return nn::parse_model_config(json, "config.json");
+}
+
+// A recipe that takes layers of 16 inputs and says why it leaves the others.
+class NamedKernel final : public nn::LinearKernel {
+ public:
+  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Variable& w, const nn::Variable& b) const override {
+    return nn::high_precision_linear_kernel()->apply(x, w, b);
+  }
+  [[nodiscard]] std::string_view name() const override { return "narrow"; }
+};
+
+const Recipe kNarrow{"narrow",
+                     "for tests",
+                     [](const nn::LinearInfo& layer) -> LinearPlan {
+                       if (layer.in_features != 16) return {nullptr, "in_features is not 16"};
+                       return {std::make_shared<NamedKernel>(), {}};
+                     },
+                     {}};
+
+const LayerConversion& row(const std::vector<LayerConversion>& rows, const std::string& name) {
+  for (const LayerConversion& r : rows)
+    if (r.name == name) return r;
+  throw std::runtime_error("no layer " + name);
+}
+
+TEST(Convert, EveryLinearLayerGetsARow) {
+  nn::CausalLm model(tiny(false), {});
+  const auto rows = apply_recipe(model, kNarrow, {});
+  ASSERT_EQ(rows.size(), 2u * 4 + 1);
+  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, "narrow");
+  EXPECT_EQ(row(rows, "model.layers.0.mlp.down_proj").kernel, "high precision");
+  EXPECT_EQ(row(rows, "model.layers.0.mlp.down_proj").skipped_because, "in_features is not 16");
+  EXPECT_EQ(row(rows, "model.layers.0.mlp.gate_up_proj").out_features, 48);
+}
+
+TEST(Convert, FiltersMatchPathsAndPartsOfFusedLayers) {
+  nn::CausalLm model(tiny(false), {});
+  const auto rows = apply_recipe(model, kNarrow, {{"*.layers.0.*"}, {"*.gate_proj"}});
+  EXPECT_EQ(row(rows, "model.layers.0.self_attn.qkv_proj").kernel, "narrow");
+  EXPECT_EQ(row(rows, "model.layers.0.mlp.gate_up_proj").skipped_because, "in recipe.filter.exclude");
+  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").skipped_because, "not in recipe.filter.include");
+  EXPECT_EQ(row(rows, "lm_head").skipped_because, "not in recipe.filter.include");
+}
+
+TEST(Convert, PatternsThatMatchNothingAreErrors) {
+  nn::CausalLm model(tiny(false), {});
+  try {
+    (void)apply_recipe(model, kNarrow, {{}, {"*.q_porj"}});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(), HasSubstr("'*.q_porj' matches no linear layer"));
+  }
+}
+
+TEST(Convert, ATiedHeadMayBeNamed) {
+  nn::CausalLm model(tiny(true), {});
+  EXPECT_NO_THROW((void)apply_recipe(model, kNarrow, {{}, {"lm_head"}}));
+}
+
+TEST(Convert, ReportFoldsLayersOfAStack) {
+  nn::CausalLm model(tiny(false), {});
+  const std::string report = conversion_report(apply_recipe(model, kNarrow, {}));
+  EXPECT_THAT(report, HasSubstr("model.layers.*.self_attn.qkv_proj"));
+  EXPECT_THAT(report, HasSubstr("x2"));
+  EXPECT_THAT(report, HasSubstr("(skipped: in_features is not 16)"));
+  EXPECT_EQ(std::ranges::count(report, '\n'), 5);
+}
+
+TEST(Convert, Globs) {
+  EXPECT_TRUE(glob_matches("*", ""));
+  EXPECT_TRUE(glob_matches("a*c", "abbc"));
+  EXPECT_TRUE(glob_matches("*.q_proj", "model.layers.0.self_attn.q_proj"));
+  EXPECT_TRUE(glob_matches("?b*", "abc"));
+  EXPECT_FALSE(glob_matches("a*c", "abcd"));
+  EXPECT_FALSE(glob_matches("", "a"));
+  // Many stars must not take exponential time.
+  EXPECT_FALSE(glob_matches("*a*a*a*a*a*a*a*a*a*b", std::string(2000, 'a')));
+}
+
+TEST(RecipeTable, UnknownNamesListTheKnownOnes) {
+  EXPECT_EQ(find_recipe("bf16").name, "bf16");
+  try {
+    (void)find_recipe("fp7");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(), HasSubstr("known: bf16"));
+  }
+}
+
+}  // namespace
+}  // namespace quench::recipes

@@ -1,0 +1,225 @@
+#include "train/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "tests/train/trainer_fixture.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/estimate.h"
+#include "train/hf/model_folder.h"
+
+namespace quench {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TinyRun;
+
+std::vector<std::byte> tensor_bytes(CheckpointReader& reader, const TensorRecord& record) {
+  const Tensor tensor = Tensor::empty(record.shape, record.dtype);
+  reader.read(record.name, tensor);
+  const auto* data = static_cast<const std::byte*>(tensor.raw_data());
+  return {data, data + tensor.nbytes()};
+}
+
+// Every tensor of two checkpoints, bit for bit.
+void expect_same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
+  CheckpointReader x(a), y(b);
+  ASSERT_EQ(x.manifest().tensors.size(), y.manifest().tensors.size());
+  for (const TensorRecord& record : x.manifest().tensors)
+    EXPECT_EQ(tensor_bytes(x, record), tensor_bytes(y, y.at(record.name))) << record.name;
+}
+
+std::string error_of(const std::function<void()>& body, ErrorCode code) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(Trainer, LossFallsAndCheckpointsAppear) {
+  const TinyRun tiny;
+  const TrainResult result = tiny.run(tiny.config("run"));
+  EXPECT_EQ(result.step, 40);
+  EXPECT_EQ(result.stop_signal, 0);
+  EXPECT_LT(result.loss, 3.4) << "ln 64 = 4.16 at the start";
+  for (const int step : {10, 20, 30, 40}) EXPECT_TRUE(verify_checkpoint(tiny.checkpoint("run", step)).ok()) << step;
+  EXPECT_EQ(tiny.losses("run").size(), 40u);
+}
+
+// A1 and A3: stopped and resumed equals uninterrupted, with accumulation, packing and stochastic rounding.
+void expect_exact_resume(const std::vector<std::string>& overrides) {
+  const TinyRun tiny;
+  tiny.run(tiny.config("whole", overrides));
+  std::vector<std::string> half = overrides;
+  half.push_back("--training.steps=20");
+  half.push_back("--lr_schedule.decay_steps=36");
+  std::vector<std::string> full = overrides;
+  full.push_back("--lr_schedule.decay_steps=36");
+  tiny.run(tiny.config("whole_fixed", full));
+  tiny.run(tiny.config("parts", half));
+  tiny.run(tiny.config("parts", full));
+  EXPECT_EQ(tiny.losses("parts"), tiny.losses("whole_fixed"));
+  expect_same_tensors(tiny.checkpoint("parts", 40), tiny.checkpoint("whole_fixed", 40));
+}
+
+TEST(Trainer, ResumeIsExactInF32) {
+  expect_exact_resume({});
+}
+
+TEST(Trainer, ResumeIsExactInBf16WithStochasticRounding) {
+  expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=none", "--optimizer.state=bf16"});
+}
+
+TEST(Trainer, ResumeIsExactInBf16WithMasterWeights) {
+  expect_exact_resume({"--training.dtype=bf16"});
+}
+
+TEST(Trainer, ResumeFromEveryStepIsExact) {
+  const TinyRun tiny;
+  const std::vector<std::string> base{"--lr_schedule.decay_steps=8", "--checkpoint.interval=1"};
+  auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> all = base;
+    all.insert(all.end(), more);
+    return all;
+  };
+  tiny.run(tiny.config("whole", with({"--training.steps=12"})));
+  for (int stop = 1; stop < 12; ++stop) {
+    const std::string name = "parts" + std::to_string(stop);
+    tiny.run(tiny.config(name, with({"--training.steps=" + std::to_string(stop)})));
+    tiny.run(tiny.config(name, with({"--training.steps=12"})));
+    EXPECT_EQ(tiny.losses(name), tiny.losses("whole")) << "stopped at " << stop;
+  }
+}
+
+TEST(Trainer, RecomputeLevelsGiveTheSameBits) {
+  const TinyRun tiny;
+  for (const std::string level : {"none", "selective", "full"})
+    tiny.run(tiny.config(level, {"--training.steps=5", "--training.activation_checkpoint=" + level}));
+  EXPECT_EQ(tiny.losses("none"), tiny.losses("selective"));
+  EXPECT_EQ(tiny.losses("none"), tiny.losses("full"));
+}
+
+TEST(Trainer, OneMicroBatchOrFourIsTheSameMean) {
+  const TinyRun tiny;
+  tiny.run(tiny.config("one", {"--training.steps=6", "--training.micro_batch_size=4"}));
+  tiny.run(tiny.config("four", {"--training.steps=6", "--training.micro_batch_size=1"}));
+  const auto one = tiny.losses("one"), four = tiny.losses("four");
+  ASSERT_EQ(one.size(), four.size());
+  for (std::size_t i = 0; i < one.size(); ++i)
+    EXPECT_NEAR(std::stod(one[i].substr(one[i].find(':') + 1)), std::stod(four[i].substr(four[i].find(':') + 1)), 2e-4);
+}
+
+TEST(Trainer, ResumeRefusesAnotherModelAndNamesTheKey) {
+  const TinyRun tiny;
+  tiny.run(tiny.config("run", {"--training.steps=2"}));
+  const std::string message = error_of(
+      [&] {
+        tiny.run(tiny.config("run", {"--training.steps=4", "--model.num_hidden_layers=3"}));
+      },
+      ErrorCode::bad_config);
+  EXPECT_THAT(message, HasSubstr("num_hidden_layers"));
+}
+
+TEST(Trainer, SecondTrainerOnTheSameFolderIsRefused) {
+  const TinyRun tiny;
+  const RunLock lock(tiny.folder("run"));
+  EXPECT_THAT(error_of([&] { tiny.run(tiny.config("run")); }, ErrorCode::locked), HasSubstr("locked by process"));
+}
+
+TEST(Trainer, DamagedNewestCheckpointFallsBackToTheOneBefore) {
+  const TinyRun tiny;
+  tiny.run(tiny.config("run", {"--training.steps=20", "--lr_schedule.decay_steps=36"}));
+  tiny.run(tiny.config("whole", {"--lr_schedule.decay_steps=36"}));
+  const auto file = tiny.checkpoint("run", 20) / "rank-00000.safetensors";
+  ASSERT_TRUE(std::filesystem::exists(file));
+  {
+    std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);
+    stream.seekp(-5, std::ios::end);
+    stream.put('\x7f');
+  }
+  tiny.run(tiny.config("run", {"--lr_schedule.decay_steps=36"}));
+  EXPECT_EQ(tiny.losses("run"), tiny.losses("whole"));
+  // Asked for by number, it is refused instead.
+  EXPECT_THAT(error_of(
+                  [&] {
+                    tiny.run(tiny.config("run", {"--training.steps=50",
+                                                 "--checkpoint.resume=" + tiny.checkpoint("run", 10).string() + "x"}));
+                  },
+                  ErrorCode::bad_config),
+              HasSubstr("step-10x"));
+}
+
+TEST(Trainer, StopSignalSavesAndReportsItself) {
+  const TinyRun tiny;
+  const RunConfig config = tiny.config("run", {"--training.steps=100000", "--checkpoint.interval=0"});
+  std::thread sender([&] {
+    while (!std::filesystem::exists(tiny.folder("run") / "metrics" / "metrics.jsonl"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ::kill(::getpid(), SIGTERM);
+  });
+  const TrainResult result = tiny.run(config);
+  sender.join();
+  EXPECT_EQ(result.stop_signal, SIGTERM);
+  EXPECT_GT(result.step, 0);
+  EXPECT_TRUE(verify_checkpoint(tiny.checkpoint("run", static_cast<int>(result.step))).ok());
+}
+
+TEST(Trainer, NonfiniteStepStopsWithCleanWeights) {
+  const TinyRun tiny;
+  // A learning rate that makes the loss overflow after a few updates.
+  const RunConfig config =
+      tiny.config("run", {"--optimizer.lr=1000", "--training.max_norm=0", "--checkpoint.interval=1"});
+  const std::string message = error_of([&] { tiny.run(config); }, ErrorCode::nonfinite);
+  EXPECT_THAT(message, HasSubstr("step"));
+}
+
+TEST(Trainer, ExportedFolderHoldsTheTrainedWeights) {
+  const TinyRun tiny;
+  const TrainResult result = tiny.run(tiny.config("run", {"--training.steps=3", "--export.format=hf"}));
+  ASSERT_FALSE(result.exported.empty());
+  nn::CausalLm model(read_model_config(result.exported), nn::ParameterOptions{});
+  load_weights(model, result.exported);
+  CheckpointReader reader(tiny.checkpoint("run", 3));
+  for (const nn::Parameter* p : model.parameters()) {
+    const std::vector<std::byte> stored = tensor_bytes(reader, reader.at(p->name));
+    EXPECT_EQ(0, std::memcmp(stored.data(), p->variable.value().raw_data(), stored.size())) << p->name;
+  }
+}
+
+TEST(Trainer, EstimateIsWhatTheRunReserves) {
+  const TinyRun tiny;
+  // Large enough that segments of 16 MiB do not decide the ratio.
+  const RunConfig config = tiny.config(
+      "run", {"--training.steps=2", "--checkpoint.enable=false", "--model.hidden_size=512", "--model.intermediate_size=1536",
+              "--model.num_hidden_layers=4", "--model.num_attention_heads=8", "--model.num_key_value_heads=4"});
+  const RunEstimate estimate = estimate_run(config, Device{});
+  Allocator& host = Allocator::of(Device{});
+  host.trim();
+  host.reset_peak();
+  const std::int64_t before = host.stats().reserved;
+  tiny.run(config);
+  const auto measured = static_cast<double>(host.stats().peak_reserved - before);
+  EXPECT_NEAR(static_cast<double>(estimate.device.peak_reserved + estimate.data_bytes) / measured, 1.0, 0.05);
+}
+
+TEST(Trainer, SteadyStateAsksForNoMemory) {
+  const TinyRun tiny;
+  tiny.run(tiny.config("run", {"--training.steps=3", "--checkpoint.enable=false"}));
+  const std::int64_t segments = Allocator::of(Device{}).stats().segment_count;
+  tiny.run(tiny.config("again", {"--training.steps=20", "--checkpoint.enable=false"}));
+  EXPECT_EQ(Allocator::of(Device{}).stats().segment_count, segments);
+}
+
+}  // namespace
+}  // namespace quench
