@@ -17,7 +17,8 @@ function(quench_module name)
                         ${ARG_DEPENDS})
 endfunction()
 
-# core/cpu/*.cpp are compiled once for each x86-64 level; kernel slots take the best one at start (core/kernel_slot.h).
+# core/cpu/*.cpp are compiled once for each level of instructions; kernel slots take the best one at start
+# (core/kernel_slot.h).
 # Files named *_onednn.cpp hold no vector loops of their own and are compiled once. The lowest level comes first on
 # the link line so that any inline function both levels emit resolves to code every machine can run.
 function(quench_cpu_kernels module)
@@ -33,7 +34,7 @@ function(quench_cpu_kernels module)
   target_link_libraries(quench_cpu_once PUBLIC quench_options spdlog::spdlog DNNL::dnnl OpenMP::OpenMP_CXX)
   target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cpu_once> DNNL::dnnl)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    set(levels 3 4)
+    set(levels 3 4 5)
   else()
     set(levels 0)
   endif()
@@ -41,16 +42,20 @@ function(quench_cpu_kernels module)
     return()
   endif()
   foreach(level IN LISTS levels)
-    add_library(quench_cpu_v${level} OBJECT ${kernels})
+    set(sources ${kernels})
+    if(level EQUAL 5)  # level 4 with bf16 instructions: nothing for the kernels that make 8- and 4-bit codes
+      list(FILTER sources EXCLUDE REGEX "/(quantize_[^/]*|gemv|elementwise|global_norm)\\.cpp$")
+    endif()
+    add_library(quench_cpu_v${level} OBJECT ${sources})
     target_link_libraries(quench_cpu_v${level} PUBLIC quench_options spdlog::spdlog OpenMP::OpenMP_CXX)
     target_compile_options(quench_cpu_v${level} PRIVATE ${flags})
     target_compile_definitions(quench_cpu_v${level} PRIVATE QUENCH_CPU_LEVEL=${level})
-    if(level GREATER 0)
-      target_compile_options(quench_cpu_v${level} PRIVATE -march=x86-64-v${level})
-    endif()
-    if(level EQUAL 4)
+    if(level EQUAL 3)
+      target_compile_options(quench_cpu_v${level} PRIVATE -march=x86-64-v3)
+    elseif(level GREATER_EQUAL 4)
       # GCC 12 reports its own AVX-512 headers as reading uninitialised operands (its bug 105593).
-      target_compile_options(quench_cpu_v${level} PRIVATE -mprefer-vector-width=512
+      target_compile_options(quench_cpu_v${level} PRIVATE -march=x86-64-v4 -mprefer-vector-width=512
+                             $<$<EQUAL:${level},5>:-mavx512bf16>
                              $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     endif()
     target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cpu_v${level}>)

@@ -1,6 +1,8 @@
 #include "core/device.h"
 
 #include <charconv>
+#include <cstdlib>
+#include <limits>
 
 #include "core/kernel_slot.h"
 
@@ -96,15 +98,26 @@ Device parse_device(std::string_view text) {
   QUENCH_FAIL(ErrorCode::bad_config, "device '{}' is unknown; use auto, cpu, cuda or cuda:N", text);
 }
 
+namespace {
+// The environment may lower the level, so that every set of kernels can be tested on one machine.
+[[maybe_unused]] int level_limit() noexcept {
+  const char* text = std::getenv("QUENCH_CPU_LEVEL");
+  return text != nullptr && *text != '\0' ? std::atoi(text) : std::numeric_limits<int>::max();
+}
+}  // namespace
+
 bool cpu_supports_level([[maybe_unused]] int level) noexcept {
 #if defined(__x86_64__)
+  if (level > level_limit()) return false;
   __builtin_cpu_init();
+  if (level >= 5) return cpu_supports_level(4) && __builtin_cpu_supports("avx512bf16");
   if (level >= 4)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (level >= 3)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+           __builtin_cpu_supports("f16c");
   return true;
 #else
   return level == 0;

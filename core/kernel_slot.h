@@ -11,7 +11,8 @@
 
 namespace quench {
 
-// True if this machine can run code of the given level: 0 = any, 3 = x86-64-v3 (AVX2), 4 = x86-64-v4 (AVX-512).
+// True if this machine can run code of the given level: 0 = any, 3 = x86-64-v3 (AVX2), 4 = x86-64-v4 (AVX-512),
+// 5 = that with bf16 instructions. QUENCH_CPU_LEVEL in the environment sets an upper bound.
 [[nodiscard]] bool cpu_supports_level(int level) noexcept;
 
 // How many slots the back ends linked into this program have filled for a device type.

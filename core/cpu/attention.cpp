@@ -1,6 +1,7 @@
 #include "core/ops/attention.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "core/cpu/attention_tiles.h"
 #include "core/cpu/parallel.h"
@@ -9,164 +10,202 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
+// Operands of one thread: keys and values of a whole sequence, queries and results of one tile.
+template <class Operand>
 struct Scratch {
-  float *keys, *values, *queries, *out, *scores, *maxima, *sums;
+  Operand *keys, *values, *queries, *weights;
+  float *scores, *out, *maxima, *sums;
 
-  static std::int64_t size(std::int64_t keys, std::int64_t dim, std::int64_t padded) {
-    return round_up(keys, kKeyTile) * (dim + padded) + kQueryTile * (dim + padded + 2 * kLanes) +
-           kMicroRows * kKeyTile + 7 * 16;
+  static std::int64_t size(std::int64_t max_keys, const HeadLayout<Operand>& layout) {
+    return round_up(max_keys, kKeyTile) * (layout.depth + layout.padded) +
+           kQueryTile * (layout.row() + layout.padded + 1 + kLanes) + 2 * kMicroRows * kKeyTile + 8 * 16;
   }
-  Scratch(float* base, std::int64_t max_keys, std::int64_t dim, std::int64_t padded) {
+  Scratch(float* base, std::int64_t max_keys, const HeadLayout<Operand>& layout) {
     Arena arena(base);
-    keys = arena.take(round_up(max_keys, kKeyTile) * dim);
-    values = arena.take(round_up(max_keys, kKeyTile) * padded);
-    queries = arena.take(kQueryTile * dim);
-    out = arena.take(kQueryTile * padded);
-    scores = arena.take(kMicroRows * kKeyTile);
-    maxima = arena.take(kQueryTile);
-    sums = arena.take(kQueryTile * kLanes);
+    keys = arena.take<Operand>(round_up(max_keys, kKeyTile) * layout.depth);
+    values = arena.take<Operand>(round_up(max_keys, kKeyTile) * layout.padded);
+    queries = arena.take<Operand>(kQueryTile * layout.row());
+    scores = arena.take<float>(kMicroRows * kKeyTile);
+    if constexpr (kPack<Operand> == 1)
+      weights = scores;
+    else
+      weights = arena.take<Operand>(kMicroRows * kKeyTile);
+    out = arena.take<float>(kQueryTile * layout.padded);
+    maxima = arena.take<float>(kQueryTile);
+    sums = arena.take<float>(kQueryTile * kLanes);
   }
 };
 
-// Folds one row of scores over `visible` keys into the running softmax of the row: scores become exp(score - maximum),
-// zero up to `written` lanes; `sum` holds one partial sum a lane.
-QUENCH_INLINE void softmax_step(float* scores, std::int64_t visible, std::int64_t written, float& maximum, float* sum,
-                                float* out, std::int64_t padded) {
-  const F32 masked = broadcast(-INFINITY);
-  const I32 lanes = lane_numbers();
-  F32 best = broadcast(maximum);
-  for (std::int64_t i = 0; i < written; i += kLanes) {
-    F32 s = load(scores + i, FullVector{});
-    if (i + kLanes > visible) {
-      s = select(lanes < static_cast<std::int32_t>(visible - i), s, masked);
-      store(scores + i, s, FullVector{});
+// The running softmax of one row of queries, with exponents to base 2 of the scaled scores.
+struct SoftmaxRow {
+  float* maximum;
+  float* sum;  // one partial sum a lane
+  float* out;  // weighted sum of values so far, `padded` columns
+  std::int64_t padded;
+
+  // Folds in the scores of `visible` keys; leaves their weights in `weights`, zeros up to `written` lanes.
+  template <class Weight>
+  QUENCH_INLINE void fold(const float* scores, std::int64_t visible, std::int64_t written, float scale,
+                          Weight* weights) const {
+    const I32 lanes = lane_numbers();
+    F32 best = broadcast(-INFINITY);
+    for (std::int64_t i = 0; i < written; i += kLanes) {
+      F32 s = load(scores + i, FullVector{});
+      if (i + kLanes > visible) s = select(lanes < static_cast<std::int32_t>(visible - i), s, broadcast(-INFINITY));
+      best = max(s, best);
     }
-    best = max(s, best);
+    const float next = std::max(*maximum, reduce_max(best) * scale);
+    F32 total = load(sum, FullVector{});
+    if (next != *maximum) {
+      const F32 decay = exp2(broadcast(*maximum - next));
+      total *= decay;
+      for (std::int64_t d = 0; d < padded; d += kLanes)
+        store(out + d, load(out + d, FullVector{}) * decay, FullVector{});
+      *maximum = next;
+    }
+    const F32 factor = broadcast(scale), shift = broadcast(-next);
+    for (std::int64_t i = 0; i < written; i += kLanes) {
+      F32 weight = exp2(fma(load(scores + i, FullVector{}), factor, shift));
+      if (i + kLanes > visible) weight = select(lanes < static_cast<std::int32_t>(visible - i), weight, F32{});
+      store(weights + i, weight, FullVector{});
+      total += weight;
+    }
+    store(sum, total, FullVector{});
   }
-  const float next = reduce_max(best);
-  F32 total = load(sum, FullVector{});
-  if (next != maximum) {
-    const F32 decay = exp(broadcast(maximum - next));
-    total *= decay;
-    for (std::int64_t d = 0; d < padded; d += kLanes) store(out + d, load(out + d, FullVector{}) * decay, FullVector{});
-    maximum = next;
-  }
-  for (std::int64_t i = 0; i < written; i += kLanes) {
-    F32 p = exp(load(scores + i, FullVector{}) - next);
-    if (i + kLanes > visible) p = select(lanes < static_cast<std::int32_t>(visible - i), p, F32{});
-    store(scores + i, p, FullVector{});
-    total += p;
-  }
-  store(sum, total, FullVector{});
-}
+};
 
-template <class T>
-void query_tile(const AttentionArgs& args, const SequenceRange& s, std::int64_t head, std::int64_t tile,
-                const Scratch& scratch, std::int64_t padded) {
-  const std::int64_t dim = args.q.size(2), first = tile * kQueryTile, rows = std::min(kQueryTile, s.q_length - first);
-  const HeadView<const T> q(args.q, head);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* row = q.row(s.q_begin + first + r);
-    for_vectors(dim, [&](std::int64_t d, auto lanes) {
-      store(scratch.queries + r * dim + d, load(row + d, lanes) * args.scale, lanes);
-    });
-  }
-  std::fill(scratch.out, scratch.out + rows * padded, 0.0f);
-  std::fill(scratch.maxima, scratch.maxima + rows, -INFINITY);
-  std::fill(scratch.sums, scratch.sums + rows * kLanes, 0.0f);
+template <class T, class Operand>
+class QueryTile {
+ public:
+  QueryTile(const AttentionArgs& args, const SequenceRange& s, const Scratch<Operand>& scratch,
+            const HeadLayout<Operand>& layout)
+      : args_(args), s_(s), scratch_(scratch), layout_(layout), scale_(args.scale * std::numbers::log2e_v<float>) {}
 
-  const std::int64_t keys = visible_keys(s, args.causal, first + rows - 1);
-  for (std::int64_t key = 0; key < keys; key += kKeyTile) {
-    for (std::int64_t r = 0; r < rows; r += kMicroRows) {
-      const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows - r);
-      const std::int64_t reach = std::min(kKeyTile, visible_keys(s, args.causal, first + r + count - 1) - key);
-      if (reach <= 0) continue;
-      const std::int64_t vectors = (reach + kLanes - 1) / kLanes;
-      micro_gemm<false>({.a = scratch.queries + r * dim,
-                         .a_row = dim,
-                         .a_depth = 1,
-                         .b = scratch.keys + key * dim,
-                         .b_row = kKeyTile,
-                         .c = scratch.scores,
-                         .c_row = kKeyTile,
-                         .depth = dim},
-                        count, vectors);
-      for (std::int64_t i = 0; i < count; ++i) {
-        float* scores = scratch.scores + i * kKeyTile;
-        const std::int64_t visible = std::min(kKeyTile, visible_keys(s, args.causal, first + r + i) - key);
-        if (visible > 0)
-          softmax_step(scores, visible, vectors * kLanes, scratch.maxima[r + i], scratch.sums + (r + i) * kLanes,
-                       scratch.out + (r + i) * padded, padded);
-        else
-          std::fill(scores, scores + vectors * kLanes, 0.0f);
-      }
-      micro_gemm<true>({.a = scratch.scores,
-                        .a_row = kKeyTile,
-                        .a_depth = 1,
-                        .b = scratch.values + key * padded,
-                        .b_row = padded,
-                        .c = scratch.out + r * padded,
-                        .c_row = padded,
-                        .depth = reach},
-                       count, padded / kLanes);
+  void run(std::int64_t head, std::int64_t tile) {
+    first_ = tile * kQueryTile;
+    rows_ = std::min(kQueryTile, s_.q_length - first_);
+    pack_rows(HeadView<const T>(args_.q, head), s_.q_begin + first_, rows_, layout_, scratch_.queries);
+    std::fill(scratch_.out, scratch_.out + rows_ * layout_.padded, 0.0f);
+    std::fill(scratch_.maxima, scratch_.maxima + rows_, -INFINITY);
+    std::fill(scratch_.sums, scratch_.sums + rows_ * kLanes, 0.0f);
+    const std::int64_t keys = visible_keys(s_, args_.causal, first_ + rows_ - 1);
+    for (std::int64_t key = 0; key < keys; key += kKeyTile)
+      for (std::int64_t row = 0; row < rows_; row += kMicroRows) fold_block(row, key);
+    write(head);
+  }
+
+ private:
+  std::int64_t reach(std::int64_t row, std::int64_t key) const {
+    return std::min(kKeyTile, visible_keys(s_, args_.causal, first_ + row) - key);
+  }
+
+  // A block of rows against one tile of keys.
+  void fold_block(std::int64_t row, std::int64_t key) {
+    const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row), columns = reach(row + count - 1, key);
+    if (columns <= 0) return;
+    const std::int64_t vectors = (columns + kLanes - 1) / kLanes, written = vectors * kLanes;
+    micro_gemm<false>(MicroGemm<Operand>{.a = scratch_.queries + row * layout_.row(),
+                                         .a_row = layout_.row(),
+                                         .a_depth = 1,
+                                         .b = scratch_.keys + key * layout_.depth,
+                                         .b_row = kKeyTile,
+                                         .c = scratch_.scores,
+                                         .c_row = kKeyTile,
+                                         .depth = layout_.depth},
+                      count, vectors);
+    using Weight = std::conditional_t<kPack<Operand> == 1, float, bfloat16>;
+    constexpr std::int64_t kWeightRow = kKeyTile / kPack<Operand>;
+    for (std::int64_t i = 0; i < count; ++i) {
+      auto* weights = reinterpret_cast<Weight*>(scratch_.weights + i * kWeightRow);
+      const std::int64_t visible = reach(row + i, key), at = row + i;
+      const SoftmaxRow softmax{scratch_.maxima + at, scratch_.sums + at * kLanes, scratch_.out + at * layout_.padded,
+                               layout_.padded};
+      if (visible > 0)
+        softmax.fold(scratch_.scores + i * kKeyTile, visible, written, scale_, weights);
+      else
+        std::fill(weights, weights + written, Weight(0.0f));
+    }
+    micro_gemm<true>(MicroGemm<Operand>{.a = scratch_.weights,
+                                        .a_row = kWeightRow,
+                                        .a_depth = 1,
+                                        .b = scratch_.values + key / kPack<Operand> * layout_.padded,
+                                        .b_row = layout_.padded,
+                                        .c = scratch_.out + row * layout_.padded,
+                                        .c_row = layout_.padded,
+                                        .depth = round_up(columns, kPack<Operand>) / kPack<Operand>},
+                     count, layout_.padded / kLanes);
+  }
+
+  void write(std::int64_t head) const {
+    const HeadView<T> out(args_.out, head);
+    float* lse = args_.lse.defined() ? args_.lse.data<float>() + head * args_.lse.size(1) : nullptr;
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const std::int64_t position = s_.q_begin + first_ + row;
+      const bool any = visible_keys(s_, args_.causal, first_ + row) > 0;
+      const float sum = reduce_add(load(scratch_.sums + row * kLanes, FullVector{}));
+      unpack_rows(scratch_.out + row * layout_.padded, layout_.padded, any ? 1.0f / sum : 0.0f, out, position, 1,
+                  layout_.dim);
+      if (lse != nullptr)
+        lse[position] = any ? (scratch_.maxima[row] + std::log2(sum)) * std::numbers::ln2_v<float> : -INFINITY;
     }
   }
 
-  const HeadView<T> out(args.out, head);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t position = s.q_begin + first + r;
-    const bool any = visible_keys(s, args.causal, first + r) > 0;
-    const float sum = reduce_add(load(scratch.sums + r * kLanes, FullVector{}));
-    unpack_rows(scratch.out + r * padded, padded, any ? 1.0f / sum : 0.0f, out, position, 1, dim);
-    if (args.lse.defined())
-      args.lse.data<float>()[head * args.lse.size(1) + position] = any ? scratch.maxima[r] + std::log(sum) : -INFINITY;
-  }
-}
+  const AttentionArgs& args_;
+  const SequenceRange& s_;
+  const Scratch<Operand>& scratch_;
+  const HeadLayout<Operand>& layout_;
+  float scale_;
+  std::int64_t first_ = 0, rows_ = 0;
+};
 
-template <class T>
+template <class T, class Operand>
 void forward(const AttentionArgs& args) {
   const std::int64_t heads = args.q.size(1), kv_heads = args.k.size(1), group = heads / kv_heads;
-  const std::int64_t dim = args.q.size(2), padded = round_up(dim, kLanes);
-  std::int64_t covered = 0, max_keys = 0, work = 0, items = 0;
+  const HeadLayout<Operand> layout(args.q.size(2));
+  const auto sequences = static_cast<std::int64_t>(args.sequences.size());
+  std::int64_t covered = 0, max_keys = 0, work = 0;
   for (const SequenceRange& s : args.sequences) {
     covered += s.q_length;
     max_keys = std::max(max_keys, s.k_length);
     work += s.q_length * s.k_length * heads;
-    items += s.q_length > 0 ? kv_heads : 0;
   }
   if (covered < args.q.size(0)) {
     zero_rows<T>(args.out);
     if (args.lse.defined()) std::fill_n(args.lse.data<float>(), args.lse.numel(), -INFINITY);
   }
-  if (items == 0) return;
-  const std::int64_t threads = omp_get_max_threads();
+  const std::int64_t pairs = sequences * kv_heads;
+  if (covered == 0) return;
   // Few heads for many threads: cut the queries, at the price of packing the keys once more for each cut.
-  const std::int64_t cuts = std::max<std::int64_t>(1, 4 * threads / items);
+  const std::int64_t threads = omp_get_max_threads(), cuts = std::max<std::int64_t>(1, 4 * threads / pairs);
 
   const MemoryScope scope(MemoryCategory::workspace);
-  const std::int64_t scratch_size = Scratch::size(max_keys, dim, padded);
+  const std::int64_t scratch_size = round_up(Scratch<Operand>::size(max_keys, layout), 16);
   const Tensor scratch_memory = Tensor::empty({threads, scratch_size}, DType::f32);
   float* scratch_base = scratch_memory.data<float>();
 
-  const auto sequences = static_cast<std::int64_t>(args.sequences.size());
-  parallel_items(sequences * kv_heads * cuts, work, [&](std::int64_t item, int thread) {
+  parallel_items(pairs * cuts, work, [&](std::int64_t item, int thread) {
     // Later queries see more keys: start with them.
-    const std::int64_t cut = cuts - 1 - item / (sequences * kv_heads), kv_head = item % kv_heads;
-    const SequenceRange& s = args.sequences[static_cast<std::size_t>(item / kv_heads % sequences)];
+    const std::int64_t cut = cuts - 1 - item / pairs, kv_head = item % kv_heads;
+    const SequenceRange& s = args.sequences[static_cast<std::size_t>(item % pairs / kv_heads)];
     const std::int64_t tiles = (s.q_length + kQueryTile - 1) / kQueryTile;
     const std::int64_t tile_begin = tiles * cut / cuts, tile_end = tiles * (cut + 1) / cuts;
     if (tile_begin == tile_end) return;
-    const Scratch scratch(scratch_base + thread * scratch_size, max_keys, dim, padded);
+    const Scratch<Operand> scratch(scratch_base + thread * scratch_size, max_keys, layout);
     const std::int64_t keys = visible_keys(s, args.causal, std::min(tile_end * kQueryTile, s.q_length) - 1);
-    pack_transposed(HeadView<const T>(args.k, kv_head), s.k_begin, keys, dim, scratch.keys);
-    pack_rows(HeadView<const T>(args.v, kv_head), s.k_begin, keys, dim, scratch.values, padded);
+    pack_transposed(HeadView<const T>(args.k, kv_head), s.k_begin, keys, layout, scratch.keys);
+    pack_depth_rows(HeadView<const T>(args.v, kv_head), s.k_begin, keys, layout, scratch.values);
+    QueryTile<T, Operand> query_tile(args, s, scratch, layout);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-      for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) query_tile<T>(args, s, head, tile, scratch, padded);
+      for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) query_tile.run(head, tile);
   });
 }
 
 void attention_kernel(const AttentionArgs& args) {
-  dispatch<float, bfloat16>(args.q.dtype(), "attention", [&]<class T>() { forward<T>(args); });
+  using Bf16Operand = std::conditional_t<kHasBf16Products, Bf16Pair, float>;
+  if (args.q.dtype() == DType::f32)
+    forward<float, float>(args);
+  else
+    forward<bfloat16, Bf16Operand>(args);
 }
 
 QUENCH_CPU_KERNEL(attention_slot, attention_kernel);

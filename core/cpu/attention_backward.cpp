@@ -2,6 +2,7 @@
 //   dV = P^T dO,  dS = P * (dO V^T - delta),  dQ = scale dS K,  dK = scale dS^T Q.
 
 #include <cmath>
+#include <numbers>
 
 #include "core/cpu/attention_tiles.h"
 #include "core/cpu/parallel.h"
@@ -17,35 +18,52 @@ namespace {
 constexpr std::int64_t kWantedItems = 16;
 constexpr std::int64_t kMinPartTiles = 4;
 
+template <class Operand>
 struct Scratch {
-  float *keys_transposed, *values_transposed, *keys;        // of the whole sequence
-  float *queries, *dout, *dqueries, *p, *ds, *lse, *delta;  // of one query tile
+  // Of the whole sequence.
+  Operand *keys_transposed, *values_transposed, *keys;
+  // Of one query tile. Those named _depth have the depth along the queries; with f32 operands they are the same arrays.
+  Operand *queries, *queries_depth, *dout, *dout_depth, *ds, *ds_depth, *p_depth;
+  float *scores, *dscores, *dqueries, *lse, *delta;
 
-  static std::int64_t size(std::int64_t keys, std::int64_t dim, std::int64_t padded) {
-    return round_up(keys, kKeyTile) * (2 * dim + padded) + kQueryTile * (3 * padded + 2 * kKeyTile + 2) + 10 * 16;
+  static std::int64_t size(std::int64_t max_keys, const HeadLayout<Operand>& layout) {
+    return round_up(max_keys, kKeyTile) * (2 * layout.depth + layout.padded) +
+           kQueryTile * (2 * layout.row() + 3 * layout.padded + 5 * kKeyTile + 2) + 15 * 16;
   }
-  Scratch(float* base, std::int64_t max_keys, std::int64_t dim, std::int64_t padded) {
+  Scratch(float* base, std::int64_t max_keys, const HeadLayout<Operand>& layout) {
     const std::int64_t rows = round_up(max_keys, kKeyTile);
     Arena arena(base);
-    keys_transposed = arena.take(rows * dim);
-    values_transposed = arena.take(rows * dim);
-    keys = arena.take(rows * padded);
-    queries = arena.take(kQueryTile * padded);
-    dout = arena.take(kQueryTile * padded);
-    dqueries = arena.take(kQueryTile * padded);
-    p = arena.take(kQueryTile * kKeyTile);
-    ds = arena.take(kQueryTile * kKeyTile);
-    lse = arena.take(kQueryTile);
-    delta = arena.take(kQueryTile);
+    keys_transposed = arena.take<Operand>(rows * layout.depth);
+    values_transposed = arena.take<Operand>(rows * layout.depth);
+    keys = arena.take<Operand>(rows * layout.padded);
+    queries = arena.take<Operand>(kQueryTile * layout.row());
+    dout = arena.take<Operand>(kQueryTile * layout.row());
+    scores = arena.take<float>(kQueryTile * kKeyTile);
+    dscores = arena.take<float>(kQueryTile * kKeyTile);
+    if constexpr (kPack<Operand> == 1) {
+      queries_depth = queries;
+      dout_depth = dout;
+      ds = ds_depth = dscores;
+      p_depth = scores;
+    } else {
+      queries_depth = arena.take<Operand>(kQueryTile * layout.padded);
+      dout_depth = arena.take<Operand>(kQueryTile * layout.padded);
+      ds = arena.take<Operand>(kQueryTile * kKeyTile);
+      ds_depth = arena.take<Operand>(kQueryTile * kKeyTile);
+      p_depth = arena.take<Operand>(kQueryTile * kKeyTile);
+    }
+    dqueries = arena.take<float>(kQueryTile * layout.padded);
+    lse = arena.take<float>(kQueryTile);
+    delta = arena.take<float>(kQueryTile);
   }
 };
 
-// P and dS of one row of a tile from the scores in p and dO V^T in ds.
+// P and dS of one row of a tile from the scores in p and dO V^T in ds; scale and lse are for exponents to base 2.
 QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t visible, float scale, float lse, float delta) {
   const I32 lanes = lane_numbers();
   std::int64_t i = 0;
   for (; i < visible; i += kLanes) {
-    F32 probability = exp(fma(load(p + i, FullVector{}), broadcast(scale), broadcast(-lse)));
+    F32 probability = exp2(fma(load(p + i, FullVector{}), broadcast(scale), broadcast(-lse)));
     F32 gradient = probability * (load(ds + i, FullVector{}) - delta);
     if (i + kLanes > visible) {
       const I32 seen = lanes < static_cast<std::int32_t>(visible - i);
@@ -61,11 +79,21 @@ QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t visible, float
   }
 }
 
-template <class T>
+// Rounds two rows of a tile to bf16 and interleaves them.
+QUENCH_INLINE void interleave_rows(const float* low, const float* high, Bf16Pair* to) {
+  for (std::int64_t i = 0; i < kKeyTile; i += kLanes) {
+    const U32 pair = (as_u32(round_to<bfloat16>(load(low + i, FullVector{}))) >> 16) |
+                     as_u32(round_to<bfloat16>(load(high + i, FullVector{})));
+    std::memcpy(to + i, &pair, sizeof pair);
+  }
+}
+
+template <class T, class Operand>
 class QueryTile {
  public:
-  QueryTile(const AttentionBackwardArgs& args, const SequenceRange& s, const Scratch& scratch, std::int64_t padded)
-      : args_(args), s_(s), scratch_(scratch), padded_(padded), dim_(args.q.size(2)) {}
+  QueryTile(const AttentionBackwardArgs& args, const SequenceRange& s, const Scratch<Operand>& scratch,
+            const HeadLayout<Operand>& layout)
+      : args_(args), s_(s), scratch_(scratch), layout_(layout), scale_(args.scale * std::numbers::log2e_v<float>) {}
 
   void run(std::int64_t head, std::int64_t tile, float* dkeys, float* dvalues) {
     first_ = tile * kQueryTile;
@@ -73,27 +101,34 @@ class QueryTile {
     load_rows(head);
     const std::int64_t keys = visible_keys(s_, args_.causal, first_ + rows_ - 1);
     for (std::int64_t key = 0; key < keys; key += kKeyTile) {
-      score_gradients(key);
+      for (std::int64_t row = 0; row < rows_; row += kMicroRows) score_gradients(row, key);
       key_gradients(key, std::min(kKeyTile, keys - key), dkeys, dvalues);
     }
-    unpack_rows(scratch_.dqueries, padded_, args_.scale, HeadView<T>(args_.dq, head), s_.q_begin + first_, rows_, dim_);
+    unpack_rows(scratch_.dqueries, layout_.padded, args_.scale, HeadView<T>(args_.dq, head), s_.q_begin + first_, rows_,
+                layout_.dim);
   }
 
  private:
+  static constexpr std::int64_t kPairs = kPack<Operand>;
+
   void load_rows(std::int64_t head) {
     const std::int64_t position = s_.q_begin + first_;
-    pack_rows(HeadView<const T>(args_.q, head), position, rows_, dim_, scratch_.queries, padded_);
-    pack_rows(HeadView<const T>(args_.dout, head), position, rows_, dim_, scratch_.dout, padded_);
-    std::fill(scratch_.dqueries, scratch_.dqueries + rows_ * padded_, 0.0f);
+    const HeadView<const T> q(args_.q, head), dout(args_.dout, head), out(args_.out, head);
+    pack_rows(q, position, rows_, layout_, scratch_.queries);
+    pack_rows(dout, position, rows_, layout_, scratch_.dout);
+    if constexpr (kPairs > 1) {
+      pack_depth_rows(q, position, rows_, layout_, scratch_.queries_depth);
+      pack_depth_rows(dout, position, rows_, layout_, scratch_.dout_depth);
+    }
+    std::fill(scratch_.dqueries, scratch_.dqueries + rows_ * layout_.padded, 0.0f);
     const float* lse = args_.lse.data<float>() + head * args_.lse.size(1) + position;
-    std::copy(lse, lse + rows_, scratch_.lse);
-    const HeadView<const T> out(args_.out, head);
     for (std::int64_t r = 0; r < rows_; ++r) {
-      const T* row = out.row(position + r);
+      scratch_.lse[r] = lse[r] * std::numbers::log2e_v<float>;
+      const T* a = out.row(position + r);
+      const T* b = dout.row(position + r);
       F32 sum{};
-      for_vectors(dim_, [&](std::int64_t d, auto lanes) {
-        sum = fma(load(row + d, lanes), load(scratch_.dout + r * padded_ + d, FullVector{}), sum);
-      });
+      for_vectors(layout_.dim,
+                  [&](std::int64_t d, auto lanes) { sum = fma(load(a + d, lanes), load(b + d, lanes), sum); });
       scratch_.delta[r] = reduce_add(sum);
     }
   }
@@ -102,43 +137,62 @@ class QueryTile {
     return std::min(kKeyTile, visible_keys(s_, args_.causal, first_ + row) - key);
   }
 
-  // P and dS of the tile, and its share of dQ.
-  void score_gradients(std::int64_t key) {
-    for (std::int64_t r = 0; r < rows_; r += kMicroRows) {
-      const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - r);
-      const std::int64_t columns = reach(r + count - 1, key), vectors = (columns + kLanes - 1) / kLanes;
-      float* p = scratch_.p + r * kKeyTile;
-      float* ds = scratch_.ds + r * kKeyTile;
-      if (columns > 0) {
-        MicroGemm product{.a = scratch_.queries + r * padded_,
-                          .a_row = padded_,
-                          .a_depth = 1,
-                          .b = scratch_.keys_transposed + key * dim_,
-                          .b_row = kKeyTile,
-                          .c = p,
-                          .c_row = kKeyTile,
-                          .depth = dim_};
-        micro_gemm<false>(product, count, vectors);
-        product.a = scratch_.dout + r * padded_;
-        product.b = scratch_.values_transposed + key * dim_;
-        product.c = ds;
-        micro_gemm<false>(product, count, vectors);
-      }
-      for (std::int64_t i = 0; i < count; ++i)
-        row_gradient(p + i * kKeyTile, ds + i * kKeyTile, reach(r + i, key), args_.scale, scratch_.lse[r + i],
-                     scratch_.delta[r + i]);
-      if (columns > 0)
-        micro_gemm<true>({.a = ds,
-                          .a_row = kKeyTile,
-                          .a_depth = 1,
-                          .b = scratch_.keys + key * padded_,
-                          .b_row = padded_,
-                          .c = scratch_.dqueries + r * padded_,
-                          .c_row = padded_,
-                          .depth = columns},
-                         count, padded_ / kLanes);
+  // P and dS of a block of rows against one tile of keys, and its share of dQ.
+  void score_gradients(std::int64_t row, std::int64_t key) {
+    const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row), columns = reach(row + count - 1, key);
+    float* p = scratch_.scores + row * kKeyTile;
+    float* ds = scratch_.dscores + row * kKeyTile;
+    if (columns > 0) {
+      MicroGemm<Operand> product{.a = scratch_.queries + row * layout_.row(),
+                                 .a_row = layout_.row(),
+                                 .a_depth = 1,
+                                 .b = scratch_.keys_transposed + key * layout_.depth,
+                                 .b_row = kKeyTile,
+                                 .c = p,
+                                 .c_row = kKeyTile,
+                                 .depth = layout_.depth};
+      micro_gemm<false>(product, count, (columns + kLanes - 1) / kLanes);
+      product.a = scratch_.dout + row * layout_.row();
+      product.b = scratch_.values_transposed + key * layout_.depth;
+      product.c = ds;
+      micro_gemm<false>(product, count, (columns + kLanes - 1) / kLanes);
+    }
+    for (std::int64_t i = 0; i < count; ++i)
+      row_gradient(p + i * kKeyTile, ds + i * kKeyTile, reach(row + i, key), scale_, scratch_.lse[row + i],
+                   scratch_.delta[row + i]);
+    if constexpr (kPairs > 1) round_block(row, count);
+    if (columns > 0)
+      micro_gemm<true>(MicroGemm<Operand>{.a = scratch_.ds + row * (kKeyTile / kPairs),
+                                          .a_row = kKeyTile / kPairs,
+                                          .a_depth = 1,
+                                          .b = scratch_.keys + key / kPairs * layout_.padded,
+                                          .b_row = layout_.padded,
+                                          .c = scratch_.dqueries + row * layout_.padded,
+                                          .c_row = layout_.padded,
+                                          .depth = round_up(columns, kPairs) / kPairs},
+                       count, layout_.padded / kLanes);
+  }
+
+  // P and dS as operands. A row block holds whole pairs of rows; the partner of a last odd row is zero.
+  void round_block(std::int64_t row, std::int64_t count) {
+    float* p = scratch_.scores + row * kKeyTile;
+    float* ds = scratch_.dscores + row * kKeyTile;
+    if (count % 2 != 0) {
+      std::fill_n(p + count * kKeyTile, kKeyTile, 0.0f);
+      std::fill_n(ds + count * kKeyTile, kKeyTile, 0.0f);
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      auto* rounded = reinterpret_cast<bfloat16*>(scratch_.ds + (row + i) * (kKeyTile / 2));
+      for (std::int64_t j = 0; j < kKeyTile; j += kLanes)
+        store(rounded + j, load(ds + i * kKeyTile + j, FullVector{}), FullVector{});
+    }
+    for (std::int64_t i = 0; i < count; i += 2) {
+      const std::int64_t at = (row + i) / 2 * kKeyTile;
+      interleave_rows(p + i * kKeyTile, p + (i + 1) * kKeyTile, pairs(scratch_.p_depth) + at);
+      interleave_rows(ds + i * kKeyTile, ds + (i + 1) * kKeyTile, pairs(scratch_.ds_depth) + at);
     }
   }
+  static Bf16Pair* pairs(Operand* p) { return reinterpret_cast<Bf16Pair*>(p); }
 
   // Adds P^T dO and dS^T Q to the gradients of `columns` keys from `key` on.
   void key_gradients(std::int64_t key, std::int64_t columns, float* dkeys, float* dvalues) {
@@ -146,26 +200,29 @@ class QueryTile {
     for (std::int64_t c = 0; c < columns; c += kMicroRows) {
       const std::int64_t count = std::min<std::int64_t>(kMicroRows, columns - c);
       while (row < rows_ && reach(row, key) <= c) ++row;
-      MicroGemm product{.a = scratch_.p + row * kKeyTile + c,
-                        .a_row = 1,
-                        .a_depth = kKeyTile,
-                        .b = scratch_.dout + row * padded_,
-                        .b_row = padded_,
-                        .c = dvalues + (key + c) * padded_,
-                        .c_row = padded_,
-                        .depth = rows_ - row};
-      micro_gemm<true>(product, count, padded_ / kLanes);
-      product.a = scratch_.ds + row * kKeyTile + c;
-      product.b = scratch_.queries + row * padded_;
-      product.c = dkeys + (key + c) * padded_;
-      micro_gemm<true>(product, count, padded_ / kLanes);
+      const std::int64_t depth_begin = row / kPairs;
+      MicroGemm<Operand> product{.a = scratch_.p_depth + depth_begin * kKeyTile + c,
+                                 .a_row = 1,
+                                 .a_depth = kKeyTile,
+                                 .b = scratch_.dout_depth + depth_begin * layout_.padded,
+                                 .b_row = layout_.padded,
+                                 .c = dvalues + (key + c) * layout_.padded,
+                                 .c_row = layout_.padded,
+                                 .depth = round_up(rows_, kPairs) / kPairs - depth_begin};
+      micro_gemm<true>(product, count, layout_.padded / kLanes);
+      product.a = scratch_.ds_depth + depth_begin * kKeyTile + c;
+      product.b = scratch_.queries_depth + depth_begin * layout_.padded;
+      product.c = dkeys + (key + c) * layout_.padded;
+      micro_gemm<true>(product, count, layout_.padded / kLanes);
     }
   }
 
   const AttentionBackwardArgs& args_;
   const SequenceRange& s_;
-  const Scratch& scratch_;
-  std::int64_t padded_, dim_, first_ = 0, rows_ = 0;
+  const Scratch<Operand>& scratch_;
+  const HeadLayout<Operand>& layout_;
+  float scale_;
+  std::int64_t first_ = 0, rows_ = 0;
 };
 
 // sums[0] += sums[1] + ... + sums[parts - 1], in order.
@@ -176,10 +233,10 @@ void add_parts(float* sums, std::int64_t parts, std::int64_t step, std::int64_t 
     });
 }
 
-template <class T>
+template <class T, class Operand>
 void backward(const AttentionBackwardArgs& args) {
   const std::int64_t heads = args.q.size(1), kv_heads = args.k.size(1), group = heads / kv_heads;
-  const std::int64_t dim = args.q.size(2), padded = round_up(dim, kLanes);
+  const HeadLayout<Operand> layout(args.q.size(2));
   const auto sequences = static_cast<std::int64_t>(args.sequences.size());
   std::int64_t queries = 0, keys = 0, max_queries = 0, max_keys = 0, work = 0;
   for (const SequenceRange& s : args.sequences) {
@@ -201,8 +258,8 @@ void backward(const AttentionBackwardArgs& args) {
                                                       std::max<std::int64_t>(1, max_tiles / kMinPartTiles));
 
   // One part: its sums are written out at once, so they can live in the thread's scratch.
-  const std::int64_t threads = omp_get_max_threads();
-  const std::int64_t scratch_size = Scratch::size(max_keys, dim, padded), sums_size = 2 * max_keys * padded;
+  const std::int64_t threads = omp_get_max_threads(), half = max_keys * layout.padded, sums_size = 2 * half;
+  const std::int64_t scratch_size = round_up(Scratch<Operand>::size(max_keys, layout), 16);
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor scratch_memory = Tensor::empty({threads, scratch_size}, DType::f32);
   const Tensor sums_memory = Tensor::empty({parts == 1 ? threads : pairs * parts, round_up(sums_size, 16)}, DType::f32);
@@ -211,25 +268,24 @@ void backward(const AttentionBackwardArgs& args) {
   const std::int64_t sums_step = sums_memory.size(1);
 
   const auto write_out = [&](const SequenceRange& s, std::int64_t kv_head, const float* sums) {
-    unpack_rows(sums, padded, args.scale, HeadView<T>(args.dk, kv_head), s.k_begin, s.k_length, dim);
-    unpack_rows(sums + max_keys * padded, padded, 1.0f, HeadView<T>(args.dv, kv_head), s.k_begin, s.k_length, dim);
+    unpack_rows(sums, layout.padded, args.scale, HeadView<T>(args.dk, kv_head), s.k_begin, s.k_length, layout.dim);
+    unpack_rows(sums + half, layout.padded, 1.0f, HeadView<T>(args.dv, kv_head), s.k_begin, s.k_length, layout.dim);
   };
   parallel_items(pairs * parts, work, [&](std::int64_t item, int thread) {
     const std::int64_t pair = item / parts, part = parts - 1 - item % parts, kv_head = pair % kv_heads;
     const SequenceRange& s = args.sequences[static_cast<std::size_t>(pair / kv_heads)];
-    const Scratch scratch(scratch_base + thread * scratch_size, max_keys, dim, padded);
+    const Scratch<Operand> scratch(scratch_base + thread * scratch_size, max_keys, layout);
     float* dkeys = sums_base + (parts == 1 ? thread : pair * parts + part) * sums_step;
-    float* dvalues = dkeys + max_keys * padded;
     std::fill(dkeys, dkeys + sums_size, 0.0f);
     const HeadView<const T> k(args.k, kv_head), v(args.v, kv_head);
-    pack_transposed(k, s.k_begin, s.k_length, dim, scratch.keys_transposed);
-    pack_transposed(v, s.k_begin, s.k_length, dim, scratch.values_transposed);
-    pack_rows(k, s.k_begin, s.k_length, dim, scratch.keys, padded);
+    pack_transposed(k, s.k_begin, s.k_length, layout, scratch.keys_transposed);
+    pack_transposed(v, s.k_begin, s.k_length, layout, scratch.values_transposed);
+    pack_depth_rows(k, s.k_begin, s.k_length, layout, scratch.keys);
     const std::int64_t tiles = (s.q_length + kQueryTile - 1) / kQueryTile;
-    QueryTile<T> query_tile(args, s, scratch, padded);
+    QueryTile<T, Operand> query_tile(args, s, scratch, layout);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
       for (std::int64_t tile = tiles * part / parts; tile < tiles * (part + 1) / parts; ++tile)
-        query_tile.run(head, tile, dkeys, dvalues);
+        query_tile.run(head, tile, dkeys, dkeys + half);
     if (parts == 1) write_out(s, kv_head, dkeys);
   });
   if (parts == 1) return;
@@ -241,7 +297,11 @@ void backward(const AttentionBackwardArgs& args) {
 }
 
 void attention_backward_kernel(const AttentionBackwardArgs& args) {
-  dispatch<float, bfloat16>(args.q.dtype(), "attention_backward", [&]<class T>() { backward<T>(args); });
+  using Bf16Operand = std::conditional_t<kHasBf16Products, Bf16Pair, float>;
+  if (args.q.dtype() == DType::f32)
+    backward<float, float>(args);
+  else
+    backward<bfloat16, Bf16Operand>(args);
 }
 
 QUENCH_CPU_KERNEL(attention_backward_slot, attention_backward_kernel);

@@ -1,6 +1,6 @@
 #pragma once
-// What the forward and the backward attention kernels share: tile sizes, the mask, and packing of operands into f32
-// tiles for the micro kernels.
+// What the forward and the backward attention kernels share: tile sizes, the mask, and packing of heads into operands
+// of the micro kernels (core/cpu/micro_gemm.h): f32, or pairs of bf16.
 
 #include <algorithm>
 
@@ -12,8 +12,9 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
 inline constexpr std::int64_t kQueryTile = 8 * kMicroRows;
 inline constexpr std::int64_t kKeyTile = 64;
+static_assert(kQueryTile % 2 == 0 && kMicroRows % 2 == 0 && kKeyTile % (2 * kLanes) == 0);
 
-QUENCH_INLINE std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+QUENCH_INLINE constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
@@ -32,42 +33,104 @@ struct HeadView {
   T* row(std::int64_t i) const { return base + i * stride; }
 };
 
-// Rows [first, first + count) as f32 with `padded` columns; columns beyond dim are 0.
+// How a head of `dim` columns is laid out as operands of type Operand.
+template <class Operand>
+struct HeadLayout {
+  std::int64_t dim;
+  std::int64_t padded;  // columns as whole vectors: width of sums, and of operands with the depth along the rows
+  std::int64_t depth;   // operands that hold the columns when they are the depth
+  explicit HeadLayout(std::int64_t head_dim)
+      : dim(head_dim), padded(round_up(head_dim, kLanes)), depth(round_up(head_dim, kPack<Operand>) / kPack<Operand>) {}
+  // Width of a row that serves as both.
+  [[nodiscard]] std::int64_t row() const { return kPack<Operand> == 1 ? padded : depth; }
+};
+
+// Rows [first, first + count) side by side, the depth along the columns.
 template <class T>
-void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, std::int64_t dim, float* to,
-               std::int64_t padded) {
+void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<float>& layout,
+               float* to) {
   for (std::int64_t i = 0; i < count; ++i) {
     const T* row = from.row(first + i);
-    float* target = to + i * padded;
-    for_vectors(dim, [&](std::int64_t d, auto lanes) { store(target + d, load(row + d, lanes), FullVector{}); });
+    float* target = to + i * layout.row();
+    for_vectors(layout.dim, [&](std::int64_t d, auto lanes) { store(target + d, load(row + d, lanes), FullVector{}); });
+  }
+}
+template <class T>
+void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<Bf16Pair>& layout,
+               Bf16Pair* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    Bf16Pair* target = to + i * layout.row();
+    target[layout.depth - 1] = {};  // the missing half of an odd dimension
+    std::memcpy(target, from.row(first + i), static_cast<std::size_t>(layout.dim) * 2);
   }
 }
 
-// Rows [first, first + count) transposed into tiles of kKeyTile columns: element (row, d) at
-// to[row / kKeyTile][d][row % kKeyTile]. Columns of the last tile beyond count are 0 up to a whole vector.
+// The same rows with the depth along the rows: operands that a row of `padded` columns of C is a sum of.
 template <class T>
-void pack_transposed(const HeadView<T>& from, std::int64_t first, std::int64_t count, std::int64_t dim, float* to) {
-  for (std::int64_t begin = 0; begin < count; begin += kLanes) {
-    float* tile = to + begin / kKeyTile * kKeyTile * dim + begin % kKeyTile;
-    const std::int64_t rows = std::min<std::int64_t>(kLanes, count - begin);
-    const T* source = from.row(first + begin);
-    for_vectors(dim, [&](std::int64_t d, auto lanes) {
-      F32 block[kLanes];
-      if (rows == kLanes) {
-        for (int i = 0; i < kLanes; ++i) block[i] = load(source + i * from.stride + d, lanes);
-      } else {
-        for (int i = 0; i < kLanes; ++i) block[i] = i < rows ? load(source + i * from.stride + d, lanes) : F32{};
-      }
-      transpose_lanes(block);
-      if constexpr (std::is_same_v<decltype(lanes), FullVector>) {
-        for (int j = 0; j < kLanes; ++j) store(tile + (d + j) * kKeyTile, block[j], FullVector{});
-      } else {
-        for (int j = 0; j < lanes; ++j) store(tile + (d + j) * kKeyTile, block[j], FullVector{});
-      }
+void pack_depth_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<float>& layout,
+                     float* to) {
+  pack_rows(from, first, count, layout, to);
+}
+template <class T>
+void pack_depth_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count,
+                     const HeadLayout<Bf16Pair>& layout, Bf16Pair* to) {
+  for (std::int64_t i = 0; i < count; i += 2) {
+    const T* low = from.row(first + i);
+    const T* high = i + 1 < count ? from.row(first + i + 1) : nullptr;
+    Bf16Pair* target = to + i / 2 * layout.padded;
+    for_vectors(layout.dim, [&](std::int64_t d, auto lanes) {
+      U32 pair = widen_u16(load_u16(low + d, lanes));
+      if (high != nullptr) pair |= widen_u16(load_u16(high + d, lanes)) << 16;
+      std::memcpy(target + d, &pair, sizeof pair);
     });
   }
 }
 
+// Loads kLanes operands of a row from operand d on; elements beyond dim are 0.
+template <class T>
+QUENCH_INLINE F32 load_row(const T* row, std::int64_t d, std::int64_t dim, const float*) {
+  return d + kLanes <= dim ? load(row + d, FullVector{}) : load(row + d, dim - d);
+}
+template <class T>
+QUENCH_INLINE F32 load_row(const T* row, std::int64_t d, std::int64_t dim, const Bf16Pair*) {
+  F32 result{};
+  const std::int64_t elements = std::min<std::int64_t>(2 * kLanes, dim - 2 * d);
+  if (elements == 2 * kLanes)
+    std::memcpy(&result, row + 2 * d, sizeof result);
+  else
+    std::memcpy(&result, row + 2 * d, static_cast<std::size_t>(elements) * 2);
+  return result;
+}
+
+// Rows [first, first + count) transposed into tiles of kKeyTile columns: operand (row, d) at
+// to[row / kKeyTile][d][row % kKeyTile]. Columns of the last tile beyond count are 0 up to a whole vector.
+template <class T, class Operand>
+void pack_transposed(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<Operand>& layout,
+                     Operand* to) {
+  for (std::int64_t begin = 0; begin < count; begin += kLanes) {
+    Operand* tile = to + begin / kKeyTile * kKeyTile * layout.depth + begin % kKeyTile;
+    const std::int64_t rows = std::min<std::int64_t>(kLanes, count - begin);
+    const T* source = from.row(first + begin);
+    for (std::int64_t d = 0; d < layout.depth; d += kLanes) {
+      F32 block[kLanes];
+      if (rows == kLanes) {
+        for (int i = 0; i < kLanes; ++i) block[i] = load_row(source + i * from.stride, d, layout.dim, to);
+      } else {
+        for (int i = 0; i < kLanes; ++i)
+          block[i] = i < rows ? load_row(source + i * from.stride, d, layout.dim, to) : F32{};
+      }
+      transpose_lanes(block);
+      if (d + kLanes <= layout.depth) {
+        for (int j = 0; j < kLanes; ++j) std::memcpy(tile + (d + j) * kKeyTile, &block[j], sizeof block[j]);
+      } else {
+        for (std::int64_t j = 0; d + j < layout.depth; ++j)
+          std::memcpy(tile + (d + j) * kKeyTile, &block[j], sizeof block[j]);
+      }
+    }
+  }
+}
+
+// Writes rows of f32 sums, times a factor, to a head.
 template <class T>
 void unpack_rows(const float* from, std::int64_t padded, float factor, const HeadView<T>& to, std::int64_t first,
                  std::int64_t count, std::int64_t dim) {
@@ -88,14 +151,16 @@ void zero_rows(const Tensor& t) {
     }
 }
 
-// Hands out f32 arrays from one block of memory, each aligned to a cache line if the block is.
+// Hands out 32-bit arrays from one block of memory, each aligned to a cache line if the block is.
 class Arena {
  public:
   explicit Arena(float* base) : next_(base) {}
-  float* take(std::int64_t n) {
+  template <class E>
+  E* take(std::int64_t n) {
+    static_assert(sizeof(E) == sizeof(float));
     float* result = next_;
     next_ += round_up(n, 16);
-    return result;
+    return reinterpret_cast<E*>(result);
   }
 
  private:

@@ -1,10 +1,51 @@
 #pragma once
-// Products of small f32 matrices that lie in cache: C (+)= A B with B and C row-major and A strided either way, so that
-// one kernel serves A and A^T. A block of C rows stays in registers while the depth is walked once.
+// Products of small matrices that lie in cache: C (+)= A B in f32 with B and C row-major and A strided either way, so
+// that one kernel serves A and A^T. A block of C rows stays in registers while the depth is walked once.
+//
+// Operands are f32, or, where the processor has the instruction, pairs of bf16 that are neighbours along the depth:
+// twice the depth at the same cost. Products and sums are f32 either way.
 
 #include "core/cpu/simd.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
+
+// Two bf16: the element of the lower depth in the lower half.
+struct Bf16Pair {
+  std::uint32_t bits;
+};
+
+// Elements along the depth in one operand.
+template <class Operand>
+inline constexpr std::int64_t kPack = 1;
+template <>
+inline constexpr std::int64_t kPack<Bf16Pair> = 2;
+
+QUENCH_INLINE F32 load_operands(const float* p) {
+  return load(p, FullVector{});
+}
+QUENCH_INLINE F32 broadcast_operand(const float* p) {
+  return broadcast(*p);
+}
+QUENCH_INLINE F32 multiply_add(F32 a, F32 b, F32 c) {
+  return fma(a, b, c);
+}
+
+#if defined(__AVX512BF16__)
+inline constexpr bool kHasBf16Products = true;
+QUENCH_INLINE __m512bh load_operands(const Bf16Pair* p) {
+  return std::bit_cast<__m512bh>(_mm512_loadu_si512(p));
+}
+QUENCH_INLINE __m512bh broadcast_operand(const Bf16Pair* p) {
+  std::int32_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return std::bit_cast<__m512bh>(_mm512_set1_epi32(bits));
+}
+QUENCH_INLINE F32 multiply_add(__m512bh a, __m512bh b, F32 c) {
+  return _mm512_dpbf16_ps(c, a, b);
+}
+#else
+inline constexpr bool kHasBf16Products = false;
+#endif
 
 // Rows of C per register block, and vectors per row: 24 accumulators of 32 registers with AVX-512, 12 of 16 with AVX2.
 inline constexpr int kMicroRows = 6;
@@ -14,28 +55,32 @@ inline constexpr int kMicroVectors = 4;
 inline constexpr int kMicroVectors = 2;
 #endif
 
+// Strides and depth count operands.
+template <class Operand>
 struct MicroGemm {
-  const float* a;  // element (row, k) at a[row * a_row + k * a_depth]
+  const Operand* a;  // element (row, k) at a[row * a_row + k * a_depth]
   std::int64_t a_row, a_depth;
-  const float* b;  // [depth, columns]
+  const Operand* b;  // [depth, columns]
   std::int64_t b_row;
   float* c;  // [rows, columns]; columns are padded to whole vectors
   std::int64_t c_row;
   std::int64_t depth;
 };
 
-template <bool kAccumulate, int kRows, int kVectors>
-QUENCH_INLINE void micro_block(const MicroGemm& g, const float* a, const float* b, float* c) {
+template <bool kAccumulate, int kRows, int kVectors, class Operand>
+QUENCH_INLINE void micro_block(const MicroGemm<Operand>& g, std::int64_t column) {
+  const Operand* b = g.b + column;
+  float* c = g.c + column;
   F32 sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
     for (int v = 0; v < kVectors; ++v)
       sums[r][v] = kAccumulate ? load(c + r * g.c_row + v * kLanes, FullVector{}) : F32{};
   for (std::int64_t k = 0; k < g.depth; ++k) {
-    F32 column[kVectors];
-    for (int v = 0; v < kVectors; ++v) column[v] = load(b + k * g.b_row + v * kLanes, FullVector{});
+    decltype(load_operands(b)) row[kVectors];
+    for (int v = 0; v < kVectors; ++v) row[v] = load_operands(b + k * g.b_row + v * kLanes);
     for (int r = 0; r < kRows; ++r) {
-      const F32 factor = broadcast(a[r * g.a_row + k * g.a_depth]);
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = fma(factor, column[v], sums[r][v]);
+      const auto factor = broadcast_operand(g.a + r * g.a_row + k * g.a_depth);
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = multiply_add(factor, row[v], sums[r][v]);
     }
   }
   for (int r = 0; r < kRows; ++r)
@@ -43,26 +88,21 @@ QUENCH_INLINE void micro_block(const MicroGemm& g, const float* a, const float* 
 }
 
 // kRows rows of C by `vectors` vectors.
-template <bool kAccumulate, int kRows>
-void micro_rows(const MicroGemm& g, std::int64_t vectors) {
+template <bool kAccumulate, int kRows, class Operand>
+void micro_rows(const MicroGemm<Operand>& g, std::int64_t vectors) {
   std::int64_t v = 0;
   for (; v + kMicroVectors <= vectors; v += kMicroVectors)
-    micro_block<kAccumulate, kRows, kMicroVectors>(g, g.a, g.b + v * kLanes, g.c + v * kLanes);
+    micro_block<kAccumulate, kRows, kMicroVectors>(g, v * kLanes);
   if constexpr (kMicroVectors > 2) {
-    if (v + 3 <= vectors) {
-      micro_block<kAccumulate, kRows, 3>(g, g.a, g.b + v * kLanes, g.c + v * kLanes);
-      v += 3;
-    } else if (v + 2 <= vectors) {
-      micro_block<kAccumulate, kRows, 2>(g, g.a, g.b + v * kLanes, g.c + v * kLanes);
-      v += 2;
-    }
+    if (v + 3 == vectors) return micro_block<kAccumulate, kRows, 3>(g, v * kLanes);
+    if (v + 2 == vectors) return micro_block<kAccumulate, kRows, 2>(g, v * kLanes);
   }
-  if (v < vectors) micro_block<kAccumulate, kRows, 1>(g, g.a, g.b + v * kLanes, g.c + v * kLanes);
+  if (v < vectors) micro_block<kAccumulate, kRows, 1>(g, v * kLanes);
 }
 
 // rows <= kMicroRows.
-template <bool kAccumulate>
-void micro_gemm(const MicroGemm& g, std::int64_t rows, std::int64_t vectors) {
+template <bool kAccumulate, class Operand>
+void micro_gemm(const MicroGemm<Operand>& g, std::int64_t rows, std::int64_t vectors) {
   switch (rows) {
     case 6: return micro_rows<kAccumulate, 6>(g, vectors);
     case 5: return micro_rows<kAccumulate, 5>(g, vectors);

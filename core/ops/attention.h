@@ -27,7 +27,7 @@ struct AttentionArgs {
   Tensor lse;  // f32 [heads,Nq]: log of the sum of exponentials of scaled scores; undefined when not wanted
   std::span<const SequenceRange> sequences;
   bool causal = true;
-  float scale = 1.0f;  // usually 1/sqrt(D)
+  float scale = 1.0f;  // > 0; usually 1/sqrt(D)
 };
 
 struct AttentionBackwardArgs {
