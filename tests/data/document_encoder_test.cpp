@@ -73,15 +73,12 @@ TEST(DocumentEncoder, AnEosIsNotDoubledAndMustExistWhenDemanded) {
       DocumentEncoder(*tokenizer, {.parse_special = true}).encode(std::vector{text_document("a" + eos)});
   EXPECT_EQ(std::count(encoded[0].ids.begin(), encoded[0].ids.end(), *tokenizer->eos_id()), 1);
 
+  // The same tokenizer under another name for its end token.
+  std::string file = testing::read_file(testing::golden_dir() / "tokenizer" / "tokenizer.json");
+  for (std::size_t at = file.find(eos); at != std::string::npos; at = file.find(eos))
+    file.replace(at, eos.size(), "<|x|>");
   testing::TempDir folder;
-  tokenizer->save(folder.path());
-  Json file = Json::parse_file(folder / "tokenizer.json");
-  Json::Array& added = file.find("added_tokens")->as_array();
-  for (Json& token : added) token.set("content", "<|x" + std::to_string(token.at("id").as_int()) + "|>");
-  file.erase("post_processor");
-  std::filesystem::remove_all(folder.path());
-  std::filesystem::create_directory(folder.path());
-  testing::write_file(folder / "tokenizer.json", file.dump());
+  testing::write_file(folder / "tokenizer.json", file);
   const auto without = load_tokenizer(folder / "tokenizer.json");
   ASSERT_FALSE(without->eos_id());
   expect_error(ErrorCode::bad_config, {"no end-of-sequence token"},
