@@ -29,19 +29,6 @@ std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& 
   return std::make_unique<nn::AdamW>(model.parameters(), std::move(options));
 }
 
-LrScheduleOptions schedule_options(const RunConfig& config, std::int64_t total_steps) {
-  const LrScheduleSection& section = config.lr_schedule;
-  LrScheduleOptions options;
-  options.kind = section.name;
-  options.peak_lr = config.optimizer.lr;
-  options.total_steps = total_steps;
-  options.warmup_steps = std::min(section.warmup_steps, total_steps);
-  options.min_lr_ratio = section.min_lr_ratio;
-  options.decay_steps = section.decay_steps;
-  if (section.decay_ratio) options.decay_steps = std::llround(*section.decay_ratio * static_cast<double>(total_steps));
-  return options;
-}
-
 std::string first_nonfinite_gradient(nn::CausalLm& model) {
   const Tensor square = Tensor::empty({1}, DType::f64, model.options().device);
   for (const nn::Parameter* parameter : model.parameters()) {

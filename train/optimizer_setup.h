@@ -1,19 +1,16 @@
 #pragma once
-// From a run's config to its optimizer and learning-rate schedule; and where a bad gradient came from.
+// From a run's config to its optimizer; and where a bad gradient came from.
 
 #include <memory>
 #include <string>
 
 #include "nn/causal_lm.h"
 #include "nn/optim/adamw.h"
-#include "nn/optim/lr_schedule.h"
 #include "train/config/run_config.h"
 
 namespace quench {
 
 [[nodiscard]] std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& config);
-
-[[nodiscard]] LrScheduleOptions schedule_options(const RunConfig& config, std::int64_t total_steps);
 
 // The first parameter, in the order of the model, whose gradient holds a NaN or an infinity; empty if none does.
 [[nodiscard]] std::string first_nonfinite_gradient(nn::CausalLm& model);

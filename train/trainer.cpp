@@ -117,7 +117,7 @@ Trainer::Run::Run(RunConfig c, Device d)
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
                                                    .loss_chunk_rows = config.training.loss_chunk_size,
                                                    .max_norm = config.training.max_norm});
-  schedule = std::make_unique<LrSchedule>(schedule_options(config, steps));
+  schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
 
 void Trainer::Run::load(CheckpointReader& reader) {
