@@ -2,11 +2,9 @@
 // Stochastic rounding f32 -> bf16, for parameters kept in bf16: unbiased, so that updates smaller than half a bf16 ulp
 // are not lost (Gupta et al., "Deep learning with limited numerical precision", 2015).
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 
-#include "core/check.h"
 #include "core/float_types.h"
 #include "core/random.h"
 
@@ -29,21 +27,8 @@ namespace quench {
 }
 
 // out[i] = stochastic_round_bf16(in[i], key, first + i), whatever range a caller cuts the tensor into, at a quarter of
-// the cost. Both spans have the same length; they may not overlap.
-inline void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, const RandomKey& key,
-                                  std::uint64_t first) {
-  QUENCH_CHECK(in.size() == out.size(), "stochastic_round_bf16: {} values into {}", in.size(), out.size());
-  const std::size_t count = in.size();
-  std::size_t done = 0;
-  const auto round_until = [&](std::size_t end) {
-    for (; done < end; ++done) out[done] = stochastic_round_bf16(in[done], key, first + done);
-  };
-  round_until(std::min<std::size_t>(count, (4 - first % 4) % 4));
-  for (; count - done >= 4; done += 4) {
-    const PhiloxBlock block = random_block(key, (first + done) / 4);
-    for (std::size_t j = 0; j < 4; ++j) out[done + j] = stochastic_round_bf16(in[done + j], block[j] >> 16);
-  }
-  round_until(count);
-}
+// the cost. Both spans have the same length, else invalid_argument; they may not overlap.
+void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, const RandomKey& key,
+                           std::uint64_t first);
 
 }  // namespace quench

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/cpu/parallel.h"
 #include "core/ops/quantize.h"
 
 namespace quench {
 namespace {
 
-// Elements of work below which waking other threads costs more than it saves.
-constexpr std::int64_t kParallelElements = 16 * 1024;
+using cpu::QUENCH_CPU_NAMESPACE::kParallelElements;
 
 // [.., R, C] as `batch` matrices; a vector is one row.
 struct MatrixBatch {

@@ -211,6 +211,30 @@ TEST(CheckpointReader, FilesOfDifferentSavesAreNotMixed) {
   EXPECT_EQ(CheckpointReader(dir / "best").state().step, 1);
 }
 
+TEST(CheckpointReader, SwappedRanksAreRecognised) {
+  const MemoryDir dir;
+  Owned weight("w", {4, 2}, DType::f32);
+  Manifest manifest;
+  manifest.save_uuid = "u";
+  manifest.world_size = 2;
+  manifest.state.step = 1;
+  for (const int rank : {0, 1}) {
+    const std::vector<CheckpointTensor> parts{part_of(weight, rank, 2)};
+    DataFilePlan plan = plan_data_file({"u", 1, rank, 2}, parts);
+    write_data_file(dir.path(), plan, parts);
+    append_data_file(manifest, plan, parts);
+  }
+  write_file_atomically(dir / "manifest.json", manifest.dump());
+  EXPECT_TRUE(verify_checkpoint(dir.path()).ok());
+  std::filesystem::rename(dir / data_file_name(0), dir / "x");
+  std::filesystem::rename(dir / data_file_name(1), dir / data_file_name(0));
+  std::filesystem::rename(dir / "x", dir / data_file_name(1));
+  const VerifyReport report = verify_checkpoint(dir.path());
+  ASSERT_EQ(report.faults.size(), 2u);
+  EXPECT_NE(report.faults[0].find("save u (step 1, rank 1), not to save u (step 1, rank 0)"), std::string::npos)
+      << report.faults[0];
+}
+
 TEST(CheckpointReader, MissingFilesAreNamed) {
   const MemoryDir dir;
   StepTensors tensors;

@@ -156,6 +156,13 @@ TEST_F(CheckpointWriterTest, StartRemovesLeftoversAndProbes) {
   EXPECT_TRUE(fs::is_empty(checkpoints->folder()));
 }
 
+TEST_F(CheckpointWriterTest, CreatesNestedFolders) {
+  CheckpointWriter checkpoints(dir_ / "a" / "b" / "c" / "", lock_, {});
+  checkpoints.save(tensors_.state(1), tensors_.at(1));
+  checkpoints.finish();
+  EXPECT_EQ(latest_valid(dir_ / "a/b/c")->step, 1);
+}
+
 TEST_F(CheckpointWriterTest, BadOptionsAndFoldersAreRefused) {
   EXPECT_THROW(writer(false, -1), Error);
   testing::write_file(dir_ / "checkpoints", "");
@@ -171,6 +178,9 @@ TEST_F(CheckpointWriterTest, BadOptionsAndFoldersAreRefused) {
   if (::geteuid() == 0) return;
   fs::permissions(other.path(), fs::perms::owner_read | fs::perms::owner_exec);
   EXPECT_THROW(CheckpointWriter(other / "x", lock_, {}), Error);
+  fs::permissions(other.path(), fs::perms::none);
+  EXPECT_THROW(CheckpointWriter(other / "x", lock_, {}), Error);
+  EXPECT_THROW(RunLock(other / "x"), Error);
   fs::permissions(other.path(), fs::perms::owner_all);
 }
 

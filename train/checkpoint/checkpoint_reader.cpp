@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 
 #include "core/file.h"
 #include "train/checkpoint/checkpoint_list.h"
@@ -131,7 +132,9 @@ void CheckpointReader::read_shard(std::size_t tensor, std::size_t shard, std::ui
 }
 
 VerifyReport verify_checkpoint(const std::filesystem::path& folder) {
-  QUENCH_CHECK_AS(ErrorCode::not_found, std::filesystem::is_directory(folder), "{} is not a folder", folder.string());
+  std::error_code ignored;
+  QUENCH_CHECK_AS(ErrorCode::not_found, std::filesystem::is_directory(folder, ignored), "{} is not a folder",
+                  folder.string());
   VerifyReport report;
   const auto guarded = [&](const auto& body) {
     try {

@@ -49,9 +49,11 @@ void rename_folder(const fs::path& from, const fs::path& to) {
 
 // Creates missing folders so that they outlive a power cut.
 void make_folders_durably(const fs::path& path) {
-  if (path.empty() || fs::exists(path)) return;
+  std::error_code ignored;  // what cannot be inspected cannot be created either, and says why
+  if (path.empty() || fs::exists(path, ignored)) return;
   const fs::path parent = path.parent_path();
   make_folders_durably(parent);
+  if (!path.has_filename()) return;  // "a/b/"
   make_folder(path);
   sync_directory(parent.empty() ? "." : parent);
 }
@@ -184,7 +186,8 @@ SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& s
 }
 
 void probe_checkpoint_folder(const fs::path& folder) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(folder) || fs::is_directory(folder),
+  std::error_code ignored;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(folder, ignored) || fs::is_directory(folder, ignored),
                   "checkpoint folder {} is a file; set checkpoint.folder to a folder", folder.string());
   const fs::path probe = folder / (".trash-probe-" + make_uuid());
   const fs::path renamed = probe.string() + "-renamed";
@@ -198,9 +201,8 @@ void probe_checkpoint_folder(const fs::path& folder) {
     rename_durably(probe, renamed);
     fs::remove_all(renamed);
   } catch (const std::exception& failure) {
-    std::error_code error;
-    fs::remove_all(probe, error);
-    fs::remove_all(renamed, error);
+    fs::remove_all(probe, ignored);
+    fs::remove_all(renamed, ignored);
     const auto* known = dynamic_cast<const Error*>(&failure);
     QUENCH_FAIL(
         known != nullptr ? known->code() : ErrorCode::io,

@@ -63,7 +63,8 @@ bool is_running(std::int64_t process) {
 RunLock::RunLock(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  QUENCH_CHECK_AS(ErrorCode::io, std::filesystem::is_directory(folder), "cannot create the run folder {}: {}",
+  std::error_code ignored;
+  QUENCH_CHECK_AS(ErrorCode::io, std::filesystem::is_directory(folder, ignored), "cannot create the run folder {}: {}",
                   folder.string(), error ? error.message() : "a file of that name exists");
   folder_ = std::filesystem::canonical(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot resolve the run folder {}: {}", folder.string(), error.message());

@@ -1,0 +1,25 @@
+#include "core/stochastic_rounding.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace quench {
+
+void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, const RandomKey& key,
+                           std::uint64_t first) {
+  QUENCH_CHECK(in.size() == out.size(), "stochastic_round_bf16: {} values into {}", in.size(), out.size());
+  const std::size_t count = in.size();
+  std::size_t done = 0;
+  const auto round_until = [&](std::size_t end) {
+    for (; done < end; ++done) out[done] = stochastic_round_bf16(in[done], key, first + done);
+  };
+  round_until(std::min<std::size_t>(count, (4 - first % 4) % 4));
+  for (; count - done >= 4; done += 4) {
+    const PhiloxBlock block = random_block(key, (first + done) / 4);
+    for (std::size_t j = 0; j < 4; ++j) out[done + j] = stochastic_round_bf16(in[done + j], block[j] >> 16);
+  }
+  round_until(count);
+}
+
+}  // namespace quench
