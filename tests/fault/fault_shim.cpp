@@ -32,49 +32,13 @@
 #include <cerrno>
 #include <mutex>
 
+#include "tests/fault/fault_spec.h"
+
 namespace {
 
-enum Op {
-  kCreate,
-  kOpen,
-  kMkdir,
-  kWrite,
-  kFsync,
-  kFallocate,
-  kTruncate,
-  kClose,
-  kRename,
-  kExchange,
-  kUnlink,
-  kFlock,
-  kOpCount
-};
-constexpr const char* kOpNames[kOpCount] = {"create",   "open",  "mkdir",  "write",    "fsync",  "fallocate",
-                                            "truncate", "close", "rename", "exchange", "unlink", "flock"};
+using namespace quench::fault;
 
-struct ErrnoName {
-  const char* name;
-  int value;
-};
-constexpr ErrnoName kErrnoNames[] = {
-    {"EACCES", EACCES}, {"EBUSY", EBUSY},           {"EDQUOT", EDQUOT}, {"EEXIST", EEXIST},
-    {"EINTR", EINTR},   {"EINVAL", EINVAL},         {"EIO", EIO},       {"ENOSPC", ENOSPC},
-    {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EROFS", EROFS},   {"EXDEV", EXDEV}};
-
-enum class Action { none, kill, tear, cut, delay, fail };
-
-struct Fault {
-  Action action = Action::none;
-  int error = 0;
-  long at = 0;
-  bool sticky = false;
-  unsigned ops = ~0u;
-  char path[512] = {};
-  long milliseconds = 0;
-  std::atomic<bool> armed{true};
-  int trace = -1;
-} fault;
-
+Fault fault;
 std::atomic<long> calls{0};
 
 constexpr int kMaxFiles = 4096;
@@ -88,71 +52,10 @@ Function* next(Function*, const char* name) {
 }
 #define NEXT(function) next(&::function, #function)
 
-[[noreturn]] void usage(const char* what) {
-  fprintf(stderr, "fault shim: QUENCH_FAULT: bad '%s'\n", what);
-  abort();
-}
-
-void parse_action(const char* value) {
-  fault.action = Action::fail;
-  if (strcmp(value, "none") == 0)
-    fault.action = Action::none;
-  else if (strcmp(value, "kill") == 0)
-    fault.action = Action::kill;
-  else if (strcmp(value, "tear") == 0)
-    fault.action = Action::tear;
-  else if (strcmp(value, "short") == 0)
-    fault.action = Action::cut;
-  else if (strcmp(value, "delay") == 0)
-    fault.action = Action::delay;
-  else {
-    for (const ErrnoName& known : kErrnoNames)
-      if (strcmp(value, known.name) == 0) fault.error = known.value;
-    if (fault.error == 0) usage(value);
-  }
-}
-
-void parse_ops(char* list) {
-  fault.ops = 0;
-  char* rest = nullptr;
-  for (char* name = strtok_r(list, ",", &rest); name != nullptr; name = strtok_r(nullptr, ",", &rest)) {
-    int op = 0;
-    while (op < kOpCount && strcmp(name, kOpNames[op]) != 0) ++op;
-    if (op == kOpCount) usage(name);
-    fault.ops |= 1u << op;
-  }
-}
-
 __attribute__((constructor)) void configure() {
   if (const char* trace = getenv("QUENCH_FAULT_TRACE"))
     fault.trace = NEXT(open)(trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  const char* spec = getenv("QUENCH_FAULT");
-  if (spec == nullptr) return;
-  char text[2048];
-  snprintf(text, sizeof text, "%s", spec);
-  char* rest = nullptr;
-  for (char* item = strtok_r(text, ";", &rest); item != nullptr; item = strtok_r(nullptr, ";", &rest)) {
-    char* value = strchr(item, '=');
-    if (value != nullptr) *value++ = '\0';
-    if (strcmp(item, "sticky") == 0)
-      fault.sticky = true;
-    else if (strcmp(item, "wait") == 0)
-      fault.armed = false;
-    else if (value == nullptr)
-      usage(item);
-    else if (strcmp(item, "do") == 0)
-      parse_action(value);
-    else if (strcmp(item, "at") == 0)
-      fault.at = atol(value);
-    else if (strcmp(item, "ops") == 0)
-      parse_ops(value);
-    else if (strcmp(item, "path") == 0)
-      snprintf(fault.path, sizeof fault.path, "%s", value);
-    else if (strcmp(item, "ms") == 0)
-      fault.milliseconds = atol(value);
-    else
-      usage(item);
-  }
+  if (const char* spec = getenv("QUENCH_FAULT")) parse_fault(fault, spec);
 }
 
 struct Path {
