@@ -50,7 +50,7 @@ TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
       {"qwen3-4b", 4022.5},       {"qwen3-8b", 8190.7},     {"qwen3-14b", 14768.3},     {"qwen3-32b", 32762.1},
       {"tinyllama-1.1b", 1100.0}, {"smollm2-135m", 134.5},  {"smollm2-360m", 361.8},    {"smollm2-1.7b", 1711.4},
       {"llama-110m", 109.5},      {"llama-160m", 162.4}};
-  const std::set<std::string_view> ours = {"demo", "llama-10m", "tiny", "tiny-llama-shakespeare"};
+  const std::set<std::string_view> ours = {"llama-10m", "tiny", "tiny-demo", "tiny-llama-shakespeare"};
   std::size_t seen = 0;
   for (const EmbeddedConfig& embedded : embedded_configs()) {
     if (embedded.kind != "models") continue;

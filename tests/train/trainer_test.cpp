@@ -200,9 +200,10 @@ TEST(Trainer, ExportedFolderHoldsTheTrainedWeights) {
 TEST(Trainer, EstimateIsWhatTheRunReserves) {
   const TinyRun tiny;
   // Large enough that segments of 16 MiB do not decide the ratio.
-  const RunConfig config = tiny.config(
-      "run", {"--training.steps=2", "--checkpoint.enable=false", "--model.hidden_size=512", "--model.intermediate_size=1536",
-              "--model.num_hidden_layers=4", "--model.num_attention_heads=8", "--model.num_key_value_heads=4"});
+  const RunConfig config =
+      tiny.config("run", {"--training.steps=2", "--checkpoint.enable=false", "--model.hidden_size=512",
+                          "--model.intermediate_size=1536", "--model.num_hidden_layers=4",
+                          "--model.num_attention_heads=8", "--model.num_key_value_heads=4"});
   const RunEstimate estimate = estimate_run(config, Device{});
   Allocator& host = Allocator::of(Device{});
   host.trim();
