@@ -1,7 +1,5 @@
 #include "train/estimate.h"
 
-#include <omp.h>
-
 #include <fstream>
 
 #include "train/checkpoint/snapshot.h"

@@ -1,11 +1,11 @@
 #include "train/run_environment.h"
 
-#include <omp.h>
 #include <unistd.h>
 
 #include <array>
 
 #include "core/kernel_slot.h"
+#include "core/threads.h"
 
 namespace quench {
 
@@ -25,7 +25,7 @@ Json run_environment(Device device) {
   json.set("device", device.to_string());
   json.set("device_name", backend(device.type).device_name(device));
   json.set("device_memory_bytes", memory.total_bytes);
-  json.set("threads", static_cast<std::int64_t>(omp_get_max_threads()));
+  json.set("threads", static_cast<std::int64_t>(thread_count()));
   json.set("cpu_level", cpu_supports_level(4)   ? "x86-64-v4 (AVX-512)"
                         : cpu_supports_level(3) ? "x86-64-v3 (AVX2)"
                                                 : "baseline");

@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +7,7 @@
 #include "core/allocator.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/threads.h"
 #include "data/loader.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/checkpoint/checkpoint_list.h"
@@ -80,7 +79,7 @@ RunConfig checked(RunConfig config) {
   support.export_model =
       config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
   require_supported(config, support);
-  if (config.training.threads > 0) omp_set_num_threads(static_cast<int>(config.training.threads));
+  set_thread_count(static_cast<int>(config.training.threads));
   return config;
 }
 
