@@ -37,7 +37,7 @@ class BpeTokenizer::WorkspaceLease {
 BpeTokenizer::BpeTokenizer(TokenizerFiles files)
     : BpeTokenizer(std::move(files), read_tokenizer_json(files.vocabulary(), files.source())) {}
 
-BpeTokenizer::BpeTokenizer(TokenizerFiles files, TokenizerDescription description)
+BpeTokenizer::BpeTokenizer(TokenizerFiles&& files, TokenizerDescription description)
     : files_(std::move(files)),
       model_(std::move(description.model)),
       pre_tokenizer_(std::move(description.pre_tokenizer)),

@@ -37,7 +37,8 @@ class BpeTokenizer final : public Tokenizer {
  private:
   class WorkspaceLease;
 
-  BpeTokenizer(TokenizerFiles files, TokenizerDescription description);
+  // By reference: the description is read from the files before they are taken.
+  BpeTokenizer(TokenizerFiles&& files, TokenizerDescription description);
   void add_tokens(std::vector<AddedToken> tokens);
   void choose_special_ids();
   [[nodiscard]] std::optional<std::int32_t> first_of(std::initializer_list<std::string_view> contents) const;
