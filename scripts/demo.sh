@@ -61,17 +61,15 @@ say "3/7  tokenizer: byte-level BPE with 2,048 tokens"
   --validation-split hash
 
 say "4/7  pre-training, interrupted half-way"
-train() {
-  "$quench" train demo --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10)) \
-    --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$((steps / 20))
-}
-train &
+train=("$quench" train demo --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10))
+  --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$((steps / 20)))
+"${train[@]}" &
 trainer=$!
 # A preemption: SIGTERM as soon as half of the steps are done; the trainer finishes its step, saves and exits 143.
 half=$((steps / 2))
 while kill -0 $trainer 2>/dev/null; do
   if [ -f metrics/metrics.jsonl ] && tail -n 1 metrics/metrics.jsonl |
-    sed -n 's/.*"step": *\([0-9]*\).*/\1/p' | awk -v half=$half '{exit !($1 >= half)}'; then
+    sed -n 's/.*"step": *\([0-9]*\).*/\1/p' | awk -v half=$half '$1 >= half {found = 1} END {exit !found}'; then
     kill -TERM $trainer
     break
   fi
@@ -82,7 +80,7 @@ wait $trainer || status=$?
 [ $status -eq 143 ] || [ $status -eq 0 ] || { echo "demo.sh: training failed with status $status" >&2; exit 1; }
 
 say "5/7  the same command again: resumes from the saved step"
-train
+"${train[@]}"
 
 say "6/7  perplexity on text it has not seen, and a sample"
 "$quench" inspect checkpoints
