@@ -4,13 +4,13 @@
 # build.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
-#   --steps N        optimizer steps (default 400)
+#   --steps N        optimizer steps (default 600)
 #   --output FOLDER  where everything goes (default runs/demo; an earlier demo there is replaced)
 set -euo pipefail
 start_folder=$PWD
 cd "$(dirname "$0")/.."
 
-data= steps=400 output=runs/demo
+data= steps=600 output=runs/demo
 while [ $# -gt 0 ]; do
   case $1 in
     --data) data=$(realpath -m --relative-base=/ "$start_folder/$2"); [ "${2:0:1}" = / ] && data=$2; shift 2 ;;
@@ -53,11 +53,15 @@ else
     echo '<|endoftext|>'
   done > corpus.txt
 fi
+# The last three per cent are kept from tokenizer and training.
+lines=$(wc -l < corpus.txt)
+head -n $((lines * 97 / 100)) corpus.txt > train.txt
+tail -n +$((lines * 97 / 100 + 1)) corpus.txt > unseen.txt
 wc -c corpus.txt | awk '{printf "%.1f MB of text\n", $1 / 1e6}'
 
 say "3/7  tokenizer: byte-level BPE with 2,048 tokens"
-"$quench" tokenize train --input corpus.txt --split marker --vocab-size 2048 --output tokenizer
-"$quench" tokenize --tokenizer tokenizer --input corpus.txt --split marker --output shards --validation 0.05 \
+"$quench" tokenize train --input train.txt --split marker --vocab-size 2048 --output tokenizer
+"$quench" tokenize --tokenizer tokenizer --input train.txt --split marker --output shards --validation 0.05 \
   --validation-split hash
 
 say "4/7  pre-training, interrupted half-way"
@@ -84,8 +88,7 @@ say "5/7  the same command again: resumes from the saved step"
 
 say "6/7  perplexity on text it has not seen, and a sample"
 "$quench" inspect checkpoints
-sed 's/<|endoftext|>//' corpus.txt | tail -c 60000 > sample.txt
-"$quench" eval --model export --data sample.txt
+"$quench" eval --model export --data unseen.txt --split marker
 echo
 "$quench" generate --model export --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
 
