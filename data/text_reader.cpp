@@ -34,6 +34,14 @@ std::uint64_t count_lines(std::string_view text) {
   return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
+// Bytes of the lines at the start of the text that hold nothing or only spaces and tabs.
+std::size_t leading_blank_lines(std::string_view text) {
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < text.size() && (is_blank(text[i]) || text[i] == '\n'); ++i)
+    if (text[i] == '\n') length = i + 1;
+  return length;
+}
+
 class TextReader final : public DocumentReader {
  public:
   TextReader(const std::filesystem::path& path, const ReaderOptions& options) : file_(path), options_(options) {
@@ -54,7 +62,7 @@ class TextReader final : public DocumentReader {
       std::string_view text = std::string_view(buffer_).substr(part->begin, part->length);
       std::uint64_t line = line_;
       if (options_.split != TextSplit::file) {
-        const std::size_t first = begins ? std::min(text.find_first_not_of("\r\n"), text.size()) : 0;
+        const std::size_t first = begins ? leading_blank_lines(text) : 0;
         line += count_lines(text.substr(0, first));
         text.remove_prefix(first);
         if (part->ends) text = text.substr(0, text.find_last_not_of("\r\n") + 1);
@@ -63,7 +71,7 @@ class TextReader final : public DocumentReader {
       start_ = part->end;
       const bool whole = begins && part->ends;
       if (whole && std::all_of(text.begin(), text.end(), is_space)) {
-        ++report_.empty;
+        if (options_.split != TextSplit::blank_line) ++report_.empty;
         continue;
       }
       // A bad part of a document leaves a gap in it: its other parts are handed out already or not read yet.
@@ -112,46 +120,59 @@ class TextReader final : public DocumentReader {
     return true;
   }
 
-  // The text up to the next separator, the end of the file, or the limit.
+  // The text up to the next separator, the end of the file, or the limit, whichever comes first; where blocks of the
+  // file end makes no difference.
   std::optional<Part> next_part() {
+    const auto limit = static_cast<std::size_t>(options_.max_document_bytes);
     scanned_ = std::max(scanned_, start_);
     while (true) {
-      if (const auto separator = find_separator(scanned_)) {
-        scanned_ = separator->end;
-        return Part{start_, separator->begin - start_, separator->end, true};
-      }
-      // A separator may begin in what is here and end in what is not; it must not be cut.
-      const std::size_t overlap = options_.split == TextSplit::marker ? options_.marker.size() - 1 : 0;
-      if (buffer_.size() - start_ > options_.max_document_bytes + overlap) {
-        const auto limit = static_cast<std::size_t>(options_.max_document_bytes);
+      const auto separator = find_separator();
+      const std::size_t text_end = separator ? separator->begin : scanned_;
+      if (text_end - start_ > limit) {
         const std::size_t length = find_cut(std::string_view(buffer_).substr(start_, limit));
         return Part{start_, length, start_ + length, false};
       }
-      if (options_.split != TextSplit::blank_line)
-        scanned_ = std::max(start_, buffer_.size() - std::min(buffer_.size(), overlap));
-      const std::size_t kept = buffer_.size() - start_;
+      if (separator) {
+        scanned_ = separator->end;
+        return Part{start_, separator->begin - start_, separator->end, true};
+      }
       if (fill()) continue;
-      if (kept == 0 && !inside_) return std::nullopt;
-      return Part{start_, kept, buffer_.size(), true};
+      if (buffer_.size() == start_ && !inside_) return std::nullopt;
+      return Part{start_, buffer_.size() - start_, buffer_.size(), true};
     }
   }
 
-  // The first separator at or after `from` that lies wholly in the buffer.
-  std::optional<Separator> find_separator(std::size_t from) {
-    if (options_.split == TextSplit::file) return std::nullopt;
+  // The first separator at or after scanned_. If there is none, moves scanned_ to where the next may begin.
+  std::optional<Separator> find_separator() {
+    if (options_.split == TextSplit::blank_line) return find_blank_line();
     if (options_.split == TextSplit::marker) {
-      const std::size_t at = buffer_.find(options_.marker, from);
-      if (at == std::string::npos) return std::nullopt;
-      return Separator{at, at + options_.marker.size()};
+      const std::size_t at = buffer_.find(options_.marker, scanned_);
+      if (at != std::string::npos) return Separator{at, at + options_.marker.size()};
     }
-    for (std::size_t at = buffer_.find('\n', from); at != std::string::npos; at = buffer_.find('\n', at + 1)) {
-      std::size_t end = at;  // the last line break of the blank lines after `at`
-      std::size_t i = at + 1;
-      for (; i < buffer_.size() && (is_blank(buffer_[i]) || buffer_[i] == '\n'); ++i)
-        if (buffer_[i] == '\n') end = i;
-      scanned_ = at;
-      if (i == buffer_.size() && offset_ < file_.size()) return std::nullopt;  // more blank lines may follow
+    const bool last = offset_ == file_.size();
+    const std::size_t unread = options_.split == TextSplit::marker && !last ? options_.marker.size() - 1 : 0;
+    scanned_ = std::max(scanned_, buffer_.size() - std::min(buffer_.size(), unread));
+    return std::nullopt;
+  }
+
+  // A line break and the blank lines after it. More blank lines may follow where the buffer ends: the next document's
+  // first lines are left out if they are blank. A line of more blanks than the limit does not count as blank.
+  std::optional<Separator> find_blank_line() {
+    for (std::size_t at = buffer_.find('\n', scanned_); at != std::string::npos; at = buffer_.find('\n', at + 1)) {
+      std::size_t end = at, line = at + 1, i = line;
+      for (; i < buffer_.size() && i - line <= options_.max_document_bytes; ++i) {
+        if (buffer_[i] == '\n') {
+          end = i;
+          line = i + 1;
+        } else if (!is_blank(buffer_[i])) {
+          break;
+        }
+      }
       if (end > at) return Separator{at, end + 1};
+      if (i == buffer_.size() && i - line <= options_.max_document_bytes && offset_ < file_.size()) {
+        scanned_ = at;
+        return std::nullopt;
+      }
     }
     scanned_ = buffer_.size();
     return std::nullopt;

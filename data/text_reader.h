@@ -1,6 +1,6 @@
 #pragma once
 // Text files, split into documents (see TextSplit). Bytes are kept as they are, line ends included, except that a byte
-// order mark is left out and, at blank lines and markers, the line breaks around the document are too.
+// order mark is left out and, at blank lines and markers, the blank lines before and the line breaks after a document.
 
 #include "data/document_reader.h"
 

@@ -106,6 +106,8 @@ TEST(TextReader, LargeDocumentsComeInParts) {
     joined.erase(std::remove(joined.begin(), joined.end(), '|'), joined.end());
     EXPECT_EQ(joined, greek);
   }
+  EXPECT_EQ(read("word word word\n\nx", {.split = TextSplit::blank_line, .max_document_bytes = 8}).texts,
+            (Texts{"word| word| word", "x"}));
   // A marker at the cut is still found.
   for (std::uint64_t limit = 1; limit < 30; ++limit) {
     Texts texts = read("abc def<|endoftext|>ghi", {.split = TextSplit::marker, .max_document_bytes = limit}).texts;
@@ -113,6 +115,15 @@ TEST(TextReader, LargeDocumentsComeInParts) {
     for (auto& text : texts) text.erase(std::remove(text.begin(), text.end(), '|'), text.end());
     EXPECT_EQ(texts, (Texts{"abc def", "ghi"})) << limit;
   }
+}
+
+// White space without end is neither held nor quadratic: the whole is cut into parts of at most the limit.
+TEST(TextReader, LongRunsOfWhiteSpace) {
+  const ReaderOptions options{.split = TextSplit::blank_line, .max_document_bytes = 1000};
+  EXPECT_EQ(read("a" + std::string(3 << 20, '\n') + "b", options).texts, (Texts{"a", "b"}));
+  std::string spaces = read("a\n" + std::string(3 << 20, ' ') + "\nb", options).texts.at(0);
+  EXPECT_EQ(std::count(spaces.begin(), spaces.end(), ' '), 3 << 20);
+  EXPECT_EQ(spaces.substr(spaces.size() - 2), "\nb");
 }
 
 TEST(TextReader, BadTextIsAnErrorOrSkippedWithItsLine) {

@@ -1,0 +1,79 @@
+// Readers of text and JSON-lines files on arbitrary bytes: the first byte picks format, split and policy, the second
+// the size limit of a document. Anything but a quench::Error or well-formed documents is a bug; a whole text file comes
+// back byte for byte.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/utf8.h"
+#include "data/document_reader.h"
+
+namespace {
+
+using namespace quench;
+
+// The readers take paths: a file in memory where there is such a file system.
+const std::filesystem::path& scratch_file() {
+  static const struct File {
+    std::filesystem::path path = std::filesystem::path(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") /
+                                 ("quench-documents-fuzz-" + std::to_string(getpid()));
+    ~File() {
+      std::error_code ignored;
+      std::filesystem::remove(path, ignored);
+    }
+  } file;
+  return file.path;
+}
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  const bool text = (data[0] & 1) != 0;
+  ReaderOptions options;
+  options.format = text ? DocumentFormat::text : DocumentFormat::jsonl;
+  options.split = static_cast<TextSplit>((data[0] >> 1) % 3);
+  options.on_bad_record = (data[0] & 8) != 0 ? BadRecord::skip : BadRecord::error;
+  options.record = text ? RecordKind::automatic : static_cast<RecordKind>((data[0] >> 4) % 5);
+  options.marker = "##";
+  options.max_document_bytes = std::uint64_t{4} + data[1];
+  options.vocab_size = 1000;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  std::ofstream(scratch_file(), std::ios::binary | std::ios::trunc)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  try {
+    const auto reader = open_document_reader(scratch_file(), options);
+    std::string joined;
+    bool open = false;
+    Document document;
+    while (reader->next(document)) {
+      require(document.begins == !open);
+      open = !document.ends;
+      for (const DocumentPiece& piece : document.pieces) {
+        require(find_invalid_utf8(piece.text) == std::string_view::npos);
+        require(piece.targets.empty() || piece.targets.size() == piece.ids.size());
+        require(std::all_of(piece.ids.begin(), piece.ids.end(), [](std::int32_t id) { return id >= 0 && id < 1000; }));
+        if (text) require(piece.text.size() <= options.max_document_bytes);
+        joined += piece.text;
+      }
+    }
+    require(!open && reader->consumed() == bytes.size());
+    const ReadReport& report = reader->report();
+    if (text && options.split == TextSplit::file && report.bad_records == 0 && report.empty == 0)
+      require(joined == (bytes.starts_with("\xEF\xBB\xBF") ? bytes.substr(3) : bytes));
+  } catch (const Error&) {
+  }
+  return 0;
+}
