@@ -43,10 +43,10 @@ def run_quench(program, shape, dtype, threads, extra):
                       "num_attention_heads": shape["heads"], "num_key_value_heads": shape["heads"],
                       "max_position_embeddings": shape["seq_len"], "tie_word_embeddings": False, "rms_norm_eps": 1e-5},
             "data": {"train": [f"{folder}/tokens.bin"], "format": "nanogpt", "seq_len": shape["seq_len"]},
-            # The peer keeps bf16 weights, gradients and moments; so do we.
+            # The peer keeps bf16 weights, gradients and moments and rounds to nearest; so do we.
             "training": {"steps": shape["steps"], "micro_batch_size": shape["batch"], "dtype": dtype,
                          "master_dtype": "none" if dtype == "bf16" else "f32", "threads": threads},
-            "optimizer": {"lr": 1e-3, "state": dtype},
+            "optimizer": {"lr": 1e-3, "state": dtype, "stochastic_rounding": False},
             "checkpoint": {"enable": False},
             "metrics": {"log_every": 1, "tensorboard": False, "progress": "off", "log_level": "error"},
             "run": {"folder": f"{folder}/run"},
