@@ -4,12 +4,13 @@
 set -euo pipefail
 what=${1:-test}
 
-packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev
+# ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only recommends them.
+packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev
   libpcre2-dev libsentencepiece-dev libxxhash-dev libutf8proc-dev)
 case $what in
   build) ;;
   demo) packages+=(fortunes) ;;
-  test) packages+=(fortunes ccache libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev clang-format-14) ;;
+  test) packages+=(git fortunes ccache libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev clang-format-14) ;;
   *) echo "usage: scripts/setup.sh [build|test|demo]" >&2; exit 2 ;;
 esac
 
