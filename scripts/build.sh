@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 ./scripts/setup.sh build
-options=(-DQUENCH_TESTS=OFF -DQUENCH_BENCH=OFF)
+options=(-DQUENCH_TESTS=OFF -DQUENCH_BENCH=OFF -DQUENCH_CUDA=ON)
 if [ "${1:-}" = --cpu ]; then
   options+=(-DQUENCH_CUDA=OFF)
   shift

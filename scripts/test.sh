@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 ./scripts/setup.sh test
 ./scripts/check.sh
 
-cmake --preset release -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON >/dev/null
+cmake --preset release -DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON >/dev/null
 cmake --build build
 
 if [ "${QUENCH_FUZZ_SECONDS:-5}" != 0 ]; then
