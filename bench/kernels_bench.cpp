@@ -187,19 +187,6 @@ void bench_attention(const Model& model, DType dtype, const std::string& suffix)
     });
 }
 
-// One new token of each sequence against a full cache.
-void bench_decode(const Model& model, DType dtype, const std::string& suffix) {
-  add_benchmark("attention_decode" + suffix, [=](benchmark::State& state) {
-    const std::int64_t keys = model.tokens();
-    const Tensor q = random_tensor({model.batch, model.heads, model.head_dim}, dtype), out = Tensor::empty_like(q);
-    const Tensor k = random_tensor({keys, model.kv_heads, model.head_dim}, dtype), v = random_tensor(k.shape(), dtype);
-    std::vector<SequenceRange> sequences;
-    for (std::int64_t i = 0; i < model.batch; ++i) sequences.push_back({i, 1, i * model.context, model.context});
-    measure(state, 0, static_cast<double>(2 * k.nbytes()),
-            [&] { attention({.q = q, .k = k, .v = v, .out = out, .sequences = sequences, .scale = 0.125f}); });
-  });
-}
-
 void bench_loss(const Model& model, DType dtype, const std::string& suffix) {
   const std::int64_t n = model.tokens(), vocab = model.vocab;
   add_benchmark("cross_entropy" + suffix, [=](benchmark::State& state) {
@@ -269,7 +256,6 @@ const bool registered = [] {
       bench_norm(model, dtype, suffix);
       bench_elementwise(model, dtype, suffix);
       bench_attention(model, dtype, suffix);
-      bench_decode(model, dtype, suffix);
       bench_loss(model, dtype, suffix);
       bench_optimizer(model, dtype, suffix);
     }
