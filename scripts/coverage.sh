@@ -13,6 +13,6 @@ for module in core autograd nn; do
 done
 for module in core autograd nn; do
   printf '%-9s ' "$module"
-  gcovr --root . --filter "$module/" --object-directory build/coverage --gcov-ignore-errors=no_working_dir_found \
+  gcovr --root . --filter "$module/" -j "$(nproc)" build/coverage \
     2>/dev/null | awk '/^TOTAL/ {print $2 " lines, " $4 " covered"}'
 done
