@@ -65,14 +65,16 @@ function(quench_cpu_kernels module)
   endforeach()
 endfunction()
 
-# core/cuda/*.cpp and *.cu, where the CUDA toolkit was found: the GPU back end, with the runtime linked statically so
-# that the same program runs where there is no CUDA.
+# core/cuda/*.cpp and *.cu, where the CUDA toolkit was found: the GPU back end. The runtime is linked statically and
+# cuBLASLt and cuDNN are loaded when first used, so that the same program runs where there is no CUDA.
 function(quench_cuda_backend module)
   if(NOT QUENCH_HAVE_CUDA)
     return()
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cuda/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cuda/*.cpp
+       ${CMAKE_SOURCE_DIR}/core/cuda/*.cu)
   add_library(quench_cuda OBJECT ${sources})
-  target_link_libraries(quench_cuda PUBLIC quench_options spdlog::spdlog CUDA::cudart_static)
+  target_link_libraries(quench_cuda PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
+                        CUDA::cudart_static)
   target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cuda> CUDA::cudart_static)
 endfunction()

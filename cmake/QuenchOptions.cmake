@@ -12,16 +12,20 @@ endif()
 find_program(QUENCH_CCACHE ccache)
 if(QUENCH_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${QUENCH_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${QUENCH_CCACHE})
 endif()
 
 add_library(quench_options INTERFACE)
 target_include_directories(quench_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(quench_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
-                       -Werror -fno-strict-aliasing
-                       # GCC 12 reports std::string concatenation (its bug 105651).
-                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-                       # A product and a sum are fused only where the source says fma: conversions are bit-exact.
-                       -ffp-contract=off)
+set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
+# GCC 12 reports std::string concatenation (its bug 105651).
+set(cxx_flags ${warnings} -fno-strict-aliasing $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+              # A product and a sum are fused only where the source says fma: conversions are bit-exact.
+              -ffp-contract=off)
+# As for C++.
+set(cuda_flags --Werror=all-warnings --fmad=false -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
+target_compile_options(quench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"
+                       "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
 if(QUENCH_SANITIZE)
   target_compile_options(quench_options INTERFACE -fsanitize=${QUENCH_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(quench_options INTERFACE -fsanitize=${QUENCH_SANITIZE})

@@ -1,5 +1,7 @@
 #include "core/check.h"
 
+#include <fmt/args.h>
+
 namespace quench {
 
 std::string_view to_string(ErrorCode code) noexcept {
@@ -17,6 +19,12 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::locked: return "locked";
   }
   return "unknown";
+}
+
+std::string format_values(std::string_view format, std::initializer_list<FormatValue> values) {
+  fmt::dynamic_format_arg_store<fmt::format_context> store;
+  for (const FormatValue& value : values) std::visit([&store](const auto& v) { store.push_back(v); }, value);
+  return fmt::vformat(format, store);
 }
 
 }  // namespace quench

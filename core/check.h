@@ -4,13 +4,17 @@
 // Every API edge states what it expected and what it got; loaders give a distinct code per failure; nothing
 // below apps/ ends the process. Messages are formatted with {fmt} so that they carry the values.
 
+#if !defined(__CUDACC__)
 #include <fmt/format.h>
+#endif
 
+#include <initializer_list>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 namespace quench {
 
@@ -44,12 +48,39 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
+// nvcc's front end does not take {fmt}'s headers: CUDA sources hand the values of a message over by kind.
+using FormatValue = std::variant<long long, unsigned long long, double, std::string_view>;
+[[nodiscard]] std::string format_values(std::string_view format, std::initializer_list<FormatValue> values);
+
+#if defined(__CUDACC__)
+template <class T>
+FormatValue format_value(const T& value) {
+  if constexpr (std::is_integral_v<T> && std::is_signed_v<T>)
+    return static_cast<long long>(value);
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<unsigned long long>(value);
+  else if constexpr (std::is_floating_point_v<T>)
+    return static_cast<double>(value);
+  else
+    return std::string_view(value);
+}
+template <class... T>
+std::string format_message(std::string_view format, const T&... values) {
+  return format_values(format, {format_value(values)...});
+}
+#else
+template <class... T>
+std::string format_message(fmt::format_string<T...> format, T&&... values) {
+  return fmt::format(format, std::forward<T>(values)...);
+}
+#endif
+
 }  // namespace quench
 
-// Throws Error(code, fmt::format(...)).
-#define QUENCH_FAIL(code, ...) throw ::quench::Error((code), ::fmt::format(__VA_ARGS__))
+// Throws Error(code, message), the message in the format of {fmt}.
+#define QUENCH_FAIL(code, ...) throw ::quench::Error((code), ::quench::format_message(__VA_ARGS__))
 
-// Throws Error(invalid_argument, fmt::format(...)) unless the condition holds. The message is built only on failure.
+// Throws Error(invalid_argument, message) unless the condition holds. The message is built only on failure.
 #define QUENCH_CHECK(condition, ...)                                   \
   do {                                                                 \
     if (!(condition)) [[unlikely]]                                     \

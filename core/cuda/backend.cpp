@@ -7,38 +7,14 @@
 
 #include <string>
 
-#include "core/device.h"
+#include "core/cuda/cuda_error.h"
 
 namespace quench {
 namespace {
 
-void check(cudaError_t status, std::string_view what, Device device) {
-  if (status == cudaSuccess) return;
-  QUENCH_FAIL(ErrorCode::failed, "{} on {}: {} ({})", what, device.to_string(), cudaGetErrorString(status),
-              cudaGetErrorName(status));
-}
-
-cudaStream_t native(Stream stream) {
-  return static_cast<cudaStream_t>(stream.handle);
-}
-cudaEvent_t native(Event event) {
-  return static_cast<cudaEvent_t>(event.handle);
-}
-
-// Makes a device current for the calls of one scope.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(Device device) {
-    check(cudaGetDevice(&previous_), "cudaGetDevice", device);
-    if (previous_ != device.index) check(cudaSetDevice(device.index), "cudaSetDevice", device);
-  }
-  ~DeviceGuard() { cudaSetDevice(previous_); }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-
- private:
-  int previous_ = 0;
-};
+using cuda::check;
+using cuda::DeviceGuard;
+using cuda::native;
 
 class CudaBackend final : public Backend {
  public:

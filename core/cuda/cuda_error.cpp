@@ -1,0 +1,24 @@
+#include "core/cuda/cuda_error.h"
+
+namespace quench::cuda {
+
+void check(cudaError_t status, std::string_view what, Stream stream) {
+  if (status == cudaSuccess) return;
+  const ErrorCode code = status == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::failed;
+  QUENCH_FAIL(code, "{} on {}, stream {}: {} ({})", what, stream.device.to_string(), stream.handle,
+              cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+DeviceGuard::DeviceGuard(Device device) {
+  int current = 0;
+  check(cudaGetDevice(&current), "cudaGetDevice", device);
+  if (current == device.index) return;
+  check(cudaSetDevice(device.index), "cudaSetDevice", device);
+  previous_ = current;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (previous_ >= 0) cudaSetDevice(previous_);
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,68 @@
+#pragma once
+// Kernel launches on the calling thread's current stream, with errors that name the op and its operands.
+// For .cu files.
+
+#include <cuda_runtime.h>
+
+#include <initializer_list>
+#include <utility>
+
+#include "core/cuda/cuda_error.h"
+#include "core/kernel_slot.h"
+#include "core/tensor.h"
+
+namespace quench::cuda {
+
+// What the launches of one op share: device, stream, and the operands for messages. Keeps references: use it within
+// the op's function.
+class OpLaunch {
+ public:
+  OpLaunch(std::string_view op, std::initializer_list<const Tensor*> operands);
+
+  // Launches and checks. Dynamic shared memory above 48 KiB is allowed for.
+  template <class... Parameters, class... Arguments>
+  void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                  Arguments&&... arguments) const {
+    if (shared_bytes > kDefaultSharedBytes)
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream();
+    check(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...));
+  }
+
+  void check(cudaError_t status) const {
+    if (status != cudaSuccess) [[unlikely]]
+      fail(status);
+  }
+  [[nodiscard]] cudaStream_t stream() const noexcept { return native(stream_); }
+  [[nodiscard]] Device device() const noexcept { return stream_.device; }
+
+ private:
+  static constexpr std::size_t kDefaultSharedBytes = std::size_t{48} << 10;
+
+  [[noreturn]] void fail(cudaError_t status) const;
+
+  std::string_view op_;
+  Stream stream_;
+  DeviceGuard guard_;
+  std::array<const Tensor*, 12> operands_{};
+  std::size_t operand_count_ = 0;
+};
+
+// Multiprocessors of a device, and the shared memory in bytes that one block may ask for.
+[[nodiscard]] int multiprocessor_count(Device device);
+[[nodiscard]] int max_shared_bytes(Device device);
+
+// Grid for a loop over n items, `per_block` each, that strides by the grid: at most `waves` full waves of
+// `blocks_per_multiprocessor` resident blocks.
+[[nodiscard]] unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block,
+                                    int blocks_per_multiprocessor = 8, int waves = 1);
+
+}  // namespace quench::cuda
+
+// Registers a CUDA kernel launcher, `void function(const Args&)`, in its slot.
+#define QUENCH_CUDA_KERNEL(slot, function) \
+  [[maybe_unused]] const bool function##_cuda_registered = (slot).fill(::quench::DeviceType::cuda, &(function))
