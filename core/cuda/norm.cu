@@ -5,9 +5,8 @@
 
 #include "core/ops/norm.h"
 
-#include <type_traits>
-
 #include "core/cuda/launch.h"
+#include "core/cuda/pack.cuh"
 #include "core/cuda/rows.cuh"
 
 namespace quench::cuda {
@@ -57,68 +56,66 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
 
-  Wide<T> weight[kVectors];
+  Packed weight[kVectors];
 #pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    const int v = lane + k * kGroup;
-    if (v < vectors) weight[k] = reinterpret_cast<const Wide<T>*>(args.weight)[v];
-  }
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
 
   // The block stays together to the last row: group_sum has barriers and shuffles.
   for (std::uint64_t first = std::uint64_t{blockIdx.x} * kRows; first < args.rows;
        first += std::uint64_t{gridDim.x} * kRows) {
-    const std::uint64_t row_number = first + threadIdx.x / kGroup;
-    const bool active = row_number < args.rows;
-    const std::uint32_t row = active ? static_cast<std::uint32_t>(row_number) : 0;
-    const auto* x = reinterpret_cast<const Wide<T>*>(args.x[row]);
-    Wide<T> value[kVectors];
+    const std::uint64_t number = first + threadIdx.x / kGroup;
+    const std::uint32_t row = number < args.rows ? static_cast<std::uint32_t>(number) : 0;
+    const int end = number < args.rows ? vectors : 0;  // pieces of this row
+    const T* x = args.x[row];
+    Packed value[kVectors];
 #pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      const int v = lane + k * kGroup;
-      if (active && v < vectors) value[k] = load_streaming(x + v);
-    }
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < end) value[k] = load_packed_once(x, lane + k * kGroup);
     if (args.residual.base != nullptr) {
-      const auto* residual = reinterpret_cast<const Wide<T>*>(args.residual[row]);
-      auto* sum = reinterpret_cast<Wide<T>*>(args.sum[row]);
-      Wide<T> other[kVectors];
+      const T* residual = args.residual[row];
+      T* sum = args.sum[row];
+      Packed other[kVectors];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (lane + k * kGroup < end) other[k] = load_packed_once(residual, lane + k * kGroup);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
-        const int v = lane + k * kGroup;
-        if (active && v < vectors) other[k] = load_streaming(residual + v);
-      }
+        if (lane + k * kGroup >= end) continue;
+        Floats<T> total = unpack<T>(value[k]);
+        const Floats<T> addend = unpack<T>(other[k]);
 #pragma unroll
-      for (int k = 0; k < kVectors; ++k) {
-        const int v = lane + k * kGroup;
-        if (!active || v >= vectors) continue;
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) value[k][j] = from_float<T>(to_float(value[k][j]) + to_float(other[k][j]));
-        sum[v] = value[k];
+        for (int j = 0; j < kWidth; ++j) total[j] += addend[j];
+        value[k] = pack<T>(total);
+        store_packed(sum, lane + k * kGroup, value[k]);
       }
     }
 
     float squares = 0;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
-      if (!active || lane + k * kGroup >= vectors) continue;
+      if (lane + k * kGroup >= end) continue;
+      const Floats<T> v = unpack<T>(value[k]);
       float part[2] = {};
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(to_float(value[k][j]), to_float(value[k][j]), part[j % 2]);
+      for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(v[j], v[j], part[j % 2]);
       squares += part[0] + part[1];
     }
     squares = group_sum<kGroup>(squares, scratch, turn);
     const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.eps);
-    if (!active) continue;
-    if (lane == 0) args.rstd[row] = inverse;
-    auto* y = reinterpret_cast<Wide<T>*>(args.y[row]);
+    if (lane == 0 && end > 0) args.rstd[row] = inverse;
+    T* y = args.y[row];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
-      const int v = lane + k * kGroup;
-      if (v >= vectors) continue;
-      Wide<T> out;
+      if (lane + k * kGroup >= end) continue;
+      Floats<T> out = unpack<T>(value[k]);
+      const Floats<T> w = unpack<T>(weight[k]);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j)
-        out[j] = from_float<T>(rounded<T>(to_float(value[k][j]) * inverse) * to_float(weight[k][j]));
-      y[v] = out;
+      for (int j = 0; j < kWidth; ++j) out[j] *= inverse;
+      out = rounded<T>(out);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
+      store_packed(y, lane + k * kGroup, pack<T>(out));
     }
   }
 }
