@@ -70,8 +70,8 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
 }
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
-                        std::int64_t chunk_rows, Tensor* losses) const {
-  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, chunk_rows, losses);
+                        const LmHeadLossOptions& options, Tensor* losses) const {
+  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, options, losses);
 }
 
 Tensor CausalLm::logits(const Variable& hidden_states) const {

@@ -18,7 +18,7 @@ class CausalLm final : public Module {
   // `scale` times the sum of cross-entropies against labels i32 [N] (already shifted, -100 = ignored): f32 [1].
   // `losses`, if not null, receives the f32 [N] loss of each token.
   [[nodiscard]] Variable loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
-                              std::int64_t chunk_rows = 0, Tensor* losses = nullptr) const;
+                              const LmHeadLossOptions& options = {}, Tensor* losses = nullptr) const;
   // f32 [N,V]; for evaluation and generation (no gradient).
   [[nodiscard]] Tensor logits(const Variable& hidden) const;
 

@@ -59,7 +59,7 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
                    {.recompute = level == Level::full        ? autograd::Recompute::full
                                  : level == Level::selective ? autograd::Recompute::selective
                                                              : autograd::Recompute::none,
-                    .loss_chunk_rows = config.training.loss_chunk_size,
+                    .loss = loss_options(config, setup.config.vocab_size, target),
                     .max_norm = config.training.max_norm});
     for (std::int64_t s = 1; s <= 2; ++s) {
       std::vector<Batch> batches;

@@ -35,7 +35,7 @@ void TrainStep::run_micro_batch(const Batch& batch, float scale, Tensor loss_out
     const TraceRange range(device, "forward");
     const autograd::TapeScope scope(tape);
     loss = model_.loss(batch.input_ids.view({tokens}).to(device), batch.labels.view({tokens}).to(device), context,
-                       scale, options_.loss_chunk_rows);
+                       scale, options_.loss);
   }
   loss_out.copy_from(loss.value());
   const TraceRange range(device, "backward");

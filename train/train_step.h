@@ -11,8 +11,8 @@ namespace quench {
 
 struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
-  std::int64_t loss_chunk_rows = 0;  // 0: chosen by vocabulary (core/ops/lm_head_loss.h)
-  double max_norm = 1.0;             // 0: no clipping
+  LmHeadLossOptions loss;
+  double max_norm = 1.0;  // 0: no clipping
 };
 
 // What the host must know before it lets the update happen.

@@ -27,7 +27,7 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
     const std::int64_t tokens = batch->input_ids.numel();
     const autograd::Variable sum =
         model.loss(batch->input_ids.view({tokens}).to(device), batch->labels.view({tokens}).to(device),
-                   batch_context(model, *batch), 1.0f, options.loss_chunk_rows);
+                   batch_context(model, *batch), 1.0f, {.chunk_rows = options.loss_chunk_rows});
     loss += static_cast<double>(*sum.value().to(Device{}).data<float>());
     metrics.tokens += batch->valid_tokens;
   }
