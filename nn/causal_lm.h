@@ -24,6 +24,8 @@ class CausalLm final : public Module {
 
   // A context for the given sequences: positions count from the start of each.
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const;
+  // The same with those positions given, i32 [N] on any device.
+  [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const;
 
   // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and of fusion.
   void initialize(std::uint64_t seed);

@@ -174,6 +174,7 @@ void Trainer::Run::open_loader() {
   loader = std::make_unique<BatchLoader>(
       data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
+                    .device = device,
                     .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch))});
 }
 
