@@ -178,6 +178,12 @@ def quench_train(program, config, folder, overrides=(), device="cuda", timeout=6
     return read("metrics.jsonl"), read("evaluations.jsonl")
 
 
+def step_times(records):
+    """Wall time in ms from one record of metrics.jsonl to the next. Unlike step_ms it counts what the host does between
+    two steps (logging) while the device still works on the first."""
+    return [(b["time"] - a["time"]) * 1e3 / (b["step"] - a["step"]) for a, b in zip(records, records[1:])]
+
+
 def torch_train(python, arguments, folder, timeout=600):
     """Runs the PyTorch peer; its step records and its summary."""
     folder = pathlib.Path(folder)

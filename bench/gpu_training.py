@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from gpu_common import (BENCH, BenchError, Shape, add_program_options, json_lines, load_run_config, median_of_last_half,
-                        quench_train, run_program, torch_train, write_random_tokens)
+                        quench_train, run_program, step_times, torch_train, write_random_tokens)
 
 PEAK_TFLOPS = 989.5  # bf16 without sparsity, H100 SXM and H200
 GIB = 2.0**30
@@ -28,7 +28,7 @@ def run_ours(args, config, shape, tokens, folder):
     records, _ = quench_train(args.quench, config, folder, args.extra, args.device, args.timeout)
     if len(records) < args.steps:
         raise BenchError(f"{len(records)} of {args.steps} steps are in metrics.jsonl")
-    step = median_of_last_half([record["step_ms"] for record in records])
+    step = median_of_last_half(step_times(records))
     return dict(step_ms=step, tokens_per_second=shape.tokens_per_step / step * 1e3, loss=records[-1]["loss"],
                 peak_bytes=max(record["memory_bytes"] or 0 for record in records),
                 data_share=max(record["data_share"] for record in records[len(records) // 2:]))

@@ -140,6 +140,37 @@ class Rows:
             yield self.tokens[at], torch.where(inside, self.tokens[at + 1], -100)
 
 
+class StepLog:
+    """Prints a step's record when its loss arrives. Each step is read after the next one is queued, so that the device
+    never waits for the host; a step's time is that between two arrivals."""
+
+    def __init__(self):
+        self.step_ms, self.loss = [], float("nan")
+        self.restart()
+
+    def restart(self):
+        self.last = time.perf_counter()
+
+    def add(self, step, loss, norm, rate):
+        self.loss = loss.item()
+        now = time.perf_counter()
+        self.step_ms.append((now - self.last) * 1e3)
+        self.last = now
+        print(json.dumps(dict(step=step, loss=self.loss, grad_norm=norm.item(), lr=rate, step_ms=self.step_ms[-1])), flush=True)
+
+
+@torch.no_grad()
+def evaluate(loss_of, held_out, batch, precision):
+    """Mean loss over the whole held-out file."""
+    loss_sum, count = 0.0, 0
+    for x, y in held_out.whole(batch):
+        valid = int((y >= 0).sum())
+        with precision():
+            loss_sum += loss_of(x, y).item() * valid
+        count += valid
+    return dict(loss=loss_sum / count, tokens=count)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, help="run config: bench/workloads/*.json, configs/runs/*.json")
@@ -193,17 +224,14 @@ def main():
     held_out = Rows(load_tokens(args.validation), shape, args.device) if args.validation else None
     interval = config.get("evaluation", {}).get("interval", 500)
 
-    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     mixed = lambda: torch.autocast(args.device.split(":")[0], torch.bfloat16) if args.precision == "mixed" else contextlib.nullcontext()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    step_ms, evaluations, value = [], [], float("nan")
     setup_seconds = time.perf_counter() - begin
+    log, evaluations, pending = StepLog(), [], None
     # Tracing happens inside as well, so that compiled blocks take the same attention.
     with sdpa_kernel(ATTENTION, set_priority=True):
         for step in range(steps):
-            synchronize()
-            start = time.perf_counter()
             total = torch.zeros((), device=args.device)
             for _ in range(accumulation):
                 x, y = rows.batch(shape.batch)
@@ -217,24 +245,21 @@ def main():
                 group["lr"] = rate
             adamw.step()
             adamw.zero_grad(set_to_none=True)
-            synchronize()
-            step_ms.append((time.perf_counter() - start) * 1e3)
-            value = total.item()
-            print(json.dumps(dict(step=step + 1, loss=value, grad_norm=norm.item(), lr=rate, step_ms=step_ms[-1])), flush=True)
-            if held_out and ((step + 1) % interval == 0 or step + 1 == steps):
-                loss_sum, count = 0.0, 0
-                with torch.no_grad():
-                    for x, y in held_out.whole(shape.batch):
-                        with mixed():
-                            valid = int((y >= 0).sum())
-                            loss_sum += loss_of(forward(x), y).item() * valid
-                            count += valid
-                evaluations.append(dict(step=step + 1, loss=loss_sum / count, tokens=count))
+            if pending:
+                log.add(*pending)
+            pending = (step + 1, total, norm, rate)
+            if step + 1 == steps or (held_out and (step + 1) % interval == 0):
+                log.add(*pending)
+                pending = None
+                if held_out:
+                    evaluations.append(dict(step=step + 1, **evaluate(lambda x, y: loss_of(forward(x), y), held_out, shape.batch, mixed)))
+                    log.restart()
+    step_ms = log.step_ms
     median = median_of_last_half(step_ms)
     summary = dict(torch=torch.__version__, precision=args.precision, parameters=sum(p.numel() for p in model.parameters()),
                    tokens_per_step=shape.tokens_per_step, step_ms=median, tokens_per_second=shape.tokens_per_step / median * 1e3,
                    first_step_seconds=step_ms[0] / 1e3, setup_seconds=setup_seconds, wall_seconds=time.perf_counter() - begin,
-                   loss=value, evaluations=evaluations)
+                   loss=log.loss, evaluations=evaluations)
     if on_gpu:
         summary.update(device=torch.cuda.get_device_name(), peak_bytes=torch.cuda.max_memory_allocated(),
                        peak_reserved_bytes=torch.cuda.max_memory_reserved())
