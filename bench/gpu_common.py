@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -170,6 +171,7 @@ def quench_train(program, config, folder, overrides=(), device="cuda", timeout=6
     """Trains as `config` (a dict) says and returns the records of metrics.jsonl and of evaluations.jsonl."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder / "run", ignore_errors=True)  # of an earlier call with the same --work
     (folder / "run.json").write_text(json.dumps(config, indent=1))
     command = [program, "train", folder / "run.json", "--device", device, f"--run.folder={folder / 'run'}",
                "--checkpoint.resume=never", *overrides]

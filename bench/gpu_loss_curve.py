@@ -24,6 +24,9 @@ import pathlib
 import sys
 import tempfile
 import time
+import zlib
+
+import numpy
 
 from gpu_common import (BENCH, BenchError, add_program_options, load_run_config, load_tokens, program_environment,
                         quench_train, run_program, torch_train, write_model_folder)
@@ -42,8 +45,6 @@ PAIRS = (("quench-bf16", "torch-mixed"), ("quench-bf16-sr", "torch-bf16"), ("que
 
 def make_tokens(args, folder, vocab):
     """Token ids of all texts in a row, as one document."""
-    import numpy
-
     quench = lambda *rest: run_program([args.quench, *rest], args.timeout, environment=program_environment(args.quench))
     tokenizer = args.tokenizer
     if tokenizer != "bytes" and not tokenizer:
@@ -124,7 +125,8 @@ def main():
             tokens, count = make_tokens(args, folder, config["model"]["vocab_size"])
         used = config["training"]["steps"] * config["training"]["global_batch_size"] * config["data"]["seq_len"]
         print(f"{count:,} tokens, {used:,} are trained on: {used / count:.2f} passes")
-        key = dict(model=config["model"], data=config["data"], training=config["training"], tokens=count)
+        key = dict(model=config["model"], data=config["data"], training=config["training"], tokens=count,
+                   crc32=zlib.crc32(numpy.ascontiguousarray(load_tokens(tokens))))
         if args.reuse:
             earlier = json.loads(pathlib.Path(args.reuse).read_text())
             if earlier["key"] != key:

@@ -53,9 +53,9 @@ def attempt(what, function, *arguments):
         return dict(error=str(error))
 
 
-def measure(args, name, folder):
+def measure(args, path, work):
+    name, folder = path.stem, work / path.stem
     print(name, file=sys.stderr)
-    path = BENCH / "workloads" / f"{name}.json"
     config = load_run_config(path)
     shape = Shape(config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def print_light(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_program_options(parser)
-    parser.add_argument("--workloads", default="8b-l8,8b,7b,1b", help="names in bench/workloads")
+    parser.add_argument("--workloads", default="8b-l8,8b,7b,1b", help="names in bench/workloads, or run configs")
     parser.add_argument("--sides", default="rates,quench,torch", help="what to run of these three")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--peak-tflops", type=float, default=PEAK_TFLOPS, help="for MFU")
@@ -134,7 +134,8 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         for name in args.workloads.split(","):
-            rows.append(measure(args, name, pathlib.Path(args.work or temporary) / name))
+            path = pathlib.Path(name) if name.endswith(".json") else BENCH / "workloads" / f"{name}.json"
+            rows.append(measure(args, path, pathlib.Path(args.work or temporary)))
             if args.json:  # after every workload, so that a run cut short leaves what it had
                 pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
     print_table(rows)
