@@ -42,11 +42,12 @@ void Gradient::contribute(const Tensor& tensor) {
 
 void Gradient::reset() noexcept {
   valid_ = false;
-  if (!leaf_) tensor_ = Tensor();
+  if (!set_outside_) tensor_ = Tensor();
 }
 
 void Gradient::release() noexcept {
   valid_ = false;
+  set_outside_ = false;
   tensor_ = Tensor();
 }
 
@@ -54,6 +55,7 @@ void Gradient::set_buffer(Tensor buffer) {
   QUENCH_CHECK(leaf_ && buffer.shape() == shape_ && buffer.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
                buffer.describe(), to_string(dtype_), shape_.to_string());
   tensor_ = std::move(buffer);
+  set_outside_ = true;
   valid_ = false;
 }
 

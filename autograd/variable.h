@@ -36,10 +36,10 @@ class Gradient {
   // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer.
   void contribute(const Tensor& tensor);
 
-  // Forgets the value. A leaf keeps its buffer, so that a training step allocates no gradients anew and the first
-  // contribution of the next step overwrites it: no memset.
+  // Forgets the value and gives its buffer back, so that the next forward pass may use that memory; a buffer that was
+  // set from outside stays. The first contribution overwrites: no memset.
   void reset() noexcept;
-  // Gives the buffer back as well.
+  // The same for a buffer set from outside.
   void release() noexcept;
   // Uses the given buffer for a leaf from now on (a slice of a flat buffer, for instance).
   void set_buffer(Tensor buffer);
@@ -53,6 +53,7 @@ class Gradient {
   DType dtype_;
   Device device_;
   bool leaf_;
+  bool set_outside_ = false;  // tensor_ came from set_buffer
   bool valid_ = false;
   int pending_uses_ = 0;  // recorded nodes that have this gradient as an input and have not run yet
   Tensor tensor_;

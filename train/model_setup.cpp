@@ -31,6 +31,14 @@ ModelSetup build_model(const RunConfig& config, Device device) {
   return setup;
 }
 
+LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device) {
+  const bool on_gpu = device.type == DeviceType::cuda;
+  const DType logits = config.training.logits_dtype.value_or(on_gpu ? config.training.dtype : DType::f32);
+  const std::int64_t rows = config.training.loss_chunk_size;
+  return {.chunk_rows = rows > 0 ? rows : default_loss_chunk_rows(vocab_size, device.type),
+          .f32_logits = logits == DType::f32};
+}
+
 void fill_model(nn::CausalLm& model, const RunConfig& config) {
   const bool load = config.model.init == ModelSection::Init::load ||
                     (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
