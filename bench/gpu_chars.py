@@ -96,7 +96,8 @@ def main():
             try:
                 side = result[name] = function(args, config, folder)
                 print(f"{name:<8} best validation loss {side['best_loss']:.4f} at step {side['best_step']}, "
-                      f"last {side['last_loss']:.4f}; wall time {side['wall_seconds']:.1f} s, median step {side['step_ms']:.2f} ms", flush=True)
+                      f"last {side['last_loss']:.4f}; wall time {side['wall_seconds']:.1f} s, "
+                      f"median step {side['step_ms']:.2f} ms", flush=True)
             except BenchError as error:
                 failed = True
                 print(f"{name:<8} failed: {error}", flush=True)
