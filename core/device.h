@@ -67,7 +67,11 @@ class Backend {
   virtual void destroy_stream(Stream stream) noexcept = 0;
   virtual void synchronize(Stream stream) = 0;
   virtual Event create_event(Device device) = 0;
+  // One that elapsed_milliseconds takes. On the CPU, where it is not needed, an event without time.
+  virtual Event create_timing_event(Device device) { return create_event(device); }
   virtual void destroy_event(Event event) noexcept = 0;
+  // Between the last records of two timing events, both done.
+  [[nodiscard]] virtual double elapsed_milliseconds(Event, Event) { return 0; }
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Stream stream, Event event) = 0;
   // True if all work before the event's last record is done.

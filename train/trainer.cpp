@@ -25,6 +25,7 @@
 #include "train/run_progress.h"
 #include "train/signals.h"
 #include "train/start_report.h"
+#include "train/step_profile.h"
 #include "train/train_step.h"
 #include "train/training_state.h"
 #include "train/validation.h"
@@ -214,6 +215,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
 }
 
 bool Trainer::Run::run_step() {
+  const StepProfile profile(config, device, progress.step + 1);
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();

@@ -117,6 +117,17 @@ class CudaBackend final : public Backend {
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
     return {device, event};
   }
+  Event create_timing_event(Device device) override {
+    const DeviceGuard guard(device);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "cudaEventCreate", device);
+    return {device, event};
+  }
+  [[nodiscard]] double elapsed_milliseconds(Event begin, Event end) override {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, native(begin), native(end)), "cudaEventElapsedTime", begin.device);
+    return static_cast<double>(ms);
+  }
   void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
   void record(Event event, Stream stream) override {
     check(cudaEventRecord(native(event), native(stream)), "cudaEventRecord", stream.device);
