@@ -51,6 +51,11 @@ void Gradient::release() noexcept {
   tensor_ = Tensor();
 }
 
+void Gradient::end_use() {
+  if (--pending_uses_ > 0 || !leaf_ || !valid_) return;
+  for (const auto& hook : ready_hooks_) hook();
+}
+
 void Gradient::set_buffer(Tensor buffer) {
   QUENCH_CHECK(leaf_ && buffer.shape() == shape_ && buffer.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
                buffer.describe(), to_string(dtype_), shape_.to_string());

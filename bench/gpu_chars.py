@@ -54,8 +54,8 @@ def run_ours(args, config, folder):
     if not evaluations:
         raise BenchError("the run evaluated nothing")
     losses = [(record["values"]["loss"], record["step"]) for record in evaluations]
-    return dict(best_loss=min(losses)[0], best_step=min(losses)[1], last_loss=losses[-1][0], evaluated_tokens=evaluations[-1]["tokens"],
-                wall_seconds=wall, step_ms=median_of_last_half([record["step_ms"] for record in steps]),
+    return dict(best_loss=min(losses)[0], best_step=min(losses)[1], last_loss=losses[-1][0], wall_seconds=wall,
+                evaluated_tokens=evaluations[-1]["tokens"], step_ms=median_of_last_half([record["step_ms"] for record in steps]),
                 curve=[dict(step=step, loss=loss) for loss, step in losses])
 
 
@@ -95,8 +95,9 @@ def main():
                 continue
             try:
                 side = result[name] = function(args, config, folder)
-                print(f"{name:<8} best validation loss {side['best_loss']:.4f} at step {side['best_step']}, last {side['last_loss']:.4f}; "
-                      f"wall time {side['wall_seconds']:.1f} s, median step {side['step_ms']:.2f} ms", flush=True)
+                print(f"{name:<8} best validation loss {side['best_loss']:.4f} at step {side['best_step']}, "
+                      f"last {side['last_loss']:.4f}; wall time {side['wall_seconds']:.1f} s, "
+                      f"median step {side['step_ms']:.2f} ms", flush=True)
             except BenchError as error:
                 failed = True
                 print(f"{name:<8} failed: {error}", flush=True)

@@ -81,10 +81,12 @@ def main():
         result["weight_bytes"] = 2 * (shape.parameters - (0 if shape.tied else shape.vocab * shape.width))
         print(f"{result['weight_bytes'] / 1e9:.2f} GB of weights are read for a token")
     if ours:
-        print(f"{'quench':<22}{ours['tokens_per_second']:>9.1f} tok/s   prompt of {ours['prompt_tokens']} in {ours['prompt_seconds'] * 1e3:.1f} ms")
+        print(f"{'quench':<22}{ours['tokens_per_second']:>9.1f} tok/s   "
+              f"prompt of {ours['prompt_tokens']} in {ours['prompt_seconds'] * 1e3:.1f} ms")
     for peer in peers:
         common = f"   {common_length(ours['tokens'], peer['tokens'])} tokens alike" if ours else ""
-        print(f"{'transformers ' + peer['cache']:<22}{peer['tokens_per_second']:>9.1f} tok/s   prompt in {peer['prompt_seconds'] * 1e3:.1f} ms{common}")
+        print(f"{'transformers ' + peer['cache']:<22}{peer['tokens_per_second']:>9.1f} tok/s   "
+              f"prompt in {peer['prompt_seconds'] * 1e3:.1f} ms{common}")
     if ours and peers:
         result["ratio"] = ours["tokens_per_second"] / max(peer["tokens_per_second"] for peer in peers)
         print(f"ratio {result['ratio']:.3f}x of the faster")

@@ -50,9 +50,10 @@ def make_tokens(args, folder, vocab):
     if tokenizer != "bytes" and not tokenizer:
         tokenizer = folder / "tokenizer"
         if not tokenizer.exists():
-            quench("tokenize", "train", "--input", *args.text, "--vocab-size", min(args.vocab_size, vocab), "--output", tokenizer)
-    quench("tokenize", "--tokenizer", tokenizer, "--input", *args.text, "--eos", "none", "--no-special", "--overwrite", "--output",
-           folder / "shards")
+            quench("tokenize", "train", "--input", *args.text, "--vocab-size", min(args.vocab_size, vocab), "--output",
+                   tokenizer)
+    quench("tokenize", "--tokenizer", tokenizer, "--input", *args.text, "--eos", "none", "--no-special", "--overwrite",
+           "--output", folder / "shards")
     shards = sorted((folder / "shards").glob("*.bin"))
     ids = numpy.concatenate([load_tokens(shard) for shard in shards]).astype(numpy.int32)
     numpy.save(folder / "tokens.npy", ids)
@@ -77,7 +78,8 @@ def curve(args, name, config, model_folder, tokens, folder):
     else:
         path = folder / "workload.json"
         path.write_text(json.dumps(config))
-        arguments = ["--config", path, "--data", tokens, "--init", model_folder, "--precision", TORCH[name], "--device", args.device]
+        arguments = ["--config", path, "--data", tokens, "--init", model_folder, "--precision", TORCH[name], "--device",
+                     args.device]
         records, _ = torch_train(args.python, arguments, folder / name, args.timeout)
     return [record["loss"] for record in records]
 
@@ -88,7 +90,7 @@ def smooth(losses, width=10):
 
 def largest(a, b, first):
     """Largest relative difference from step `first` on, of single steps and of means over ten."""
-    relative = lambda x, y: max(abs(p - q) / abs(q) for p, q in zip(x, y))
+    relative = lambda x, y: max((abs(p - q) / abs(q) for p, q in zip(x, y)), default=float("nan"))
     return relative(a[first - 1:], b[first - 1:]), relative(smooth(a[first - 1:]), smooth(b[first - 1:]))
 
 
@@ -114,7 +116,8 @@ def main():
     config = load_run_config(args.workload)
     config["training"]["steps"] = args.steps or config["training"]["steps"]
     config["data"]["seq_len"] = args.T or config["data"]["seq_len"]
-    config["training"]["micro_batch_size"] = config["training"]["global_batch_size"] = args.B or config["training"]["micro_batch_size"]
+    batch = args.B or config["training"]["micro_batch_size"]
+    config["training"].update(micro_batch_size=batch, global_batch_size=batch)
     curves, seconds, failed = {}, {}, False
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.work or temporary)
@@ -140,14 +143,15 @@ def main():
             try:
                 curves[name] = curve(args, name, config, folder / "model", tokens, folder)
                 seconds[name] = time.time() - start
-                print(f"{name:<16} {seconds[name]:6.1f} s   first {curves[name][0]:.4f}   last {curves[name][-1]:.4f}", flush=True)
+                print(f"{name:<16} {seconds[name]:6.1f} s   first {curves[name][0]:.4f}   last {curves[name][-1]:.4f}",
+                      flush=True)
             except BenchError as error:
                 failed = True
                 print(f"{name:<16} failed: {error}", flush=True)
             if args.json:
                 pathlib.Path(args.json).write_text(json.dumps(dict(key=key, seconds=seconds, curves=curves)) + "\n")
     for step in range(args.first, config["training"]["steps"] + 1, 50):
-        print(f"step {step:4d}  " + "  ".join(f"{name} {losses[step - 1]:.4f}" for name, losses in curves.items() if len(losses) >= step))
+        print(f"step {step:4d}  " + "  ".join(f"{name} {losses[step - 1]:.4f}" for name, losses in curves.items()))
     print(f"\nlargest relative difference from step {args.first} on{'':14}a step   mean of ten")
     for a, b in PAIRS:
         if a in curves and b in curves:

@@ -117,7 +117,8 @@ def print_light(rows):
                   f"m {term['m']}, n {'+'.join(map(str, term['n']))}, k {term['k']}, {term['count']} times")
         attention = light["attention"]
         print(f"  {'attention':<10}{attention['ms']:>9.2f} ms   {attention['tflops']['forward']:.0f}/"
-              f"{attention['tflops']['backward']:.0f} TFLOP/s forward/backward, {attention['backend']}, {attention['count']} times")
+              f"{attention['tflops']['backward']:.0f} TFLOP/s forward/backward, {attention['backend']}, "
+              f"{attention['count']} times")
         print(f"  {'optimizer':<10}{light['optimizer']['ms']:>9.2f} ms   {light['optimizer']['bytes'] / 1e9:.1f} GB")
 
 

@@ -58,14 +58,18 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
   Variable residual = autograd::embedding(model_.embed_tokens.weight.variable, ids);
   Variable delta;
   const UnitHooks* hooks = context.hooks;
+  autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const auto unit = static_cast<std::int64_t>(i);
+    if (offloader != nullptr) offloader->begin_forward(unit);
     if (hooks != nullptr && hooks->before_forward) hooks->before_forward(unit);
     if (hooks != nullptr && hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
     std::tie(residual, delta) = run_layer(i, residual, delta, context);
+    if (offloader != nullptr) Tape::mark([offloader, unit] { offloader->begin_backward(unit); });
     if (hooks != nullptr && hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
     if (hooks != nullptr && hooks->after_forward) hooks->after_forward(unit);
   }
+  if (offloader != nullptr) offloader->end_forward();
   return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.eps()).second;
 }
 

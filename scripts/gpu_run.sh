@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs what scripts/gpu_test.sh packed beside this file, on a machine with a GPU and its driver. cuBLAS and cuDNN are taken
 # from a CUDA toolkit or from the packages of python3.
-# Usage: run.sh [GTEST OPTION ...]             the GPU tests
-#        run.sh sanitize [TOOL,...] [FILTER]   the GPU tests under compute-sanitizer (default: memcheck,racecheck,initcheck;
-#                                              FILTER as for --gtest_filter)
+# Usage: run.sh [GTEST OPTION ...]             the GPU tests: kernels, then models and whole runs
+#        run.sh sanitize [TOOL,...] [FILTER]   the kernels' tests under compute-sanitizer (default:
+#                                              memcheck,racecheck,initcheck; FILTER as for --gtest_filter)
 #        run.sh quench ARGUMENT ...            the program
 #        run.sh unpack                         prints the folder with bin/quench
 #   QUENCH_SANITIZER_OPTIONS  further options for compute-sanitizer
@@ -53,7 +53,12 @@ case ${1:-tests} in
     ;;
   tests | -*)
     [ "${1:-}" = tests ] && shift
-    exec "$files/bin/quench_cuda_tests" "$@"
+    status=0
+    for program in "$files"/bin/quench_cuda_tests "$files"/bin/quench_cuda_model_tests; do
+      echo "== $(basename "$program")"
+      "$program" "$@" || status=1
+    done
+    exit $status
     ;;
   *)
     sed -n '4,9s/^# \{0,1\}//p' "$0" >&2

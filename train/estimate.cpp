@@ -60,6 +60,7 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
                                  : level == Level::selective ? autograd::Recompute::selective
                                                              : autograd::Recompute::none,
                     .loss = loss_options(config, setup.config.vocab_size, target),
+                    .offload_layers = offload_layers(config, setup.config, target),
                     .max_norm = config.training.max_norm});
     for (std::int64_t s = 1; s <= 2; ++s) {
       std::vector<Batch> batches;

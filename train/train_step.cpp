@@ -14,6 +14,8 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions
   const Device device = model.options().device;
   squared_norm_ = Tensor::empty({1}, DType::f64, device);
   scale_ = Tensor::empty({1}, DType::f32, device);
+  if (options.offload_layers > 0)
+    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options.offload_layers);
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -30,6 +32,7 @@ void TrainStep::run_micro_batch(const Batch& batch, float scale, Tensor loss_out
   nn::ForwardContext context = batch_context(model_, batch);
   context.recompute = options_.recompute;
   autograd::Tape tape(options_.recompute);
+  tape.set_offloader(offloader_.get());
   autograd::Variable loss;
   {
     const TraceRange range(device, "forward");

@@ -12,7 +12,8 @@ namespace quench {
 struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
   LmHeadLossOptions loss;
-  double max_norm = 1.0;  // 0: no clipping
+  std::int64_t offload_layers = 0;  // layers whose largest activation waits in host memory (autograd/offload.h)
+  double max_norm = 1.0;            // 0: no clipping
 };
 
 // What the host must know before it lets the update happen.
@@ -42,6 +43,7 @@ class TrainStep {
   nn::CausalLm& model_;
   nn::AdamW& optimizer_;
   TrainStepOptions options_;
+  std::unique_ptr<autograd::ActivationOffloader> offloader_;
   Tensor squared_norm_;  // f64 [1]
   Tensor scale_;         // f32 [1]
   // f32 [micro-batches + 1]: the loss of each, then the gradient norm; on the device and where the host reads it.

@@ -159,7 +159,8 @@ def main():
         optimizer = dict(bytes=nbytes, ms=nbytes / bandwidth * 1e3)
         total = sum(term["ms"] for term in gemms) + attention["ms"] + optimizer["ms"]
         print(json.dumps(dict(config=str(path), copy_bytes_per_second=bandwidth, gemms=gemms, attention=attention,
-                              optimizer=optimizer, step_ms=total, tokens_per_second=shape.tokens_per_step / total * 1e3)), flush=True)
+                              optimizer=optimizer, step_ms=total,
+                              tokens_per_second=shape.tokens_per_step / total * 1e3)), flush=True)
 
 
 if __name__ == "__main__":

@@ -42,8 +42,10 @@ class Block(nn.Module):
         self.head_dim, self.grouped = shape.head_dim, shape.heads != shape.kv_heads
         self.input_layernorm = nn.RMSNorm(d, eps=shape.eps)
         self.post_attention_layernorm = nn.RMSNorm(d, eps=shape.eps)
-        self.self_attn = nn.ModuleDict(dict(q_proj=linear(query, d), k_proj=linear(key, d), v_proj=linear(key, d), o_proj=linear(d, query)))
-        self.mlp = nn.ModuleDict(dict(gate_proj=linear(shape.ffn, d), up_proj=linear(shape.ffn, d), down_proj=linear(d, shape.ffn)))
+        self.self_attn = nn.ModuleDict(dict(q_proj=linear(query, d), k_proj=linear(key, d), v_proj=linear(key, d),
+                                            o_proj=linear(d, query)))
+        self.mlp = nn.ModuleDict(dict(gate_proj=linear(shape.ffn, d), up_proj=linear(shape.ffn, d),
+                                      down_proj=linear(d, shape.ffn)))
 
     def forward(self, x, cos, sin):
         batch, length, _ = x.shape
@@ -224,7 +226,8 @@ def main():
     held_out = Rows(load_tokens(args.validation), shape, args.device) if args.validation else None
     interval = config.get("evaluation", {}).get("interval", 500)
 
-    mixed = lambda: torch.autocast(args.device.split(":")[0], torch.bfloat16) if args.precision == "mixed" else contextlib.nullcontext()
+    kind = args.device.split(":")[0]
+    mixed = lambda: torch.autocast(kind, torch.bfloat16) if args.precision == "mixed" else contextlib.nullcontext()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     setup_seconds = time.perf_counter() - begin
@@ -252,7 +255,8 @@ def main():
                 log.add(*pending)
                 pending = None
                 if held_out:
-                    evaluations.append(dict(step=step + 1, **evaluate(lambda x, y: loss_of(forward(x), y), held_out, shape.batch, mixed)))
+                    scores = evaluate(lambda x, y: loss_of(forward(x), y), held_out, shape.batch, mixed)
+                    evaluations.append(dict(step=step + 1, **scores))
                     log.restart()
     step_ms = log.step_ms
     median = median_of_last_half(step_ms)

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/cuda/adamw_math.cuh"
 #include "core/cuda/launch.h"
 #include "core/cuda/tensor_chunks.cuh"
 #include "core/cuda/vector.cuh"
@@ -15,6 +16,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChunk = 16 * 1024;  // elements of a block: 64 a thread
 constexpr int kPerThread = 8;      // elements in flight
+constexpr int kBlocks = 4;         // of a multiprocessor, at least: loads of many threads hide the latency
 
 // Philox keys of a tensor: the states draw from streams of their own.
 struct RandomKeys {
@@ -37,7 +39,7 @@ constexpr int kCapacity = 320;
 using Table = ChunkTable<Entry, kCapacity>;
 
 struct Coefficients {
-  float weight1, beta2, weight2, bias2, eps, step_size;
+  AdamWCoefficients arithmetic;
   std::uint64_t step;
   const float* grad_scale;  // or nullptr
 };
@@ -101,31 +103,32 @@ __device__ Vector<T, N> nearest(const Floats<N>& value) {
   return result;
 }
 
-// N elements from number `first` on: one Philox block for four of them.
+// N elements from number `first` on: one Philox block for four of them. With several elements no value is NaN, or it is
+// canonical_nan.
 template <class T, bool kStochastic, int N>
 __device__ Vector<T, N> round_to(const Floats<N>& value, std::uint64_t key, std::uint64_t step, std::uint64_t first) {
+  const auto words_of = [&](std::uint64_t block) {
+    return philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                       static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)},
+                      static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
+  };
   if constexpr (!kStochastic || std::is_same_v<T, float>) {
     return nearest<T>(value);
+  } else if constexpr (N == 1) {
+    const PhiloxBlock words = words_of(first / 4);
+    const auto lane = static_cast<std::uint32_t>(first % 4);
+    const std::uint32_t low = lane % 2 == 0 ? words.words[0] : words.words[1],
+                        high = lane % 2 == 0 ? words.words[2] : words.words[3];
+    return {stochastic_round_bf16(value.x[0], (lane < 2 ? low : high) >> 16)};
   } else {
-    Vector<T, N> result;
-    constexpr int kGroup = N < 4 ? N : 4;
+    Vector<std::uint32_t, N / 2> pairs;
 #pragma unroll
-    for (int group = 0; group < N; group += kGroup) {
-      const std::uint64_t element = first + static_cast<std::uint64_t>(group), block = element / 4;
-      const PhiloxBlock words = philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-                                            static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)},
-                                           static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
-      if constexpr (N == 1) {
-        const auto lane = static_cast<std::uint32_t>(element % 4);
-        const std::uint32_t low = lane % 2 == 0 ? words.words[0] : words.words[1],
-                            high = lane % 2 == 0 ? words.words[2] : words.words[3];
-        result[0] = stochastic_round_bf16(value.x[0], (lane < 2 ? low : high) >> 16);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) result[group + i] = stochastic_round_bf16(value.x[group + i], words.words[i] >> 16);
-      }
+    for (int i = 0; i < N; i += 4) {
+      const PhiloxBlock words = words_of(first / 4 + static_cast<std::uint64_t>(i / 4));
+      pairs[i / 2] = stochastic_round_pair(value.x[i], value.x[i + 1], words.words[0], words.words[1]);
+      pairs[i / 2 + 1] = stochastic_round_pair(value.x[i + 2], value.x[i + 3], words.words[2], words.words[3]);
     }
-    return result;
+    return *reinterpret_cast<const Vector<T, N>*>(&pairs);
   }
 }
 
@@ -150,13 +153,31 @@ struct Slice {
   template <bool kStochastic>
   __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i) const {
     Floats<N> p, m, v;
+    bool ordinary = c.arithmetic.ordinary;
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const float g = to_float(grad[j]) * grad_scale, m0 = to_float(exp_avg[j]), v0 = to_float(exp_avg_sq[j]);
-      m.x[j] = fmaf(c.weight1, g - m0, m0);
-      v.x[j] = fmaf(c.weight2, g * g, v0 * c.beta2);
-      const float denominator = sqrtf(v.x[j]) / c.bias2 + c.eps;
-      p.x[j] = fmaf(c.step_size, m.x[j] / denominator, to_float(weight[j]) * e.decay);
+      p.x[j] = to_float(weight[j]) * e.decay;
+      m.x[j] = to_float(exp_avg[j]);
+      v.x[j] = to_float(exp_avg_sq[j]);
+      update_moments(c.arithmetic, to_float(grad[j]) * grad_scale, m.x[j], v.x[j]);
+    }
+    if constexpr (N == 1) {
+      p.x[0] = step_weight(c.arithmetic, p.x[0], m.x[0], v.x[0]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        p.x[j] = fast_step_weight(c.arithmetic, p.x[j], m.x[j], v.x[j]);
+        // NaN in a moment is NaN here too.
+        ordinary = ordinary & ordinary_moments(m.x[j], v.x[j]) & (p.x[j] == p.x[j]);
+      }
+      if (!ordinary) [[unlikely]] {
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          p.x[j] = canonical_nan(step_weight(c.arithmetic, to_float(weight[j]) * e.decay, m.x[j], v.x[j]));
+          m.x[j] = canonical_nan(m.x[j]);
+          v.x[j] = canonical_nan(v.x[j]);
+        }
+      }
     }
     const std::uint64_t first = e.element_offset + static_cast<std::uint64_t>(i);
     write(static_cast<typename L::ExpAvg*>(e.exp_avg) + i,
@@ -176,8 +197,8 @@ struct Slice {
 // Bytes an element: grad, exp_avg, exp_avg_sq and weight read; exp_avg, exp_avg_sq, param and master written. 14 with
 // all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32.
 template <unsigned kBits, bool kStochastic>
-__global__ __launch_bounds__(kThreads) void adamw_kernel(const __grid_constant__ Table table,
-                                                         const __grid_constant__ Coefficients c) {
+__global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
+                                                                  const __grid_constant__ Coefficients c) {
   using L = Layout<kBits>;
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;
@@ -209,12 +230,15 @@ __global__ __launch_bounds__(kThreads) void adamw_kernel(const __grid_constant__
 
 Coefficients coefficients(const AdamWArgs& args) {
   const auto step = static_cast<double>(args.step);
-  return {.weight1 = static_cast<float>(1 - args.beta1),
-          .beta2 = static_cast<float>(args.beta2),
-          .weight2 = static_cast<float>(1 - args.beta2),
-          .bias2 = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, step))),
-          .eps = static_cast<float>(args.eps),
-          .step_size = static_cast<float>(-args.lr / (1 - std::pow(args.beta1, step))),
+  const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, step))), eps = static_cast<float>(args.eps);
+  return {.arithmetic = {.weight1 = static_cast<float>(1 - args.beta1),
+                         .beta2 = static_cast<float>(args.beta2),
+                         .weight2 = static_cast<float>(1 - args.beta2),
+                         .bias2 = bias2,
+                         .inverse_bias2 = 1.0f / bias2,
+                         .eps = eps,
+                         .step_size = static_cast<float>(-args.lr / (1 - std::pow(args.beta1, step))),
+                         .ordinary = ordinary_coefficients(bias2, eps)},
           .step = static_cast<std::uint64_t>(args.step),
           .grad_scale = args.grad_scale.defined() ? args.grad_scale.data<float>() : nullptr};
 }

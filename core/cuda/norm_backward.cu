@@ -20,7 +20,7 @@ struct BackwardRows {
   Rows<const T> dy, x, dsum;
   const T* weight;
   const float* rstd;
-  Rows<T> dx;
+  Rows<T> dx, y;
   std::uint32_t rows;
   std::int64_t width;
   float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
@@ -32,10 +32,12 @@ struct BackwardRows {
         weight(args.weight.data<T>()),
         rstd(args.rstd.data<float>()),
         dx(args.dx),
+        y(args.y),
         rows(static_cast<std::uint32_t>(args.rstd.numel())),
         width(args.x.size(-1)) {}
   [[nodiscard]] bool wide() const {
-    return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && rows_are_wide<T>(weight, 0, width);
+    return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && y.wide(width) &&
+           rows_are_wide<T>(weight, 0, width);
   }
 };
 
@@ -46,7 +48,7 @@ template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
 
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
-// few percent more. dx may be dy or dsum: a thread has read what it overwrites.
+// few percent more, y 2 H bytes where it is made again. dx may be dy or dsum: a thread has read what it overwrites.
 template <class T, int kGroup, int kVectors>
 __global__ __launch_bounds__(kBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
@@ -120,6 +122,14 @@ __global__ __launch_bounds__(kBlock<kGroup>,
         for (int j = 0; j < kWidth; ++j) result[j] += p[j];
       }
       store_packed(dx, lane + k * kGroup, pack<T>(result));
+      if (args.y.base == nullptr) continue;
+      Floats<T> again;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) again[j] = v[j] * inverse;
+      again = rounded<T>(again);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
+      store_packed(args.y[row], lane + k * kGroup, pack<T>(again));
     }
   }
   if (args.partial == nullptr) return;
@@ -169,6 +179,8 @@ __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(Backward
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads) {
       float result = fmaf(-to_float(x[i]), mean, to_float(dy[i]) * to_float(args.weight[i])) * inverse;
       if (dsum != nullptr) result += to_float(dsum[i]);
+      if (args.y.base != nullptr)
+        args.y[row][i] = from_float<T>(rounded<T>(to_float(x[i]) * inverse) * to_float(args.weight[i]));
       dx[i] = from_float<T>(result);
     }
   }
@@ -243,7 +255,7 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
 
 void rms_norm_backward(const RmsNormBackwardArgs& args) {
   const OpLaunch launch("rms_norm_backward",
-                        {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight});
+                        {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
   check_row_count("rms_norm_backward", args.rstd.numel());
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {

@@ -54,22 +54,25 @@ __global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T
 }
 
 // With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). Reads 3 I and writes 2 I elements a row: 10 I bytes in
-// bf16. dgate_up may be gate_up: a thread has read what it overwrites.
+// bf16. dgate_up may be gate_up: a thread has read what it overwrites. With `out` the forward result is made again on
+// the way, for I elements a row more.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* dout, const T* gate_up, T* dgate_up,
-                                                                      std::int64_t count, std::int64_t pieces) {
+                                                                      T* out, std::int64_t count, std::int64_t pieces) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   for_pieces(count, pieces, [&](std::int64_t row, std::int64_t piece) {
     const std::int64_t gate_index = row * 2 * pieces + piece;
     const auto d = load<T, kWidth>(dout, row * pieces + piece);
     const auto gate = load<T, kWidth>(gate_up, gate_index), up = load<T, kWidth>(gate_up, gate_index + pieces);
-    Vector<float, kWidth> dgate, dup;
+    Vector<float, kWidth> dgate, dup, result;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       const float s = sigmoid(gate[j]), silu = gate[j] * s;
       dgate[j] = d[j] * up[j] * fmaf(silu, 1.0f - s, s);
       dup[j] = d[j] * silu;
+      result[j] = silu * up[j];
     }
+    if (out != nullptr) store_values(out, row * pieces + piece, result);
     store_values(dgate_up, gate_index, dgate);
     store_values(dgate_up, gate_index + pieces, dup);
   });
@@ -101,11 +104,13 @@ void swiglu(const SwigluArgs& args) {
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args) {
-  const OpLaunch launch("swiglu_backward", {&args.dout, &args.gate_up, &args.dgate_up});
-  choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up},
+  const OpLaunch launch("swiglu_backward", {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
+  const Tensor& again = args.out.defined() ? args.out : args.dout;
+  choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again},
          [&]<class T, bool kWide>(std::int64_t count, std::int64_t pieces) {
            launch(swiglu_backward_kernel<T, kWide>, strided_grid(launch.device(), count, kThreads, 5, 4), kThreads, 0,
-                  args.dout.data<T>(), args.gate_up.data<T>(), args.dgate_up.data<T>(), count, pieces);
+                  args.dout.data<T>(), args.gate_up.data<T>(), args.dgate_up.data<T>(),
+                  args.out.defined() ? args.out.data<T>() : nullptr, count, pieces);
          });
 }
 
