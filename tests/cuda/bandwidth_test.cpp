@@ -127,6 +127,19 @@ TEST_F(CudaBandwidth, DISABLED_Norm) {
         rms_norm({.x = x, .residual = residual, .weight = weight, .y = y, .sum = sum, .rstd = rstd});
       };
     });
+    row(fmt::format("backward with dsum and y H={}", width), 5 * matrix, [&]() -> std::function<void()> {
+      return [=, dy = matrices(), x = matrices(), dsum = matrices(), dx = matrices(), y = matrices()] {
+        rms_norm_backward({.dy = dy,
+                           .x = x,
+                           .weight = weight,
+                           .rstd = rstd,
+                           .dsum = dsum,
+                           .dx = dx,
+                           .dweight = dweight,
+                           .accumulate_dweight = true,
+                           .y = y});
+      };
+    });
     for (const bool with_dsum : {false, true})
       row(fmt::format("backward{} H={}", with_dsum ? " with dsum" : "", width), (with_dsum ? 4 : 3) * matrix,
           [&]() -> std::function<void()> {
@@ -167,6 +180,11 @@ TEST_F(CudaBandwidth, DISABLED_Swiglu) {
     row(fmt::format("backward I={}", width), 10 * half.numel(), [&]() -> std::function<void()> {
       return [gate_up = make(whole), dout = make(half), dgate_up = make(whole)] {
         swiglu_backward({dout, gate_up, dgate_up});
+      };
+    });
+    row(fmt::format("backward with out I={}", width), 12 * half.numel(), [&]() -> std::function<void()> {
+      return [gate_up = make(whole), dout = make(half), dgate_up = make(whole), out = make(half)] {
+        swiglu_backward({dout, gate_up, dgate_up, out});
       };
     });
   }

@@ -185,6 +185,25 @@ TEST(CudaRmsNormBackward, MayOverwriteItsInputs) {
   }
 }
 
+TEST(CudaRmsNormBackward, GivesTheForwardResultOnTheWay) {
+  std::uint32_t seed = 950;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Shape& shape : {Shape{9, 101}, Shape{50, 128}, Shape{300, 4096}, Shape{2, 40000}, Shape{7, 4, 128}})
+      for (const Layout layout : kLayouts) {
+        SCOPED_TRACE(fmt::format("{}{} layout {}", to_string(dtype), shape.to_string(), static_cast<int>(layout)));
+        const Backward b = backward_operands(++seed, shape, dtype, layout, DType::f32);
+        const Tensor x = on_gpu(b.x), weight = on_gpu(b.weight), rstd = poisoned(rows_of(shape), DType::f32),
+                     y = poisoned(shape, dtype), again = poisoned(shape, dtype, layout), dy = on_gpu(b.dy);
+        rms_norm({.x = x, .weight = weight, .y = y, .rstd = rstd});
+        const Tensor dx = poisoned(shape, dtype), in_place = on_gpu(b.dy);
+        rms_norm_backward({.dy = dy, .x = x, .weight = weight, .rstd = rstd, .dx = dx});
+        rms_norm_backward({.dy = in_place, .x = x, .weight = weight, .rstd = rstd, .dx = in_place, .y = again});
+        EXPECT_EQ(values(on_cpu(again)), values(on_cpu(y)));
+        EXPECT_TRUE(wrote_all_and_only(again));
+        EXPECT_EQ(values(on_cpu(in_place)), values(on_cpu(dx)));
+      }
+}
+
 TEST(CudaRmsNormBackward, DweightMayBeUnwanted) {
   const Shape shape{30, 256};
   const Backward b = backward_operands(900, shape, DType::bf16, Layout::contiguous, DType::f32);
