@@ -188,7 +188,7 @@ TEST(CudaRmsNormBackward, MayOverwriteItsInputs) {
 TEST(CudaRmsNormBackward, GivesTheForwardResultOnTheWay) {
   std::uint32_t seed = 950;
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const Shape& shape : {Shape{9, 101}, Shape{50, 128}, Shape{300, 4096}, Shape{2, 40000}, Shape{7, 4, 128}})
+    for (const Shape& shape : {Shape{9, 101}, Shape{50, 128}, Shape{30, 4096}, Shape{2, 40000}, Shape{7, 4, 128}})
       for (const Layout layout : kLayouts) {
         SCOPED_TRACE(fmt::format("{}{} layout {}", to_string(dtype), shape.to_string(), static_cast<int>(layout)));
         const Backward b = backward_operands(++seed, shape, dtype, layout, DType::f32);
