@@ -16,7 +16,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChunk = 16 * 1024;  // elements of a block: 64 a thread
 constexpr int kPerThread = 8;      // elements in flight
-constexpr int kBlocks = 4;         // of a multiprocessor, at least: loads of many threads hide the latency
 
 // Philox keys of a tensor: the states draw from streams of their own.
 struct RandomKeys {
@@ -107,15 +106,10 @@ __device__ Vector<T, N> nearest(const Floats<N>& value) {
 // canonical_nan.
 template <class T, bool kStochastic, int N>
 __device__ Vector<T, N> round_to(const Floats<N>& value, std::uint64_t key, std::uint64_t step, std::uint64_t first) {
-  const auto words_of = [&](std::uint64_t block) {
-    return philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-                       static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)},
-                      static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
-  };
   if constexpr (!kStochastic || std::is_same_v<T, float>) {
     return nearest<T>(value);
   } else if constexpr (N == 1) {
-    const PhiloxBlock words = words_of(first / 4);
+    const PhiloxBlock words = philox_words(first / 4, step, key);
     const auto lane = static_cast<std::uint32_t>(first % 4);
     const std::uint32_t low = lane % 2 == 0 ? words.words[0] : words.words[1],
                         high = lane % 2 == 0 ? words.words[2] : words.words[3];
@@ -124,7 +118,7 @@ __device__ Vector<T, N> round_to(const Floats<N>& value, std::uint64_t key, std:
     Vector<std::uint32_t, N / 2> pairs;
 #pragma unroll
     for (int i = 0; i < N; i += 4) {
-      const PhiloxBlock words = words_of(first / 4 + static_cast<std::uint64_t>(i / 4));
+      const PhiloxBlock words = philox_words(first / 4 + static_cast<std::uint64_t>(i / 4), step, key);
       pairs[i / 2] = stochastic_round_pair(value.x[i], value.x[i + 1], words.words[0], words.words[1]);
       pairs[i / 2 + 1] = stochastic_round_pair(value.x[i + 2], value.x[i + 3], words.words[2], words.words[3]);
     }
@@ -194,11 +188,17 @@ struct Slice {
   }
 };
 
+// Blocks of a multiprocessor, at least: many threads' loads hide the latency. Mixed dtypes with stochastic rounding
+// need more than 64 registers.
+template <unsigned kBits, bool kStochastic>
+inline constexpr int kBlocks = kStochastic && !Layout<kBits>::kAllBf16 ? 3 : 4;
+
 // Bytes an element: grad, exp_avg, exp_avg_sq and weight read; exp_avg, exp_avg_sq, param and master written. 14 with
 // all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32.
 template <unsigned kBits, bool kStochastic>
-__global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
-                                                                  const __grid_constant__ Coefficients c) {
+__global__ __launch_bounds__(kThreads,
+                             kBlocks<kBits, kStochastic>) void adamw_kernel(const __grid_constant__ Table table,
+                                                                            const __grid_constant__ Coefficients c) {
   using L = Layout<kBits>;
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;

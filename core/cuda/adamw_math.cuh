@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/minifloat.h"
+#include "core/random.h"
 
 namespace quench::cuda {
 
@@ -39,7 +40,8 @@ __device__ inline bool ordinary_moments(float m, float v) {
   const std::uint32_t rotated = __funnelshift_l(__float_as_uint(m), __float_as_uint(m), 1);  // the sign comes last
   constexpr std::uint32_t kLeastM = bit_cast<std::uint32_t>(0x1p-90f) << 1,
                           kLeastV = bit_cast<std::uint32_t>(0x1p-101f);
-  return rotated - 1u >= kLeastM - 1u && __float_as_uint(v) - 1u >= kLeastV - 1u && !(v > 0x1p40f);
+  // No short cuts: a branch costs more than a comparison.
+  return (rotated - 1u >= kLeastM - 1u) & (__float_as_uint(v) - 1u >= kLeastV - 1u) & !(v > 0x1p40f);
 }
 
 // As step_weight where the moments and the coefficients are ordinary, or NaN.
@@ -64,6 +66,30 @@ __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, fl
   float quotient = m * inverse;
   quotient = fmaf(fmaf(-denominator, quotient, m), inverse, quotient);
   return fmaf(c.step_size, quotient, p);
+}
+
+// The words of random_block (core/random.h) for its key: the rounds of philox4x32, with each product as the one
+// instruction that it is. nvcc makes two of a 64-bit product of widened factors.
+__device__ inline PhiloxBlock philox_words(std::uint64_t block, std::uint64_t step, std::uint64_t key) {
+  const auto product = [](std::uint32_t a, std::uint32_t b) {
+    std::uint64_t wide;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(wide) : "r"(a), "r"(b));
+    return wide;
+  };
+  std::uint32_t c0 = static_cast<std::uint32_t>(block), c1 = static_cast<std::uint32_t>(block >> 32),
+                c2 = static_cast<std::uint32_t>(step), c3 = static_cast<std::uint32_t>(step >> 32);
+  std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = product(0xD2511F53u, c0), b = product(0xCD9E8D57u, c2);
+    c0 = static_cast<std::uint32_t>(b >> 32) ^ c1 ^ key0;
+    c1 = static_cast<std::uint32_t>(b);
+    c2 = static_cast<std::uint32_t>(a >> 32) ^ c3 ^ key1;
+    c3 = static_cast<std::uint32_t>(a);
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return {c0, c1, c2, c3};
 }
 
 // NaN as the one whose lower half is zero, which adding a 16-bit number to does not turn into something else.

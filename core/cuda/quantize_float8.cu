@@ -84,57 +84,96 @@ void float8_cast_cuda(const Float8CastArgs& args) {
   });
 }
 
-// A block a row; the first kKept groups of a thread stay in registers between the two passes, so that rows of up to
-// 16384 elements are read once. Reads x, writes a byte an element and a scale a row.
-constexpr int kKept = 8;
+// Makes the compiler forget what it has derived from a value: else it keeps the widened elements between two passes, at
+// twice the registers, and not the stored ones.
+template <class V>
+__device__ void keep_as_stored(V& value) {
+#pragma unroll
+  for (std::size_t i = 0; i < sizeof(V) / 4; ++i) asm volatile("" : "+r"(reinterpret_cast<std::uint32_t*>(&value)[i]));
+}
 
-template <class T, class Element>
-__global__ __launch_bounds__(kThreads) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
-                                                               std::int64_t columns, bool power_of_two, bool wide) {
+// A block a row of at most kKept * kThreads whole groups, which stay in registers between the two passes: reads x once,
+// writes a byte an element and a scale a row.
+template <class T, class Element, int kKept>
+__global__ __launch_bounds__(kThreads,
+                             kKept * sizeof(T) <= 8 ? 6 : 4) void float8_rows_kernel(const T* x, std::uint8_t* out,
+                                                                                     float* scales, int columns,
+                                                                                     bool power_of_two) {
   __shared__ std::uint32_t scratch[33];
-  constexpr int kStep = kThreads * kGroup;
   const std::int64_t row = blockIdx.x;
   x += row * columns;
   out += row * columns;
-  const auto first = static_cast<std::int64_t>(threadIdx.x) * kGroup;
-  const auto here = [&](std::int64_t c) {
-    return static_cast<int>(min(static_cast<std::int64_t>(kGroup), columns - c));
-  };
+  const int first = static_cast<int>(threadIdx.x) * kGroup;
   Vector<T, kGroup> kept[kKept];
-  std::uint32_t most = 0;
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    const std::int64_t c = first + k * kStep;
-    if (c < columns) kept[k] = load_raw(x + c, wide, here(c));
-  }
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
-    if (first + k * kStep < columns) most = max(most, max_magnitude(widened(kept[k])));
-  for (std::int64_t c = first + kKept * kStep; c < columns; c += kStep)
-    most = max(most, max_magnitude(load_group(x + c, wide, here(c))));
+    if (const int c = first + k * kThreads * kGroup; c < columns) kept[k] = load_raw(x + c, true);
+  std::uint32_t most = 0;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k)
+    if (first + k * kThreads * kGroup < columns) most = max(most, max_magnitude(widened(kept[k])));
   most = block_reduce<kThreads>(most, 0u, scratch, MaxWord());
   const float scale = float8_scale(__uint_as_float(most), Element::kMax, power_of_two);
   if (threadIdx.x == 0) scales[row] = scale;
 #pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    const std::int64_t c = first + k * kStep;
-    if (c < columns) store_codes(out + c, encode_group<Element>(widened(kept[k]), scale), wide, here(c));
-  }
-  for (std::int64_t c = first + kKept * kStep; c < columns; c += kStep)
+  for (int k = 0; k < kKept; ++k) keep_as_stored(kept[k]);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k)
+    if (const int c = first + k * kThreads * kGroup; c < columns)
+      store_codes(out + c, encode_group<Element>(widened(kept[k]), scale), true);
+}
+
+// The same for rows of any length and alignment: reads x twice, the second time mostly from the caches.
+template <class T, class Element>
+__global__ __launch_bounds__(kThreads) void float8_any_rows_kernel(const T* x, std::uint8_t* out, float* scales,
+                                                                   std::int64_t columns, bool power_of_two, bool wide) {
+  __shared__ std::uint32_t scratch[33];
+  constexpr int kStep = kThreads * kGroup;
+  const std::int64_t row = blockIdx.x, first = static_cast<std::int64_t>(threadIdx.x) * kGroup;
+  x += row * columns;
+  out += row * columns;
+  const auto here = [&](std::int64_t c) {
+    return static_cast<int>(min(static_cast<std::int64_t>(kGroup), columns - c));
+  };
+  std::uint32_t most = 0;
+  for (std::int64_t c = first; c < columns; c += kStep)
+    most = max(most, max_magnitude(load_group(x + c, wide, here(c))));
+  most = block_reduce<kThreads>(most, 0u, scratch, MaxWord());
+  const float scale = float8_scale(__uint_as_float(most), Element::kMax, power_of_two);
+  if (threadIdx.x == 0) scales[row] = scale;
+  for (std::int64_t c = first; c < columns; c += kStep)
     store_codes(out + c, encode_group<Element>(load_group(x + c, wide, here(c)), scale), wide, here(c));
+}
+
+template <class T, class Element>
+void float8_rows(const Float8RowsArgs& args, const OpLaunch& launch) {
+  const MatrixBatch shape(args.x.shape());
+  const T* x = args.x.data<T>();
+  std::uint8_t* out = bytes_of(args.out.payload());
+  float* scales = args.out.scales().data<float>();
+  const dim3 grid(static_cast<unsigned>(shape.batch * shape.rows));
+  const bool wide = aligned(x) && aligned(out, 8) && shape.columns % kGroup == 0;
+  constexpr std::int64_t kStep = kThreads * kGroup;
+  constexpr int kMost = 16 / static_cast<int>(sizeof(T));  // groups: 128 bytes of registers a thread
+  const auto kept = [&]<int kKept>() {
+    launch(float8_rows_kernel<T, Element, kKept>, grid, kThreads, 0, x, out, scales, static_cast<int>(shape.columns),
+           args.power_of_two);
+  };
+  if (wide && shape.columns <= 2 * kStep)
+    kept.template operator()<2>();
+  else if (wide && shape.columns <= 4 * kStep)
+    kept.template operator()<4>();
+  else if (wide && shape.columns <= kMost * kStep)
+    kept.template operator()<kMost>();
+  else
+    launch(float8_any_rows_kernel<T, Element>, grid, kThreads, 0, x, out, scales, shape.columns, args.power_of_two,
+           wide);
 }
 
 void float8_rows_cuda(const Float8RowsArgs& args) {
   const OpLaunch launch("float8_rows", {&args.x, &args.out.payload(), &args.out.scales()});
-  const MatrixBatch shape(args.x.shape());
-  std::uint8_t* out = bytes_of(args.out.payload());
-  dispatch_quantize<E4m3, E5m2>(
-      "float8_rows", args.x.dtype(), args.out.format().element, [&]<class T, class Element>() {
-        const T* x = args.x.data<T>();
-        const bool wide = aligned(x) && aligned(out, 8) && shape.columns % kGroup == 0;
-        launch(float8_rows_kernel<T, Element>, dim3(static_cast<unsigned>(shape.batch * shape.rows)), kThreads, 0, x,
-               out, args.out.scales().data<float>(), shape.columns, args.power_of_two, wide);
-      });
+  dispatch_quantize<E4m3, E5m2>("float8_rows", args.x.dtype(), args.out.format().element,
+                                [&]<class T, class Element>() { float8_rows<T, Element>(args, launch); });
 }
 
 QUENCH_CUDA_KERNEL(float8_scale_slot, float8_scale_cuda);
