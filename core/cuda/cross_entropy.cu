@@ -58,11 +58,15 @@ __device__ inline float shift_of(float largest) {
 // The gradients of one piece of a row from its terms e^(logit - shift), which times `factor` are scale * softmax.
 template <class G, int N>
 __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float, N> terms, float factor, float scale,
-                                       std::int64_t label) {
+                                       std::int32_t label) {
   const std::int64_t at = label - piece * N;
-  const bool has_label = at >= 0 && at < N;
+  if (at >= 0 && at < N) {  // one thread of the row
 #pragma unroll
-  for (int j = 0; j < N; ++j) terms[j] = has_label && at == j ? fmaf(terms[j], factor, -scale) : terms[j] * factor;
+    for (int j = 0; j < N; ++j) terms[j] = fmaf(terms[j], factor, at == j ? -scale : -0.0f);
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) terms[j] *= factor;
+  }
   store_values(row, piece, terms);
 }
 

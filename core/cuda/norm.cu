@@ -19,6 +19,7 @@ struct NormRows {
   Rows<T> y, sum;
   float* rstd;
   std::uint32_t rows;
+  RowNumbering numbering;
   std::int64_t width;
   float eps;
 
@@ -30,6 +31,7 @@ struct NormRows {
         sum(args.sum),
         rstd(args.rstd.data<float>()),
         rows(static_cast<std::uint32_t>(args.rstd.numel())),
+        numbering(args.x),
         width(args.x.size(-1)),
         eps(args.eps) {}
   [[nodiscard]] bool wide() const {
@@ -62,19 +64,19 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
     if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
 
   // The block stays together to the last row: group_sum has barriers and shuffles.
-  for (std::uint64_t first = std::uint64_t{blockIdx.x} * kRows; first < args.rows;
-       first += std::uint64_t{gridDim.x} * kRows) {
-    const std::uint64_t number = first + threadIdx.x / kGroup;
-    const std::uint32_t row = number < args.rows ? static_cast<std::uint32_t>(number) : 0;
+  for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
+    const std::uint32_t number = first + threadIdx.x / kGroup;
+    const std::uint32_t row = number < args.rows ? number : 0;
     const int end = number < args.rows ? vectors : 0;  // pieces of this row
-    const T* x = args.x[row];
+    const RowPosition at = args.numbering(row);
+    const T* x = args.x[at];
     Packed value[kVectors];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
       if (lane + k * kGroup < end) value[k] = load_packed_once(x, lane + k * kGroup);
     if (args.residual.base != nullptr) {
-      const T* residual = args.residual[row];
-      T* sum = args.sum[row];
+      const T* residual = args.residual[at];
+      T* sum = args.sum[at];
       Packed other[kVectors];
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
@@ -104,7 +106,7 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
     squares = group_sum<kGroup>(squares, scratch, turn);
     const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.eps);
     if (lane == 0 && end > 0) args.rstd[row] = inverse;
-    T* y = args.y[row];
+    T* y = args.y[at];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
@@ -128,13 +130,13 @@ template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args) {
   __shared__ GroupScratch scratch;
   int turn = 0;
-  for (std::uint64_t row_number = blockIdx.x; row_number < args.rows; row_number += gridDim.x) {
-    const auto row = static_cast<std::uint32_t>(row_number);
-    const T* source = args.x[row];
+  for (std::uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const RowPosition at = args.numbering(row);
+    const T* source = args.x[at];
     float squares = 0;
     if (args.residual.base != nullptr) {
-      const T* residual = args.residual[row];
-      T* sum = args.sum[row];
+      const T* residual = args.residual[at];
+      T* sum = args.sum[at];
       for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads) {
         const T value = from_float<T>(to_float(source[i]) + to_float(residual[i]));
         sum[i] = value;
@@ -148,7 +150,7 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args)
     squares = group_sum<kAnyThreads>(squares, scratch, turn);
     const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.eps);
     if (threadIdx.x == 0) args.rstd[row] = inverse;
-    T* y = args.y[row];
+    T* y = args.y[at];
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
       y[i] = from_float<T>(rounded<T>(to_float(source[i]) * inverse) * to_float(args.weight[i]));
   }

@@ -22,6 +22,7 @@ struct BackwardRows {
   const float* rstd;
   Rows<T> dx, y;
   std::uint32_t rows;
+  RowNumbering numbering;
   std::int64_t width;
   float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
 
@@ -34,6 +35,7 @@ struct BackwardRows {
         dx(args.dx),
         y(args.y),
         rows(static_cast<std::uint32_t>(args.rstd.numel())),
+        numbering(args.x),
         width(args.x.size(-1)) {}
   [[nodiscard]] bool wide() const {
     return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && y.wide(width) &&
@@ -66,13 +68,13 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
 
   // The block stays together to the last row: group_sum has barriers and shuffles.
-  for (std::uint64_t first = std::uint64_t{blockIdx.x} * kRows; first < args.rows;
-       first += std::uint64_t{gridDim.x} * kRows) {
-    const std::uint64_t number = first + threadIdx.x / kGroup;
-    const std::uint32_t row = number < args.rows ? static_cast<std::uint32_t>(number) : 0;
+  for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
+    const std::uint32_t number = first + threadIdx.x / kGroup;
+    const std::uint32_t row = number < args.rows ? number : 0;
     const int end = number < args.rows ? vectors : 0;  // pieces of this row
-    const T* dy = args.dy[row];
-    const T* x = args.x[row];
+    const RowPosition at = args.numbering(row);
+    const T* dy = args.dy[at];
+    const T* x = args.x[at];
     const float inverse = args.rstd[row];
     Packed gradient[kVectors], value[kVectors], past[kVectors];
 #pragma unroll
@@ -82,7 +84,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       value[k] = load_packed_once(x, lane + k * kGroup);
     }
     if (args.dsum.base != nullptr) {
-      const T* dsum = args.dsum[row];
+      const T* dsum = args.dsum[at];
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
         if (lane + k * kGroup < end) past[k] = load_packed_once(dsum, lane + k * kGroup);
@@ -108,7 +110,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     }
     const float mean = group_sum<kGroup>(dot, scratch, turn) * inverse * inverse / static_cast<float>(args.width);
 
-    T* dx = args.dx[row];
+    T* dx = args.dx[at];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
@@ -129,7 +131,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       again = rounded<T>(again);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
-      store_packed(args.y[row], lane + k * kGroup, pack<T>(again));
+      store_packed(args.y[at], lane + k * kGroup, pack<T>(again));
     }
   }
   if (args.partial == nullptr) return;
@@ -165,12 +167,12 @@ template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(BackwardRows<T> args) {
   __shared__ GroupScratch scratch;
   int turn = 0;
-  for (std::uint64_t number = blockIdx.x; number < args.rows; number += gridDim.x) {
-    const auto row = static_cast<std::uint32_t>(number);
-    const T* dy = args.dy[row];
-    const T* x = args.x[row];
-    const T* dsum = args.dsum.base != nullptr ? args.dsum[row] : nullptr;
-    T* dx = args.dx[row];
+  for (std::uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const RowPosition at = args.numbering(row);
+    const T* dy = args.dy[at];
+    const T* x = args.x[at];
+    const T* dsum = args.dsum.base != nullptr ? args.dsum[at] : nullptr;
+    T* dx = args.dx[at];
     const float inverse = args.rstd[row];
     float dot = 0;
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
@@ -180,7 +182,7 @@ __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(Backward
       float result = fmaf(-to_float(x[i]), mean, to_float(dy[i]) * to_float(args.weight[i])) * inverse;
       if (dsum != nullptr) result += to_float(dsum[i]);
       if (args.y.base != nullptr)
-        args.y[row][i] = from_float<T>(rounded<T>(to_float(x[i]) * inverse) * to_float(args.weight[i]));
+        args.y[at][i] = from_float<T>(rounded<T>(to_float(x[i]) * inverse) * to_float(args.weight[i]));
       dx[i] = from_float<T>(result);
     }
   }
@@ -196,10 +198,10 @@ __global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_
   const std::int64_t column = std::int64_t{blockIdx.x} * kColumnLanes + threadIdx.x;
   float share = 0;
   if (column < args.width)
-    for (std::uint64_t number = std::uint64_t{blockIdx.y} * kColumnSlices + threadIdx.y; number < args.rows;
-         number += std::uint64_t{gridDim.y} * kColumnSlices) {
-      const auto row = static_cast<std::uint32_t>(number);
-      share = fmaf(to_float(args.dy[row][column]), rounded<T>(to_float(args.x[row][column]) * args.rstd[row]), share);
+    for (std::uint32_t row = blockIdx.y * kColumnSlices + threadIdx.y; row < args.rows;
+         row += gridDim.y * kColumnSlices) {
+      const RowPosition at = args.numbering(row);
+      share = fmaf(to_float(args.dy[at][column]), rounded<T>(to_float(args.x[at][column]) * args.rstd[row]), share);
     }
   shares[threadIdx.y][threadIdx.x] = share;
   __syncthreads();

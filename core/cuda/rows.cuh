@@ -9,43 +9,47 @@
 
 namespace quench::cuda {
 
-// Rows are numbered 0 .. N*heads-1; their last axis is contiguous. Row numbers are 32 bits: divisions by the number of
-// heads are cheap, and 2^32 rows would need more memory than a device has for their statistics alone.
+// Rows are numbered 0 .. N*heads-1. Row numbers are 32 bits: divisions by the number of heads are cheap, and a number
+// takes one register. They stay below 2^31, so that a loop may step beyond the last without wrapping around.
+struct RowPosition {
+  std::uint32_t token, head;
+};
+struct RowNumbering {
+  std::uint32_t heads = 1;
+
+  explicit RowNumbering(const Tensor& x) : heads(x.rank() == 3 ? static_cast<std::uint32_t>(x.size(1)) : 1) {}
+  __device__ RowPosition operator()(std::uint32_t row) const {
+    if (heads == 1) return {row, 0};
+    const std::uint32_t token = row / heads;
+    return {token, row - token * heads};
+  }
+};
+
+// One operand's rows; their last axis is contiguous.
 template <class T>
 struct Rows {
-  T* base = nullptr;
-  std::int64_t outer = 0;
-  std::int64_t inner = 0;
-  std::uint32_t inner_count = 1;
+  T* base = nullptr;  // null for an operand that is not given
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
 
   Rows() = default;
   explicit Rows(const Tensor& t) {
     if (!t.defined()) return;
     base = static_cast<T*>(t.raw_data());
-    outer = t.stride(0);
-    if (t.rank() != 3 || t.size(1) == 1) return;
-    if (outer == t.stride(1) * t.size(1)) {  // one run of rows: no division
-      outer = t.stride(1);
-      return;
-    }
-    inner = t.stride(1);
-    inner_count = static_cast<std::uint32_t>(t.size(1));
+    token_stride = t.stride(0);
+    if (t.rank() == 3 && t.size(1) > 1) head_stride = t.stride(1);
   }
 
-  // True if every row may be read in 16-byte pieces (an undefined tensor has no rows that could not).
+  // True if every row may be read in 16-byte pieces.
   [[nodiscard]] bool wide(std::int64_t width) const {
-    return base == nullptr || (rows_are_wide<T>(base, outer, width) && inner % kVectorWidth<T> == 0);
+    return base == nullptr || (rows_are_wide<T>(base, token_stride, width) && head_stride % kVectorWidth<T> == 0);
   }
-  __device__ T* operator[](std::uint32_t row) const {
-    if (inner_count == 1) return base + row * outer;
-    const std::uint32_t token = row / inner_count;
-    return base + token * outer + (row - token * inner_count) * inner;
-  }
+  __device__ T* operator[](RowPosition row) const { return base + row.token * token_stride + row.head * head_stride; }
 };
 
 inline void check_row_count(std::string_view op, std::int64_t rows) {
-  QUENCH_CHECK_AS(ErrorCode::unsupported, rows <= std::int64_t{0xFFFFFFFF},
-                  "{}: {} rows, at most 2^32 - 1 are supported", op, rows);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, rows < std::int64_t{1} << 31, "{}: {} rows, fewer than 2^31 are supported",
+                  op, rows);
 }
 
 // Sum over the kGroup threads that share a row; every thread gets it. kGroup is a power of two: groups of at most 32

@@ -39,7 +39,9 @@ TEST(CudaSwiglu, ForwardAndBackwardMatchTheCpu) {
         const Tensor again = poisoned(double_width, dtype);
         swiglu_backward({gpu_dout, gpu_gate_up, again});
         EXPECT_TRUE(same_bits(on_cpu(again), on_cpu(gpu_dgate_up)));
-        swiglu_backward({gpu_dout, gpu_gate_up, gpu_gate_up});
+        const Tensor out_again = poisoned(shape, dtype);
+        swiglu_backward({gpu_dout, gpu_gate_up, gpu_gate_up, out_again});
+        EXPECT_TRUE(same_bits(on_cpu(out_again), on_cpu(gpu_out)));
         EXPECT_TRUE(same_bits(on_cpu(gpu_gate_up), on_cpu(gpu_dgate_up)));
       }
 }
