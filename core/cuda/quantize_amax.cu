@@ -9,10 +9,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-struct MaxWord {
-  __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
-};
-
 constexpr int kInFlight = 4;  // groups of a thread on their way
 
 // Reads x once.

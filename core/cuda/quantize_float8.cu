@@ -8,10 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-struct MaxWord {
-  __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
-};
-
 float max_of(ElementFormat element) {
   return element == ElementFormat::e4m3 ? E4m3::kMax : E5m2::kMax;
 }
