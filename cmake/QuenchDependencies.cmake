@@ -45,6 +45,17 @@ if(QUENCH_CUDA)
     endif()
     enable_language(CUDA)
     set(QUENCH_HAVE_CUDA ON)
+    # Attention through cuDNN: its headers and those of its front end, which scripts/setup.sh puts into .deps. The
+    # library itself is opened when first used.
+    find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ENV CUDNN_PATH PATHS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+    find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ENV CUDNN_FRONTEND_PATH
+              PATHS ${CMAKE_SOURCE_DIR}/.deps PATH_SUFFIXES include)
+    if(CUDNN_INCLUDE_DIR AND CUDNN_FRONTEND_INCLUDE_DIR)
+      set(QUENCH_HAVE_CUDNN ON)
+    else()
+      message(STATUS "cuDNN attention: OFF, slower kernels instead "
+                     "(cudnn.h: ${CUDNN_INCLUDE_DIR}, cudnn_frontend.h: ${CUDNN_FRONTEND_INCLUDE_DIR})")
+    endif()
   endif()
 endif()
 message(STATUS "CUDA back end: ${QUENCH_HAVE_CUDA}")

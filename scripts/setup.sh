@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building and testing need and is missing, from Debian's packages.
+# Installs what building and testing need and is missing, from Debian's packages. Where the CUDA toolkit is, also the
+# headers of cuDNN's front end, from PyPI into .deps of the source tree.
 # Usage: scripts/setup.sh [build|test|demo]   (default: test, which includes the others)
 set -euo pipefail
 what=${1:-test}
@@ -14,17 +15,30 @@ case $what in
   *) echo "usage: scripts/setup.sh [build|test|demo]" >&2; exit 2 ;;
 esac
 
+cuda=
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+  cuda=1
+  python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+fi
+
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
-
-echo "installing: ${missing[*]}"
-sudo=
-if [ "$(id -u)" -ne 0 ]; then
-  command -v sudo >/dev/null || { echo "error: as root, run: apt-get install -y ${missing[*]}" >&2; exit 1; }
-  sudo=sudo
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  sudo=
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "error: as root, run: apt-get install -y ${missing[*]}" >&2; exit 1; }
+    sudo=sudo
+  fi
+  $sudo apt-get update -qq
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-$sudo apt-get update -qq
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+
+# No dependencies: they are Python's, and only the headers are used.
+deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
+if [ -n "$cuda" ] && [ ! -e "$deps/include/cudnn_frontend.h" ]; then
+  echo "installing: nvidia-cudnn-frontend"
+  python3 -m pip install --quiet --no-deps --target "$deps" nvidia-cudnn-frontend
+fi

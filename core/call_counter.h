@@ -1,0 +1,35 @@
+#pragma once
+// Counts of the calls that took each implementation of an op that has several, for tests and the run report.
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace quench {
+
+// For namespace scope: registers itself under its name ("attention.cudnn") when the program starts.
+class CallCounter {
+ public:
+  explicit CallCounter(std::string_view name) noexcept;
+  CallCounter(const CallCounter&) = delete;
+  CallCounter& operator=(const CallCounter&) = delete;
+
+  void add() noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] std::int64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::string_view name() const noexcept { return name_; }
+
+ private:
+  friend std::vector<std::pair<std::string_view, std::int64_t>> call_counts();
+  std::string_view name_;
+  std::atomic<std::int64_t> count_{0};
+  const CallCounter* next_;
+};
+
+// Every counter of the program, by name.
+[[nodiscard]] std::vector<std::pair<std::string_view, std::int64_t>> call_counts();
+// One of them; 0 for a name that no back end of this build counts under.
+[[nodiscard]] std::int64_t call_count(std::string_view name);
+
+}  // namespace quench

@@ -1,0 +1,71 @@
+#pragma once
+// Graphs of cuDNN for attention, built once for everything that shapes them.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "core/cuda/cudnn/library.h"
+
+namespace quench::cuda {
+
+// Operands of a graph, as cuDNN names them in the table of addresses.
+enum AttentionOperand : std::int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kOut,
+  kLse,
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kQueryLengths,
+  kKeyLengths,
+  kOffsets = 100,  // of operand x in a packed graph: kOffsets + x
+};
+
+struct HeadStrides {  // in elements
+  std::int64_t row = 0, head = 0;
+  auto operator<=>(const HeadStrides&) const = default;
+};
+
+// Everything that shapes a graph.
+struct AttentionGraphKey {
+  int device = 0;
+  bool backward = false, packed = false, causal = false, bottom_right = false, lse = false, deterministic = false;
+  bool wide_offsets = false;  // 64-bit
+  float scale = 1;
+  std::int64_t heads = 0, kv_heads = 0, dim = 0;
+  std::int64_t batch = 0, queries = 0, keys = 0;   // sequences, and the longest of them
+  std::int64_t total_queries = 0, total_keys = 0;  // rows that workspace is sized for; 0: batch times the longest
+  HeadStrides q, k, v, out, dq, dk, dv;
+  auto operator<=>(const AttentionGraphKey&) const = default;
+};
+
+class AttentionGraph {
+ public:
+  // Never null; refused() tells why cuDNN takes no such graph. The session is of the key's device.
+  static std::shared_ptr<const AttentionGraph> get(const AttentionGraphKey& key, const CudnnSession& session);
+
+  [[nodiscard]] const std::string& refused() const noexcept { return refused_; }
+  [[nodiscard]] std::int64_t workspace_bytes() const noexcept { return workspace_bytes_; }
+  // Enqueues. False, with the reason, on failure.
+  [[nodiscard]] bool run(const CudnnSession& session, std::unordered_map<std::int64_t, void*>& addresses,
+                         void* workspace, std::string& reason) const;
+
+  ~AttentionGraph();
+
+ private:
+  struct Graph;
+  AttentionGraph() = default;
+  void build(const AttentionGraphKey& key, const CudnnSession& session);
+
+  std::unique_ptr<Graph> graph_;
+  std::int64_t workspace_bytes_ = 0;
+  std::string refused_;
+};
+
+}  // namespace quench::cuda

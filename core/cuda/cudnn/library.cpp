@@ -1,0 +1,128 @@
+#include "core/cuda/cudnn/library.h"
+
+#include <dlfcn.h>
+#include <nvrtc.h>
+
+#include <array>
+#include <cstdlib>
+#include <vector>
+
+#include "core/cuda/cuda_error.h"
+
+namespace quench::cuda {
+namespace {
+
+struct Library {
+  void* handle = nullptr;
+  std::string missing;
+};
+
+Library open_library() {
+  const std::string name = "libcudnn.so." + std::to_string(CUDNN_MAJOR);
+  std::vector<std::string> candidates;
+  if (const char* chosen = std::getenv("QUENCH_CUDNN_LIBRARY"); chosen != nullptr && *chosen != '\0')
+    candidates.emplace_back(chosen);
+  else
+    candidates = {name, "/usr/local/cuda/lib64/" + name};
+  Library library;
+  for (const std::string& candidate : candidates) {
+    library.handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library.handle != nullptr) return {library.handle, {}};
+    if (library.missing.empty()) library.missing = dlerror();
+  }
+  return library;
+}
+
+const Library& library() {
+  static const Library opened = open_library();
+  return opened;
+}
+
+template <class Function>
+Function* find(Function*, const char* name) {
+  void* symbol = library().handle == nullptr ? nullptr : dlsym(library().handle, name);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, symbol != nullptr, "cuDNN has no function {}: {}", name, library().missing);
+  return reinterpret_cast<Function*>(symbol);
+}
+
+}  // namespace
+
+const std::string& cudnn_missing() {
+  return library().missing;
+}
+
+CudnnSession::CudnnSession(Stream stream) {
+  struct Slot {
+    std::mutex mutex;
+    cudnnHandle_t handle = nullptr;
+  };
+  static std::array<Slot, 16>& slots = *new std::array<Slot, 16>;  // outlives every thread that may still use it
+  const DeviceGuard guard(stream.device);
+  Slot& slot = slots.at(static_cast<std::size_t>(stream.device.index));
+  lock_ = std::unique_lock(slot.mutex);
+  const auto check_status = [&](cudnnStatus_t status, std::string_view what) {
+    QUENCH_CHECK_AS(ErrorCode::failed, status == CUDNN_STATUS_SUCCESS, "{} on {}: {}", what, stream.device.to_string(),
+                    cudnnGetErrorString(status));
+  };
+  if (slot.handle == nullptr) check_status(cudnnCreate(&slot.handle), "cudnnCreate");
+  check_status(cudnnSetStream(slot.handle, native(stream)), "cudnnSetStream");
+  handle_ = slot.handle;
+}
+
+}  // namespace quench::cuda
+
+// What cuDNN's header-only front end and the code above call, passed on to the opened library. Declared by cuDNN.
+#define QUENCH_CUDNN_FORWARD(result, name, parameters, ...)           \
+  result name parameters {                                            \
+    static auto* const function = ::quench::cuda::find(&name, #name); \
+    return function(__VA_ARGS__);                                     \
+  }
+
+extern "C" {
+
+QUENCH_CUDNN_FORWARD(std::size_t, cudnnGetVersion, (), )
+QUENCH_CUDNN_FORWARD(const char*, cudnnGetErrorString, (cudnnStatus_t status), status)
+QUENCH_CUDNN_FORWARD(void, cudnnGetLastErrorString, (char* message, std::size_t size), message, size)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnCreate, (cudnnHandle_t * handle), handle)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnSetStream, (cudnnHandle_t handle, cudaStream_t stream), handle, stream)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnGetStream, (cudnnHandle_t handle, cudaStream_t* stream), handle, stream)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendCreateDescriptor,
+                     (cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* descriptor), type, descriptor)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendDestroyDescriptor, (cudnnBackendDescriptor_t descriptor), descriptor)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendFinalize, (cudnnBackendDescriptor_t descriptor), descriptor)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendSetAttribute,
+                     (cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                      cudnnBackendAttributeType_t type, std::int64_t count, const void* values),
+                     descriptor, name, type, count, values)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendGetAttribute,
+                     (const cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                      cudnnBackendAttributeType_t type, std::int64_t requested, std::int64_t* count, void* values),
+                     descriptor, name, type, requested, count, values)
+QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendExecute,
+                     (cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t operands), handle,
+                     plan, operands)
+
+// The front end compiles kernels of its own for other ops and chips. None of the graphs built here asks for them.
+nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*) {
+  return NVRTC_ERROR_INVALID_INPUT;
+}
+nvrtcResult nvrtcCompileProgram(nvrtcProgram, int, const char* const*) {
+  return NVRTC_ERROR_INVALID_INPUT;
+}
+nvrtcResult nvrtcDestroyProgram(nvrtcProgram*) {
+  return NVRTC_ERROR_INVALID_INPUT;
+}
+nvrtcResult nvrtcGetCUBIN(nvrtcProgram, char*) {
+  return NVRTC_ERROR_INVALID_INPUT;
+}
+nvrtcResult nvrtcGetCUBINSize(nvrtcProgram, std::size_t*) {
+  return NVRTC_ERROR_INVALID_INPUT;
+}
+nvrtcResult nvrtcGetProgramLog(nvrtcProgram, char*) {
+  return NVRTC_ERROR_INVALID_INPUT;
+}
+nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, std::size_t*) {
+  return NVRTC_ERROR_INVALID_INPUT;
+}
+
+}  // extern "C"
