@@ -68,25 +68,28 @@ unsigned layout_of(const AdamWTensor& t) {
          bit(t.master.defined(), 4);
 }
 
-// Everything here is read or written once in a step.
+// One access of 16 or 8 bytes, or of one element. Everything here is read or written once in a step.
+template <class V>
+using Bits = std::conditional_t<sizeof(V) == 16, int4, int2>;
+
 template <class T, int N>
 __device__ Vector<T, N> read(const T* pointer) {
-  using Bits = std::conditional_t<sizeof(Vector<T, N>) == 16, int4, std::conditional_t<N == 1, T, int2>>;
+  using V = Vector<T, N>;
   if constexpr (N == 1) {
     return {*pointer};
   } else {
-    const Bits bits = __ldcs(reinterpret_cast<const Bits*>(pointer));
-    return *reinterpret_cast<const Vector<T, N>*>(&bits);
+    const Bits<V> bits = __ldcs(reinterpret_cast<const Bits<V>*>(pointer));
+    return *reinterpret_cast<const V*>(&bits);
   }
 }
 
 template <class T, int N>
 __device__ void write(T* pointer, const Vector<T, N>& value) {
-  using Bits = std::conditional_t<sizeof(Vector<T, N>) == 16, int4, int2>;
+  using V = Vector<T, N>;
   if constexpr (N == 1)
     *pointer = value[0];
   else
-    __stcs(reinterpret_cast<Bits*>(pointer), *reinterpret_cast<const Bits*>(&value));
+    __stcs(reinterpret_cast<Bits<V>*>(pointer), *reinterpret_cast<const Bits<V>*>(&value));
 }
 
 template <int N>

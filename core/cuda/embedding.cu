@@ -27,8 +27,16 @@ __global__ __launch_bounds__(kThreads) void gather_rows_kernel(const Piece* tabl
     return;
   }
   const Piece* from = table + id * columns;
-#pragma unroll 4
-  for (std::int64_t c = threadIdx.x; c < columns; c += blockDim.x) to[c] = __ldg(from + c);
+  constexpr int kInFlight = 4;
+  for (std::int64_t first = threadIdx.x; first < columns; first += kInFlight * blockDim.x) {
+    Piece pieces[kInFlight];
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k)
+      if (const std::int64_t c = first + k * blockDim.x; c < columns) pieces[k] = __ldg(from + c);
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k)
+      if (const std::int64_t c = first + k * blockDim.x; c < columns) to[c] = pieces[k];
+  }
 }
 
 template <class Piece>

@@ -75,10 +75,11 @@ __device__ std::int64_t lower_bound(const Runs& runs, std::int64_t low, std::int
 }
 
 // Runs of more than kLongRun rows. Such a run covers a multiple of kLongRun; the blocks of the first one it covers add
-// it, each kThreads columns of it, a thread one column, with kBatch rows on their way. Reads each row once.
+// it, each kThreads columns of it, a thread one column, with kBatch rows on their way: asking for few resident blocks
+// leaves the compiler the registers to load them all before it waits for the first. Reads each row once.
 template <class T, class G>
-__global__ __launch_bounds__(kThreads) void add_long_runs_kernel(Runs runs, const T* dout, G* dtable,
-                                                                 std::int64_t width, unsigned slices) {
+__global__ __launch_bounds__(kThreads, 4) void add_long_runs_kernel(Runs runs, const T* dout, G* dtable,
+                                                                    std::int64_t width, unsigned slices) {
   const std::int64_t probe = static_cast<std::int64_t>(blockIdx.x / slices) * kLongRun;
   const std::uint32_t id = runs.ids[probe];
   if (id == runs.table_rows || (probe > 0 && runs.ids[probe - kLongRun] == id)) return;

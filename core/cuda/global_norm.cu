@@ -36,27 +36,42 @@ struct Squares {
   [[nodiscard]] __device__ double total() const { return (sums[0] + sums[1]) + (sums[2] + sums[3]); }
 };
 
-template <class T>
-__device__ double sum_of_squares(const T* x, int n, bool wide) {
+// kWide: the address is a multiple of 16 bytes.
+template <class T, bool kWide>
+__device__ double sum_of_squares(const T* x, int n) {
+  constexpr int kInFlight = 4, kParts = kWidth / kVectorWidth<T>;
   Squares squares;
   const int vectors = n / kWidth;
-#pragma unroll 4
-  for (int v = static_cast<int>(threadIdx.x); v < vectors; v += kThreads) {
-    const T* from = x + v * kWidth;
-    if (wide) {
-      Wide<T> parts[kWidth / kVectorWidth<T>];
+  for (int first = static_cast<int>(threadIdx.x); first < vectors; first += kInFlight * kThreads) {
+    Wide<T> parts[kInFlight][kParts] = {};  // zeros past the end
 #pragma unroll
-      for (int k = 0; k < kWidth / kVectorWidth<T>; ++k)
-        parts[k] = load_streaming(reinterpret_cast<const Wide<T>*>(from) + k);
+    for (int k = 0; k < kInFlight; ++k) {
+      const int v = first + k * kThreads;
+      if (v >= vectors) continue;
+      const T* from = x + v * kWidth;
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) squares.add(i, to_float(parts[i / kVectorWidth<T>][i % kVectorWidth<T>]));
-    } else {
+      for (int part = 0; part < kParts; ++part) {
+        if constexpr (kWide) {
+          parts[k][part] = load_streaming(reinterpret_cast<const Wide<T>*>(from) + part);
+        } else {
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) squares.add(i, to_float(from[i]));
+          for (int i = 0; i < kVectorWidth<T>; ++i) parts[k][part][i] = from[part * kVectorWidth<T> + i];
+        }
+      }
     }
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k)
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) squares.add(i, to_float(parts[k][i / kVectorWidth<T>][i % kVectorWidth<T>]));
   }
   if (const int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n) squares.add(0, to_float(x[i]));
   return squares.total();
+}
+
+template <class T>
+__device__ double sum_of_squares(const Entry& e, std::int64_t begin, int n) {
+  const T* x = static_cast<const T*>(e.data) + begin;
+  return e.wide ? sum_of_squares<T, true>(x, n) : sum_of_squares<T, false>(x, n);
 }
 
 // Reads every element once: 2 or 4 bytes. partial[chunk] is a sum in an order that n alone decides.
@@ -66,8 +81,7 @@ __global__ __launch_bounds__(kThreads) void chunk_squares_kernel(const __grid_co
   const Entry& e = table.entries[index];
   const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
   const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
-  const double sum = e.is_bf16 ? sum_of_squares(static_cast<const bfloat16*>(e.data) + begin, n, e.wide)
-                               : sum_of_squares(static_cast<const float*>(e.data) + begin, n, e.wide);
+  const double sum = e.is_bf16 ? sum_of_squares<bfloat16>(e, begin, n) : sum_of_squares<float>(e, begin, n);
   const double total = block_reduce<kThreads>(sum, 0.0, scratch, Sum());
   if (threadIdx.x == 0) partial[chunk] = total;
 }

@@ -9,22 +9,24 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-struct MaxWord {
-  __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
-};
+constexpr int kInFlight = 4;  // groups of a thread on their way
 
 // Reads x once.
-template <class T>
-__global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, std::int64_t count, bool wide,
-                                                                  std::uint32_t* amax) {
+template <class T, bool kWide>
+__global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, std::int64_t count, std::uint32_t* amax) {
   __shared__ std::uint32_t scratch[33];
+  const std::int64_t groups = count / kGroup, stride = static_cast<std::int64_t>(gridDim.x) * kThreads,
+                     thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   std::uint32_t most = 0;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads * kGroup;
-#pragma unroll 4
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < count;
-       i += stride)
-    most = max(most, max_magnitude(
-                         load_group(x + i, wide, static_cast<int>(min(static_cast<std::int64_t>(kGroup), count - i)))));
+  for (std::int64_t first = thread; first < groups; first += kInFlight * stride) {
+    Vector<T, kGroup> raw[kInFlight] = {};  // zeros past the end
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k)
+      if (const std::int64_t g = first + k * stride; g < groups) raw[k] = load_raw(x + g * kGroup, kWide);
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) most = max(most, max_magnitude(widened(raw[k])));
+  }
+  if (const std::int64_t i = groups * kGroup + thread; i < count) most = max(most, magnitude(to_float(x[i])));
   most = block_reduce<kThreads>(most, 0u, scratch, MaxWord());
   if (threadIdx.x == 0) atomicMax(amax, most);
 }
@@ -50,9 +52,9 @@ __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std:
 constexpr int kStripColumns = 32 * kGroup;
 constexpr int kStripRows = 256;
 
-template <class T>
+template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads) void amax_of_columns_kernel(const T* x, MatrixBatch shape, std::int64_t strips,
-                                                                   std::int64_t parts, bool wide, std::uint32_t* amax) {
+                                                                   std::int64_t parts, std::uint32_t* amax) {
   __shared__ std::uint32_t most[kWarps][kStripColumns];
   const std::int64_t strip = blockIdx.x % strips, part = blockIdx.x / strips % parts,
                      batch = blockIdx.x / strips / parts;
@@ -62,13 +64,17 @@ __global__ __launch_bounds__(kThreads) void amax_of_columns_kernel(const T* x, M
       static_cast<int>(max(std::int64_t{0}, min(static_cast<std::int64_t>(kGroup), shape.columns - column)));
   const std::int64_t end = min(shape.rows, (part + 1) * kStripRows);
   std::uint32_t own[kGroup] = {};
-  if (count > 0) {
-#pragma unroll 4
-    for (std::int64_t row = part * kStripRows + warp; row < end; row += kWarps) {
-      const Group group = load_group(x + (batch * shape.rows + row) * shape.columns + column, wide, count);
+  const T* from = x + batch * shape.rows * shape.columns + column;
+  for (std::int64_t first = part * kStripRows + warp; count > 0 && first < end; first += kInFlight * kWarps) {
+    Vector<T, kGroup> raw[kInFlight] = {};
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) own[i] = max(own[i], magnitude(group.x[i]));
-    }
+    for (int k = 0; k < kInFlight; ++k)
+      if (const std::int64_t row = first + k * kWarps; row < end)
+        raw[k] = load_raw(from + row * shape.columns, kWide, kWide ? kGroup : count);
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k)
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) own[i] = max(own[i], magnitude(to_float(raw[k][i])));
   }
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) most[warp][i * 32 + lane] = own[i];  // one bank a lane
@@ -104,14 +110,14 @@ void amax_of(const AmaxArgs& args, const OpLaunch& launch) {
   launch.check(cudaMemsetAsync(amax, 0, args.amax.nbytes(), launch.stream()));
   if (shape.numel() == 0) return;
   if (args.granularity == Granularity::tensor) {
-    launch(amax_of_tensor_kernel<T>, dim3(strided_grid(launch.device(), shape.numel(), kThreads * kGroup)), kThreads, 0,
-           x, shape.numel(), wide, words);
+    launch(wide ? amax_of_tensor_kernel<T, true> : amax_of_tensor_kernel<T, false>,
+           dim3(strided_grid(launch.device(), shape.numel(), kThreads * kGroup)), kThreads, 0, x, shape.numel(), words);
     return;
   }
   const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns,
                      parts = (shape.rows + kStripRows - 1) / kStripRows;
-  launch(amax_of_columns_kernel<T>, dim3(static_cast<unsigned>(shape.batch * strips * parts)), kThreads, 0, x, shape,
-         strips, parts, wide_rows, words);
+  launch(shape.columns % kGroup == 0 && wide ? amax_of_columns_kernel<T, true> : amax_of_columns_kernel<T, false>,
+         dim3(static_cast<unsigned>(shape.batch * strips * parts)), kThreads, 0, x, shape, strips, parts, words);
 }
 
 void amax_cuda(const AmaxArgs& args) {

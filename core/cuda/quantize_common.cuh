@@ -92,6 +92,10 @@ __device__ void store_group(T* to, const Group& group, bool wide, int count = kG
 __device__ inline std::uint32_t magnitude(float x) {
   return __float_as_uint(x) & kF32MagnitudeMask;
 }
+struct MaxWord {
+  __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
+};
+
 __device__ inline std::uint32_t max_magnitude(const Group& group) {
   std::uint32_t most = 0;
 #pragma unroll

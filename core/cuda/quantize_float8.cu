@@ -8,10 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-struct MaxWord {
-  __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
-};
-
 float max_of(ElementFormat element) {
   return element == ElementFormat::e4m3 ? E4m3::kMax : E5m2::kMax;
 }
@@ -28,17 +24,28 @@ void float8_scale_cuda(const Float8ScaleArgs& args) {
          args.amax.data<float>(), args.scale.data<float>(), count, max_of(args.element), args.power_of_two);
 }
 
+constexpr int kInFlight = 4;  // groups of a thread on their way
+
 // Reads x, writes a byte an element.
-template <class T, class Element>
+template <class T, class Element, bool kWide>
 __global__ __launch_bounds__(kThreads) void cast_by_tensor_kernel(const T* x, std::uint8_t* out, const float* scale,
-                                                                  std::int64_t count, bool wide) {
+                                                                  std::int64_t count) {
   const float by = *scale;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads * kGroup;
-#pragma unroll 4
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < count;
-       i += stride) {
-    const auto here = static_cast<int>(min(static_cast<std::int64_t>(kGroup), count - i));
-    store_codes(out + i, encode_group<Element>(load_group(x + i, wide, here), by), wide, here);
+  const std::int64_t groups = count / kGroup;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kInFlight * kThreads + threadIdx.x;
+  Vector<T, kGroup> raw[kInFlight];
+#pragma unroll
+  for (int k = 0; k < kInFlight; ++k)
+    if (const std::int64_t g = first + k * kThreads; g < groups) raw[k] = load_raw(x + g * kGroup, kWide);
+#pragma unroll
+  for (int k = 0; k < kInFlight; ++k) {
+    const std::int64_t g = first + k * kThreads;
+    if (g < groups) {
+      store_codes(out + g * kGroup, encode_group<Element>(widened(raw[k]), by), kWide);
+    } else if (g == groups) {
+      const auto rest = static_cast<int>(count - groups * kGroup);
+      store_codes(out + g * kGroup, encode_group<Element>(load_group(x + g * kGroup, false, rest), by), false, rest);
+    }
   }
 }
 
@@ -72,8 +79,10 @@ void float8_cast_cuda(const Float8CastArgs& args) {
     const T* x = args.x.data<T>();
     const bool base = aligned(x) && aligned(out, 8);
     if (format.granularity == Granularity::tensor) {
-      launch(cast_by_tensor_kernel<T, Element>, dim3(strided_grid(launch.device(), shape.numel(), kThreads * kGroup)),
-             kThreads, 0, x, out, scale, shape.numel(), base);
+      const std::int64_t groups = (shape.numel() + kGroup - 1) / kGroup, per_block = kInFlight * kThreads;
+      launch(base ? cast_by_tensor_kernel<T, Element, true> : cast_by_tensor_kernel<T, Element, false>,
+             dim3(static_cast<unsigned>((groups + per_block - 1) / per_block)), kThreads, 0, x, out, scale,
+             shape.numel());
       return;
     }
     const dim3 grid(static_cast<unsigned>(shape.batch * shape.rows));

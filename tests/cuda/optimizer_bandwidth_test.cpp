@@ -40,12 +40,25 @@ double microseconds(const std::function<void()>& body) {
   return 1e3 * static_cast<double>(times[4]);
 }
 
+// Random bits of ordinary size, made on the GPU by repeating what the CPU made.
+Tensor random_on_gpu(const Shape& shape, DType dtype, double scale) {
+  Generator random(1);
+  const std::int64_t n = shape.numel();
+  const Tensor piece = on_gpu(random.normal({std::min<std::int64_t>(n, 1 << 20)}, dtype, scale));
+  const Tensor whole = Tensor::empty({n}, dtype, kGpu);
+  for (std::int64_t done = 0; done < n; done += piece.numel()) {
+    const std::int64_t count = std::min(piece.numel(), n - done);
+    whole.narrow(0, done, count).copy_from(piece.narrow(0, 0, count));
+  }
+  return whole.view(shape);
+}
+
 // Bytes a microsecond, read and written, of a copy of 4 GiB.
 double copy_rate() {
   static const double rate = [] {
     const std::int64_t n = std::int64_t{1} << 32;
-    const Tensor from = Tensor::zeros({n}, DType::u8, kGpu);
-    Tensor to = Tensor::empty({n}, DType::u8, kGpu);
+    const Tensor from = random_on_gpu({n / 2}, DType::bf16, 1.0);
+    Tensor to = Tensor::empty_like(from);
     const double time = microseconds([&] { to.copy_from(from); });
     fmt::print("{:<44}{:>14} bytes {:>10.1f} us {:>6.2f} TB/s\n", "device-to-device copy", 2 * n, time,
                2 * static_cast<double>(n) / time / 1e6);
@@ -58,19 +71,6 @@ void report(std::string_view name, std::int64_t bytes, const std::function<void(
   const double rate = copy_rate(), time = microseconds(body);
   fmt::print("{:<44}{:>14} bytes {:>10.1f} us {:>6.1f}% of copy\n", name, bytes, time,
              100 * static_cast<double>(bytes) / time / rate);
-}
-
-// Random bits of ordinary size, made on the GPU by repeating what the CPU made.
-Tensor random_on_gpu(const Shape& shape, DType dtype, double scale) {
-  Generator random(1);
-  const std::int64_t n = shape.numel();
-  const Tensor piece = on_gpu(random.normal({std::min<std::int64_t>(n, 1 << 20)}, dtype, scale));
-  const Tensor whole = Tensor::empty({n}, dtype, kGpu);
-  for (std::int64_t done = 0; done < n; done += piece.numel()) {
-    const std::int64_t count = std::min(piece.numel(), n - done);
-    whole.narrow(0, done, count).copy_from(piece.narrow(0, 0, count));
-  }
-  return whole.view(shape);
 }
 
 constexpr std::int64_t kParameters = std::int64_t{1} << 30;
