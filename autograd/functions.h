@@ -10,6 +10,7 @@
 
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
+#include "core/ops/lm_head_loss.h"
 
 namespace quench::autograd {
 
@@ -61,6 +62,6 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
 // [1]. Gradients are made in the forward pass (the logits exist only then, chunk by chunk), so the result must be the
 // root of the backward pass. `losses`, if not null, receives the f32 [N] loss of each row.
 Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tensor& labels, float scale,
-                      std::int64_t chunk_rows = 0, Tensor* losses = nullptr);
+                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr);
 
 }  // namespace quench::autograd

@@ -20,12 +20,16 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
             db = bias.gradient(), dy_of = y.gradient()] {
       const Tensor dy = dy_of->value();
       if (dw) {
-        const GradientTarget into = dw->target();
-        gemm({.a = dy,
-              .b = saved_x.get(),
-              .c = into.tensor,
-              .transpose_a = true,
-              .beta = into.accumulate ? 1.0f : 0.0f});
+        const auto wgrad = [dw, dy](const Tensor& x_again) {
+          const GradientTarget into = dw->target();
+          gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+        };
+        dw->begin_use();
+        const auto finish = [wgrad, dw](const Tensor& x_again) {
+          wgrad(x_again);
+          dw->end_use();
+        };
+        if (!saved_x.defer(finish)) finish(saved_x.get());
       }
       if (db) {
         const GradientTarget into = db->target();

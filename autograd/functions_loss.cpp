@@ -1,20 +1,19 @@
 #include <array>
 
 #include "autograd/functions.h"
-#include "core/ops/lm_head_loss.h"
 #include "core/ops/reduce_sum.h"
 
 namespace quench::autograd {
 
 Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tensor& labels, float scale,
-                      std::int64_t chunk_rows, Tensor* losses) {
+                      const LmHeadLossOptions& options, Tensor* losses) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
   LmHeadLossArgs args{.hidden = x, .weight = weight.value(), .labels = labels};
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.grad_scale = scale;
-  args.chunk_rows = chunk_rows;
+  args.options = options;
   if (training && hidden.requires_grad()) args.dhidden = Tensor::empty_like(x);
   if (training && weight.requires_grad()) {
     const GradientTarget into = weight.gradient()->target();

@@ -11,21 +11,29 @@ Variable swiglu(const Variable& gate_up) {
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   quench::swiglu({in, out.value()});
+  const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("swiglu", std::array{gate_up}, std::array{&out}, [&] {
-    return [in, din = gate_up.gradient(), dout = out.gradient()] {
+    const Saved saved = Saved::large(in);
+    const Shape shape = out.value().shape();
+    again->again = [saved, shape] {
+      const MemoryScope again_scope(MemoryCategory::workspace);
+      const Tensor value = Tensor::empty(shape, saved.get().dtype(), saved.get().device());
+      quench::swiglu({saved.get(), value});
+      return value;
+    };
+    again->makes_again = true;
+    return [saved, shape, again, din = gate_up.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      const Tensor dx = Tensor::empty_like(in);
-      swiglu_backward({.dout = dout->value(), .gate_up = in, .dgate_up = dx});
+      const Tensor kept = saved.get(), dout = dout_of->value();
+      const Tensor dx = Tensor::empty_like(kept);
+      Tensor value;
+      if (!again->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
+      swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value});
+      again->run_waiting(value);
       if (din) din->contribute(dx);
     };
   });
-  if (recorded)
-    out.set_recompute([in] {
-      const MemoryScope again_scope(MemoryCategory::workspace);
-      const Tensor again = Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device());
-      quench::swiglu({in, again});
-      return again;
-    });
+  if (recorded) out.set_recompute(again);
   return out;
 }
 

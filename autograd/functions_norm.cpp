@@ -14,15 +14,18 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
   return Tensor::empty_like(like);
 }
 
+// `y` is made again on the way where uses of it have waited.
 void norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd, Tensor dsum,
-                   const std::shared_ptr<Gradient>& dweight, const Tensor& dx) {
+                   const std::shared_ptr<Gradient>& dweight, const Tensor& dx, Recomputation* again = nullptr) {
   RmsNormBackwardArgs args{.dy = dy, .x = x, .weight = weight, .rstd = rstd, .dsum = std::move(dsum), .dx = dx};
   if (dweight) {
     const GradientTarget into = dweight->target();
     args.dweight = into.tensor;
     args.accumulate_dweight = into.accumulate;
   }
+  if (again != nullptr && !again->waiting.empty()) args.y = Tensor::empty_like(x);
   rms_norm_backward(args);
+  if (again != nullptr) again->run_waiting(args.y);
 }
 
 std::function<Tensor()> norm_again(const Tensor& x, const Tensor& weight, float eps) {
@@ -43,15 +46,18 @@ Variable rms_norm(const Variable& x, const Variable& weight, float eps) {
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
   quench::rms_norm({.x = in, .weight = weight.value(), .eps = eps, .y = y.value(), .rstd = rstd});
+  const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("rms_norm", std::array{x, weight}, std::array{&y}, [&] {
-    return [in, w = weight.value(), rstd, dx = x.gradient(), dw = weight.gradient(), dy = y.gradient()] {
+    again->again = norm_again(in, weight.value(), eps);
+    again->makes_again = true;
+    return [in, again, w = weight.value(), rstd, dx = x.gradient(), dw = weight.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor result = Tensor::empty_like(in);
-      norm_backward(dy->value(), in, w, rstd, Tensor(), dw, result);
+      norm_backward(dy->value(), in, w, rstd, Tensor(), dw, result, again.get());
       if (dx) dx->contribute(result);
     };
   });
-  if (recorded) y.set_recompute(norm_again(in, weight.value(), eps));
+  if (recorded) y.set_recompute(again);
   return y;
 }
 
@@ -69,9 +75,12 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
                     .y = y.value(),
                     .sum = sum.value(),
                     .rstd = rstd});
+  const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("add_rms_norm", std::array{residual, delta, weight}, std::array{&sum, &y}, [&] {
-    return [x = sum.value(), w = weight.value(), rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
-            dw = weight.gradient(), dsum_of = sum.gradient(), dy_of = y.gradient()] {
+    again->again = norm_again(sum.value(), weight.value(), eps);
+    again->makes_again = true;
+    return [x = sum.value(), again, w = weight.value(), rstd, dresidual = residual.gradient(),
+            ddelta = delta.gradient(), dw = weight.gradient(), dsum_of = sum.gradient(), dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
       Tensor dx;
@@ -79,13 +88,13 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
         dx = dsum;
       } else {
         dx = norm_dx_buffer(x, dsum);
-        norm_backward(dy_of->value(), x, w, rstd, dsum, dw, dx);
+        norm_backward(dy_of->value(), x, w, rstd, dsum, dw, dx, again.get());
       }
       if (dresidual) dresidual->contribute(dx);
       if (ddelta) ddelta->contribute(dx);
     };
   });
-  if (recorded) y.set_recompute(norm_again(sum.value(), weight.value(), eps));
+  if (recorded) y.set_recompute(again);
   return {sum, y};
 }
 

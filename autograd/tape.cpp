@@ -23,7 +23,7 @@ bool Tape::record(std::string_view name, std::span<const Variable> inputs, std::
   Node node{name, {}, {}, {}};
   for (const Variable& v : inputs) {
     if (!v.requires_grad()) continue;
-    ++v.gradient()->pending_uses_;
+    v.gradient()->begin_use();
     node.inputs.push_back(v.gradient());
   }
   for (Variable* v : outputs) {
@@ -59,10 +59,7 @@ void Tape::backward() {
     if (reached) node.backward();
     for (const auto& output : node.outputs) output->release();
     node.backward = nullptr;  // frees what was saved before hooks run
-    for (const auto& input : node.inputs) {
-      if (--input->pending_uses_ == 0 && input->is_leaf() && input->valid_)
-        for (const auto& hook : input->ready_hooks_) hook();
-    }
+    for (const auto& input : node.inputs) input->end_use();
   }
 }
 
@@ -94,6 +91,30 @@ Saved::Saved(const Variable& variable) {
   } else {
     tensor_ = variable.value();
   }
+}
+
+Saved Saved::large(const Tensor& tensor) {
+  Saved saved;
+  const Tape* tape = Tape::current();
+  ActivationOffloader* offloader = tape != nullptr ? tape->offloader() : nullptr;
+  if (offloader != nullptr && offloader->wanted()) {
+    saved.offloaded_ = offloader->send(tensor);
+    saved.offloader_ = offloader;
+  } else {
+    saved.tensor_ = tensor;
+  }
+  return saved;
+}
+
+Tensor Saved::get() const {
+  if (offloaded_) return offloader_->get(*offloaded_);
+  return recompute_ ? recompute_->again() : tensor_;
+}
+
+bool Saved::defer(std::function<void(const Tensor&)> use) const {
+  if (!recompute_ || !recompute_->makes_again) return false;
+  recompute_->waiting.push_back(std::move(use));
+  return true;
 }
 
 }  // namespace quench::autograd

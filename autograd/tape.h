@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "autograd/offload.h"
 #include "autograd/variable.h"
 
 namespace quench::autograd {
@@ -46,6 +47,10 @@ class Tape {
   [[nodiscard]] std::size_t size() const noexcept { return nodes_.size(); }
   [[nodiscard]] Recompute recompute() const noexcept { return recompute_; }
 
+  // Where saved tensors may wait for the backward pass; nullptr: on the device.
+  void set_offloader(ActivationOffloader* offloader) noexcept { offloader_ = offloader; }
+  [[nodiscard]] ActivationOffloader* offloader() const noexcept { return offloader_; }
+
  private:
   friend class TapeScope;
   friend class NoGrad;
@@ -60,6 +65,7 @@ class Tape {
 
   std::vector<Node> nodes_;
   Recompute recompute_;
+  ActivationOffloader* offloader_ = nullptr;
 };
 
 // Makes a tape current for the calling thread; scopes nest.
@@ -109,11 +115,18 @@ class Saved {
   // Under selective recompute a variable that knows how to be recomputed is saved that way.
   explicit Saved(const Variable& variable);
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
-  [[nodiscard]] Tensor get() const { return recompute_ ? (*recompute_)() : tensor_; }
+  // A large tensor that nobody writes to any more and that is read once: it may wait in host memory.
+  [[nodiscard]] static Saved large(const Tensor& tensor);
+  [[nodiscard]] Tensor get() const;
+  // Puts a use off until the value has been made again anyway, and returns true; false when that will not happen:
+  // then get() is the way.
+  [[nodiscard]] bool defer(std::function<void(const Tensor&)> use) const;
 
  private:
   Tensor tensor_;
-  std::shared_ptr<std::function<Tensor()>> recompute_;
+  std::shared_ptr<OffloadedTensor> offloaded_;
+  ActivationOffloader* offloader_ = nullptr;
+  std::shared_ptr<Recomputation> recompute_;
 };
 
 }  // namespace quench::autograd

@@ -42,18 +42,25 @@ void Gradient::contribute(const Tensor& tensor) {
 
 void Gradient::reset() noexcept {
   valid_ = false;
-  if (!leaf_) tensor_ = Tensor();
+  if (!set_outside_) tensor_ = Tensor();
 }
 
 void Gradient::release() noexcept {
   valid_ = false;
+  set_outside_ = false;
   tensor_ = Tensor();
+}
+
+void Gradient::end_use() {
+  if (--pending_uses_ > 0 || !leaf_ || !valid_) return;
+  for (const auto& hook : ready_hooks_) hook();
 }
 
 void Gradient::set_buffer(Tensor buffer) {
   QUENCH_CHECK(leaf_ && buffer.shape() == shape_ && buffer.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
                buffer.describe(), to_string(dtype_), shape_.to_string());
   tensor_ = std::move(buffer);
+  set_outside_ = true;
   valid_ = false;
 }
 

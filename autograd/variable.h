@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
@@ -36,14 +37,17 @@ class Gradient {
   // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer.
   void contribute(const Tensor& tensor);
 
-  // Forgets the value. A leaf keeps its buffer, so that a training step allocates no gradients anew and the first
-  // contribution of the next step overwrites it: no memset.
+  // Forgets the value and gives its buffer back, so that the next forward pass may use that memory; a buffer that was
+  // set from outside stays. The first contribution overwrites: no memset.
   void reset() noexcept;
-  // Gives the buffer back as well.
+  // The same for a buffer set from outside.
   void release() noexcept;
   // Uses the given buffer for a leaf from now on (a slice of a flat buffer, for instance).
   void set_buffer(Tensor buffer);
 
+  // A use of this gradient that a backward function has put off: hooks wait for it.
+  void begin_use() noexcept { ++pending_uses_; }
+  void end_use();
   // Called when the last recorded use of this leaf has been processed in a backward pass.
   void on_ready(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
 
@@ -53,10 +57,24 @@ class Gradient {
   DType dtype_;
   Device device_;
   bool leaf_;
+  bool set_outside_ = false;  // tensor_ came from set_buffer
   bool valid_ = false;
   int pending_uses_ = 0;  // recorded nodes that have this gradient as an input and have not run yet
   Tensor tensor_;
   std::vector<std::function<void()>> ready_hooks_;
+};
+
+// The way to make a value again instead of saving it.
+struct Recomputation {
+  std::function<Tensor()> again;
+  // Uses that can wait until the backward pass reaches the function that made the value: it makes the value once more
+  // on the way and runs them. Empty for functions that promise no such thing (`makes_again` is false).
+  std::vector<std::function<void(const Tensor&)>> waiting;
+  bool makes_again = false;
+
+  void run_waiting(const Tensor& value) {
+    for (const auto& use : std::exchange(waiting, {})) use(value);
+  }
 };
 
 class Variable {
@@ -80,15 +98,13 @@ class Variable {
 
   // A cheap way to make the value again from tensors that are saved anyway; under selective recompute it is saved
   // instead of the value (see save() in tape.h).
-  void set_recompute(std::function<Tensor()> recompute) {
-    recompute_ = std::make_shared<std::function<Tensor()>>(std::move(recompute));
-  }
-  [[nodiscard]] const std::shared_ptr<std::function<Tensor()>>& recompute() const noexcept { return recompute_; }
+  void set_recompute(std::shared_ptr<Recomputation> recompute) { recompute_ = std::move(recompute); }
+  [[nodiscard]] const std::shared_ptr<Recomputation>& recompute() const noexcept { return recompute_; }
 
  private:
   Tensor value_;
   std::shared_ptr<Gradient> gradient_;
-  std::shared_ptr<std::function<Tensor()>> recompute_;
+  std::shared_ptr<Recomputation> recompute_;
 };
 
 }  // namespace quench::autograd

@@ -4,15 +4,14 @@
 
 namespace quench {
 namespace {
-constinit std::atomic<bool> setting{false};
+std::atomic<bool> deterministic_on{false};
 }
 
 void set_deterministic(bool on) noexcept {
-  setting.store(on, std::memory_order_relaxed);
+  deterministic_on.store(on, std::memory_order_relaxed);
 }
-
 bool deterministic() noexcept {
-  return setting.load(std::memory_order_relaxed);
+  return deterministic_on.load(std::memory_order_relaxed);
 }
 
 }  // namespace quench

@@ -1,10 +1,10 @@
 #pragma once
-// Whether ops must give the same bits on every run, where that costs speed or memory. Own kernels always do;
-// the setting is for libraries that offer both (cuDNN's attention backward).
+// Whether kernels must give the same bits on every run and in every process. On: no choice by timing, and the slower
+// of two algorithms where the faster one sums in an order that changes. CPU kernels always do.
 
 namespace quench {
 
-// Process-wide. Set before training starts: plans built earlier keep their choice under their own key.
+// For the whole process; set before the first op. Off at start.
 void set_deterministic(bool on) noexcept;
 [[nodiscard]] bool deterministic() noexcept;
 

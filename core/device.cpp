@@ -43,6 +43,10 @@ std::string Device::to_string() const {
   return text;
 }
 
+void* Backend::allocate_pinned(Device device, std::size_t) {
+  QUENCH_FAIL(ErrorCode::unsupported, "{} has no page-locked host memory", device.to_string());
+}
+
 Backend& backend(DeviceType type) {
   Backend* implementation = backends()[static_cast<std::size_t>(type)];
   QUENCH_CHECK_AS(ErrorCode::unsupported, implementation != nullptr,
@@ -89,7 +93,10 @@ Device parse_device(std::string_view text) {
       ok = error == std::errc{} && end == rest.data() + rest.size() && index >= 0 && index < kMaxDevices;
     }
     if (ok) {
-      const int count = backend(DeviceType::cuda).device_count();
+      const Backend& cuda = backend(DeviceType::cuda);
+      const int count = cuda.device_count();
+      QUENCH_CHECK_AS(ErrorCode::bad_config, count > 0, "device '{}': {}; use --device cpu", text,
+                      cuda.unavailable_reason());
       QUENCH_CHECK_AS(ErrorCode::bad_config, index < count, "device '{}': this machine has {} CUDA device(s)", text,
                       count);
       return {DeviceType::cuda, static_cast<std::int8_t>(index)};

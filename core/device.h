@@ -49,7 +49,10 @@ struct DeviceMemory {
 class Backend {
  public:
   virtual ~Backend() = default;
+  // Devices that this build can use.
   [[nodiscard]] virtual int device_count() const = 0;
+  // Why there are none, in words for a user; empty where there are some.
+  [[nodiscard]] virtual std::string unavailable_reason() const { return {}; }
   [[nodiscard]] virtual std::string device_name(Device device) const = 0;
   [[nodiscard]] virtual DeviceMemory memory(Device device) const = 0;
 
@@ -57,19 +60,32 @@ class Backend {
   virtual void* allocate(Device device, std::size_t bytes) = 0;
   virtual void deallocate(Device device, void* pointer, std::size_t bytes) noexcept = 0;
 
+  // Page-locked host memory; nullptr when there is no more. Only for devices whose copies run asynchronously.
+  virtual void* allocate_pinned(Device device, std::size_t bytes);
+
   virtual Stream create_stream(Device device) = 0;
   virtual void destroy_stream(Stream stream) noexcept = 0;
   virtual void synchronize(Stream stream) = 0;
   virtual Event create_event(Device device) = 0;
+  // One that elapsed_milliseconds takes. On the CPU, where it is not needed, an event without time.
+  virtual Event create_timing_event(Device device) { return create_event(device); }
   virtual void destroy_event(Event event) noexcept = 0;
+  // Between the last records of two timing events, both done.
+  [[nodiscard]] virtual double elapsed_milliseconds(Event, Event) { return 0; }
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Stream stream, Event event) = 0;
+  // True if all work before the event's last record is done.
+  [[nodiscard]] virtual bool is_done(Event) { return true; }
   virtual void synchronize(Event event) = 0;
 
   // Asynchronous with respect to the host on CUDA; ordered on `stream`. Either side may be host memory.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,
                     Stream stream) = 0;
   virtual void fill_zero(void* pointer, std::size_t bytes, Stream stream) = 0;
+
+  // Names the work that follows, up to range_end, in a profiler's timeline; nothing where there is no profiler.
+  virtual void range_begin(std::string_view) {}
+  virtual void range_end() {}
 };
 
 // The back end of a device type; throws unsupported ("this build has no CUDA back end") when none is linked in.

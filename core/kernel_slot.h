@@ -8,6 +8,7 @@
 #include <array>
 
 #include "core/device.h"
+#include "core/op_profile.h"
 
 namespace quench {
 
@@ -33,6 +34,10 @@ class KernelSlot {
     const Function function = functions_[static_cast<std::size_t>(type)];
     if (function == nullptr) [[unlikely]]
       fail_missing_kernel(op_, type);
+    if (OpProfile::active()) [[unlikely]] {
+      const OpProfile::Call call(label(args));
+      return function(args);
+    }
     function(args);
   }
 
@@ -53,6 +58,14 @@ class KernelSlot {
   [[nodiscard]] std::string_view op() const noexcept { return op_; }
 
  private:
+  // What a profile calls the call: an op may say more than its name (`std::string op_label(const Args&)`).
+  [[nodiscard]] std::string label(const Args& args) const {
+    if constexpr (requires { op_label(args); })
+      return op_label(args);
+    else
+      return std::string(op_);
+  }
+
   std::string_view op_;
   std::array<Function, kDeviceTypeCount> functions_{};
   std::array<int, kDeviceTypeCount> levels_{};

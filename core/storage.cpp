@@ -1,6 +1,7 @@
 #include "core/storage.h"
 
 #include "core/allocator.h"
+#include "core/pinned_memory.h"
 
 namespace quench {
 namespace {
@@ -42,6 +43,15 @@ std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
   return storage;
 }
 
+std::shared_ptr<Storage> Storage::allocate_pinned(Device peer, std::size_t bytes) {
+  if (peer.type != DeviceType::cuda || bytes == 0) return allocate(Device{}, bytes);
+  auto storage = std::shared_ptr<Storage>(new Storage);
+  storage->data_ = PinnedMemory::of(peer).allocate(bytes);
+  storage->nbytes_ = bytes;
+  storage->pinned_for_ = peer;
+  return storage;
+}
+
 std::shared_ptr<Storage> Storage::borrow(void* pointer, std::size_t bytes) {
   auto storage = std::shared_ptr<Storage>(new Storage);
   storage->data_ = pointer;
@@ -50,6 +60,7 @@ std::shared_ptr<Storage> Storage::borrow(void* pointer, std::size_t bytes) {
 }
 
 Storage::~Storage() {
+  if (!pinned_for_.is_cpu()) PinnedMemory::of(pinned_for_).release(data_);
   if (owned_) Allocator::of(device_).release(data_, category_, current_stream(device_));
 }
 

@@ -39,6 +39,8 @@ class Storage {
  public:
   // Bytes from the device's caching allocator, 64-byte aligned, uninitialised. Throws out_of_memory.
   static std::shared_ptr<Storage> allocate(Device device, std::size_t bytes);
+  // Page-locked host bytes for copies from and to `peer`, a GPU; plain host bytes where peer is another kind.
+  static std::shared_ptr<Storage> allocate_pinned(Device peer, std::size_t bytes);
   // Borrows bytes that outlive the storage (host memory only).
   static std::shared_ptr<Storage> borrow(void* pointer, std::size_t bytes);
   ~Storage();
@@ -55,6 +57,7 @@ class Storage {
   std::size_t nbytes_ = 0;
   Device device_;
   MemoryCategory category_ = MemoryCategory::other;
+  Device pinned_for_;  // not the CPU: the bytes come from that device's pool of page-locked memory
   bool owned_ = false;
 };
 

@@ -30,15 +30,24 @@ void check_packing(std::string_view op, DType dtype, const Shape& shape, const S
 
 }  // namespace
 
-Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  check_packing("empty", dtype, shape, shape.contiguous_strides(), 0);
+Tensor Tensor::contiguous(std::shared_ptr<Storage> storage, const Shape& shape, DType dtype) {
   Tensor result;
-  result.storage_ = Storage::allocate(device, bytes_for(shape, dtype));
-  result.data_ = result.storage_->data();
+  result.data_ = storage->data();
+  result.storage_ = std::move(storage);
   result.shape_ = shape;
   result.strides_ = shape.contiguous_strides();
   result.dtype_ = dtype;
   return result;
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  check_packing("empty", dtype, shape, shape.contiguous_strides(), 0);
+  return contiguous(Storage::allocate(device, bytes_for(shape, dtype)), shape, dtype);
+}
+
+Tensor Tensor::empty_pinned(const Shape& shape, DType dtype, Device peer) {
+  check_packing("empty_pinned", dtype, shape, shape.contiguous_strides(), 0);
+  return contiguous(Storage::allocate_pinned(peer, bytes_for(shape, dtype)), shape, dtype);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
@@ -49,13 +58,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::from_host(void* data, const Shape& shape, DType dtype) {
   check_packing("from_host", dtype, shape, shape.contiguous_strides(), 0);
-  Tensor result;
-  result.storage_ = Storage::borrow(data, bytes_for(shape, dtype));
-  result.data_ = data;
-  result.shape_ = shape;
-  result.strides_ = shape.contiguous_strides();
-  result.dtype_ = dtype;
-  return result;
+  return contiguous(Storage::borrow(data, bytes_for(shape, dtype)), shape, dtype);
 }
 
 std::size_t Tensor::nbytes() const {

@@ -20,6 +20,8 @@ class Tensor {
   // Uninitialised, contiguous; memory category of the enclosing MemoryScope.
   static Tensor empty(const Shape& shape, DType dtype, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
+  // On the CPU, in page-locked memory of `peer` where that is a GPU: copies to and from it do not hold up the host.
+  static Tensor empty_pinned(const Shape& shape, DType dtype, Device peer);
   static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
   // Wraps host bytes that outlive the tensor.
   static Tensor from_host(void* data, const Shape& shape, DType dtype);
@@ -64,6 +66,8 @@ class Tensor {
   [[nodiscard]] std::string describe() const;  // "f32[2, 3] on cpu"
 
  private:
+  static Tensor contiguous(std::shared_ptr<Storage> storage, const Shape& shape, DType dtype);
+
   std::shared_ptr<Storage> storage_;
   void* data_ = nullptr;
   Shape shape_;

@@ -13,13 +13,14 @@
 namespace quench {
 namespace {
 
-Batch make_batch(const Dataset& dataset, const BatchGeometry& geometry, std::uint64_t first, std::uint64_t end) {
+Batch make_batch(const Dataset& dataset, const BatchGeometry& geometry, Device device, std::uint64_t first,
+                 std::uint64_t end) {
   const MemoryScope scope(MemoryCategory::data);
   const std::int64_t rows = geometry.micro_batch_size, seq_len = dataset.seq_len();
   const Shape shape{rows, seq_len};
-  Batch batch{Tensor::empty(shape, DType::i32),
-              Tensor::empty(shape, DType::i32),
-              Tensor::empty(shape, DType::i32),
+  Batch batch{Tensor::empty_pinned(shape, DType::i32, device),
+              Tensor::empty_pinned(shape, DType::i32, device),
+              Tensor::empty_pinned(shape, DType::i32, device),
               {},
               0,
               first};
@@ -106,7 +107,7 @@ class BatchLoader::Worker {
   std::optional<Batch> make_next() {
     const std::uint64_t end = options_.end_sample.value_or(~std::uint64_t{0});
     if (step_ >= end) return std::nullopt;
-    Batch batch = make_batch(*dataset_, geometry_, geometry_.first_sample(step_, micro_step_), end);
+    Batch batch = make_batch(*dataset_, geometry_, options_.device, geometry_.first_sample(step_, micro_step_), end);
     if (++micro_step_ == geometry_.accumulation_steps()) {
       micro_step_ = 0;
       step_ += global_batch();

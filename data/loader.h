@@ -26,6 +26,7 @@ struct LoaderOptions {
   // Stop before this sample; the last step's missing rows are padding without targets, so that every rank gets the same
   // number of micro-batches. Without it the stream does not end.
   std::optional<std::uint64_t> end_sample{};
+  Device device{};           // where the batches go: for a GPU they are made in page-locked memory
   std::size_t prefetch = 4;  // micro-batches made ahead at most; 0: none, and no thread
 };
 

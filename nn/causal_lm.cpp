@@ -1,6 +1,7 @@
 #include "nn/causal_lm.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "autograd/recompute.h"
 #include "core/ops/elementwise.h"
@@ -57,20 +58,24 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
   Variable residual = autograd::embedding(model_.embed_tokens.weight.variable, ids);
   Variable delta;
   const UnitHooks* hooks = context.hooks;
+  autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const auto unit = static_cast<std::int64_t>(i);
+    if (offloader != nullptr) offloader->begin_forward(unit);
     if (hooks != nullptr && hooks->before_forward) hooks->before_forward(unit);
     if (hooks != nullptr && hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
     std::tie(residual, delta) = run_layer(i, residual, delta, context);
+    if (offloader != nullptr) Tape::mark([offloader, unit] { offloader->begin_backward(unit); });
     if (hooks != nullptr && hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
     if (hooks != nullptr && hooks->after_forward) hooks->after_forward(unit);
   }
+  if (offloader != nullptr) offloader->end_forward();
   return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.eps()).second;
 }
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
-                        std::int64_t chunk_rows, Tensor* losses) const {
-  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, chunk_rows, losses);
+                        const LmHeadLossOptions& options, Tensor* losses) const {
+  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, options, losses);
 }
 
 Tensor CausalLm::logits(const Variable& hidden_states) const {
@@ -82,17 +87,24 @@ Tensor CausalLm::logits(const Variable& hidden_states) const {
 }
 
 ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const {
-  std::int64_t longest = 0;
-  for (const SequenceRange& s : sequences) longest = std::max(longest, s.k_length);
-  if (!rope_.cos.defined() || rope_.cos.size(0) < longest) rope_ = make_rope_table(config_, longest, options_.device);
-
-  const MemoryScope scope(MemoryCategory::data);
-  Tensor positions = Tensor::empty({tokens}, DType::i32);
+  Tensor positions = Tensor::empty_pinned({tokens}, DType::i32, options_.device);
   auto* p = positions.data<std::int32_t>();
   std::fill(p, p + tokens, 0);
   for (const SequenceRange& s : sequences)
     for (std::int64_t i = 0; i < s.q_length; ++i)
       p[s.q_begin + i] = static_cast<std::int32_t>(s.k_length - s.q_length + i);
+  return make_context(std::move(sequences), positions);
+}
+
+ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const {
+  std::int64_t longest = 0;
+  for (const SequenceRange& s : sequences) longest = std::max(longest, s.k_length);
+  // In powers of two, so that sequences that grow step by step remake the table rarely.
+  if (!rope_.cos.defined() || rope_.cos.size(0) < longest) {
+    const auto rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(longest)));
+    rope_ = make_rope_table(config_, rows, options_.device);
+  }
+  const MemoryScope scope(MemoryCategory::data);
   return {.rope = rope_, .positions = positions.to(options_.device), .sequences = std::move(sequences)};
 }
 

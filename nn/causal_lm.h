@@ -18,12 +18,14 @@ class CausalLm final : public Module {
   // `scale` times the sum of cross-entropies against labels i32 [N] (already shifted, -100 = ignored): f32 [1].
   // `losses`, if not null, receives the f32 [N] loss of each token.
   [[nodiscard]] Variable loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
-                              std::int64_t chunk_rows = 0, Tensor* losses = nullptr) const;
+                              const LmHeadLossOptions& options = {}, Tensor* losses = nullptr) const;
   // f32 [N,V]; for evaluation and generation (no gradient).
   [[nodiscard]] Tensor logits(const Variable& hidden) const;
 
   // A context for the given sequences: positions count from the start of each.
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const;
+  // The same with those positions given, i32 [N] on any device.
+  [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const;
 
   // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and of fusion.
   void initialize(std::uint64_t seed);

@@ -32,6 +32,7 @@ Batch planning_batch(std::int64_t rows, std::int64_t length) {
   Batch batch;
   batch.input_ids = Tensor::empty({rows, length}, DType::i32, kPlanning);
   batch.labels = Tensor::empty({rows, length}, DType::i32, kPlanning);
+  batch.positions = Tensor::empty({rows, length}, DType::i32, kPlanning);
   for (std::int64_t r = 0; r < rows; ++r) batch.sequences.push_back({r * length, length, r * length, length});
   batch.valid_tokens = rows * length;
   return batch;
@@ -58,7 +59,8 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
                    {.recompute = level == Level::full        ? autograd::Recompute::full
                                  : level == Level::selective ? autograd::Recompute::selective
                                                              : autograd::Recompute::none,
-                    .loss_chunk_rows = config.training.loss_chunk_size,
+                    .loss = loss_options(config, setup.config.vocab_size, target),
+                    .offload_layers = offload_layers(config, setup.config, target),
                     .max_norm = config.training.max_norm});
     for (std::int64_t s = 1; s <= 2; ++s) {
       std::vector<Batch> batches;

@@ -31,6 +31,27 @@ ModelSetup build_model(const RunConfig& config, Device device) {
   return setup;
 }
 
+LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device) {
+  const bool on_gpu = device.type == DeviceType::cuda;
+  const DType logits = config.training.logits_dtype.value_or(on_gpu ? config.training.dtype : DType::f32);
+  const std::int64_t rows = config.training.loss_chunk_size;
+  return {.chunk_rows = rows > 0 ? rows : default_loss_chunk_rows(vocab_size, device.type),
+          .f32_logits = logits == DType::f32};
+}
+
+std::int64_t offload_layers(const RunConfig& config, const nn::ModelConfig& model, Device device) {
+  const std::int64_t layers = std::min(config.training.offload_layers, model.num_hidden_layers);
+  if (layers == 0) return 0;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !device.is_cpu(),
+                  "training.offload_layers is {}, but a CPU run's activations are in host memory; set it to 0", layers);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, config.training.activation_checkpoint != TrainingSection::ActivationCheckpoint::full,
+      "training.offload_layers is {}, but training.activation_checkpoint \"full\" keeps nothing to send; set "
+      "one of them to its default",
+      layers);
+  return layers;
+}
+
 void fill_model(nn::CausalLm& model, const RunConfig& config) {
   const bool load = config.model.init == ModelSection::Init::load ||
                     (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());

@@ -27,6 +27,14 @@ struct ModelSetup {
 // Builds the model on the device and applies the recipe; parameters are allocated but not filled.
 [[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device);
 
+// How the head's loss is computed on a device: logits of bf16 training are f32 on the CPU and bf16 on a GPU, where the
+// difference is some per cent of a step's memory traffic, unless the config says otherwise.
+[[nodiscard]] LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device);
+
+// How many layers send activations to host memory: training.offload_layers, at most all. Throws bad_config on a CPU and
+// with full recompute, which keeps nothing to send.
+[[nodiscard]] std::int64_t offload_layers(const RunConfig& config, const nn::ModelConfig& model, Device device);
+
 // Fills the parameters: random, keyed by training.seed, or from the folder in model.path.
 void fill_model(nn::CausalLm& model, const RunConfig& config);
 

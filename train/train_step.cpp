@@ -1,21 +1,11 @@
 #include "train/train_step.h"
 
 #include "core/ops/global_norm.h"
+#include "core/trace_range.h"
 
 namespace quench {
-namespace {
-
-// The one number of a tensor, on the host; 0 on the planning device.
-template <class T>
-double host_value(const Tensor& tensor) {
-  if (tensor.device().is_meta()) return 0;
-  return static_cast<double>(*tensor.to(Device{}).template data<T>());
-}
-
-}  // namespace
-
 nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) {
-  return model.make_context(batch.sequences, batch.input_ids.numel());
+  return model.make_context(batch.sequences, batch.positions.view({batch.positions.numel()}));
 }
 
 TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions options)
@@ -23,8 +13,36 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model.options().device;
   squared_norm_ = Tensor::empty({1}, DType::f64, device);
-  norm_ = Tensor::empty({1}, DType::f32, device);
   scale_ = Tensor::empty({1}, DType::f32, device);
+  if (options.offload_layers > 0)
+    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options.offload_layers);
+}
+
+void TrainStep::make_report_buffers(std::int64_t micro_batches) {
+  if (device_report_.defined() && device_report_.numel() == micro_batches + 1) return;
+  const MemoryScope scope(MemoryCategory::optimizer);
+  const Device device = model_.options().device;
+  device_report_ = Tensor::empty({micro_batches + 1}, DType::f32, device);
+  host_report_ = Tensor::empty_pinned({micro_batches + 1}, DType::f32, device);
+}
+
+void TrainStep::run_micro_batch(const Batch& batch, float scale, Tensor loss_out) {
+  const std::int64_t tokens = batch.input_ids.numel();
+  const Device device = model_.options().device;
+  nn::ForwardContext context = batch_context(model_, batch);
+  context.recompute = options_.recompute;
+  autograd::Tape tape(options_.recompute);
+  tape.set_offloader(offloader_.get());
+  autograd::Variable loss;
+  {
+    const TraceRange range(device, "forward");
+    const autograd::TapeScope scope(tape);
+    loss = model_.loss(batch.input_ids.view({tokens}).to(device), batch.labels.view({tokens}).to(device), context,
+                       scale, options_.loss);
+  }
+  loss_out.copy_from(loss.value());
+  const TraceRange range(device, "backward");
+  tape.backward(loss);
 }
 
 GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
@@ -33,32 +51,33 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
   for (const Batch& batch : micro_batches) report.valid_tokens += batch.valid_tokens;
   if (report.valid_tokens == 0) return report;
   const float scale = 1.0f / static_cast<float>(report.valid_tokens);
-  const Device device = model_.options().device;
-  for (const Batch& batch : micro_batches) {
-    if (batch.valid_tokens == 0) continue;
-    const std::int64_t tokens = batch.input_ids.numel();
-    nn::ForwardContext context = batch_context(model_, batch);
-    context.recompute = options_.recompute;
-    autograd::Tape tape(options_.recompute);
-    autograd::Variable loss;
-    {
-      const autograd::TapeScope scope(tape);
-      loss = model_.loss(batch.input_ids.view({tokens}).to(device), batch.labels.view({tokens}).to(device), context,
-                         scale, options_.loss_chunk_rows);
-    }
-    tape.backward(loss);
-    report.loss += host_value<float>(loss.value());
+  const auto count = static_cast<std::int64_t>(micro_batches.size());
+  make_report_buffers(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Batch& batch = micro_batches[static_cast<std::size_t>(i)];
+    Tensor loss = device_report_.narrow(0, i, 1);
+    if (batch.valid_tokens == 0)
+      loss.zero();
+    else
+      run_micro_batch(batch, scale, loss);
   }
   optimizer_.squared_grad_norm(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
               .max_norm = static_cast<float>(options_.max_norm),
-              .norm = norm_,
+              .norm = device_report_.narrow(0, count, 1),
               .scale = scale_});
-  report.grad_norm = host_value<float>(norm_);
+  if (device_report_.device().is_meta()) return report;
+  // The one place where the host waits for the device in a step: everything before it is queued ahead, and the
+  // optimizer's work, queued right after, covers the launches of the next step.
+  host_report_.copy_from(device_report_);
+  const float* values = host_report_.data<float>();
+  for (std::int64_t i = 0; i < count; ++i) report.loss += static_cast<double>(values[i]);
+  report.grad_norm = static_cast<double>(values[count]);
   return report;
 }
 
 void TrainStep::apply(double lr, std::int64_t step) {
+  const TraceRange range(model_.options().device, "optimizer");
   optimizer_.step(lr, step, scale_);
   optimizer_.zero_grad();
 }

@@ -11,8 +11,9 @@ namespace quench {
 
 struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
-  std::int64_t loss_chunk_rows = 0;  // 0: chosen by vocabulary (core/ops/lm_head_loss.h)
-  double max_norm = 1.0;             // 0: no clipping
+  LmHeadLossOptions loss;
+  std::int64_t offload_layers = 0;  // layers whose largest activation waits in host memory (autograd/offload.h)
+  double max_norm = 1.0;            // 0: no clipping
 };
 
 // What the host must know before it lets the update happen.
@@ -35,12 +36,19 @@ class TrainStep {
   void discard() { optimizer_.zero_grad(); }
 
  private:
+  void make_report_buffers(std::int64_t micro_batches);
+  // Forward and backward; the loss, f32 [1], stays on the device.
+  void run_micro_batch(const Batch& batch, float scale, Tensor loss_out);
+
   nn::CausalLm& model_;
   nn::AdamW& optimizer_;
   TrainStepOptions options_;
+  std::unique_ptr<autograd::ActivationOffloader> offloader_;
   Tensor squared_norm_;  // f64 [1]
-  Tensor norm_;          // f32 [1]
   Tensor scale_;         // f32 [1]
+  // f32 [micro-batches + 1]: the loss of each, then the gradient norm; on the device and where the host reads it.
+  Tensor device_report_;
+  Tensor host_report_;
 };
 
 // A context for a batch: its packed sequences, on the model's device.

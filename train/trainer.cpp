@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "core/allocator.h"
+#include "core/determinism.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/threads.h"
@@ -16,6 +17,7 @@
 #include "train/config/load.h"
 #include "train/export_model.h"
 #include "train/metrics/metrics_log.h"
+#include "train/metrics/peak_flops.h"
 #include "train/metrics/run_files.h"
 #include "train/metrics/step_timer.h"
 #include "train/optimizer_setup.h"
@@ -23,6 +25,7 @@
 #include "train/run_progress.h"
 #include "train/signals.h"
 #include "train/start_report.h"
+#include "train/step_profile.h"
 #include "train/train_step.h"
 #include "train/training_state.h"
 #include "train/validation.h"
@@ -73,6 +76,7 @@ struct Trainer::Run {
 namespace {
 
 RunConfig checked(RunConfig config) {
+  set_deterministic(config.training.deterministic);
   TrainerSupport support;
   support.recipes.clear();
   for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
@@ -114,7 +118,8 @@ Trainer::Run::Run(RunConfig c, Device d)
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
-                                                   .loss_chunk_rows = config.training.loss_chunk_size,
+                                                   .loss = loss_options(config, setup.config.vocab_size, device),
+                                                   .offload_layers = offload_layers(config, setup.config, device),
                                                    .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
@@ -174,6 +179,7 @@ void Trainer::Run::open_loader() {
   loader = std::make_unique<BatchLoader>(
       data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
+                    .device = device,
                     .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch))});
 }
 
@@ -209,6 +215,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
 }
 
 bool Trainer::Run::run_step() {
+  const StepProfile profile(config, device, progress.step + 1);
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
@@ -250,7 +257,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.tokens_seen = progress.tokens_seen;
     m.skipped_steps = guard.skipped_steps();
     m.nonfinite = verdict.nonfinite;
-    timer->fill(m);
+    timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     bar.tokens_per_second = m.tokens_per_second;
     metrics.step(m);
   }

@@ -17,8 +17,8 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
   if (options.batches > 0)
     rows = std::min(rows, static_cast<std::uint64_t>(options.batches * options.micro_batch_size));
   const BatchGeometry geometry{options.micro_batch_size, options.micro_batch_size, 0, 1};
-  BatchLoader loader(std::move(data), geometry, {.end_sample = rows});
   const Device device = model.options().device;
+  BatchLoader loader(std::move(data), geometry, {.end_sample = rows, .device = device});
   double loss = 0;
   EvaluationMetrics metrics;
   metrics.name = "validation";
@@ -27,7 +27,7 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
     const std::int64_t tokens = batch->input_ids.numel();
     const autograd::Variable sum =
         model.loss(batch->input_ids.view({tokens}).to(device), batch->labels.view({tokens}).to(device),
-                   batch_context(model, *batch), 1.0f, options.loss_chunk_rows);
+                   batch_context(model, *batch), 1.0f, {.chunk_rows = options.loss_chunk_rows});
     loss += static_cast<double>(*sum.value().to(Device{}).data<float>());
     metrics.tokens += batch->valid_tokens;
   }

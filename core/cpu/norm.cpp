@@ -79,7 +79,7 @@ void rms_norm_kernel(const RmsNormArgs& args) {
 template <class T>
 void backward_rows(const RmsNormBackwardArgs& args) {
   const std::int64_t width = args.x.size(-1), rows = args.x.numel() / width;
-  const Rows<T> dy(args.dy), x(args.x), dsum(args.dsum), dx(args.dx);
+  const Rows<T> dy(args.dy), x(args.x), dsum(args.dsum), dx(args.dx), y(args.y);
   const T* weight = args.weight.data<T>();
   const float* rstd = args.rstd.data<float>();
 
@@ -106,6 +106,12 @@ void backward_rows(const RmsNormBackwardArgs& args) {
             store(sums + i, fma(gradient, round_to<T>(input * inverse), load(sums + i, FullVector{})), FullVector{});
         });
         const float mean = reduce_add(dots[0] + dots[1]) * inverse * inverse / static_cast<float>(width);
+        if (y) {
+          T* again = y[row];
+          for_vectors(width, [&](std::int64_t i, auto count) {
+            store(again + i, round_to<T>(load(value + i, count) * inverse) * load(weight + i, count), count);
+          });
+        }
         T* out = dx[row];
         const T* past = dsum ? dsum[row] : nullptr;
         for_vectors(width, [&](std::int64_t i, auto count) {

@@ -4,6 +4,12 @@ namespace quench {
 
 constinit KernelSlot<GemmArgs> gemm_slot("gemm");
 
+std::string op_label(const GemmArgs& args) {
+  return fmt::format("gemm {}{} {}x{}x{} {}{}", args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N',
+                     args.c.size(0), args.c.size(1), args.a.size(args.transpose_a ? 0 : 1), to_string(args.c.dtype()),
+                     args.beta != 0.0f ? " +=" : "");
+}
+
 void gemm(const GemmArgs& args) {
   const auto& [a, b, c, transpose_a, transpose_b, alpha, beta, bias] = args;
   QUENCH_CHECK(a.defined() && b.defined() && c.defined() && a.rank() == 2 && b.rank() == 2 && c.rank() == 2,

@@ -17,6 +17,9 @@ struct GemmArgs {
   Tensor bias;        // [N] in the dtype of a, or undefined
 };
 
+// "gemm NT 16384x4096x14336 bf16": transposes, M x N x K, dtype of c; "+=" where beta is not 0.
+[[nodiscard]] std::string op_label(const GemmArgs& args);
+
 extern constinit KernelSlot<GemmArgs> gemm_slot;
 
 // Accumulates in f32 whatever the operands' dtype; one rounding to c's dtype. M, N or K of 0 are allowed (K = 0 gives

@@ -9,11 +9,11 @@
 
 namespace quench {
 
-std::int64_t default_loss_chunk_rows(std::int64_t vocab_size) {
+std::int64_t default_loss_chunk_rows(std::int64_t vocab_size, DeviceType device) {
   // Fewer rows would make the sum of the weight's gradients, which visits all of it once a chunk, the larger cost.
   constexpr std::int64_t kMinRows = 256;
-  constexpr std::int64_t kLogits = (std::int64_t{64} << 20) / 4;
-  return std::max(kMinRows, kLogits / std::max<std::int64_t>(vocab_size, 1));
+  const std::int64_t logits = (std::int64_t{device == DeviceType::cuda ? 1024 : 64} << 20) / 4;
+  return std::max(kMinRows, logits / std::max<std::int64_t>(vocab_size, 1));
 }
 
 void lm_head_loss(const LmHeadLossArgs& args) {
@@ -29,7 +29,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   check_tensor(op, "losses", args.losses, {rows}, DType::f32);
   if (args.dhidden.defined()) check_tensor(op, "dhidden", args.dhidden, args.hidden.shape(), dtype);
   if (args.dweight.defined()) check_gradient_sum(op, "dweight", args.dweight, args.weight.shape(), dtype);
-  QUENCH_CHECK(args.chunk_rows >= 0, "lm_head_loss: chunk_rows is {}", args.chunk_rows);
+  QUENCH_CHECK(args.options.chunk_rows >= 0, "lm_head_loss: chunk_rows is {}", args.options.chunk_rows);
   check_same_device(op, {&args.hidden, &args.weight, &args.labels, &args.losses, &args.dhidden, &args.dweight});
 
   if (rows == 0) {
@@ -37,18 +37,19 @@ void lm_head_loss(const LmHeadLossArgs& args) {
     return;
   }
   const bool gradients = args.dhidden.defined() || args.dweight.defined();
-  const std::int64_t wanted = args.chunk_rows > 0 ? args.chunk_rows : default_loss_chunk_rows(vocab);
+  const std::int64_t wanted =
+      args.options.chunk_rows > 0 ? args.options.chunk_rows : default_loss_chunk_rows(vocab, args.hidden.device().type);
   // Chunks of nearly equal size, since a short last one would run at low efficiency.
   const std::int64_t chunks = (rows + wanted - 1) / wanted, chunk = (rows + chunks - 1) / chunks;
 
   const MemoryScope scope(MemoryCategory::workspace);
   const Device device = args.hidden.device();
-  const Tensor logits = Tensor::empty({chunk, vocab}, DType::f32, device);
+  const bool f32_logits = args.options.f32_logits || !gradients;
+  const Tensor logits = Tensor::empty({chunk, vocab}, f32_logits ? DType::f32 : dtype, device);
   Tensor dlogits;
-  if (gradients) dlogits = dtype == DType::f32 ? logits : Tensor::empty({chunk, vocab}, dtype, device);
-  // Several chunks are summed in f32 even when the gradient is bf16: otherwise each would cost a rounding.
+  if (gradients) dlogits = logits.dtype() == dtype ? logits : Tensor::empty({chunk, vocab}, dtype, device);
   Tensor sum = args.dweight;
-  if (sum.defined() && sum.dtype() != DType::f32 && chunks > 1)
+  if (sum.defined() && sum.dtype() != DType::f32 && chunks > 1 && f32_logits)
     sum = Tensor::empty(args.weight.shape(), DType::f32, device);
   bool add_to_sum = sum.defined() && args.accumulate_dweight;
   if (add_to_sum && sum.dtype() != args.dweight.dtype()) cast({args.dweight, sum});

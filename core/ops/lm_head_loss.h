@@ -6,6 +6,14 @@
 
 namespace quench {
 
+struct LmHeadLossOptions {
+  std::int64_t chunk_rows = 0;  // rows whose logits exist at once; 0: default_loss_chunk_rows
+  // Keep logits, and where dweight is bf16 its sum over chunks, in f32 until the end. Off: in the dtype of hidden, as
+  // frameworks do that take the head as one bf16 layer: half the memory traffic, a rounding a chunk more in dweight
+  // and one in each logit. Without gradients logits are f32 anyway.
+  bool f32_logits = true;
+};
+
 struct LmHeadLossArgs {
   Tensor hidden;            // [N,H]; f32 or bf16
   Tensor weight;            // [V,H], dtype of hidden
@@ -15,12 +23,13 @@ struct LmHeadLossArgs {
   Tensor dhidden;           // out, [N,H], or undefined for evaluation
   Tensor dweight;           // [V,H], f32 or dtype of weight, or undefined when frozen
   bool accumulate_dweight = false;
-  std::int64_t chunk_rows = 0;  // 0: as many rows as keep a chunk of f32 logits near 64 MiB, at least 256
+  LmHeadLossOptions options;
 };
 
 void lm_head_loss(const LmHeadLossArgs& args);
 
-// Rows per chunk for a vocabulary when chunk_rows is 0.
-[[nodiscard]] std::int64_t default_loss_chunk_rows(std::int64_t vocab_size);
+// As many rows as keep a chunk of f32 logits near 64 MiB, at least 256; on a GPU, whose products want more rows, near
+// 1 GiB.
+[[nodiscard]] std::int64_t default_loss_chunk_rows(std::int64_t vocab_size, DeviceType device = DeviceType::cpu);
 
 }  // namespace quench

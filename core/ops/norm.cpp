@@ -56,7 +56,11 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
     check_contiguous(op, "dsum", args.dsum);
   }
   if (args.dweight.defined()) check_gradient_sum(op, "dweight", args.dweight, {args.x.size(-1)}, args.x.dtype());
-  check_same_device(op, {&args.x, &args.dy, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight});
+  if (args.y.defined()) {
+    check_tensor(op, "y", args.y, args.x.shape(), args.x.dtype());
+    check_contiguous_rows(op, "y", args.y);
+  }
+  check_same_device(op, {&args.x, &args.dy, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
   if (args.x.numel() == 0) {
     if (args.dweight.defined() && !args.accumulate_dweight) Tensor(args.dweight).zero();
     return;

@@ -28,6 +28,7 @@ struct RmsNormBackwardArgs {
   Tensor dx;       // out, shape of x; may alias dy or dsum
   Tensor dweight;  // [H], f32 or dtype of x, or undefined when not wanted
   bool accumulate_dweight = false;  // add to dweight instead of overwriting it
+  Tensor y;  // out, shape of x, or undefined: the forward result once more, for a backward pass that did not keep it
 };
 
 extern constinit KernelSlot<RmsNormArgs> rms_norm_slot;

@@ -34,8 +34,14 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
   check_contiguous(op, "dout", args.dout);
   check_tensor(op, "dgate_up", args.dgate_up, args.gate_up.shape(), args.gate_up.dtype());
   check_contiguous(op, "dgate_up", args.dgate_up);
-  check_same_device(op, {&args.dout, &args.gate_up, &args.dgate_up});
+  if (args.out.defined()) {
+    check_tensor(op, "out", args.out, args.dout.shape(), args.gate_up.dtype());
+    check_contiguous(op, "out", args.out);
+  }
+  check_same_device(op, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
   if (args.dout.numel() == 0) return;
+  // CPU kernels leave it to the forward kernel; first, since dgate_up may be gate_up.
+  if (args.out.defined() && args.dout.device().is_cpu()) swiglu_slot(DeviceType::cpu, {args.gate_up, args.out});
   swiglu_backward_slot(args.dout.device().type, args);
 }
 

@@ -15,6 +15,7 @@ struct SwigluBackwardArgs {
   Tensor dout;      // [N,I]
   Tensor gate_up;   // [N,2I]
   Tensor dgate_up;  // out, [N,2I]; may alias gate_up
+  Tensor out;       // out, [N,I], or undefined: the forward result once more, for a backward pass that did not keep it
 };
 
 extern constinit KernelSlot<SwigluArgs> swiglu_slot;

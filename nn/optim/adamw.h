@@ -35,7 +35,7 @@ class AdamW {
 
   // Squared L2 norm of all gradients, f64 [1] on the device.
   void squared_grad_norm(const Tensor& result) const;
-  // Forgets the gradients; their buffers stay.
+  // Forgets the gradients and gives their memory back.
   void zero_grad();
   // Copies the parameters' values into the master weights again (after loading a checkpoint without them).
   void refresh_master();

@@ -66,7 +66,7 @@ TEST(LmHeadLoss, AnyChunkingGivesTheLossAndBothGradients) {
                         .dhidden = dhidden,
                         .dweight = dweight,
                         .accumulate_dweight = accumulate,
-                        .chunk_rows = chunk});
+                        .options = {.chunk_rows = chunk}});
           EXPECT_TRUE(close(losses, expected.losses, 2e-6, 2e-6));
           // bf16: the gradient of the logits is rounded before the products.
           const double absolute = dtype == DType::bf16 ? 4e-4 : 1e-6;
@@ -75,15 +75,45 @@ TEST(LmHeadLoss, AnyChunkingGivesTheLossAndBothGradients) {
         }
 }
 
+// Logits of the operands' dtype: each is rounded once, and dweight once a chunk.
+TEST(LmHeadLoss, CompactLogitsStayWithinTheirRoundings) {
+  for (const std::int64_t chunk : {0, 7}) {
+    SCOPED_TRACE(chunk);
+    Generator random(77);
+    const std::int64_t n = 30, width = 24, vocab = 77;
+    const Tensor hidden = random.normal({n, width}, DType::bf16),
+                 weight = random.normal({vocab, width}, DType::bf16, 0.3), labels = random.integers(n, vocab);
+    const Tensor losses = Tensor::empty({n}, DType::f32), dhidden = Tensor::empty({n, width}, DType::bf16);
+    const Tensor dweight = Tensor::empty({vocab, width}, DType::bf16);
+    const Reference expected = reference(hidden, weight, labels, 1.0 / 30);
+    lm_head_loss({.hidden = hidden,
+                  .weight = weight,
+                  .labels = labels,
+                  .losses = losses,
+                  .grad_scale = 1.0f / 30,
+                  .dhidden = dhidden,
+                  .dweight = dweight,
+                  .options = {.chunk_rows = chunk, .f32_logits = false}});
+    // Logits reach about 5: half an ulp of bf16 there is 2^-7.
+    EXPECT_TRUE(close(losses, expected.losses, 0, 0x1.0p-6));
+    EXPECT_TRUE(close(dhidden, expected.dhidden, 0.02, 1e-3));
+    EXPECT_TRUE(close(dweight, expected.dweight, 0.02, 1e-3));
+  }
+}
+
 TEST(LmHeadLoss, EvaluationNeedsNoGradients) {
   Generator random(5);
   const Tensor hidden = random.normal({20, 16}, DType::f32), weight = random.normal({50, 16}, DType::f32),
                labels = random.integers(20, 50);
   const Tensor losses = Tensor::empty({20}, DType::f32), only = Tensor::empty({20}, DType::f32),
                dhidden = Tensor::empty({20, 16}, DType::f32);
-  lm_head_loss({.hidden = hidden, .weight = weight, .labels = labels, .losses = losses, .chunk_rows = 6});
-  lm_head_loss(
-      {.hidden = hidden, .weight = weight, .labels = labels, .losses = only, .dhidden = dhidden, .chunk_rows = 6});
+  lm_head_loss({.hidden = hidden, .weight = weight, .labels = labels, .losses = losses, .options = {.chunk_rows = 6}});
+  lm_head_loss({.hidden = hidden,
+                .weight = weight,
+                .labels = labels,
+                .losses = only,
+                .dhidden = dhidden,
+                .options = {.chunk_rows = 6}});
   EXPECT_TRUE(same_bits(losses, only));
   EXPECT_TRUE(close(losses, reference(hidden, weight, labels, 1).losses, 2e-6, 2e-6));
 }
@@ -120,8 +150,10 @@ TEST(LmHeadLoss, RejectsWhatDoesNotFit) {
                              .losses = losses,
                              .dweight = Tensor::zeros({5, 4}, DType::bf16)}),
                Error);
-  EXPECT_THROW(lm_head_loss({.hidden = hidden, .weight = weight, .labels = labels, .losses = losses, .chunk_rows = -1}),
-               Error);
+  EXPECT_THROW(
+      lm_head_loss(
+          {.hidden = hidden, .weight = weight, .labels = labels, .losses = losses, .options = {.chunk_rows = -1}}),
+      Error);
   labels.data<std::int32_t>()[0] = 5;
   EXPECT_THROW(lm_head_loss({.hidden = hidden, .weight = weight, .labels = labels, .losses = losses}), Error);
 }

@@ -38,6 +38,22 @@ TEST(ConfigPresets, EveryRunConfigIsValid) {
   }
 }
 
+TEST(ConfigPresets, EveryBenchWorkloadIsValid) {
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(QUENCH_SOURCE_DIR "/bench/workloads")) {
+    if (entry.path().extension() != ".json") continue;
+    ++files;
+    const RunConfig config = load_run_config(entry.path().string(), {}, testing::kNoFiles);
+    // What the drivers rely on: a row of metrics.jsonl for each step, one order of batches, nothing else in a step.
+    EXPECT_EQ(config.metrics.log_every, 1) << entry.path();
+    EXPECT_TRUE(config.metrics.jsonl) << entry.path();
+    EXPECT_FALSE(config.data.shuffle) << entry.path();
+    EXPECT_FALSE(config.checkpoint.enable) << entry.path();
+    EXPECT_EQ(config.evaluation.interval, 0) << entry.path();
+  }
+  EXPECT_GE(files, 5u);
+}
+
 // Parameter counts as published in the model cards and papers, in millions.
 TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
   const std::map<std::string, double> millions = {

@@ -51,10 +51,10 @@ class TinyRun {
     return parse_run_config(text, (temp_ / (name + ".json")).string(), all);
   }
 
-  TrainResult run(const RunConfig& run_config) const {
+  TrainResult run(const RunConfig& run_config, Device device = {}) const {
     ::testing::internal::CaptureStdout();
     try {
-      TrainResult result = Trainer(run_config, Device{}).run();
+      TrainResult result = Trainer(run_config, device).run();
       (void)::testing::internal::GetCapturedStdout();
       return result;
     } catch (...) {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/train/same_tensors.h"
 #include "tests/train/trainer_fixture.h"
-#include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/estimate.h"
 #include "train/hf/model_folder.h"
@@ -17,23 +17,10 @@
 namespace quench {
 namespace {
 
+using testing::expect_same_tensors;
 using ::testing::HasSubstr;
+using testing::tensor_bytes;
 using testing::TinyRun;
-
-std::vector<std::byte> tensor_bytes(CheckpointReader& reader, const TensorRecord& record) {
-  const Tensor tensor = Tensor::empty(record.shape, record.dtype);
-  reader.read(record.name, tensor);
-  const auto* data = static_cast<const std::byte*>(tensor.raw_data());
-  return {data, data + tensor.nbytes()};
-}
-
-// Every tensor of two checkpoints, bit for bit.
-void expect_same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
-  CheckpointReader x(a), y(b);
-  ASSERT_EQ(x.manifest().tensors.size(), y.manifest().tensors.size());
-  for (const TensorRecord& record : x.manifest().tensors)
-    EXPECT_EQ(tensor_bytes(x, record), tensor_bytes(y, y.at(record.name))) << record.name;
-}
 
 std::string error_of(const std::function<void()>& body, ErrorCode code) {
   try {

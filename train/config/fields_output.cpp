@@ -38,6 +38,9 @@ void add_output_fields(Fields& fields) {
 
   fields.push_back(make_field("metrics.log_every", QUENCH_MEMBER(metrics.log_every), between(1, kMaxSteps), free,
                               "Steps between printed and recorded metrics."));
+  fields.push_back(make_field("metrics.profile_step", QUENCH_MEMBER(metrics.profile_step), between(0, kMaxSteps), free,
+                              "Step whose ops are timed one by one on the device: a table on the screen and in "
+                              "profile.txt of the run's folder; 0: none."));
   fields.push_back(make_field("metrics.tensorboard", QUENCH_MEMBER(metrics.tensorboard), any_value(), free,
                               "Write TensorBoard event files."));
   fields.push_back(

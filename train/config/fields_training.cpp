@@ -66,6 +66,12 @@ void add_training_fields(Fields& fields) {
   fields.push_back(make_field("training.loss_chunk_size", QUENCH_MEMBER(training.loss_chunk_size), between(0, 1 << 30),
                               free,
                               "Tokens whose logits exist at once in the loss; 0: chosen from the vocabulary size."));
+  fields.push_back(make_field("training.logits_dtype", QUENCH_MEMBER(training.logits_dtype), gradient, free,
+                              "Logits of the loss when training in bf16; auto: f32 on a CPU, bf16 on a GPU."));
+  fields.push_back(make_field("training.offload_layers", QUENCH_MEMBER(training.offload_layers), between(0, 1 << 20),
+                              free,
+                              "On a GPU: layers, from the first, whose largest activation waits for the backward pass "
+                              "in host memory."));
   fields.push_back(make_field("training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
                               "CPU threads of one rank; 0: as many as the process may use."));
 }

@@ -82,8 +82,10 @@ struct TrainingSection {
   bool deterministic = false;
   NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
   std::int64_t max_consecutive_skips = 10;
-  std::int64_t loss_chunk_size = 0;  // tokens whose logits exist at once; 0: chosen by the trainer
-  std::int64_t threads = 0;          // CPU threads of one rank; 0: all that the process may use
+  std::int64_t loss_chunk_size = 0;   // tokens whose logits exist at once; 0: chosen by the trainer
+  std::optional<DType> logits_dtype;  // f32 or bf16, of the loss while training in bf16; unset: chosen by the trainer
+  std::int64_t offload_layers = 0;    // layers whose largest activation waits in host memory for the backward pass
+  std::int64_t threads = 0;           // CPU threads of one rank; 0: all that the process may use
 
   friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
 };
@@ -175,7 +177,8 @@ struct CheckpointSection {
 };
 
 struct MetricsSection {
-  std::int64_t log_every = 10;  // steps
+  std::int64_t log_every = 10;    // steps
+  std::int64_t profile_step = 0;  // the step whose ops are timed one by one; 0: none
   bool tensorboard = true;
   bool jsonl = true;
   ProgressDisplay progress = ProgressDisplay::automatic;

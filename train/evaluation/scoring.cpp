@@ -24,7 +24,7 @@ void score_pass(const nn::CausalLm& model, std::span<const ScoringWindow> window
   const nn::ForwardContext context = model.make_context(sequences, tokens);
   Tensor losses;
   (void)model.loss(Tensor::from_values<std::int32_t>({tokens}, inputs).to(device),
-                   Tensor::from_values<std::int32_t>({tokens}, targets).to(device), context, 1.0f, 0, &losses);
+                   Tensor::from_values<std::int32_t>({tokens}, targets).to(device), context, 1.0f, {}, &losses);
   const Tensor host = losses.to(Device{});
   for (std::size_t i = 0; i < windows.size(); ++i) {
     const float* loss = host.data<float>() + sequences[i].q_begin;

@@ -1,0 +1,72 @@
+#pragma once
+// Saved activations that wait for the backward pass in host memory.
+//
+// The largest saved tensor of the first layers, those whose backward pass comes last, is copied to page-locked host
+// memory while later layers compute, and copied back one layer before it is needed, on streams of their own. The GPU
+// computes on; it waits only where the link is slower than a layer.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace quench::autograd {
+
+// One tensor on its way out and back. Values on the planning device are never copied; its memory is.
+class OffloadedTensor {
+ public:
+  OffloadedTensor(Tensor tensor, Stream link);
+  ~OffloadedTensor();
+  OffloadedTensor(const OffloadedTensor&) = delete;
+  OffloadedTensor& operator=(const OffloadedTensor&) = delete;
+
+  // Lets the device's copy go; the current stream waits until it has been sent.
+  void drop_device_copy();
+  // Starts the way back.
+  void prefetch(Stream link);
+  // The tensor on the device, for work queued on the current stream from now on; it stays until this object goes.
+  [[nodiscard]] Tensor get(Stream link);
+
+ private:
+  Device device_;
+  Shape shape_;
+  DType dtype_;
+  Tensor on_device_;
+  Tensor on_host_;
+  Event sent_;
+  Event returned_;
+  bool fetched_ = false;
+};
+
+class ActivationOffloader {
+ public:
+  // `layers`: how many, counted from the first.
+  ActivationOffloader(Device device, std::int64_t layers);
+  ~ActivationOffloader();
+  ActivationOffloader(const ActivationOffloader&) = delete;
+  ActivationOffloader& operator=(const ActivationOffloader&) = delete;
+
+  // Around the layers of one forward and backward pass, in order.
+  void begin_forward(std::int64_t layer);
+  void end_forward();  // of all layers: what has been sent leaves the device
+  void begin_backward(std::int64_t layer);
+  // True while a layer runs forward whose activations go.
+  [[nodiscard]] bool wanted() const noexcept { return layer_ >= 0 && layer_ < layers_; }
+  // Sends a tensor of the current layer; nobody may write to it any more.
+  [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);
+  [[nodiscard]] Tensor get(OffloadedTensor& tensor) const { return tensor.get(in_); }
+
+ private:
+  void let_go(std::size_t keep);
+
+  Device device_;
+  std::int64_t layers_;
+  std::int64_t layer_ = -1;
+  Stream out_, in_;
+  std::vector<std::vector<std::weak_ptr<OffloadedTensor>>> sent_;  // by layer
+  std::deque<std::shared_ptr<OffloadedTensor>> leaving_;           // still on the device, oldest first
+};
+
+}  // namespace quench::autograd

@@ -1,0 +1,274 @@
+"""The peer of the GPU benchmarks: the same Llama in PyTorch on one GPU, as fast as its documented switches make it.
+
+torch.compile over each block and over the loss, cuDNN attention first, fused AdamW. Reads a run config of Quench (the
+same file drives both programs), so that model, batch, learning rates, clipping and weight decay agree, and prints one
+JSON line a step and a last one {"summary": ...}.
+
+Order of data: row r of a file is tokens r*T .. r*T + T - 1 with the next token as the last label, rows are read in
+order and begin anew at the end, as Quench does with data.shuffle false and a file of one document. --order random cuts
+windows anywhere instead, as nanoGPT does.
+"""
+import argparse
+import contextlib
+import json
+import pathlib
+import sys
+import time
+
+import numpy
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from gpu_common import Shape, learning_rate, load_run_config, load_tokens, median_of_last_half  # noqa: E402
+
+ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def rotate(x, cos, sin):
+    a, b = x.float().chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+
+
+class Block(nn.Module):
+    """Named as in a Hugging Face folder."""
+
+    def __init__(self, shape):
+        super().__init__()
+        d, query, key = shape.width, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        linear = lambda rows, columns: nn.Linear(columns, rows, bias=False)
+        self.head_dim, self.grouped = shape.head_dim, shape.heads != shape.kv_heads
+        self.input_layernorm = nn.RMSNorm(d, eps=shape.eps)
+        self.post_attention_layernorm = nn.RMSNorm(d, eps=shape.eps)
+        self.self_attn = nn.ModuleDict(dict(q_proj=linear(query, d), k_proj=linear(key, d), v_proj=linear(key, d),
+                                            o_proj=linear(d, query)))
+        self.mlp = nn.ModuleDict(dict(gate_proj=linear(shape.ffn, d), up_proj=linear(shape.ffn, d),
+                                      down_proj=linear(d, shape.ffn)))
+
+    def forward(self, x, cos, sin):
+        batch, length, _ = x.shape
+        attention, mlp = self.self_attn, self.mlp
+        split = lambda t: t.view(batch, length, -1, self.head_dim)
+        y = self.input_layernorm(x)
+        q = rotate(split(attention["q_proj"](y)), cos, sin).transpose(1, 2)
+        k = rotate(split(attention["k_proj"](y)), cos, sin).transpose(1, 2)
+        v = split(attention["v_proj"](y)).transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.grouped)
+        x = x + attention["o_proj"](y.transpose(1, 2).reshape(batch, length, -1))
+        y = self.post_attention_layernorm(x)
+        return x + mlp["down_proj"](F.silu(mlp["gate_proj"](y)) * mlp["up_proj"](y))
+
+
+class Llama(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocab, shape.width)
+        self.layers = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.RMSNorm(shape.width, eps=shape.eps)
+        self.lm_head = nn.Linear(shape.width, shape.vocab, bias=False)
+        if shape.tied:
+            self.lm_head.weight = self.embed_tokens.weight
+        half = torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
+        angle = torch.outer(torch.arange(shape.seq_len, dtype=torch.float64), shape.rope_theta**-half)
+        self.angle = (angle.cos().float()[None, :, None, :], angle.sin().float()[None, :, None, :])
+
+    def to_device(self, device):
+        self.to(device)
+        self.angle = tuple(part.to(device) for part in self.angle)
+
+    def forward(self, tokens):
+        x = self.embed_tokens(tokens)
+        for layer in self.layers:
+            x = layer(x, *self.angle)
+        return self.lm_head(self.norm(x))
+
+
+def mean_loss(logits, labels):
+    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def build(shape, dtype, device, init, seed):
+    torch.manual_seed(seed)
+    torch.set_default_dtype(dtype)
+    with torch.device(device):
+        model = Llama(shape)
+    torch.set_default_dtype(torch.float32)
+    model.to_device(device)
+    for p in model.parameters():
+        if p.dim() == 2:
+            nn.init.normal_(p, std=shape.init_std)
+    if init:
+        from safetensors.torch import load_file
+
+        tensors = {}
+        for path in sorted(pathlib.Path(init).glob("*.safetensors")):
+            tensors.update(load_file(path))
+        state = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+        if shape.tied:
+            state["lm_head.weight"] = state["embed_tokens.weight"]
+        model.load_state_dict(state)
+    return model
+
+
+class Rows:
+    """Batches [B, T] of inputs and labels from a token array on the device."""
+
+    def __init__(self, tokens, shape, device, order="sequential", seed=1):
+        self.tokens = torch.from_numpy(numpy.array(tokens, dtype=numpy.int64)).to(device)
+        self.length, self.order = shape.seq_len, order
+        self.count = (len(tokens) - 1) // self.length
+        self.generator = torch.Generator().manual_seed(seed)
+        self.offsets = torch.arange(self.length, device=device)
+        self.next_row = 0
+
+    def batch(self, rows):
+        if self.order == "random":
+            starts = torch.randint(0, len(self.tokens) - self.length, (rows,), generator=self.generator)
+        else:
+            starts = (torch.arange(self.next_row, self.next_row + rows) % self.count) * self.length
+            self.next_row += rows
+        at = starts.to(self.tokens.device, non_blocking=True)[:, None] + self.offsets
+        return self.tokens[at], self.tokens[at + 1]
+
+    def whole(self, rows):
+        """Every label of the file once; the last batch is padded with label -100."""
+        total = len(self.tokens) - 1
+        for first in range(0, total, rows * self.length):
+            at = first + torch.arange(rows * self.length, device=self.tokens.device).view(rows, self.length)
+            inside = at < total
+            at = torch.where(inside, at, 0)
+            yield self.tokens[at], torch.where(inside, self.tokens[at + 1], -100)
+
+
+class StepLog:
+    """Prints a step's record when its loss arrives. Each step is read after the next one is queued, so that the device
+    never waits for the host; a step's time is that between two arrivals."""
+
+    def __init__(self):
+        self.step_ms, self.loss = [], float("nan")
+        self.restart()
+
+    def restart(self):
+        self.last = time.perf_counter()
+
+    def add(self, step, loss, norm, rate):
+        self.loss = loss.item()
+        now = time.perf_counter()
+        self.step_ms.append((now - self.last) * 1e3)
+        self.last = now
+        print(json.dumps(dict(step=step, loss=self.loss, grad_norm=norm.item(), lr=rate, step_ms=self.step_ms[-1])), flush=True)
+
+
+@torch.no_grad()
+def evaluate(loss_of, held_out, batch, precision):
+    """Mean loss over the whole held-out file."""
+    loss_sum, count = 0.0, 0
+    for x, y in held_out.whole(batch):
+        valid = int((y >= 0).sum())
+        with precision():
+            loss_sum += loss_of(x, y).item() * valid
+        count += valid
+    return dict(loss=loss_sum / count, tokens=count)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, help="run config: bench/workloads/*.json, configs/runs/*.json")
+    parser.add_argument("--data", help="tokens (.npy, .bin, text as bytes); default: random ids")
+    parser.add_argument("--validation", help="held-out tokens, evaluated whole every evaluation.interval steps")
+    parser.add_argument("--order", choices=["sequential", "random"], default="sequential")
+    parser.add_argument("--init", help="Hugging Face folder with the first weights; default: random")
+    parser.add_argument("--precision", choices=["bf16", "mixed", "f32"], default="bf16",
+                        help="bf16: weights, gradients and moments; mixed: f32 weights under autocast")
+    parser.add_argument("--compile", choices=["block", "model", "none"], default="block")
+    parser.add_argument("-B", type=int, help="sequences of a micro-batch")
+    parser.add_argument("-T", type=int, help="tokens of a sequence")
+    parser.add_argument("--accumulation", type=int)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+
+    config = load_run_config(args.config)
+    training, optimizer = config["training"], config.get("optimizer", {})
+    if args.T:
+        config["data"]["seq_len"] = args.T
+    accumulation = args.accumulation or Shape(config).accumulation
+    training["micro_batch_size"] = args.B or training["micro_batch_size"]
+    training["global_batch_size"] = training["micro_batch_size"] * accumulation
+    shape, steps = Shape(config), args.steps or training["steps"]
+    on_gpu = args.device.startswith("cuda")
+
+    begin = time.perf_counter()
+    dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
+    model = build(shape, dtype, args.device, args.init, args.seed)
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    vectors = [p for p in model.parameters() if p.dim() != 2]
+    adamw = torch.optim.AdamW([dict(params=matrices, weight_decay=optimizer.get("weight_decay", 0.1)),
+                               dict(params=vectors, weight_decay=0.0)], lr=1e-4, betas=tuple(optimizer.get("betas", (0.9, 0.95))),
+                              eps=optimizer.get("eps", 1e-8), fused=True)
+    forward, loss_of = model, mean_loss
+    if args.compile != "none":
+        loss_of = torch.compile(mean_loss)
+    if args.compile == "block":
+        for i, layer in enumerate(model.layers):
+            model.layers[i] = torch.compile(layer)
+    elif args.compile == "model":
+        forward = torch.compile(model)
+
+    if args.data:
+        tokens = load_tokens(args.data)
+    else:
+        tokens = numpy.random.default_rng(1).integers(0, shape.vocab, shape.tokens_per_step * 4 + 1)
+    rows = Rows(tokens, shape, args.device, args.order)
+    held_out = Rows(load_tokens(args.validation), shape, args.device) if args.validation else None
+    interval = config.get("evaluation", {}).get("interval", 500)
+
+    kind = args.device.split(":")[0]
+    mixed = lambda: torch.autocast(kind, torch.bfloat16) if args.precision == "mixed" else contextlib.nullcontext()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    setup_seconds = time.perf_counter() - begin
+    log, evaluations, pending = StepLog(), [], None
+    # Tracing happens inside as well, so that compiled blocks take the same attention.
+    with sdpa_kernel(ATTENTION, set_priority=True):
+        for step in range(steps):
+            total = torch.zeros((), device=args.device)
+            for _ in range(accumulation):
+                x, y = rows.batch(shape.batch)
+                with mixed():
+                    loss = loss_of(forward(x), y) / accumulation
+                loss.backward()
+                total += loss.detach()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), training.get("max_norm", 1.0))
+            rate = learning_rate(config, step, steps)
+            for group in adamw.param_groups:
+                group["lr"] = rate
+            adamw.step()
+            adamw.zero_grad(set_to_none=True)
+            if pending:
+                log.add(*pending)
+            pending = (step + 1, total, norm, rate)
+            if step + 1 == steps or (held_out and (step + 1) % interval == 0):
+                log.add(*pending)
+                pending = None
+                if held_out:
+                    scores = evaluate(lambda x, y: loss_of(forward(x), y), held_out, shape.batch, mixed)
+                    evaluations.append(dict(step=step + 1, **scores))
+                    log.restart()
+    step_ms = log.step_ms
+    median = median_of_last_half(step_ms)
+    summary = dict(torch=torch.__version__, precision=args.precision, parameters=sum(p.numel() for p in model.parameters()),
+                   tokens_per_step=shape.tokens_per_step, step_ms=median, tokens_per_second=shape.tokens_per_step / median * 1e3,
+                   first_step_seconds=step_ms[0] / 1e3, setup_seconds=setup_seconds, wall_seconds=time.perf_counter() - begin,
+                   loss=log.loss, evaluations=evaluations)
+    if on_gpu:
+        summary.update(device=torch.cuda.get_device_name(), peak_bytes=torch.cuda.max_memory_allocated(),
+                       peak_reserved_bytes=torch.cuda.max_memory_reserved())
+    print(json.dumps(dict(summary=summary)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+#pragma once
+// cuBLASLt, loaded when the first matrix product runs on a GPU: the program starts where there is no CUDA.
+
+#include <cublasLt.h>
+
+#include <string_view>
+
+namespace quench::cuda {
+
+struct CublasLtLibrary {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtGetVersion) get_version;
+  decltype(&cublasLtGetStatusString) get_status_string;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoCheck) matmul_algo_check;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) matmul_algo_get_heuristic;
+  decltype(&cublasLtMatmulDescCreate) matmul_desc_create;
+  decltype(&cublasLtMatmulDescSetAttribute) matmul_desc_set_attribute;
+  decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create;
+  decltype(&cublasLtMatmulPreferenceCreate) matmul_preference_create;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute;
+  decltype(&cublasLtMatmulPreferenceDestroy) matmul_preference_destroy;
+
+  void check(cublasStatus_t status, std::string_view what) const;
+};
+
+// Throws unsupported, saying where it was looked for, when the library is not there.
+[[nodiscard]] const CublasLtLibrary& cublaslt();
+
+}  // namespace quench::cuda

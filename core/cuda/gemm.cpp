@@ -1,0 +1,104 @@
+// Matrix products: through cuBLASLt, but for those with few rows.
+
+#include "core/ops/gemm.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "core/cuda/gemm_choices.h"
+#include "core/cuda/gemm_empty.h"
+#include "core/cuda/gemm_tuner.h"
+#include "core/cuda/gemv.h"
+#include "core/determinism.h"
+#include "core/kernel_slot.h"
+#include "core/log.h"
+
+namespace quench::cuda {
+namespace {
+
+// The library's handle on one device, with what was chosen for each problem.
+class DeviceGemm {
+ public:
+  explicit DeviceGemm(Device device)
+      : choices_(gemm_choices_folder(), backend(DeviceType::cuda).device_name(device), cublaslt().get_version()) {
+    cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
+  }
+
+  void run(const GemmArgs& args, Stream stream) {
+    const std::lock_guard lock(mutex_);
+    const GemmProblem problem = GemmProblem::of(args);
+    void* scratch = workspace(stream);
+    const auto [it, fresh] = chosen_.try_emplace(problem);
+    if (fresh) {
+      try {
+        it->second = choose(problem, args, scratch, stream);
+      } catch (...) {
+        chosen_.erase(it);
+        throw;
+      }
+    }
+    const auto& [plan, algorithm] = it->second;
+    const cublasStatus_t status = plan->run(handle_, args, args.c.raw_data(), algorithm, scratch, native(stream));
+    if (status != CUBLAS_STATUS_SUCCESS)
+      cublaslt().check(status, fmt::format("gemm {} on {}, stream {}", problem.to_string(), stream.device.to_string(),
+                                           stream.handle));
+  }
+
+ private:
+  struct Chosen {
+    std::unique_ptr<GemmPlan> plan;
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+
+  Chosen choose(const GemmProblem& problem, const GemmArgs& args, void* scratch, Stream stream) {
+    Chosen chosen{std::make_unique<GemmPlan>(problem), {}};
+    const std::string key = (deterministic() ? "deterministic " : "") + problem.to_string();
+    if (const auto kept = choices_.find(key); kept && chosen.plan->supports(handle_, *kept)) {
+      chosen.algorithm = *kept;
+      return chosen;
+    }
+    chosen.algorithm = choose_gemm_algorithm(handle_, *chosen.plan, args, scratch, stream);
+    choices_.insert(key, chosen.algorithm);
+    return chosen;
+  }
+
+  // One per stream, kept: products on one stream run one after the other.
+  void* workspace(Stream stream) {
+    Tensor& scratch = workspaces_[stream.handle];
+    if (!scratch.defined()) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      scratch = Tensor::empty({static_cast<std::int64_t>(kGemmWorkspaceBytes)}, DType::u8, stream.device);
+    }
+    return scratch.raw_data();
+  }
+
+  std::mutex mutex_;
+  cublasLtHandle_t handle_ = nullptr;
+  GemmChoices choices_;
+  std::unordered_map<GemmProblem, Chosen, GemmProblemHash> chosen_;
+  std::map<void*, Tensor> workspaces_;
+};
+
+DeviceGemm& device_gemm(Device device) {
+  static std::mutex mutex;
+  // Never destroyed: the driver may be gone when statics are.
+  static auto& table = *new std::map<int, std::unique_ptr<DeviceGemm>>;
+  const std::lock_guard lock(mutex);
+  auto& entry = table[device.index];
+  if (!entry) entry = std::make_unique<DeviceGemm>(device);
+  return *entry;
+}
+
+void gemm_cuda(const GemmArgs& args) {
+  const Stream stream = current_stream(args.c.device());
+  const DeviceGuard guard(stream.device);
+  if (args.a.size(args.transpose_a ? 0 : 1) == 0) return gemm_empty(args);
+  if (is_gemv(args)) return gemv(args);
+  device_gemm(stream.device).run(args, stream);
+}
+
+[[maybe_unused]] const bool registered = gemm_slot.fill(DeviceType::cuda, &gemm_cuda);
+
+}  // namespace
+}  // namespace quench::cuda

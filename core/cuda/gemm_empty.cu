@@ -1,0 +1,35 @@
+#include "core/cuda/gemm_empty.h"
+
+#include "core/cuda/launch.h"
+#include "core/cuda/vector.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class C, class Bias>
+__global__ void empty_product_kernel(C* c, std::int64_t stride, std::int64_t n, std::int64_t elements, float beta,
+                                     const Bias* bias) {
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < elements; i += step) {
+    C& value = c[i / n * stride + i % n];
+    const float kept = beta == 0.0f ? 0.0f : beta * to_float(value);
+    value = from_float<C>(kept + (bias == nullptr ? 0.0f : to_float(bias[i % n])));
+  }
+}
+
+}  // namespace
+
+void gemm_empty(const GemmArgs& args) {
+  const OpLaunch launch("gemm", {&args.a, &args.b, &args.c, &args.bias});
+  dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
+    dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class Bias>() {
+      launch(empty_product_kernel<C, Bias>, strided_grid(launch.device(), args.c.numel(), kThreads), kThreads, 0,
+             args.c.data<C>(), args.c.stride(0), args.c.size(1), args.c.numel(), args.beta,
+             args.bias.defined() ? args.bias.data<Bias>() : nullptr);
+    });
+  });
+}
+
+}  // namespace quench::cuda

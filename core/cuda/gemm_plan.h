@@ -1,0 +1,40 @@
+#pragma once
+// A matrix product as cuBLASLt sees it: descriptors of one problem, made once, and a run with an algorithm.
+
+#include <vector>
+
+#include "core/cuda/cublaslt_library.h"
+#include "core/cuda/cuda_error.h"
+#include "core/cuda/gemm_problem.h"
+
+namespace quench::cuda {
+
+// Scratch that every algorithm may use, in bytes: what NVIDIA recommends for Hopper.
+inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
+
+// Row-major C = op(A) op(B) is column-major C^T = op(B)^T op(A)^T: B is cuBLASLt's first operand.
+class GemmPlan {
+ public:
+  explicit GemmPlan(const GemmProblem& problem);
+
+  // Candidates, best first by cuBLASLt's own estimate. Sums are combined in f32 only.
+  [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, int most) const;
+  // False if the algorithm cannot run this problem.
+  [[nodiscard]] bool supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const;
+
+  // `c` replaces args.c as the output where a trial must leave that alone. Returns cuBLASLt's status.
+  cublasStatus_t run(cublasLtHandle_t handle, const GemmArgs& args, void* c, const cublasLtMatmulAlgo_t& algorithm,
+                     void* workspace, cudaStream_t stream) const;
+
+  [[nodiscard]] const GemmProblem& problem() const noexcept { return problem_; }
+
+ private:
+  GemmProblem problem_;
+  // Live as long as the process.
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t first_ = nullptr;
+  cublasLtMatrixLayout_t second_ = nullptr;
+  cublasLtMatrixLayout_t result_ = nullptr;
+};
+
+}  // namespace quench::cuda

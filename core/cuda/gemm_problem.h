@@ -1,0 +1,38 @@
+#pragma once
+// What decides which algorithm a matrix product runs with: shapes, layouts, types and alignments, not addresses.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/ops/gemm.h"
+
+namespace quench::cuda {
+
+// C[M,N] of GemmArgs in the row-major terms of the op. Leading dimensions are row strides in elements.
+struct GemmProblem {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t lda = 0, ldb = 0, ldc = 0;
+  DType operand = DType::bf16;
+  DType result = DType::bf16;
+  bool transpose_a = false, transpose_b = false;
+  bool bias = false;
+  bool accumulate = false;  // beta is not 0
+  // Alignment of the addresses in bytes, at most 16.
+  std::uint8_t align_a = 16, align_b = 16, align_c = 16;
+
+  // Throws invalid_argument where rows overlap, which no library takes.
+  static GemmProblem of(const GemmArgs& args);
+  // One line, the key in the file of tuned algorithms.
+  [[nodiscard]] std::string to_string() const;
+  [[nodiscard]] double flops() const noexcept {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
+  friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
+};
+
+struct GemmProblemHash {
+  std::size_t operator()(const GemmProblem& p) const noexcept;
+};
+
+}  // namespace quench::cuda

@@ -1,0 +1,194 @@
+// RMSNorm, forward.
+//
+// A row stays in registers between the sum of its squares and its normalisation, so that x is read once; the weight
+// stays there from row to row of a persistent block.
+
+#include "core/ops/norm.h"
+
+#include "core/cuda/launch.h"
+#include "core/cuda/pack.cuh"
+#include "core/cuda/rows.cuh"
+
+namespace quench::cuda {
+namespace {
+
+template <class T>
+struct NormRows {
+  Rows<const T> x, residual;
+  const T* weight;
+  Rows<T> y, sum;
+  float* rstd;
+  std::uint32_t rows;
+  std::int64_t width;
+  float eps;
+
+  explicit NormRows(const RmsNormArgs& args)
+      : x(args.x),
+        residual(args.residual),
+        weight(args.weight.data<T>()),
+        y(args.y),
+        sum(args.sum),
+        rstd(args.rstd.data<float>()),
+        rows(static_cast<std::uint32_t>(args.rstd.numel())),
+        width(args.x.size(-1)),
+        eps(args.eps) {}
+  [[nodiscard]] bool wide() const {
+    return x.wide(width) && residual.wide(width) && y.wide(width) && sum.wide(width) &&
+           rows_are_wide<T>(weight, 0, width);
+  }
+};
+
+// Threads of a block in which kGroup threads share a row.
+template <int kGroup>
+inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
+
+// Resident threads of a multiprocessor: 64 registers each.
+constexpr int kResidentThreads = 1024;
+
+// Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
+// bf16. A row has at most kGroup * kVectors pieces of 16 bytes.
+template <class T, int kGroup, int kVectors>
+__global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
+  constexpr int kWidth = kVectorWidth<T>;
+  constexpr int kRows = kBlock<kGroup> / kGroup;
+  __shared__ GroupScratch scratch;
+  int turn = 0;
+  const int lane = static_cast<int>(threadIdx.x) % kGroup;
+  const int vectors = static_cast<int>(args.width / kWidth);
+
+  Packed weight[kVectors];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
+
+  // The block stays together to the last row: group_sum has barriers and shuffles.
+  for (std::uint64_t first = std::uint64_t{blockIdx.x} * kRows; first < args.rows;
+       first += std::uint64_t{gridDim.x} * kRows) {
+    const std::uint64_t number = first + threadIdx.x / kGroup;
+    const std::uint32_t row = number < args.rows ? static_cast<std::uint32_t>(number) : 0;
+    const int end = number < args.rows ? vectors : 0;  // pieces of this row
+    const T* x = args.x[row];
+    Packed value[kVectors];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < end) value[k] = load_packed_once(x, lane + k * kGroup);
+    if (args.residual.base != nullptr) {
+      const T* residual = args.residual[row];
+      T* sum = args.sum[row];
+      Packed other[kVectors];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (lane + k * kGroup < end) other[k] = load_packed_once(residual, lane + k * kGroup);
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        if (lane + k * kGroup >= end) continue;
+        Floats<T> total = unpack<T>(value[k]);
+        const Floats<T> addend = unpack<T>(other[k]);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) total[j] += addend[j];
+        value[k] = pack<T>(total);
+        store_packed(sum, lane + k * kGroup, value[k]);
+      }
+    }
+
+    float squares = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      const Floats<T> v = unpack<T>(value[k]);
+      float part[2] = {};
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(v[j], v[j], part[j % 2]);
+      squares += part[0] + part[1];
+    }
+    squares = group_sum<kGroup>(squares, scratch, turn);
+    const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.eps);
+    if (lane == 0 && end > 0) args.rstd[row] = inverse;
+    T* y = args.y[row];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      Floats<T> out = unpack<T>(value[k]);
+      const Floats<T> w = unpack<T>(weight[k]);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) out[j] *= inverse;
+      out = rounded<T>(out);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
+      store_packed(y, lane + k * kGroup, pack<T>(out));
+    }
+  }
+}
+
+constexpr int kAnyThreads = 256;
+
+// Rows of any width and alignment. Reads the row twice, the second time from the caches; a thread meets only what it
+// wrote itself, so that outputs may alias inputs as in the other kernel.
+template <class T>
+__global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args) {
+  __shared__ GroupScratch scratch;
+  int turn = 0;
+  for (std::uint64_t row_number = blockIdx.x; row_number < args.rows; row_number += gridDim.x) {
+    const auto row = static_cast<std::uint32_t>(row_number);
+    const T* source = args.x[row];
+    float squares = 0;
+    if (args.residual.base != nullptr) {
+      const T* residual = args.residual[row];
+      T* sum = args.sum[row];
+      for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads) {
+        const T value = from_float<T>(to_float(source[i]) + to_float(residual[i]));
+        sum[i] = value;
+        squares = fmaf(to_float(value), to_float(value), squares);
+      }
+      source = sum;
+    } else {
+      for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
+        squares = fmaf(to_float(source[i]), to_float(source[i]), squares);
+    }
+    squares = group_sum<kAnyThreads>(squares, scratch, turn);
+    const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.eps);
+    if (threadIdx.x == 0) args.rstd[row] = inverse;
+    T* y = args.y[row];
+    for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
+      y[i] = from_float<T>(rounded<T>(to_float(source[i]) * inverse) * to_float(args.weight[i]));
+  }
+}
+
+template <class T>
+void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const auto run = [&]<int kGroup, int kVectors>() {
+    constexpr int kThreads = kBlock<kGroup>;
+    launch(norm_kernel<T, kGroup, kVectors>,
+           strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0, args);
+  };
+  if (!args.wide() || vectors > 4096)
+    launch(norm_any_kernel<T>, strided_grid(launch.device(), args.rows, 1), kAnyThreads, 0, args);
+  else if (vectors <= 8)
+    run.template operator()<8, 1>();
+  else if (vectors <= 16)
+    run.template operator()<16, 1>();
+  else if (vectors <= 32)
+    run.template operator()<32, 1>();
+  else if (vectors <= 128)
+    run.template operator()<32, 4>();
+  else if (vectors <= 256)
+    run.template operator()<64, 4>();
+  else if (vectors <= 512)
+    run.template operator()<128, 4>();
+  else if (vectors <= 1024)
+    run.template operator()<256, 4>();
+  else
+    run.template operator()<1024, 4>();
+}
+
+void rms_norm(const RmsNormArgs& args) {
+  const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
+  check_row_count("rms_norm", args.rstd.numel());
+  dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { launch_norm<T>(launch, NormRows<T>(args)); });
+}
+
+QUENCH_CUDA_KERNEL(rms_norm_slot, rms_norm);
+
+}  // namespace
+}  // namespace quench::cuda

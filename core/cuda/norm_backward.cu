@@ -1,0 +1,270 @@
+// RMSNorm, backward.
+//
+// With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
+// A row of dy, x and dsum stays in registers between the dot product and dx. A persistent block keeps its share of
+// dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics.
+
+#include <algorithm>
+
+#include "core/cuda/launch.h"
+#include "core/cuda/pack.cuh"
+#include "core/cuda/partial_sum.cuh"
+#include "core/cuda/rows.cuh"
+#include "core/ops/norm.h"
+
+namespace quench::cuda {
+namespace {
+
+template <class T>
+struct BackwardRows {
+  Rows<const T> dy, x, dsum;
+  const T* weight;
+  const float* rstd;
+  Rows<T> dx, y;
+  std::uint32_t rows;
+  std::int64_t width;
+  float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
+
+  explicit BackwardRows(const RmsNormBackwardArgs& args)
+      : dy(args.dy),
+        x(args.x),
+        dsum(args.dsum),
+        weight(args.weight.data<T>()),
+        rstd(args.rstd.data<float>()),
+        dx(args.dx),
+        y(args.y),
+        rows(static_cast<std::uint32_t>(args.rstd.numel())),
+        width(args.x.size(-1)) {}
+  [[nodiscard]] bool wide() const {
+    return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && y.wide(width) &&
+           rows_are_wide<T>(weight, 0, width);
+  }
+};
+
+// Threads of a block in which kGroup threads share a row, and how many such blocks a multiprocessor holds.
+template <int kGroup>
+inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
+template <int kGroup, int kVectors>
+inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
+
+// Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
+// few percent more, y 2 H bytes where it is made again. dx may be dy or dsum: a thread has read what it overwrites.
+template <class T, int kGroup, int kVectors>
+__global__ __launch_bounds__(kBlock<kGroup>,
+                             kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
+  constexpr int kWidth = kVectorWidth<T>;
+  constexpr int kRows = kBlock<kGroup> / kGroup;
+  __shared__ GroupScratch scratch;
+  int turn = 0;
+  const int lane = static_cast<int>(threadIdx.x) % kGroup;
+  const int vectors = static_cast<int>(args.width / kWidth);
+
+  Packed weight[kVectors];
+  Floats<T> share[kVectors] = {};
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
+
+  // The block stays together to the last row: group_sum has barriers and shuffles.
+  for (std::uint64_t first = std::uint64_t{blockIdx.x} * kRows; first < args.rows;
+       first += std::uint64_t{gridDim.x} * kRows) {
+    const std::uint64_t number = first + threadIdx.x / kGroup;
+    const std::uint32_t row = number < args.rows ? static_cast<std::uint32_t>(number) : 0;
+    const int end = number < args.rows ? vectors : 0;  // pieces of this row
+    const T* dy = args.dy[row];
+    const T* x = args.x[row];
+    const float inverse = args.rstd[row];
+    Packed gradient[kVectors], value[kVectors], past[kVectors];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      gradient[k] = load_packed_once(dy, lane + k * kGroup);
+      value[k] = load_packed_once(x, lane + k * kGroup);
+    }
+    if (args.dsum.base != nullptr) {
+      const T* dsum = args.dsum[row];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (lane + k * kGroup < end) past[k] = load_packed_once(dsum, lane + k * kGroup);
+    }
+
+    float dot = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      const Floats<T> g = unpack<T>(gradient[k]), v = unpack<T>(value[k]), w = unpack<T>(weight[k]);
+      float part[2] = {};
+      Floats<T> normalised;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        part[j % 2] = fmaf(g[j] * w[j], v[j], part[j % 2]);
+        normalised[j] = v[j] * inverse;
+      }
+      dot += part[0] + part[1];
+      if (args.partial == nullptr) continue;
+      normalised = rounded<T>(normalised);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) share[k][j] = fmaf(g[j], normalised[j], share[k][j]);
+    }
+    const float mean = group_sum<kGroup>(dot, scratch, turn) * inverse * inverse / static_cast<float>(args.width);
+
+    T* dx = args.dx[row];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      const Floats<T> g = unpack<T>(gradient[k]), v = unpack<T>(value[k]), w = unpack<T>(weight[k]);
+      Floats<T> result;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * w[j]) * inverse;
+      if (args.dsum.base != nullptr) {
+        const Floats<T> p = unpack<T>(past[k]);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) result[j] += p[j];
+      }
+      store_packed(dx, lane + k * kGroup, pack<T>(result));
+      if (args.y.base == nullptr) continue;
+      Floats<T> again;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) again[j] = v[j] * inverse;
+      again = rounded<T>(again);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
+      store_packed(args.y[row], lane + k * kGroup, pack<T>(again));
+    }
+  }
+  if (args.partial == nullptr) return;
+
+  float* partial = args.partial + blockIdx.x * args.width;
+  if constexpr (kRows == 1) {
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      for (int j = 0; lane + k * kGroup < vectors && j < kWidth; j += 4)
+        *reinterpret_cast<float4*>(partial + (lane + k * kGroup) * kWidth + j) =
+            make_float4(share[k][j], share[k][j + 1], share[k][j + 2], share[k][j + 3]);
+  } else {
+    constexpr int kColumns = kGroup * kVectors * kWidth;
+    __shared__ float shares[kRows][kColumns];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) shares[threadIdx.x / kGroup][(lane + k * kGroup) * kWidth + j] = share[k][j];
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < args.width; i += kBlock<kGroup>) {
+      float total = 0;
+#pragma unroll 4
+      for (int r = 0; r < kRows; ++r) total += shares[r][i];
+      partial[i] = total;
+    }
+  }
+}
+
+constexpr int kAnyThreads = 256;
+
+// dx for rows of any width and alignment; reads its operands twice, the second time from the caches.
+template <class T>
+__global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(BackwardRows<T> args) {
+  __shared__ GroupScratch scratch;
+  int turn = 0;
+  for (std::uint64_t number = blockIdx.x; number < args.rows; number += gridDim.x) {
+    const auto row = static_cast<std::uint32_t>(number);
+    const T* dy = args.dy[row];
+    const T* x = args.x[row];
+    const T* dsum = args.dsum.base != nullptr ? args.dsum[row] : nullptr;
+    T* dx = args.dx[row];
+    const float inverse = args.rstd[row];
+    float dot = 0;
+    for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
+      dot = fmaf(to_float(dy[i]) * to_float(args.weight[i]), to_float(x[i]), dot);
+    const float mean = group_sum<kAnyThreads>(dot, scratch, turn) * inverse * inverse / static_cast<float>(args.width);
+    for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads) {
+      float result = fmaf(-to_float(x[i]), mean, to_float(dy[i]) * to_float(args.weight[i])) * inverse;
+      if (dsum != nullptr) result += to_float(dsum[i]);
+      if (args.y.base != nullptr)
+        args.y[row][i] = from_float<T>(rounded<T>(to_float(x[i]) * inverse) * to_float(args.weight[i]));
+      dx[i] = from_float<T>(result);
+    }
+  }
+}
+
+constexpr int kColumnLanes = 32, kColumnSlices = 8;
+
+// Shares of dweight for rows of any width and alignment: a block adds 32 columns of the rows that are its y coordinate
+// modulo the grid's. Runs before dx is written, which may take the place of dy.
+template <class T>
+__global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_kernel(BackwardRows<T> args) {
+  __shared__ float shares[kColumnSlices][kColumnLanes];
+  const std::int64_t column = std::int64_t{blockIdx.x} * kColumnLanes + threadIdx.x;
+  float share = 0;
+  if (column < args.width)
+    for (std::uint64_t number = std::uint64_t{blockIdx.y} * kColumnSlices + threadIdx.y; number < args.rows;
+         number += std::uint64_t{gridDim.y} * kColumnSlices) {
+      const auto row = static_cast<std::uint32_t>(number);
+      share = fmaf(to_float(args.dy[row][column]), rounded<T>(to_float(args.x[row][column]) * args.rstd[row]), share);
+    }
+  shares[threadIdx.y][threadIdx.x] = share;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= args.width) return;
+  float total = 0;
+#pragma unroll
+  for (int slice = 0; slice < kColumnSlices; ++slice) total += shares[slice][threadIdx.x];
+  args.partial[blockIdx.y * args.width + column] = total;
+}
+
+// Both launchers return the blocks' shares of dweight if it is wanted.
+template <class T>
+Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
+  Tensor partial;
+  if (dweight_wanted) {
+    const std::int64_t columns = (args.width + kColumnLanes - 1) / kColumnLanes;
+    const std::int64_t parts = std::clamp<std::int64_t>(4 * multiprocessor_count(launch.device()) / columns, 1,
+                                                        (args.rows + kColumnSlices - 1) / kColumnSlices);
+    partial = Tensor::empty(Shape{parts, args.width}, DType::f32, launch.device());
+    args.partial = partial.data<float>();
+    launch(norm_dweight_any_kernel<T>, dim3(static_cast<unsigned>(columns), static_cast<unsigned>(parts)),
+           dim3(kColumnLanes, kColumnSlices), 0, args);
+  }
+  launch(norm_backward_any_kernel<T>, strided_grid(launch.device(), args.rows, 1), kAnyThreads, 0, args);
+  return partial;
+}
+
+template <class T>
+Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const auto run = [&]<int kGroup, int kVectors>() {
+    constexpr int kThreads = kBlock<kGroup>;
+    const unsigned blocks =
+        strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kVectors>);
+    Tensor partial;
+    if (dweight_wanted) {
+      partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
+      args.partial = partial.data<float>();
+    }
+    launch(norm_backward_kernel<T, kGroup, kVectors>, blocks, kThreads, 0, args);
+    return partial;
+  };
+  if (!args.wide() || vectors > 2048) return launch_any(launch, args, dweight_wanted);
+  if (vectors <= 8) return run.template operator()<8, 1>();
+  if (vectors <= 16) return run.template operator()<16, 1>();
+  if (vectors <= 32) return run.template operator()<32, 1>();
+  if (vectors <= 128) return run.template operator()<32, 4>();
+  if (vectors <= 256) return run.template operator()<128, 2>();
+  if (vectors <= 512) return run.template operator()<256, 2>();
+  if (vectors <= 1024) return run.template operator()<256, 4>();
+  return run.template operator()<512, 4>();
+}
+
+void rms_norm_backward(const RmsNormBackwardArgs& args) {
+  const OpLaunch launch("rms_norm_backward",
+                        {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
+  check_row_count("rms_norm_backward", args.rstd.numel());
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
+    return launch_backward(launch, BackwardRows<T>(args), args.dweight.defined());
+  });
+  if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
+}
+
+QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);
+
+}  // namespace
+}  // namespace quench::cuda

@@ -1,0 +1,168 @@
+#pragma once
+// Shared by the quantization kernels: groups of eight elements, casts to float8 by instruction, type dispatch.
+//
+// Codes equal those of the shared encoders (core/float8.h, float6.h, float4.h), except that a NaN that arithmetic has
+// touched is positive: the GPU's NaN has no sign.
+
+#include <cuda_fp8.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "core/cuda/launch.h"
+#include "core/cuda/vector.cuh"
+#include "core/ops/quantize.h"
+
+namespace quench::cuda {
+
+// [.., R, C] as `batch` matrices; a vector is one row.
+struct MatrixBatch {
+  std::int64_t batch = 1, rows = 1, columns = 1;
+  MatrixBatch() = default;
+  explicit MatrixBatch(const Shape& shape) {
+    for (int i = 0; i + 2 < shape.rank(); ++i) batch *= shape[i];
+    if (shape.rank() >= 2) rows = shape[-2];
+    if (shape.rank() >= 1) columns = shape[-1];
+  }
+  [[nodiscard]] std::int64_t numel() const noexcept { return batch * rows * columns; }
+};
+
+// Elements that a thread takes at a time: 16 or 32 bytes of input, 8 or 4 bytes of codes.
+inline constexpr int kGroup = 8;
+
+[[nodiscard]] inline bool aligned(const void* pointer, std::uintptr_t bytes = 16) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
+}
+
+struct Group {
+  float x[kGroup];
+};
+
+// Eight elements as they are stored, or `count` of them and zeros. `wide`: the address is a multiple of 16 bytes.
+template <class T>
+__device__ Vector<T, kGroup> load_raw(const T* from, bool wide, int count = kGroup) {
+  Vector<T, kGroup> raw;
+  if (wide && count == kGroup) {
+    constexpr int kParts = kGroup / kVectorWidth<T>;
+    Wide<T> parts[kParts];
+#pragma unroll
+    for (int k = 0; k < kParts; ++k) parts[k] = reinterpret_cast<const Wide<T>*>(from)[k];
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) raw[i] = parts[i / kVectorWidth<T>][i % kVectorWidth<T>];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) raw[i] = i < count ? from[i] : from_float<T>(0.0f);
+  }
+  return raw;
+}
+
+template <class T>
+__device__ Group widened(const Vector<T, kGroup>& raw) {
+  Group group;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) group.x[i] = to_float(raw[i]);
+  return group;
+}
+
+template <class T>
+__device__ Group load_group(const T* from, bool wide, int count = kGroup) {
+  return widened(load_raw(from, wide, count));
+}
+
+template <class T>
+__device__ void store_group(T* to, const Group& group, bool wide, int count = kGroup) {
+  if (wide && count == kGroup) {
+    constexpr int kParts = kGroup / kVectorWidth<T>;
+#pragma unroll
+    for (int k = 0; k < kParts; ++k) {
+      Wide<T> part;
+#pragma unroll
+      for (int i = 0; i < kVectorWidth<T>; ++i) part[i] = from_float<T>(group.x[k * kVectorWidth<T> + i]);
+      reinterpret_cast<Wide<T>*>(to)[k] = part;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i)
+      if (i < count) to[i] = from_float<T>(group.x[i]);
+  }
+}
+
+// Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity.
+__device__ inline std::uint32_t magnitude(float x) {
+  return __float_as_uint(x) & kF32MagnitudeMask;
+}
+__device__ inline std::uint32_t max_magnitude(const Group& group) {
+  std::uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) most = max(most, magnitude(group.x[i]));
+  return most;
+}
+
+template <class Element>
+inline constexpr bool kIsFloat8 = std::is_same_v<Element, E4m3> || std::is_same_v<Element, E5m2>;
+
+// Two codes, the first in the low byte. The float8 formats have an instruction that rounds to nearest even and
+// saturates, as their encoders do.
+template <class Element>
+__device__ std::uint32_t encode_pair(float a, float b) {
+  if constexpr (kIsFloat8<Element>)
+    return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE,
+                                    std::is_same_v<Element, E4m3> ? __NV_E4M3 : __NV_E5M2);
+  else
+    return std::uint32_t{Element::encode(a)} | std::uint32_t{Element::encode(b)} << 8;
+}
+
+// Codes of x * scale, one a byte.
+template <class Element>
+__device__ uint2 encode_group(const Group& group, float scale) {
+  std::uint32_t pairs[kGroup / 2];
+#pragma unroll
+  for (int i = 0; i < kGroup / 2; ++i)
+    pairs[i] = encode_pair<Element>(group.x[2 * i] * scale, group.x[2 * i + 1] * scale);
+  return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
+}
+
+// Eight codes of four bits, a byte each, as two a byte with the even index in the low nibble; and back.
+__device__ inline std::uint32_t pack_nibbles(uint2 codes) {
+  const auto half = [](std::uint32_t word) {
+    const std::uint32_t pairs = word | word >> 4;  // bytes 0 and 2 hold two codes each
+    return (pairs & 0xFFu) | (pairs >> 8 & 0xFF00u);
+  };
+  return half(codes.x) | half(codes.y) << 16;
+}
+__device__ inline uint2 unpack_nibbles(std::uint32_t packed) {
+  const auto half = [](std::uint32_t two) {
+    const std::uint32_t apart = (two & 0xFFu) | (two & 0xFF00u) << 8;
+    return (apart | apart << 4) & 0x0F0F0F0Fu;
+  };
+  return make_uint2(half(packed & 0xFFFFu), half(packed >> 16));
+}
+__device__ inline std::uint8_t code_at(uint2 codes, int i) {
+  return static_cast<std::uint8_t>((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
+}
+
+// Stores one code a byte, `count` of them. `wide`: the address is a multiple of 8 bytes.
+__device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int count = kGroup) {
+  if (wide && count == kGroup) {
+    *reinterpret_cast<uint2*>(to) = codes;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i)
+      if (i < count) to[i] = code_at(codes, i);
+  }
+}
+
+// Calls body.template operator()<T, Element>() for a dtype (f32, bf16) and an element format among Elements.
+template <class... Elements, class Body>
+void dispatch_quantize(std::string_view op, DType dtype, ElementFormat element, const Body& body) {
+  dispatch<float, bfloat16>(dtype, op, [&]<class T>() {
+    dispatch_element<Elements...>(element, op, [&]<class Element>() { body.template operator()<T, Element>(); });
+  });
+}
+
+[[nodiscard]] inline std::uint8_t* bytes_of(const Tensor& tensor) {
+  return static_cast<std::uint8_t*>(tensor.raw_data());
+}
+
+}  // namespace quench::cuda

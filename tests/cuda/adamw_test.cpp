@@ -1,0 +1,293 @@
+#include "core/ops/adamw.h"
+
+#include <functional>
+
+#include "tests/core/golden_file.h"
+#include "tests/cuda/cuda_testing.h"
+
+namespace quench::testing {
+namespace {
+
+AdamWTensor on_gpu(const AdamWTensor& t) {
+  AdamWTensor result = t;
+  for (Tensor AdamWTensor::*part :
+       {&AdamWTensor::param, &AdamWTensor::grad, &AdamWTensor::exp_avg, &AdamWTensor::exp_avg_sq, &AdamWTensor::master})
+    result.*part = testing::on_gpu(t.*part);
+  return result;
+}
+
+std::vector<AdamWTensor> on_gpu(const std::vector<AdamWTensor>& list) {
+  std::vector<AdamWTensor> result;
+  for (const AdamWTensor& t : list) result.push_back(on_gpu(t));
+  return result;
+}
+
+// Equal bits; where one is NaN so is the other, with any payload: x86 and the GPU pick different ones.
+::testing::AssertionResult equal(const Tensor& gpu, const Tensor& expected) {
+  const Tensor actual = on_cpu(gpu);
+  for (std::int64_t i = 0; i < expected.numel(); ++i) {
+    const bool is_bf16 = expected.dtype() == DType::bf16;
+    const std::uint32_t a =
+        is_bf16 ? actual.data<bfloat16>()[i].bits : bit_cast<std::uint32_t>(actual.data<float>()[i]);
+    const std::uint32_t e =
+        is_bf16 ? expected.data<bfloat16>()[i].bits : bit_cast<std::uint32_t>(expected.data<float>()[i]);
+    if (a != e && !(std::isnan(get_element(actual, i)) && std::isnan(get_element(expected, i))))
+      return ::testing::AssertionFailure() << "element " << i << " of " << expected.numel() << " is "
+                                           << get_element(actual, i) << ", expected " << get_element(expected, i);
+  }
+  return ::testing::AssertionSuccess();
+}
+
+void expect_equal(const std::vector<AdamWTensor>& gpu, const std::vector<AdamWTensor>& expected) {
+  for (std::size_t i = 0; i < gpu.size(); ++i) {
+    EXPECT_TRUE(equal(gpu[i].param, expected[i].param)) << "param of tensor " << i;
+    EXPECT_TRUE(equal(gpu[i].exp_avg, expected[i].exp_avg)) << "exp_avg of tensor " << i;
+    EXPECT_TRUE(equal(gpu[i].exp_avg_sq, expected[i].exp_avg_sq)) << "exp_avg_sq of tensor " << i;
+    if (!expected[i].master.defined()) continue;
+    EXPECT_TRUE(equal(gpu[i].master, expected[i].master)) << "master of tensor " << i;
+  }
+}
+
+AdamWArgs arguments(std::span<const AdamWTensor> tensors, std::int64_t step, bool stochastic) {
+  return {.tensors = tensors,
+          .lr = 3e-3,
+          .beta1 = 0.9,
+          .beta2 = 0.95,
+          .eps = 1e-8,
+          .step = step,
+          .stochastic_rounding = stochastic,
+          .seed = 17};
+}
+
+// Dtypes by bit: 1 param, 2 grad, 4 exp_avg, 8 exp_avg_sq are bf16; 16 with a master. `shift` elements off an aligned
+// address.
+AdamWTensor make(Generator& random, std::int64_t n, unsigned bits, std::int64_t shift = 0) {
+  const auto dtype = [&](unsigned bit) { return (bits & bit) != 0 ? DType::bf16 : DType::f32; };
+  const auto shifted = [&](DType type, double scale) {
+    return random.normal({n + shift}, type, scale).narrow(0, shift, n);
+  };
+  AdamWTensor t{.param = shifted(dtype(1), 1.0),
+                .grad = shifted(dtype(2), 1.0),
+                .exp_avg = shifted(dtype(4), 0.1),
+                .exp_avg_sq = shifted(dtype(8), 0.3),
+                .weight_decay = random.coin() ? 0.1 : 0.0,
+                .random_stream = hash64("tensor") + bits};
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double v = get_element(t.exp_avg_sq, i);
+    set_element(t.exp_avg_sq, i, v * v);
+  }
+  if ((bits & 16u) != 0) {
+    t.master = shifted(DType::f32, 1.0);
+    fill(t.param, NAN);  // written only
+  }
+  return t;
+}
+
+TEST(CudaAdamW, EveryCombinationOfDtypesGivesTheBitsOfTheCpu) {
+  Generator random(1);
+  for (unsigned bits = 0; bits < 32; ++bits)
+    for (const bool stochastic : {false, true}) {
+      SCOPED_TRACE(fmt::format("dtypes {:05b} stochastic {}", bits, stochastic));
+      std::vector<AdamWTensor> tensors;
+      for (const std::int64_t n : {1, 7, 0, 2053, 16384 + 9}) tensors.push_back(make(random, n, bits));
+      tensors.push_back(make(random, 1025, bits, 1));
+      tensors.push_back(make(random, 4096, bits, 4));
+      tensors[3].element_offset = 8;
+      tensors[4].element_offset = (std::int64_t{1} << 34) + 4;  // the counter's second word
+      tensors[6].element_offset = 3;
+      const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+      adamw(arguments(tensors, 3, stochastic));
+      adamw(arguments(gpu, 3, stochastic));
+      expect_equal(gpu, tensors);
+    }
+}
+
+TEST(CudaAdamW, ManyTensorsOfSeveralDtypesInOneCall) {
+  Generator random(2);
+  std::vector<AdamWTensor> tensors;
+  for (int i = 0; i < 1500; ++i) {
+    tensors.push_back(make(random, random.between(0, 70), i % 7 == 0 ? 31 : i % 3 == 0 ? 0 : 15));
+    tensors.back().random_stream = static_cast<std::uint64_t>(i);
+  }
+  const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+  for (int step = 1; step <= 3; ++step) {
+    adamw(arguments(tensors, step, true));
+    adamw(arguments(gpu, step, true));
+  }
+  expect_equal(gpu, tensors);
+}
+
+// Zeros, signed zeros, subnormals, the ends of the range, Inf and NaN in every place.
+TEST(CudaAdamW, UnusualValuesGiveTheBitsOfTheCpu) {
+  const std::vector<double> unusual = {0.0,     -0.0,     1e-45,    -1e-45,     1e-40,   -3e-39, 1.2e-38,  1e-30,
+                                       -1e-22,  1e-19,    -1e-12,   1e-9,       -1e-4,   0.5,    -1.0,     3.0,
+                                       -1000.0, 1e9,      -1e18,    3e19,       -1e30,   3e38,   INFINITY, -INFINITY,
+                                       NAN,     0x1p-126, 0x1p-101, 0x1.9p-101, 0x1p-60, 0x1p40};
+  const auto count = static_cast<std::int64_t>(unusual.size());
+  for (const unsigned bits : {0u, 15u, 19u, 12u})
+    for (const bool stochastic : {false, true})
+      for (const double eps : {1e-8, 0.0, 1e-3}) {
+        SCOPED_TRACE(fmt::format("dtypes {:05b} stochastic {} eps {}", bits, stochastic, eps));
+        Generator random(3);
+        std::vector<AdamWTensor> tensors{make(random, 30000, bits)};
+        AdamWTensor& t = tensors[0];
+        const Tensor& weight = t.master.defined() ? t.master : t.param;
+        for (std::int64_t i = 0; i < t.param.numel(); ++i) {
+          const auto pick = [&] { return unusual[static_cast<std::size_t>(random.below(count))]; };
+          if (random.coin()) set_element(t.grad, i, pick());
+          if (random.coin()) set_element(t.exp_avg, i, pick());
+          if (random.coin()) set_element(t.exp_avg_sq, i, std::abs(pick()));
+          if (random.coin()) set_element(weight, i, pick());
+        }
+        for (std::int64_t i = 0; i < 600; ++i) set_element(t.exp_avg_sq, i, -1.0);
+        const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+        AdamWArgs args = arguments(tensors, 2, stochastic);
+        args.eps = eps;
+        adamw(args);
+        args.tensors = gpu;
+        adamw(args);
+        expect_equal(gpu, tensors);
+      }
+}
+
+TEST(CudaAdamW, ExtremeCoefficientsGiveTheBitsOfTheCpu) {
+  Generator random(4);
+  for (const double beta2 : {0.0, 0.5, 0.999, 1 - 1e-9, 1 - 0x1p-53})
+    for (const std::int64_t step : {1, 2, 1000, 1000000}) {
+      std::vector<AdamWTensor> tensors{make(random, 5000, 0), make(random, 5000, 15)};
+      const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+      AdamWArgs args = arguments(tensors, step, false);
+      args.beta2 = beta2;
+      adamw(args);
+      args.tensors = gpu;
+      adamw(args);
+      SCOPED_TRACE(fmt::format("beta2 {} step {}", beta2, step));
+      expect_equal(gpu, tensors);
+    }
+}
+
+// Coefficients that leave the moments as they are and make the update minus the quotient.
+AdamWArgs quotient_arguments(std::span<const AdamWTensor> tensors, double eps) {
+  return {.tensors = tensors,
+          .lr = 1.0,
+          .beta1 = 1 - 0x1p-53,
+          .beta2 = 1 - 0x1p-53,
+          .eps = eps,
+          .step = std::int64_t{1} << 62};
+}
+
+void check_quotients(const std::function<float(std::uint32_t)>& exp_avg,
+                     const std::function<float(std::uint32_t)>& exp_avg_sq, double eps) {
+  const std::int64_t n = 1 << 24;
+  std::vector<AdamWTensor> tensors{{.param = Tensor::zeros({n}, DType::f32),
+                                    .grad = Tensor::zeros({n}, DType::f32),
+                                    .exp_avg = Tensor::empty({n}, DType::f32),
+                                    .exp_avg_sq = Tensor::empty({n}, DType::f32)}};
+  for (std::int64_t i = 0; i < n; ++i) {
+    tensors[0].exp_avg.data<float>()[i] = exp_avg(static_cast<std::uint32_t>(i));
+    tensors[0].exp_avg_sq.data<float>()[i] = exp_avg_sq(static_cast<std::uint32_t>(i));
+  }
+  const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+  adamw(quotient_arguments(tensors, eps));
+  adamw(quotient_arguments(gpu, eps));
+  expect_equal(gpu, tensors);
+  EXPECT_EQ(tensors[0].exp_avg_sq.data<float>()[12345], exp_avg_sq(12345));
+  EXPECT_NE(tensors[0].param.data<float>()[12345], 0.0f);
+}
+
+// Every mantissa of exp_avg_sq in two binades: all that a square root depends on up to a power of two.
+TEST(CudaAdamW, SquareRootsAreExact) {
+  const auto every = [](std::uint32_t i) { return bit_cast<float>(0x3F800000u + i); };
+  check_quotients([](std::uint32_t) { return 1.0f; }, every, 0.0);
+  check_quotients([](std::uint32_t i) { return bit_cast<float>(0x3F800000u + (i * 2654435761u >> 9)); }, every, 0.0);
+}
+
+// Random moments, with mantissas of the same binade and with exponents of the whole range.
+TEST(CudaAdamW, QuotientsAreExact) {
+  const auto word = [](std::uint32_t i, std::uint64_t stream) { return random_word(RandomKey{8, stream, 0}, i); };
+  const auto spread = [&](std::uint32_t i, std::uint64_t stream, std::uint32_t least, std::uint32_t binades) {
+    const std::uint32_t w = word(i, stream);
+    return bit_cast<float>((least + (w >> 23) % binades) << 23 | (w & 0x007FFFFFu));
+  };
+  const auto squares = [](std::uint32_t i) {  // exact squares of 12-bit mantissas
+    const float root = 1.0f + static_cast<float>(i % 4096) * 0x1p-12f;
+    return root * root;
+  };
+  check_quotients([&](std::uint32_t i) { return spread(i, 1, 127, 1); }, squares, 0.0);
+  check_quotients([&](std::uint32_t i) { return spread(i, 2, 20, 200); },
+                  [&](std::uint32_t i) { return spread(i, 3, 10, 200); }, 1e-8);
+  check_quotients([&](std::uint32_t i) { return spread(i, 4, 127, 2); },
+                  [&](std::uint32_t i) { return spread(i, 5, 125, 4); }, 0.25);
+}
+
+TEST(CudaAdamW, ScalesGradientsAndSkipsOnNonFiniteScale) {
+  Generator random(5);
+  std::vector<AdamWTensor> tensors{make(random, 3001, 0), make(random, 3001, 15)};
+  const Tensor scale = Tensor::empty({1}, DType::f32);
+  for (const float value : {0.3f, 0.0f, NAN, INFINITY, -INFINITY}) {
+    const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+    *scale.data<float>() = value;
+    AdamWArgs args = arguments(tensors, 1, true);
+    args.grad_scale = scale;
+    adamw(args);
+    args.tensors = gpu;
+    args.grad_scale = testing::on_gpu(scale);
+    adamw(args);
+    SCOPED_TRACE(value);
+    expect_equal(gpu, tensors);
+  }
+}
+
+TEST(CudaAdamW, ShardsRoundAsTheWhole) {
+  Generator random(6);
+  const std::int64_t n = 70001, cut = 33333;
+  const std::vector<AdamWTensor> whole = on_gpu(std::vector{make(random, n, 15)});
+  std::vector<AdamWTensor> shards{whole[0], whole[0]};
+  for (std::size_t s = 0; s < 2; ++s) {
+    for (Tensor AdamWTensor::*part :
+         {&AdamWTensor::param, &AdamWTensor::grad, &AdamWTensor::exp_avg, &AdamWTensor::exp_avg_sq})
+      shards[s].*part = (shards[s].*part).clone().narrow(0, s == 0 ? 0 : cut, s == 0 ? cut : n - cut);
+    shards[s].element_offset = s == 0 ? 0 : cut;
+  }
+  adamw(arguments(whole, 1, true));
+  adamw(arguments(shards, 1, true));
+  EXPECT_TRUE(equal(shards[0].param, on_cpu(whole[0].param).narrow(0, 0, cut)));
+  EXPECT_TRUE(equal(shards[1].param, on_cpu(whole[0].param).narrow(0, cut, n - cut)));
+  EXPECT_TRUE(equal(shards[1].exp_avg_sq, on_cpu(whole[0].exp_avg_sq).narrow(0, cut, n - cut)));
+}
+
+TEST(CudaAdamW, LargeTensorAndASecondRunGiveTheSameBits) {
+  Generator random(7);
+  const AdamWTensor small = make(random, 1 << 16, 15);
+  const std::int64_t n = (24 << 20) + 24;
+  AdamWTensor large = small;
+  for (Tensor AdamWTensor::*part :
+       {&AdamWTensor::param, &AdamWTensor::grad, &AdamWTensor::exp_avg, &AdamWTensor::exp_avg_sq}) {
+    large.*part = Tensor::empty({n}, DType::bf16);
+    for (std::int64_t i = 0; i < n; ++i)
+      (large.*part).data<bfloat16>()[i] = (small.*part).data<bfloat16>()[i * 5 % (1 << 16)];
+  }
+  std::vector<AdamWTensor> tensors{large};
+  const std::vector<AdamWTensor> first = on_gpu(tensors), second = on_gpu(tensors);
+  adamw(arguments(first, 9, true));
+  adamw(arguments(second, 9, true));
+  adamw(arguments(tensors, 9, true));
+  expect_equal(first, tensors);
+  expect_equal(second, tensors);
+}
+
+TEST(CudaAdamWGolden, ReproducesPyTorchsSixSteps) {
+  const GoldenFile file("low_bit_adamw.safetensors");
+  AdamWTensor t{.param = testing::on_gpu(file.tensor("adamw.p0")), .weight_decay = 0.1};
+  t.exp_avg = Tensor::zeros(t.param.shape(), DType::f32, kGpu);
+  t.exp_avg_sq = Tensor::zeros(t.param.shape(), DType::f32, kGpu);
+  for (int step = 1; step <= 6; ++step) {
+    t.grad = testing::on_gpu(file.tensor(fmt::format("adamw.g{}", step - 1)));
+    const std::array list{t};
+    adamw({.tensors = list, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = step});
+    EXPECT_TRUE(equal(t.param, file.tensor(fmt::format("adamw.p{}", step)))) << "step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace quench::testing

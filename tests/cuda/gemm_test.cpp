@@ -1,0 +1,110 @@
+#include "core/ops/gemm.h"
+
+#include "core/determinism.h"
+#include "tests/cuda/cuda_testing.h"
+
+namespace quench::testing {
+namespace {
+
+struct Case {
+  std::int64_t m, n, k;
+  bool transpose_a = false, transpose_b = false, bias = false;
+  float alpha = 1.0f, beta = 0.0f;
+  DType dtype = DType::bf16, c_dtype = DType::bf16;
+  std::int64_t gap = 0;  // elements between rows; then addresses are not aligned either
+};
+
+Tensor operand(Generator& random, const Case& c, const Shape& shape, DType dtype) {
+  return c.gap > 0 ? random.normal_view(shape, dtype, c.gap) : random.normal(shape, dtype);
+}
+
+void check_against_cpu(const Case& c, std::uint32_t seed) {
+  SCOPED_TRACE(fmt::format("m {} n {} k {} ta {} tb {} bias {} alpha {} beta {} {} -> {} gap {}", c.m, c.n, c.k,
+                           c.transpose_a, c.transpose_b, c.bias, c.alpha, c.beta, to_string(c.dtype),
+                           to_string(c.c_dtype), c.gap));
+  Generator random(seed);
+  const Tensor a = operand(random, c, c.transpose_a ? Shape{c.k, c.m} : Shape{c.m, c.k}, c.dtype);
+  const Tensor b = operand(random, c, c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n}, c.dtype);
+  const Tensor out = operand(random, c, {c.m, c.n}, c.c_dtype);
+  const Tensor bias = c.bias ? random.normal({c.n}, c.dtype) : Tensor();
+  if (c.beta == 0.0f) fill(out, std::nan(""));  // must not be read
+  const Tensor gpu_out = on_gpu(out);
+  gemm({on_gpu(a), on_gpu(b), gpu_out, c.transpose_a, c.transpose_b, c.alpha, c.beta, on_gpu(bias)});
+  gemm({a, b, out, c.transpose_a, c.transpose_b, c.alpha, c.beta, bias});
+  // f32 sums of k products in different orders, then one rounding on either side.
+  const double sum_error = 4e-7 * std::sqrt(static_cast<double>(c.k) + 1) * (1 + std::abs(c.alpha));
+  EXPECT_TRUE(close(on_cpu(gpu_out), values(out), 2.02 * rounding(c.c_dtype), 4 * sum_error));
+}
+
+TEST(CudaGemm, EveryTransposeAndDtype) {
+  std::uint32_t seed = 1;
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                {1, 40, 64},
+                                {3, 200, 136},
+                                {4, 72, 2048},
+                                {5, 7, 3},
+                                {17, 33, 65},
+                                {64, 128, 96},
+                                {130, 257, 264}})
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const auto& [dtype, c_dtype] :
+             {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+          for (const std::int64_t gap : {0, 3})
+            check_against_cpu({m, n, k, ta, tb, false, 1.0f, 0.0f, dtype, c_dtype, gap}, ++seed);
+}
+
+TEST(CudaGemm, AlphaBetaAndBias) {
+  std::uint32_t seed = 100;
+  for (const std::int64_t m : {2, 9})
+    for (const bool bias : {false, true})
+      for (const float alpha : {1.0f, -2.0f})
+        for (const float beta : {0.0f, 1.0f, 0.25f})
+          for (const auto& [dtype, c_dtype] :
+               {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+            if (!bias || c_dtype == dtype)
+              check_against_cpu({m, 40, 24, false, true, bias, alpha, beta, dtype, c_dtype}, ++seed);
+}
+
+TEST(CudaGemm, EmptyShapes) {
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{0, 4, 4}, {4, 0, 4}, {4, 8, 0}})
+    for (const float beta : {0.0f, 0.5f}) check_against_cpu({m, n, k, false, true, k == 0, 1.0f, beta}, 7);
+}
+
+TEST(CudaGemm, NanAndInfinityReachTheirRowsAndColumnsOnly) {
+  Generator random(5);
+  for (const std::int64_t m : {3, 40}) {
+    const Tensor a = random.normal({m, 64}, DType::bf16), b = random.normal({48, 64}, DType::bf16);
+    set_element(a, 64 + 5, std::nan(""));
+    set_element(b, 7 * 64 + 1, HUGE_VAL);
+    const Tensor expected = Tensor::empty({m, 48}, DType::f32), out = Tensor::empty({m, 48}, DType::f32, kGpu);
+    gemm({.a = a, .b = b, .c = expected, .transpose_b = true});
+    gemm({.a = on_gpu(a), .b = on_gpu(b), .c = out, .transpose_b = true});
+    EXPECT_TRUE(close(on_cpu(out), values(expected), 1e-5, 1e-5));
+  }
+}
+
+// Large enough to be tuned by timing; adding to c must happen once, however many algorithms were tried.
+TEST(CudaGemm, TunedProductsAddOnce) {
+  for (const float beta : {0.0f, 1.0f})
+    for (const DType result : {DType::bf16, DType::f32})
+      check_against_cpu({1024, 768, 512, true, false, false, 1.0f, beta, DType::bf16, result}, 11);
+}
+
+TEST(CudaGemm, DeterministicProductsRepeatBitForBit) {
+  Generator random(13);
+  const Tensor a = on_gpu(random.normal({512, 2048}, DType::bf16)), b = on_gpu(random.normal({512, 2048}, DType::bf16));
+  set_deterministic(true);
+  std::vector<Tensor> results;
+  for (int run = 0; run < 3; ++run) {
+    const Tensor c = Tensor::empty({512, 512}, DType::bf16, kGpu);
+    gemm({.a = a, .b = b, .c = c, .transpose_b = true});
+    results.push_back(on_cpu(c));
+  }
+  set_deterministic(false);
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+  EXPECT_TRUE(same_bits(results[0], results[2]));
+}
+
+}  // namespace
+}  // namespace quench::testing

@@ -1,0 +1,75 @@
+#include "core/ops/rope.h"
+
+#include "tests/cuda/fused_testing.h"
+
+namespace quench::testing {
+namespace {
+
+struct Tables {
+  Tensor cos, sin;
+  Tables(std::int64_t positions, std::int64_t half)
+      : cos(Tensor::empty({positions, half}, DType::f32)), sin(Tensor::empty({positions, half}, DType::f32)) {
+    for (std::int64_t p = 0; p < positions; ++p)
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle =
+            static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half));
+        cos.data<float>()[p * half + i] = static_cast<float>(std::cos(angle));
+        sin.data<float>()[p * half + i] = static_cast<float>(std::sin(angle));
+      }
+  }
+};
+
+const Shape kShapes[] = {{1, 1, 2},   {7, 3, 8},    {50, 4, 64},    {3, 2, 100}, {200, 3, 34},
+                         {9, 5, 128}, {33, 1, 256}, {100, 32, 128}, {64, 40, 64}};
+
+TEST(CudaRope, MatchesTheCpuAndLeavesTheRestAlone) {
+  std::uint32_t seed = 1;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Shape& shape : kShapes)
+      for (const Layout layout : kLayouts)
+        for (const bool inverse : {false, true}) {
+          SCOPED_TRACE(fmt::format("{}{} layout {} inverse {}", to_string(dtype), shape.to_string(),
+                                   static_cast<int>(layout), inverse));
+          Generator random(++seed);
+          const Tables tables(40, shape[2] / 2);
+          const Tensor positions = random.integers(shape[0], 40), x = poisoned(shape, dtype, layout);
+          const Tensor expected = on_cpu(x);  // NaN around the heads
+          random.fill_normal(expected);
+          const Tensor gpu_x = on_gpu(expected), again = on_gpu(expected);
+          rope({.x = expected, .cos = tables.cos, .sin = tables.sin, .positions = positions, .inverse = inverse});
+          for (const Tensor& target : {gpu_x, again})
+            rope({.x = target,
+                  .cos = on_gpu(tables.cos),
+                  .sin = on_gpu(tables.sin),
+                  .positions = on_gpu(positions),
+                  .inverse = inverse});
+          EXPECT_TRUE(matches(gpu_x, expected, one_step(dtype), 5e-7));
+          EXPECT_TRUE(wrote_all_and_only(gpu_x));
+          EXPECT_EQ(values(on_cpu(gpu_x)), values(on_cpu(again)));
+        }
+}
+
+TEST(CudaRope, PositionsOutsideTheTableGiveNan) {
+  const Tables tables(4, 32);
+  const std::int32_t given[] = {3, 4, -1, 0, 1 << 30};
+  const Tensor positions = Tensor::from_values<std::int32_t>({5}, given), x = Tensor::empty({5, 2, 64}, DType::bf16);
+  fill(x, 1.0);
+  const Tensor gpu_x = on_gpu(x);
+  rope({.x = gpu_x, .cos = on_gpu(tables.cos), .sin = on_gpu(tables.sin), .positions = on_gpu(positions)});
+  const std::vector<double> result = values(on_cpu(gpu_x));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const std::size_t row = i / 128;
+    EXPECT_EQ(std::isnan(result[i]), row != 0 && row != 3) << i;
+  }
+}
+
+TEST(CudaRope, EmptyInputs) {
+  const Tables tables(4, 4);
+  rope({.x = Tensor::empty({0, 2, 8}, DType::f32, kGpu),
+        .cos = on_gpu(tables.cos),
+        .sin = on_gpu(tables.sin),
+        .positions = Tensor::empty({0}, DType::i32, kGpu)});
+}
+
+}  // namespace
+}  // namespace quench::testing

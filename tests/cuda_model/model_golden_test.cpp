@@ -1,0 +1,48 @@
+// The decoder on a GPU against Hugging Face Transformers' f32 results: f32 without TF32, and bf16.
+
+#include "tests/train/golden_model.h"
+
+namespace quench {
+namespace {
+
+using testing::GoldenModel;
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+class CudaModelGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CudaModelGolden, LogitsInF32) {
+  EXPECT_LT(GoldenModel(GetParam(), kGpu).logits_error(), 1e-5);
+}
+
+TEST_P(CudaModelGolden, LogitsInBf16) {
+  EXPECT_LT(GoldenModel(GetParam(), kGpu, DType::bf16).logits_error(), 2e-2);
+}
+
+TEST_P(CudaModelGolden, LossAndEveryGradientInF32) {
+  GoldenModel golden(GetParam(), kGpu);
+  for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
+    for (nn::Parameter* p : golden.model.parameters()) p->variable.gradient()->reset();
+    EXPECT_NEAR(golden.loss_and_gradients(level), testing::read_f32(golden.reference, "loss")[0], 2e-6);
+    golden.expect_gradients(1e-4);
+  }
+}
+
+TEST_P(CudaModelGolden, LossInBf16) {
+  EXPECT_NEAR(GoldenModel(GetParam(), kGpu, DType::bf16).loss_and_gradients(),
+              testing::read_f32(GoldenModel(GetParam(), kGpu).reference, "loss")[0], 1e-2);
+}
+
+TEST_P(CudaModelGolden, EightAdamWSteps) {
+  GoldenModel(GetParam(), kGpu).expect_adamw_losses(1e-4);
+}
+
+TEST_P(CudaModelGolden, GreedyTokensThroughTheKeyValueCache) {
+  GoldenModel(GetParam(), kGpu).expect_greedy_tokens();
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaModelGolden, ::testing::Values("llama", "llama31_tied", "qwen2", "qwen3"),
+                         [](const auto& model) { return std::string(model.param); });
+
+}  // namespace
+}  // namespace quench
