@@ -24,7 +24,10 @@ struct AttentionArgs {
   Tensor k;    // [Nk,kv_heads,D]; heads % kv_heads == 0; query head h reads kv head h / (heads / kv_heads)
   Tensor v;    // [Nk,kv_heads,D]
   Tensor out;  // [Nq,heads,D], contiguous
-  Tensor lse;  // f32 [heads,Nq]: log of the sum of exponentials of scaled scores; undefined when not wanted
+  // f32 [heads,Nq]: log of the sum of exponentials of scaled scores; undefined when not wanted. For the backward pass
+  // of the same device and sequences only: on CUDA the order of the elements follows from the shapes
+  // (core/cuda/attention_layout.h), as cuDNN wants it.
+  Tensor lse;
   std::span<const SequenceRange> sequences;
   bool causal = true;
   float scale = 1.0f;  // > 0; usually 1/sqrt(D)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "core/cuda/cuda_error.h"
@@ -177,15 +178,21 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
     table = packed.place(stream, addresses);
   }
   const DeviceGuard guard(stream.device);
-  const CudnnSession session(stream);
-  const auto graph = AttentionGraph::get(key, session);
+  std::optional<CudnnSession> session;
+  try {
+    session.emplace(stream);
+  } catch (const Error& error) {  // parts of the library missing, say
+    reason = error.what();
+    return false;
+  }
+  const auto graph = AttentionGraph::get(key, *session);
   if (!graph->refused().empty()) {
     reason = graph->refused();
     return false;
   }
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor workspace = Tensor::empty({graph->workspace_bytes()}, DType::u8, stream.device);
-  return graph->run(session, addresses, workspace.raw_data(), reason);
+  return graph->run(*session, addresses, workspace.raw_data(), reason);
 }
 
 // How many sequences a deterministic backward pass may take at once; 0: not even one.

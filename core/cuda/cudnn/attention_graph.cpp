@@ -2,6 +2,7 @@
 
 #include <cudnn_frontend.h>
 
+#include <algorithm>
 #include <map>
 
 namespace quench::cuda {
@@ -19,6 +20,14 @@ struct Refusal : std::runtime_error {
 
 void require(frontend::error_t status) {
   if (status.is_bad()) throw Refusal(status.get_message());
+}
+
+// The start of a reason on one line: the front end lists what each of its engines lacked.
+std::string summary(std::string reason) {
+  constexpr std::size_t kLength = 300;
+  if (reason.size() > kLength) reason = reason.substr(0, kLength) + "...";
+  std::replace(reason.begin(), reason.end(), '\n', ' ');
+  return reason.empty() ? "no reason given" : reason;
 }
 
 class Builder {
@@ -73,8 +82,7 @@ class Builder {
     return Attributes().set_uid(id).set_dim({n, 1, 1, 1}).set_stride({1, 1, 1, 1}).set_data_type(type);
   }
 
-  // One table of offsets serves the operand and its gradient where their strides are the same, but each has its own
-  // name: the front end wants one tensor a name.
+  // Each operand has a name of its own for its offsets, also where several share one table.
   TensorPointer offsets(AttentionOperand which) {
     const auto type = key_.wide_offsets ? frontend::DataType_t::INT64 : frontend::DataType_t::INT32;
     return graph_.tensor(table(kOffsets + which, key_.batch + 1, type));
@@ -148,8 +156,7 @@ void AttentionGraph::build(const AttentionGraphKey& key, const CudnnSession& ses
     require(graph.build_plans(session.handle()));
     require(graph.get_workspace_size(workspace_bytes_));
   } catch (const std::exception& error) {
-    refused_ = error.what();
-    if (refused_.empty()) refused_ = "no reason given";
+    refused_ = summary(error.what());
     graph_.reset();
   }
 }
@@ -175,7 +182,7 @@ bool AttentionGraph::run(const CudnnSession& session, std::unordered_map<std::in
     require(graph_->graph.execute(session.handle(), addresses, workspace));
     return true;
   } catch (const std::exception& error) {
-    reason = error.what();
+    reason = summary(error.what());
     return false;
   }
 }

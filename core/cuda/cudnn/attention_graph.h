@@ -47,7 +47,8 @@ struct AttentionGraphKey {
 
 class AttentionGraph {
  public:
-  // Never null; refused() tells why cuDNN takes no such graph. The session is of the key's device.
+  // Never null; refused() tells why cuDNN takes no such graph. The session is of the key's device. A new graph is
+  // compiled, which takes a few tenths of a second.
   static std::shared_ptr<const AttentionGraph> get(const AttentionGraphKey& key, const CudnnSession& session);
 
   [[nodiscard]] const std::string& refused() const noexcept { return refused_; }
