@@ -9,12 +9,14 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kCandidates = 24;
+constexpr int kCandidates = 48;
 // Below this a product takes about as long as its launch.
 constexpr double kMinFlops = 5e8;
-// After one trial of each, the best few are tried again in turns, so that drifting clocks touch all alike.
-constexpr std::size_t kFinalists = 5;
-constexpr int kRounds = 5;
+// After one trial of each, the best few are run in turns, each for this long without a pause: a large GPU under load
+// runs at its power limit, where the order of algorithms is another than after a rest.
+constexpr std::size_t kFinalists = 8;
+constexpr int kRounds = 3;
+constexpr float kTurnMilliseconds = 12;
 
 class Timer {
  public:
@@ -29,16 +31,17 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Milliseconds of what `work` queues; infinity when it says it failed.
+  // Milliseconds of each of `times` runs of `work`, on average; infinity when it says it failed.
   template <class Work>
-  float measure(const Work& work) {
+  float measure(int times, const Work& work) {
     check(cudaEventRecord(begin_, native(stream_)), "cudaEventRecord", stream_);
-    const bool ok = work();
+    bool ok = true;
+    for (int i = 0; ok && i < times; ++i) ok = work();
     check(cudaEventRecord(end_, native(stream_)), "cudaEventRecord", stream_);
     check(cudaEventSynchronize(end_), "matrix product under trial", stream_);
     float ms = 0;
     check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime", stream_);
-    return ok ? ms : std::numeric_limits<float>::infinity();
+    return ok ? ms / static_cast<float>(times) : std::numeric_limits<float>::infinity();
   }
 
  private:
@@ -49,6 +52,7 @@ class Timer {
 
 struct Trial {
   cublasLtMatmulAlgo_t algorithm;
+  int rank;        // in cuBLASLt's order
   float best = 0;  // milliseconds
 };
 
@@ -78,28 +82,31 @@ cublasLtMatmulAlgo_t choose_gemm_algorithm(cublasLtHandle_t handle, const GemmPl
   if (!output.defined()) return found.front();
 
   Timer timer(stream);
-  const auto run = [&](Trial& trial) {
-    const float ms = timer.measure([&] {
+  const auto run = [&](Trial& trial, int times) {
+    const float ms = timer.measure(times, [&] {
       return plan.run(handle, args, output.raw_data(), trial.algorithm, workspace, native(stream)) ==
              CUBLAS_STATUS_SUCCESS;
     });
     trial.best = std::min(trial.best, ms);
   };
+  constexpr float kUntried = std::numeric_limits<float>::infinity();
   std::vector<Trial> trials;
   for (const cublasLtMatmulAlgo_t& algorithm : found)
-    trials.push_back({algorithm, std::numeric_limits<float>::infinity()});
-  run(trials.front());  // clocks and caches
-  for (Trial& trial : trials) run(trial);
-  const float first = trials.front().best;
+    trials.push_back({algorithm, static_cast<int>(trials.size()), kUntried});
+  run(trials.front(), 1);  // clocks and caches
+  for (Trial& trial : trials) run(trial, 1);
   const auto by_time = [](const Trial& a, const Trial& b) { return a.best < b.best; };
   std::ranges::stable_sort(trials, by_time);
   trials.resize(std::min(trials.size(), kFinalists));
-  for (Trial& trial : trials) trial.best = std::numeric_limits<float>::infinity();
+  const int times = std::max(1, static_cast<int>(kTurnMilliseconds / trials.front().best));
+  for (Trial& trial : trials) trial.best = kUntried;
   for (int round = 0; round < kRounds; ++round)
-    for (Trial& trial : trials) run(trial);
+    for (Trial& trial : trials) run(trial, times);
   const Trial& best = *std::ranges::min_element(trials, by_time);
-  QUENCH_LOG_DEBUG("gemm {}: {:.3f} ms, {:.0f} TFLOP/s; cuBLASLt's first choice {:.3f} ms", problem.to_string(),
-                   best.best, problem.flops() / static_cast<double>(best.best) * 1e-9, first);
+  const Trial& first = *std::ranges::min_element(trials, {}, &Trial::rank);
+  QUENCH_LOG_DEBUG("gemm {}: {:.3f} ms, {:.0f} TFLOP/s, number {} of {} of cuBLASLt's order; number {}: {:.3f} ms",
+                   problem.to_string(), best.best, problem.flops() / static_cast<double>(best.best) * 1e-9,
+                   best.rank + 1, found.size(), first.rank + 1, first.best);
   return best.algorithm;
 }
 

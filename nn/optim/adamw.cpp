@@ -56,6 +56,7 @@ void AdamW::squared_grad_norm(const Tensor& result) const {
 }
 
 void AdamW::zero_grad() {
+  for (AdamWTensor& entry : tensors_) entry.grad = Tensor();
   for (Parameter* p : parameters_) p->variable.gradient()->reset();
 }
 

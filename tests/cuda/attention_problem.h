@@ -130,10 +130,13 @@ class AttentionRun {
       difference += (got[i] - want[i]) * (got[i] - want[i]);
       size += want[i] * want[i];
     }
-    EXPECT_LE(std::sqrt(difference), (bf16 ? 1e-2 : 3e-6) * std::sqrt(size)) << name;  // fails on NaN
+    // A gradient that is exactly 0, as that of the keys of a single token, is rounding noise of products near 1.
+    constexpr double kNoise = 1e-6;
+    const auto count = static_cast<double>(want.size());
+    EXPECT_LE(std::sqrt(difference), (bf16 ? 1e-2 : 3e-6) * std::sqrt(size) + kNoise * std::sqrt(count)) << name;
     if (want.empty()) return;
-    const double rms = std::sqrt(size / static_cast<double>(want.size()));
-    EXPECT_TRUE(close(on_cpu(actual), want, bf16 ? 0x1.0p-6 : 1e-5, (bf16 ? 8e-2 : 3e-5) * rms)) << name;
+    const double rms = std::sqrt(size / count);
+    EXPECT_TRUE(close(on_cpu(actual), want, bf16 ? 0x1.0p-6 : 1e-5, (bf16 ? 8e-2 : 3e-5) * rms + kNoise)) << name;
   }
 
   void check_lse() const {

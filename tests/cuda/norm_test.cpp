@@ -34,7 +34,7 @@ TEST(CudaRmsNorm, MatchesTheCpu) {
         const Tensor gpu_y = poisoned(shape, dtype, layout), gpu_rstd = poisoned(rstd.shape(), DType::f32);
         rms_norm({.x = on_gpu(x), .weight = on_gpu(weight), .y = gpu_y, .rstd = gpu_rstd});
         EXPECT_TRUE(matches(gpu_y, y, y_tolerance(dtype), 1e-7));
-        EXPECT_TRUE(matches(gpu_rstd, rstd, 1e-6, 0));
+        EXPECT_TRUE(matches(gpu_rstd, rstd, 3e-6, 0));
         EXPECT_TRUE(wrote_all_and_only(gpu_y));
       }
 }
@@ -60,7 +60,7 @@ TEST(CudaRmsNorm, AddsTheResidualFirst) {
                 .rstd = gpu_rstd});
       EXPECT_TRUE(matches(gpu_sum, sum, 0, 0));
       EXPECT_TRUE(matches(gpu_y, y, y_tolerance(dtype), 1e-7));
-      EXPECT_TRUE(matches(gpu_rstd, rstd, 1e-6, 0));
+      EXPECT_TRUE(matches(gpu_rstd, rstd, 3e-6, 0));
       for (const bool over_x : {false, true}) {
         const Tensor a = on_gpu(x), b = on_gpu(residual), again = poisoned(shape, dtype);
         const Tensor target = over_x ? a : b;
