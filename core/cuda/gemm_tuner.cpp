@@ -14,9 +14,9 @@ constexpr int kCandidates = 48;
 constexpr double kMinFlops = 5e8;
 // After one trial of each, the best few are run in turns, each for this long without a pause: a large GPU under load
 // runs at its power limit, where the order of algorithms is another than after a rest.
-constexpr std::size_t kFinalists = 10;
-constexpr int kRounds = 2;
-constexpr float kTurnMilliseconds = 150;
+constexpr std::size_t kFinalists = 6;
+constexpr int kRounds = 3;
+constexpr float kTurnMilliseconds = 15;
 
 class Timer {
  public:
@@ -102,7 +102,6 @@ cublasLtMatmulAlgo_t choose_gemm_algorithm(cublasLtHandle_t handle, const GemmPl
   for (Trial& trial : trials) trial.best = kUntried;
   for (int round = 0; round < kRounds; ++round)
     for (Trial& trial : trials) run(trial, times);
-  for (const Trial& t : trials) QUENCH_LOG_DEBUG("  rank {} {:.4f} ms", t.rank + 1, t.best);
   const Trial& best = *std::ranges::min_element(trials, by_time);
   const Trial& first = *std::ranges::min_element(trials, {}, &Trial::rank);
   QUENCH_LOG_DEBUG("gemm {}: {:.3f} ms, {:.0f} TFLOP/s, number {} of {} of cuBLASLt's order; number {}: {:.3f} ms",
