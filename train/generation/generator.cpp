@@ -15,7 +15,10 @@ Tensor next_logits(const nn::CausalLm& model, nn::KvCache& cache, std::span<cons
   const autograd::Variable hidden = model.hidden(input, context);
   cache.advance(tokens);
   const Tensor last = hidden.value().narrow(0, tokens - 1, 1);
-  return model.logits(autograd::Variable(last)).to(Device{});
+  const Tensor logits = model.logits(autograd::Variable(last));
+  Tensor result = Tensor::empty_pinned(logits.shape(), DType::f32, logits.device());
+  result.copy_from(logits);
+  return result;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
