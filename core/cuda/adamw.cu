@@ -16,6 +16,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChunk = 16 * 1024;  // elements of a block: 64 a thread
 constexpr int kPerThread = 8;      // elements in flight
+constexpr int kBlocks = 4;         // of a multiprocessor, at least: many threads' loads hide the latency
 
 struct Entry {
   void* param;
@@ -39,7 +40,7 @@ struct Coefficients {
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
 
-QUENCH_HOST_DEVICE constexpr unsigned index(AdamWRounding what) {
+QUENCH_HOST_DEVICE constexpr unsigned number_of(AdamWRounding what) {
   return static_cast<unsigned>(what);
 }
 
@@ -57,9 +58,9 @@ struct Layout {
   static constexpr bool kAllBf16 = kBits == 0xFu;
   // What may be rounded stochastically, by AdamWRounding.
   static constexpr unsigned kRounded =
-      (std::is_same_v<Weight, bfloat16> ? 1u << index(AdamWRounding::param) : 0u) |
-      (std::is_same_v<ExpAvg, bfloat16> ? 1u << index(AdamWRounding::exp_avg) : 0u) |
-      (std::is_same_v<ExpAvgSq, bfloat16> ? 1u << index(AdamWRounding::exp_avg_sq) : 0u);
+      (std::is_same_v<Weight, bfloat16> ? 1u << number_of(AdamWRounding::param) : 0u) |
+      (std::is_same_v<ExpAvg, bfloat16> ? 1u << number_of(AdamWRounding::exp_avg) : 0u) |
+      (std::is_same_v<ExpAvgSq, bfloat16> ? 1u << number_of(AdamWRounding::exp_avg_sq) : 0u);
 };
 constexpr unsigned kLayoutCount = 32;
 
@@ -156,7 +157,7 @@ class RandomBits {
   // With several elements no value is NaN, or it is canonical_nan.
   template <class T>
   __device__ Vector<T, N> round(const Floats<N>& value, AdamWRounding what) const {
-    const std::uint32_t(&words)[kWords] = words_[index(what)];
+    const std::uint32_t(&words)[kWords] = words_[number_of(what)];
     if constexpr (std::is_same_v<T, float>) {
       return nearest<T>(value);
     } else if constexpr (N == 1) {
@@ -264,17 +265,11 @@ struct Slice {
   }
 };
 
-// Blocks of a multiprocessor, at least: many threads' loads hide the latency. Mixed dtypes with stochastic rounding
-// need more than 64 registers.
-template <unsigned kBits, bool kStochastic>
-inline constexpr int kBlocks = kStochastic && !Layout<kBits>::kAllBf16 ? 3 : 4;
-
 // Bytes an element: grad, exp_avg, exp_avg_sq and weight read; exp_avg, exp_avg_sq, param and master written. 14 with
 // all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32.
 template <unsigned kBits, bool kStochastic>
-__global__ __launch_bounds__(kThreads,
-                             kBlocks<kBits, kStochastic>) void adamw_kernel(const __grid_constant__ Table table,
-                                                                            const __grid_constant__ Coefficients c) {
+__global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
+                                                                  const __grid_constant__ Coefficients c) {
   using L = Layout<kBits>;
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;
