@@ -25,7 +25,10 @@ Variable swiglu(const Variable& gate_up) {
     return [saved, shape, again, din = gate_up.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
-      const Tensor dx = Tensor::empty_like(kept);
+      // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
+      again->again = nullptr;
+      const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
+      const Tensor dx = alone ? kept : Tensor::empty_like(kept);
       Tensor value;
       if (!again->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
       swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value});

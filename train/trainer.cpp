@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "core/allocator.h"
+#include "core/call_counter.h"
 #include "core/determinism.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -52,6 +53,8 @@ struct Trainer::Run {
   void evaluate();
   void save();
   void report_saves(const std::vector<SaveReport>& saved);
+  // Which implementation served ops that have several: a fallback that costs speed must not go unseen.
+  static void report_kernels();
 
   RunConfig config;
   Device device;
@@ -278,6 +281,13 @@ void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
   if (!saved.empty()) result.checkpoint = saved.back().path.string();
 }
 
+void Trainer::Run::report_kernels() {
+  std::string text;
+  for (const auto& [name, count] : call_counts())
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_count(count));
+  if (!text.empty()) QUENCH_LOG_INFO("kernel calls: {}", text);
+}
+
 void Trainer::Run::save() {
   writer->save(checkpoint_state(config, progress, guard), training_tensors(*setup.model, *optimizer));
 }
@@ -324,6 +334,7 @@ TrainResult Trainer::Run::train() {
     export_model(*setup.model, config, data.tokenizer.get(), config.export_model->folder);
     result.exported = config.export_model->folder;
   }
+  report_kernels();
   result.step = progress.step;
   result.loss = progress.loss;
   result.stop_signal = stopped ? signals.stop_signal() : 0;

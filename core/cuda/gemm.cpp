@@ -95,6 +95,13 @@ void gemm_cuda(const GemmArgs& args) {
   const DeviceGuard guard(stream.device);
   if (args.a.size(args.transpose_a ? 0 : 1) == 0) return gemm_empty(args);
   if (is_gemv(args)) return gemv(args);
+  if (args.bias.defined() && args.c.dtype() != args.a.dtype()) {  // cuBLASLt adds biases to results of their dtype only
+    GemmArgs product = args, bias = args;
+    product.bias = Tensor();
+    bias.beta = 1.0f;
+    device_gemm(stream.device).run(product, stream);
+    return gemm_empty(bias);
+  }
   device_gemm(stream.device).run(args, stream);
 }
 

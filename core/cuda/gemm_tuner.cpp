@@ -14,9 +14,9 @@ constexpr int kCandidates = 48;
 constexpr double kMinFlops = 5e8;
 // After one trial of each, the best few are run in turns, each for this long without a pause: a large GPU under load
 // runs at its power limit, where the order of algorithms is another than after a rest.
-constexpr std::size_t kFinalists = 8;
+constexpr std::size_t kFinalists = 6;
 constexpr int kRounds = 3;
-constexpr float kTurnMilliseconds = 12;
+constexpr float kTurnMilliseconds = 15;
 
 class Timer {
  public:

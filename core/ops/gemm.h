@@ -22,7 +22,8 @@ struct GemmArgs {
 
 extern constinit KernelSlot<GemmArgs> gemm_slot;
 
-// Accumulates in f32 whatever the operands' dtype; one rounding to c's dtype. M, N or K of 0 are allowed (K = 0 gives
+// Accumulates in f32 whatever the operands' dtype; one rounding to c's dtype. (A GPU with bf16 c and beta rounds the
+// product to bf16 and the sum once more: cuBLASLt's way.) M, N or K of 0 are allowed (K = 0 gives
 // beta * C + bias). Throws invalid_argument naming the shapes when they do not fit.
 void gemm(const GemmArgs& args);
 
