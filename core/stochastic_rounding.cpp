@@ -14,10 +14,12 @@ void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, c
   const auto round_until = [&](std::size_t end) {
     for (; done < end; ++done) out[done] = stochastic_round_bf16(in[done], key, first + done);
   };
-  round_until(std::min<std::size_t>(count, (4 - first % 4) % 4));
-  for (; count - done >= 4; done += 4) {
-    const PhiloxBlock block = random_block(key, (first + done) / 4);
-    for (std::size_t j = 0; j < 4; ++j) out[done + j] = stochastic_round_bf16(in[done + j], block[j] >> 16);
+  constexpr auto kBlock = static_cast<std::size_t>(kRoundingsPerBlock);
+  round_until(std::min<std::size_t>(count, (kBlock - first % kBlock) % kBlock));
+  for (; count - done >= kBlock; done += kBlock) {
+    const PhiloxBlock block = random_block(key, (first + done) / kBlock);
+    for (std::size_t j = 0; j < kBlock; ++j)
+      out[done + j] = stochastic_round_bf16(in[done + j], rounding_bits(block, j));
   }
   round_until(count);
 }

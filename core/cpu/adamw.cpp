@@ -1,14 +1,16 @@
 #include "core/ops/adamw.h"
 
+#include <bit>
 #include <cmath>
 
 #include "core/cpu/parallel.h"
 #include "core/cpu/simd.h"
+#include "core/stochastic_rounding.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Elements per unit of parallel work, and per batch of random words.
+// Elements per unit of parallel work, and per batch of random numbers.
 constexpr std::int64_t kChunk = 16 * 1024;
 constexpr std::int64_t kBatch = 512;
 
@@ -28,13 +30,12 @@ class Elements {
     else
       store(static_cast<float*>(data_) + i, x, count);
   }
-  // Stochastic rounding (stochastic_round_bf16) with the upper half of a random word for each lane.
+  // Stochastic rounding (stochastic_round_bf16) with 16 random bits for each lane.
   template <class Count>
   QUENCH_INLINE void set(std::int64_t i, F32 x, Count count, U32 random) const {
     if (!is_bf16_) return set(i, x, count);
-    const U32 word = as_u32(x), up = select((random >> 16) < (word & 0xFFFFu), broadcast_u32(1), U32{});
-    store_u16(static_cast<bfloat16*>(data_) + i, narrow_to_u16(select(x == x, (word >> 16) + up, round_to_bfloat16(x))),
-              count);
+    const U32 rounded = (as_u32(x) + random) >> 16;
+    store_u16(static_cast<bfloat16*>(data_) + i, narrow_to_u16(select(x == x, rounded, round_to_bfloat16(x))), count);
   }
 
  private:
@@ -42,29 +43,29 @@ class Elements {
   bool is_bf16_;
 };
 
-// Random words of elements [first, first + n) of a stream.
-class RandomWords {
+// Random bits (rounding_bits) of elements [first, first + n) of a stream.
+class RandomBits {
  public:
-  RandomWords(const AdamWArgs& args, std::uint64_t stream)
-      : key_{args.seed, stream, static_cast<std::uint64_t>(args.step)} {}
+  RandomBits(const AdamWArgs& args, std::uint64_t stream, AdamWRounding what)
+      : key_{args.seed, stream, random_step(static_cast<std::uint64_t>(args.step), what)} {}
   void fill(std::uint64_t first, std::int64_t n) {
-    shift_ = static_cast<std::int64_t>(first % 4);
-    const std::int64_t blocks = (shift_ + n + 3) / 4;
+    // Halves of words in memory are in the order of the elements that they belong to.
+    static_assert(std::endian::native == std::endian::little);
+    shift_ = static_cast<std::int64_t>(first % kRoundingsPerBlock);
+    const std::int64_t blocks = (shift_ + n + kBlock - 1) / kBlock;
     for (std::int64_t b = 0; b < blocks; ++b) {
-      const auto words = random_block(key_, first / 4 + static_cast<std::uint64_t>(b));
-      std::memcpy(words_ + 4 * b, words.words, sizeof words.words);
+      const PhiloxBlock block = random_block(key_, first / kRoundingsPerBlock + static_cast<std::uint64_t>(b));
+      std::memcpy(bits_ + kBlock * b, block.words, sizeof block.words);
     }
   }
-  QUENCH_INLINE U32 get(std::int64_t i) const {
-    U32 result;
-    std::memcpy(&result, words_ + shift_ + i, sizeof result);
-    return result;
-  }
+  QUENCH_INLINE U32 get(std::int64_t i) const { return widen_u16(load_u16(bits_ + shift_ + i, FullVector())); }
 
  private:
+  static constexpr auto kBlock = static_cast<std::int64_t>(kRoundingsPerBlock);
+
   RandomKey key_;
   std::int64_t shift_ = 0;
-  std::uint32_t words_[kBatch + 4 + kLanes] = {};
+  std::uint16_t bits_[kBatch + kBlock + kLanes] = {};
 };
 
 struct Coefficients {
@@ -88,9 +89,9 @@ void update(const AdamWArgs& args, const AdamWTensor& t, const Coefficients& c, 
   const Elements param(t.param), grad(t.grad), exp_avg(t.exp_avg), exp_avg_sq(t.exp_avg_sq);
   const bool has_master = t.master.defined();
   const Elements weights(has_master ? t.master : t.param);
-  // The states draw from streams of their own.
-  RandomWords param_random(args, t.random_stream), first_random(args, mix64(t.random_stream + 1)),
-      second_random(args, mix64(t.random_stream + 2));
+  RandomBits param_random(args, t.random_stream, AdamWRounding::param),
+      first_random(args, t.random_stream, AdamWRounding::exp_avg),
+      second_random(args, t.random_stream, AdamWRounding::exp_avg_sq);
   for (std::int64_t base = begin; base < end; base += kBatch) {
     const std::int64_t n = std::min(kBatch, end - base);
     if constexpr (kStochastic) {

@@ -16,11 +16,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChunk = 16 * 1024;  // elements of a block: 64 a thread
 constexpr int kPerThread = 8;      // elements in flight
-
-// Philox keys of a tensor: the states draw from streams of their own.
-struct RandomKeys {
-  std::uint64_t param, exp_avg, exp_avg_sq;
-};
+constexpr int kBlocks = 4;         // of a multiprocessor, at least: many threads' loads hide the latency
 
 struct Entry {
   void* param;
@@ -29,10 +25,10 @@ struct Entry {
   void* exp_avg_sq;
   float* master;
   std::int64_t numel;
-  RandomKeys keys;
+  std::uint64_t philox_key;
   std::uint64_t element_offset;
   float decay;
-  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random words
+  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random numbers
 };
 constexpr int kCapacity = 320;
 using Table = ChunkTable<Entry, kCapacity>;
@@ -43,6 +39,10 @@ struct Coefficients {
   const float* grad_scale;  // or nullptr
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
+
+QUENCH_HOST_DEVICE constexpr unsigned number_of(AdamWRounding what) {
+  return static_cast<unsigned>(what);
+}
 
 // A combination of dtypes: bit 0 param, 1 grad, 2 exp_avg, 3 exp_avg_sq are bf16, bit 4 there is a master.
 template <unsigned kBits>
@@ -56,8 +56,11 @@ struct Layout {
   static constexpr bool kMaster = (kBits >> 4 & 1u) != 0;
   using Weight = std::conditional_t<kMaster, float, Param>;  // what the update is added to
   static constexpr bool kAllBf16 = kBits == 0xFu;
-  static constexpr bool kRounds =
-      std::is_same_v<Weight, bfloat16> || std::is_same_v<ExpAvg, bfloat16> || std::is_same_v<ExpAvgSq, bfloat16>;
+  // What may be rounded stochastically, by AdamWRounding.
+  static constexpr unsigned kRounded =
+      (std::is_same_v<Weight, bfloat16> ? 1u << number_of(AdamWRounding::param) : 0u) |
+      (std::is_same_v<ExpAvg, bfloat16> ? 1u << number_of(AdamWRounding::exp_avg) : 0u) |
+      (std::is_same_v<ExpAvgSq, bfloat16> ? 1u << number_of(AdamWRounding::exp_avg_sq) : 0u);
 };
 constexpr unsigned kLayoutCount = 32;
 
@@ -97,6 +100,24 @@ struct Floats {
   float x[N];
 };
 
+// Pairs of bf16 as words: one instruction an element, where nvcc spends two on every second one.
+template <class T, int N>
+__device__ Floats<N> widen(const Vector<T, N>& value) {
+  Floats<N> result;
+  if constexpr (std::is_same_v<T, bfloat16> && N > 1) {
+    const auto& pairs = *reinterpret_cast<const Vector<std::uint32_t, N / 2>*>(&value);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      result.x[2 * i] = __uint_as_float(pairs[i] << 16);
+      result.x[2 * i + 1] = __uint_as_float(pairs[i] & 0xFFFF0000u);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) result.x[i] = to_float(value[i]);
+  }
+  return result;
+}
+
 template <class T, int N>
 __device__ Vector<T, N> nearest(const Floats<N>& value) {
   Vector<T, N> result;
@@ -105,29 +126,64 @@ __device__ Vector<T, N> nearest(const Floats<N>& value) {
   return result;
 }
 
-// N elements from number `first` on: one Philox block for four of them. With several elements no value is NaN, or it is
-// canonical_nan.
-template <class T, bool kStochastic, int N>
-__device__ Vector<T, N> round_to(const Floats<N>& value, std::uint64_t key, std::uint64_t step, std::uint64_t first) {
-  if constexpr (!kStochastic || std::is_same_v<T, float>) {
-    return nearest<T>(value);
-  } else if constexpr (N == 1) {
-    const PhiloxBlock words = philox_words(first / 4, step, key);
-    const auto lane = static_cast<std::uint32_t>(first % 4);
-    const std::uint32_t low = lane % 2 == 0 ? words.words[0] : words.words[1],
-                        high = lane % 2 == 0 ? words.words[2] : words.words[3];
-    return {stochastic_round_bf16(value.x[0], (lane < 2 ? low : high) >> 16)};
-  } else {
-    Vector<std::uint32_t, N / 2> pairs;
+// Random bits of N neighbouring elements for each of kWanted (as in rounding_blocks): a word for a pair of elements, or
+// the bits of the one.
+template <unsigned kWanted, int N>
+class RandomBits {
+ public:
+  // From element `first` on, a multiple of N: a whole block of random words, or a part of one.
+  __device__ RandomBits(std::uint64_t key, std::uint64_t step, std::uint64_t first) {
+    const RoundingBlocks blocks = rounding_blocks<kWanted>(first / kRoundingsPerBlock, step, key);
 #pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      const PhiloxBlock words = philox_words(first / 4 + static_cast<std::uint64_t>(i / 4), step, key);
-      pairs[i / 2] = stochastic_round_pair(value.x[i], value.x[i + 1], words.words[0], words.words[1]);
-      pairs[i / 2 + 1] = stochastic_round_pair(value.x[i + 2], value.x[i + 3], words.words[2], words.words[3]);
+    for (unsigned what = 0; what < 3; ++what) {
+      if ((kWanted >> what & 1u) == 0) continue;
+      const std::uint32_t(&block)[4] = blocks.words[what];
+      if constexpr (N == 8) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words_[what][i] = block[i];
+      } else {
+        const bool upper = first % 8 >= 4;
+        const std::uint32_t word0 = upper ? block[2] : block[0], word1 = upper ? block[3] : block[1];
+        if constexpr (N == 4) {
+          words_[what][0] = word0;
+          words_[what][1] = word1;
+        } else {
+          words_[what][0] = (first % 4 >= 2 ? word1 : word0) >> static_cast<unsigned>(first % 2 * 16) & 0xFFFFu;
+        }
+      }
     }
-    return *reinterpret_cast<const Vector<T, N>*>(&pairs);
   }
-}
+
+  // With several elements no value is NaN, or it is canonical_nan.
+  template <class T>
+  __device__ Vector<T, N> round(const Floats<N>& value, AdamWRounding what) const {
+    const std::uint32_t(&words)[kWords] = words_[number_of(what)];
+    if constexpr (std::is_same_v<T, float>) {
+      return nearest<T>(value);
+    } else if constexpr (N == 1) {
+      return {stochastic_round_bf16(value.x[0], words[0])};
+    } else {
+      Vector<std::uint32_t, kWords> pairs;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) pairs[i] = stochastic_round_pair(value.x[2 * i], value.x[2 * i + 1], words[i]);
+      return *reinterpret_cast<const Vector<T, N>*>(&pairs);
+    }
+  }
+
+ private:
+  static_assert((N == 8 || N == 4 || N == 1) && kRoundingsPerBlock == 8);
+  static constexpr int kWords = (N + 1) / 2;
+  std::uint32_t words_[3][kWords];
+};
+
+// Rounding to nearest in the same terms.
+template <int N>
+struct Nearest {
+  template <class T>
+  __device__ Vector<T, N> round(const Floats<N>& value, AdamWRounding /*what*/) const {
+    return nearest<T>(value);
+  }
+};
 
 // What a thread holds of N neighbouring elements.
 template <class L, int N>
@@ -149,59 +205,71 @@ struct Slice {
 
   template <bool kStochastic>
   __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i) const {
-    Floats<N> p, m, v;
-    bool ordinary = c.arithmetic.ordinary;
+    Floats<N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
+    const Floats<N> g = widen(grad);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      p.x[j] = to_float(weight[j]) * e.decay;
-      m.x[j] = to_float(exp_avg[j]);
-      v.x[j] = to_float(exp_avg_sq[j]);
-      update_moments(c.arithmetic, to_float(grad[j]) * grad_scale, m.x[j], v.x[j]);
+      p.x[j] *= e.decay;
+      update_moments(c.arithmetic, g.x[j] * grad_scale, m.x[j], v.x[j]);
     }
     if constexpr (N == 1) {
       p.x[0] = step_weight(c.arithmetic, p.x[0], m.x[0], v.x[0]);
     } else {
+      UsualMoments usual;
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         p.x[j] = fast_step_weight(c.arithmetic, p.x[j], m.x[j], v.x[j]);
-        // NaN in a moment is NaN here too.
-        ordinary = ordinary & ordinary_moments(m.x[j], v.x[j]) & (p.x[j] == p.x[j]);
+        usual.add(p.x[j], m.x[j], v.x[j]);
       }
-      if (!ordinary) [[unlikely]] {
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          p.x[j] = canonical_nan(step_weight(c.arithmetic, to_float(weight[j]) * e.decay, m.x[j], v.x[j]));
-          m.x[j] = canonical_nan(m.x[j]);
-          v.x[j] = canonical_nan(v.x[j]);
-        }
-      }
+      if (!(usual.all() & c.arithmetic.ordinary)) [[unlikely]]
+        check_group(e, c, p, m, v);
     }
-    const std::uint64_t first = e.element_offset + static_cast<std::uint64_t>(i);
-    write(static_cast<typename L::ExpAvg*>(e.exp_avg) + i,
-          round_to<typename L::ExpAvg, kStochastic>(m, e.keys.exp_avg, c.step, first));
-    write(static_cast<typename L::ExpAvgSq*>(e.exp_avg_sq) + i,
-          round_to<typename L::ExpAvgSq, kStochastic>(v, e.keys.exp_avg_sq, c.step, first));
+    if constexpr (kStochastic) {
+      const std::uint64_t first = e.element_offset + static_cast<std::uint64_t>(i);
+      store(e, i, p, m, v, RandomBits<L::kRounded, N>(e.philox_key, c.step, first));
+    } else {
+      store(e, i, p, m, v, Nearest<N>());
+    }
+  }
+
+  // Computes again what fast_step_weight may have wrong.
+  __device__ void check_group(const Entry& e, const Coefficients& c, Floats<N>& p, Floats<N>& m, Floats<N>& v) const {
+    const Floats<N> start = widen(weight);
+    bool ordinary = c.arithmetic.ordinary;
+#pragma unroll
+    for (int j = 0; j < N; ++j)  // NaN in a moment is NaN in the weight too
+      ordinary = ordinary & ordinary_moments(m.x[j], v.x[j]) & (p.x[j] == p.x[j]);
+    if (ordinary) return;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      p.x[j] = canonical_nan(step_weight(c.arithmetic, start.x[j] * e.decay, m.x[j], v.x[j]));
+      m.x[j] = canonical_nan(m.x[j]);
+      v.x[j] = canonical_nan(v.x[j]);
+    }
+  }
+
+  template <class Rounding>
+  __device__ static void store(const Entry& e, std::int64_t i, const Floats<N>& p, const Floats<N>& m,
+                               const Floats<N>& v, const Rounding& rounding) {
+    using Param = typename L::Param;
+    using ExpAvg = typename L::ExpAvg;
+    using ExpAvgSq = typename L::ExpAvgSq;
+    write(static_cast<ExpAvg*>(e.exp_avg) + i, rounding.template round<ExpAvg>(m, AdamWRounding::exp_avg));
+    write(static_cast<ExpAvgSq*>(e.exp_avg_sq) + i, rounding.template round<ExpAvgSq>(v, AdamWRounding::exp_avg_sq));
     if constexpr (L::kMaster) {
       write(e.master + i, nearest<float>(p));
-      write(static_cast<typename L::Param*>(e.param) + i, nearest<typename L::Param>(p));
+      write(static_cast<Param*>(e.param) + i, nearest<Param>(p));
     } else {
-      write(static_cast<typename L::Param*>(e.param) + i,
-            round_to<typename L::Param, kStochastic>(p, e.keys.param, c.step, first));
+      write(static_cast<Param*>(e.param) + i, rounding.template round<Param>(p, AdamWRounding::param));
     }
   }
 };
 
-// Blocks of a multiprocessor, at least: many threads' loads hide the latency. Mixed dtypes with stochastic rounding
-// need more than 64 registers.
-template <unsigned kBits, bool kStochastic>
-inline constexpr int kBlocks = kStochastic && !Layout<kBits>::kAllBf16 ? 3 : 4;
-
 // Bytes an element: grad, exp_avg, exp_avg_sq and weight read; exp_avg, exp_avg_sq, param and master written. 14 with
 // all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32.
 template <unsigned kBits, bool kStochastic>
-__global__ __launch_bounds__(kThreads,
-                             kBlocks<kBits, kStochastic>) void adamw_kernel(const __grid_constant__ Table table,
-                                                                            const __grid_constant__ Coefficients c) {
+__global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
+                                                                  const __grid_constant__ Coefficients c) {
   using L = Layout<kBits>;
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;
@@ -262,11 +330,10 @@ Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
           .exp_avg_sq = address(t.exp_avg_sq),
           .master = static_cast<float*>(address(t.master)),
           .numel = t.param.numel(),
-          .keys = {philox_key(args.seed, t.random_stream), philox_key(args.seed, mix64(t.random_stream + 1)),
-                   philox_key(args.seed, mix64(t.random_stream + 2))},
+          .philox_key = philox_key(args.seed, t.random_stream),
           .element_offset = static_cast<std::uint64_t>(t.element_offset),
           .decay = static_cast<float>(1 - args.lr * t.weight_decay),
-          .wide = addresses % 16 == 0 && (t.element_offset % 4 == 0 || !args.stochastic_rounding)};
+          .wide = addresses % 16 == 0 && (t.element_offset % 8 == 0 || !args.stochastic_rounding)};
 }
 
 // Updates the tensors of one combination of dtypes: one launch for hundreds of them.
@@ -275,7 +342,7 @@ void update_layout(const AdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args);
   const auto flush = [&](const Table& table) {
     const dim3 grid(static_cast<unsigned>(table.chunks()));
-    if constexpr (Layout<kBits>::kRounds) {
+    if constexpr (Layout<kBits>::kRounded != 0) {
       if (args.stochastic_rounding) return launch(adamw_kernel<kBits, true>, grid, kThreads, 0, table, c);
     }
     launch(adamw_kernel<kBits, false>, grid, kThreads, 0, table, c);

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "core/minifloat.h"
-#include "core/random.h"
+#include "core/ops/adamw.h"
 
 namespace quench::cuda {
 
@@ -33,23 +33,42 @@ __device__ inline float step_weight(const AdamWCoefficients& c, float p, float m
   return fmaf(c.step_size, m / (sqrtf(v) / c.bias2 + c.eps), p);
 }
 
-// True unless fast_step_weight may be inexact for these moments without giving NaN. v: 0, or from 2^-101 (below, the
-// remainder of the square root is not representable) to 2^40. m: +0, or from 2^-90, so that the quotient by a
-// denominator of at most 2^33 is normal and its remainder representable. Inf, NaN and what overflows give NaN.
+// Where fast_step_weight is exact. v: from 2^-101 (below, the remainder of the square root is not representable) to
+// 2^40. m: from 2^-90, so that the quotient by a denominator of at most 2^33 is normal and its remainder representable.
+inline constexpr float kLeastM = 0x1p-90f, kLeastV = 0x1p-101f, kLargestV = 0x1p40f;
+
+// True unless fast_step_weight may be inexact for these moments without giving NaN: zeros are exact as well, except -0.
+// Inf, NaN and what overflows give NaN.
 __device__ inline bool ordinary_moments(float m, float v) {
   const std::uint32_t rotated = __funnelshift_l(__float_as_uint(m), __float_as_uint(m), 1);  // the sign comes last
-  constexpr std::uint32_t kLeastM = bit_cast<std::uint32_t>(0x1p-90f) << 1,
-                          kLeastV = bit_cast<std::uint32_t>(0x1p-101f);
+  constexpr std::uint32_t kRotatedLeastM = bit_cast<std::uint32_t>(kLeastM) << 1;
   // No short cuts: a branch costs more than a comparison.
-  return (rotated - 1u >= kLeastM - 1u) & (__float_as_uint(v) - 1u >= kLeastV - 1u) & !(v > 0x1p40f);
+  return (rotated - 1u >= kRotatedLeastM - 1u) & ((__float_as_uint(v) == 0u) | (v >= kLeastV)) & !(v > kLargestV);
 }
+
+// The same test for a group of elements in half the instructions, half of those in the pipes of the multiplications; it
+// says no to zeros.
+class UsualMoments {
+ public:
+  // `p` is what fast_step_weight gives for m and v.
+  __device__ void add(float p, float m, float v) {
+    least_m_ = fminf(least_m_, fabsf(m));
+    least_v_ = fminf(least_v_, v);
+    sum_ = fmaf(p, 0.0f, sum_ + v);  // an Inf or a NaN of either stays
+  }
+  __device__ bool all() const { return (least_m_ >= kLeastM) & (least_v_ >= kLeastV) & (sum_ <= kLargestV); }
+
+ private:
+  float least_m_ = kLeastM, least_v_ = kLeastV, sum_ = 0.0f;
+};
 
 // As step_weight where the moments and the coefficients are ordinary, or NaN.
 __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, float m, float v) {
   // Square root: an estimate of 1 / sqrt(v) and one correction with the exact remainder, operation by operation what
   // sqrtf is in its own fast range: how close the estimate is decides whether that is exact. Zero stays zero.
+  // What is added is lost in any v but zero.
   float inverse_root;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse_root) : "f"(fmaxf(v, 0x1p-101f)));
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse_root) : "f"(v + 0x1p-126f));
   float root = v * inverse_root;
   root = fmaf(fmaf(-root, root, v), 0.5f * inverse_root, root);
   // Division by bias2, whose reciprocal is correctly rounded: one correction with the exact remainder gives the
@@ -68,28 +87,49 @@ __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, fl
   return fmaf(c.step_size, quotient, p);
 }
 
-// The words of random_block (core/random.h) for its key: the rounds of philox4x32, with each product as the one
-// instruction that it is. nvcc makes two of a 64-bit product of widened factors.
-__device__ inline PhiloxBlock philox_words(std::uint64_t block, std::uint64_t step, std::uint64_t key) {
+// Words of random_block (core/random.h) by AdamWRounding.
+struct RoundingBlocks {
+  std::uint32_t words[3][4];
+};
+
+// The blocks for what is set in kWanted (bit 0 is AdamWRounding{0}), for the key that random_block derives: the rounds
+// of philox4x32 side by side, which share the round keys. Each product is the one instruction that it is; nvcc makes
+// two of a 64-bit product of widened factors.
+template <unsigned kWanted>
+__device__ RoundingBlocks rounding_blocks(std::uint64_t block, std::uint64_t step, std::uint64_t key) {
   const auto product = [](std::uint32_t a, std::uint32_t b) {
     std::uint64_t wide;
     asm("mul.wide.u32 %0, %1, %2;" : "=l"(wide) : "r"(a), "r"(b));
     return wide;
   };
-  std::uint32_t c0 = static_cast<std::uint32_t>(block), c1 = static_cast<std::uint32_t>(block >> 32),
-                c2 = static_cast<std::uint32_t>(step), c3 = static_cast<std::uint32_t>(step >> 32);
-  std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+  RoundingBlocks result;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    std::uint32_t(&c)[4] = result.words[i];
+    c[0] = low(block);
+    c[1] = high(block);
+    c[2] = low(step);
+    c[3] = high(random_step(step, static_cast<AdamWRounding>(i)));
+  }
+  std::uint32_t key0 = low(key), key1 = high(key);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = product(0xD2511F53u, c0), b = product(0xCD9E8D57u, c2);
-    c0 = static_cast<std::uint32_t>(b >> 32) ^ c1 ^ key0;
-    c1 = static_cast<std::uint32_t>(b);
-    c2 = static_cast<std::uint32_t>(a >> 32) ^ c3 ^ key1;
-    c3 = static_cast<std::uint32_t>(a);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      if ((kWanted >> i & 1u) == 0) continue;
+      std::uint32_t(&c)[4] = result.words[i];
+      const std::uint64_t a = product(0xD2511F53u, c[0]), b = product(0xCD9E8D57u, c[2]);
+      c[0] = high(b) ^ c[1] ^ key0;
+      c[1] = low(b);
+      c[2] = high(a) ^ c[3] ^ key1;
+      c[3] = low(a);
+    }
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
-  return {c0, c1, c2, c3};
+  return result;
 }
 
 // NaN as the one whose lower half is zero, which adding a 16-bit number to does not turn into something else.
@@ -97,13 +137,11 @@ __device__ inline float canonical_nan(float x) {
   return x != x ? __uint_as_float(kF32QuietNan) : x;
 }
 
-// stochastic_round_bf16 (core/stochastic_rounding.h) of two numbers that are not NaN, or canonical_nan; `first` in the
-// lower half. The carry of f + (0xFFFF - r) out of 16 bits is r < f.
-__device__ inline std::uint32_t stochastic_round_pair(float first, float second, std::uint32_t first_random,
-                                                      std::uint32_t second_random) {
-  const std::uint32_t a = __float_as_uint(first) + 0xFFFFu - (first_random >> 16),
-                      b = __float_as_uint(second) + 0xFFFFu - (second_random >> 16);
-  return __byte_perm(a, b, 0x7632);
+// stochastic_round_bf16 (core/stochastic_rounding.h) of two neighbours that are not NaN, or canonical_nan, with the
+// word that serves both. `first`, which takes the lower half, is in the lower half of the result. Adding a half is one
+// instruction: the dot product with (1, 0), and a shift with addition.
+__device__ inline std::uint32_t stochastic_round_pair(float first, float second, std::uint32_t random) {
+  return __byte_perm(__dp2a_lo(random, 1u, __float_as_uint(first)), __float_as_uint(second) + (random >> 16), 0x7632);
 }
 
 }  // namespace quench::cuda

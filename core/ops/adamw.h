@@ -33,11 +33,20 @@ struct AdamWArgs {
   std::uint64_t seed = 0;
 };
 
+// The numbers of an element that are rounded stochastically draw from one stream at different steps: the top two bits,
+// which no count of steps reaches, tell them apart. All share the key of Philox and so its schedule of round keys.
+enum class AdamWRounding : std::uint64_t { param, exp_avg, exp_avg_sq };
+
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint64_t random_step(std::uint64_t step, AdamWRounding what) noexcept {
+  return step ^ static_cast<std::uint64_t>(what) << 62;
+}
+
 extern constinit KernelSlot<AdamWArgs> adamw_slot;
 
 // Per element in f32: p = p (1 - lr wd); m = m + (1-b1)(g-m); v = b2 v + (1-b2) g^2;
 // p = p - lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps). The scalars are computed in f64 and rounded once. The update
-// uses m and v as computed, before they are rounded to the dtype they are kept in.
+// uses m and v as computed, before they are rounded to the dtype they are kept in. Stochastic rounding of element i
+// is stochastic_round_bf16 with key {seed, random_stream, random_step(step, what)} at element_offset + i.
 void adamw(const AdamWArgs& args);
 
 }  // namespace quench

@@ -94,14 +94,14 @@ TEST(AdamW, Bf16ParametersAndStatesRoundOnceAStep) {
   EXPECT_TRUE(close(t.exp_avg_sq, state.v, 0x1.01p-8, 1e-7));
 }
 
-TEST(AdamW, StochasticRoundingUsesTheWordOfEachElement) {
+TEST(AdamW, StochasticRoundingUsesTheBitsOfEachElement) {
   Generator random(4);
   const std::int64_t n = 1111, offset = 7;
   const AdamWTensor exact = make(random, {n}, DType::f32, DType::f32, false);
   AdamWTensor rounded{.param = Tensor::empty({n}, DType::bf16),
                       .grad = exact.grad,
-                      .exp_avg = Tensor::zeros({n}, DType::f32),
-                      .exp_avg_sq = Tensor::zeros({n}, DType::f32),
+                      .exp_avg = Tensor::zeros({n}, DType::bf16),
+                      .exp_avg_sq = Tensor::zeros({n}, DType::bf16),
                       .weight_decay = kDecay,
                       .random_stream = hash64("layer.weight"),
                       .element_offset = offset};
@@ -117,10 +117,15 @@ TEST(AdamW, StochasticRoundingUsesTheWordOfEachElement) {
   args.stochastic_rounding = true;
   args.seed = 99;
   adamw(args);
-  const RandomKey key{99, hash64("layer.weight"), 2};
-  for (std::int64_t i = 0; i < n; ++i)
-    ASSERT_EQ(rounded.param.data<bfloat16>()[i].bits,
-              stochastic_round_bf16(exact.param.data<float>()[i], key, static_cast<std::uint64_t>(i + offset)).bits);
+  const auto check = [&](const Tensor& actual, const Tensor& unrounded, std::uint64_t step) {
+    const RandomKey key{99, hash64("layer.weight"), step};
+    for (std::int64_t i = 0; i < n; ++i)
+      ASSERT_EQ(actual.data<bfloat16>()[i].bits,
+                stochastic_round_bf16(unrounded.data<float>()[i], key, static_cast<std::uint64_t>(i + offset)).bits);
+  };
+  check(rounded.param, exact.param, 2);
+  check(rounded.exp_avg, exact.exp_avg, (1ull << 62) + 2);
+  check(rounded.exp_avg_sq, exact.exp_avg_sq, (1ull << 63) + 2);
 }
 
 TEST(AdamW, ShardsOfATensorRoundAsTheWhole) {

@@ -96,9 +96,11 @@ TEST(CudaAdamW, EveryCombinationOfDtypesGivesTheBitsOfTheCpu) {
       for (const std::int64_t n : {1, 7, 0, 2053, 16384 + 9}) tensors.push_back(make(random, n, bits));
       tensors.push_back(make(random, 1025, bits, 1));
       tensors.push_back(make(random, 4096, bits, 4));
+      tensors.push_back(make(random, 1000, bits));
       tensors[3].element_offset = 8;
-      tensors[4].element_offset = (std::int64_t{1} << 34) + 4;  // the counter's second word
+      tensors[4].element_offset = (std::int64_t{1} << 35) - 8192;  // into the counter's second word
       tensors[6].element_offset = 3;
+      tensors[7].element_offset = 4;  // within a block of random numbers
       const std::vector<AdamWTensor> gpu = on_gpu(tensors);
       adamw(arguments(tensors, 3, stochastic));
       adamw(arguments(gpu, 3, stochastic));
@@ -143,7 +145,10 @@ TEST(CudaAdamW, UnusualValuesGiveTheBitsOfTheCpu) {
           if (random.coin()) set_element(t.exp_avg_sq, i, std::abs(pick()));
           if (random.coin()) set_element(weight, i, pick());
         }
-        for (std::int64_t i = 0; i < 600; ++i) set_element(t.exp_avg_sq, i, -1.0);
+        for (std::int64_t i = 0; i < 1200; ++i) {
+          set_element(t.exp_avg_sq, i, i < 600 ? -1.0 : i < 900 ? -1e-30 : -1e-39);
+          if (i >= 600) set_element(t.grad, i, 0.0);
+        }
         const std::vector<AdamWTensor> gpu = on_gpu(tensors);
         AdamWArgs args = arguments(tensors, 2, stochastic);
         args.eps = eps;
