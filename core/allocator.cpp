@@ -91,6 +91,30 @@ struct Allocator::State {
     return a.free && b.free && a.segment == b.segment && a.stream == b.stream;
   }
 
+  // nullptr where the limit or the device has no room.
+  void* new_segment(Device device, std::size_t bytes) const {
+    if (limit > 0 && stats.reserved + static_cast<std::int64_t>(bytes) > limit) return nullptr;
+    return backend(device.type).allocate(device, bytes);
+  }
+
+  // Returns wholly free segments, which on CUDA waits for the work that may still use them. True if there were any.
+  bool trim(Device device) {
+    const std::size_t before = segments.size();
+    for (auto segment = segments.begin(); segment != segments.end();) {
+      const auto it = blocks.find(segment->first);
+      if (it != blocks.end() && it->second.free && it->second.size == segment->second) {
+        erase_free(it);
+        blocks.erase(it);
+        backend(device.type).deallocate(device, segment->first, segment->second);
+        stats.reserved -= static_cast<std::int64_t>(segment->second);
+        segment = segments.erase(segment);
+      } else {
+        ++segment;
+      }
+    }
+    return segments.size() < before;
+  }
+
   void count(std::int64_t bytes, MemoryCategory category) {
     stats.current += bytes;
     stats.current_by_category[static_cast<std::size_t>(category)] += bytes;
@@ -124,24 +148,23 @@ void* Allocator::allocate(std::size_t bytes, MemoryCategory category, Stream str
   const bool small = size < kSmallRequest;
   auto it = s.find_free(size, small, stream.handle);
   if (it == s.blocks.end()) {
-    const std::size_t wanted = small ? kSmallSegment : std::max(kMinLargeSegment, round_up(size, kSegmentGranularity));
-    std::size_t segment = wanted;
-    void* address = nullptr;
-    if (s.limit <= 0 || s.stats.reserved + static_cast<std::int64_t>(segment) <= s.limit)
-      address = backend(device_.type).allocate(device_, segment);
+    std::size_t segment = small ? kSmallSegment : std::max(kMinLargeSegment, round_up(size, kSegmentGranularity));
+    void* address = s.new_segment(device_, segment);
     if (address == nullptr) {  // without the slack that neighbours would share
       segment = round_up(size, kSegmentGranularity);
-      if (s.limit <= 0 || s.stats.reserved + static_cast<std::int64_t>(segment) <= s.limit)
-        address = backend(device_.type).allocate(device_, segment);
+      address = s.new_segment(device_, segment);
     }
+    // What lies idle in segments of other sizes, or belongs to another stream, may make the room.
+    if (address == nullptr && s.trim(device_)) address = s.new_segment(device_, segment);
     if (address == nullptr) {
       const DeviceMemory memory = backend(device_.type).memory(device_);
       QUENCH_FAIL(ErrorCode::out_of_memory,
-                  "out of memory on {}: {} bytes for {} do not fit ({} of {} bytes are free)\n{}"
+                  "out of memory on {}: {} bytes for {} do not fit ({} of {} bytes are free, {} of {} bytes taken are "
+                  "not in use)\n{}"
                   "reduce training.micro_batch_size or data.seq_len, set training.activation_checkpoint to "
                   "\"selective\" or \"full\", or lower training.loss_chunk_size; `quench estimate` shows what fits",
                   device_.to_string(), bytes, to_string(category), memory.free_bytes, memory.total_bytes,
-                  memory_table(s.stats));
+                  s.stats.reserved - s.stats.current, s.stats.reserved, memory_table(s.stats));
     }
     auto* base = static_cast<std::byte*>(address);
     s.segments.emplace(base, segment);
@@ -194,20 +217,8 @@ void Allocator::reset_peak() {
 }
 
 void Allocator::trim() {
-  State& s = *state_;
-  const std::lock_guard lock(s.mutex);
-  for (auto segment = s.segments.begin(); segment != s.segments.end();) {
-    const auto it = s.blocks.find(segment->first);
-    if (it != s.blocks.end() && it->second.free && it->second.size == segment->second) {
-      s.erase_free(it);
-      s.blocks.erase(it);
-      backend(device_.type).deallocate(device_, segment->first, segment->second);
-      s.stats.reserved -= static_cast<std::int64_t>(segment->second);
-      segment = s.segments.erase(segment);
-    } else {
-      ++segment;
-    }
-  }
+  const std::lock_guard lock(state_->mutex);
+  (void)state_->trim(device_);
 }
 
 void Allocator::set_limit(std::int64_t bytes) {

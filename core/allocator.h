@@ -3,7 +3,7 @@
 // are split, reused and merged. A training step in steady state asks for nothing.
 //
 // Placement is best fit, lowest address first, so that the resident set stays near the true peak. On CUDA a freed
-// block is reused only by the stream that freed it until `synchronize_streams` (kernels may still read it).
+// block is reused only by the stream that freed it (kernels may still read it).
 
 #include <array>
 #include <cstddef>
@@ -31,7 +31,8 @@ class Allocator {
   // The allocator of a device; created on first use, lives until the program ends.
   static Allocator& of(Device device);
 
-  // At least 64-byte aligned. Throws out_of_memory with the table of categories and what to change.
+  // At least 64-byte aligned. Where a new segment does not fit, the wholly free ones are returned first. Throws
+  // out_of_memory with the table of categories and what to change.
   void* allocate(std::size_t bytes, MemoryCategory category, Stream stream);
   void release(void* pointer, MemoryCategory category, Stream stream) noexcept;
 
