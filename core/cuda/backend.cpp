@@ -6,10 +6,13 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <set>
 #include <string>
+#include <utility>
 
 #include "core/cuda/cuda_error.h"
 #include "core/cuda/kernel_image.h"
+#include "core/log.h"
 
 namespace quench {
 namespace {
@@ -18,40 +21,68 @@ using cuda::check;
 using cuda::DeviceGuard;
 using cuda::native;
 
-// Empty when the devices, `*count` of them, can run this build's kernels.
-std::string device_problem(int* count) {
-  const cudaError_t status = cudaGetDeviceCount(count);
+// The devices that run this build's kernels: all up to the first that does not (the runtime lists the fastest first, a
+// display's small GPU last).
+struct Devices {
+  int count = 0;
+  std::string problem;  // why there are none, or no more
+  bool absent = false;  // there is nothing that could run them
+};
+
+Devices find_devices() {
+  int present = 0;
+  const cudaError_t status = cudaGetDeviceCount(&present);
   if (status == cudaErrorInsufficientDriver) {
     int driver = 0;
     cudaDriverGetVersion(&driver);
-    if (driver == 0) return "this machine has no NVIDIA driver";
-    return fmt::format("the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
-                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (driver == 0) return {0, "this machine has no NVIDIA driver", true};
+    return {0, fmt::format("the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
+                           driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10)};
   }
-  if (status == cudaErrorNoDevice || (status == cudaSuccess && *count == 0)) return "this machine has no CUDA device";
-  if (status != cudaSuccess) return fmt::format("CUDA does not start: {}", cudaGetErrorString(status));
-  for (int i = 0; i < *count; ++i) {
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && present == 0))
+    return {0, "this machine has no CUDA device", true};
+  if (status != cudaSuccess) return {0, fmt::format("CUDA does not start: {}", cudaGetErrorString(status))};
+  Devices devices;
+  std::set<std::pair<int, int>> known;  // capabilities that have kernels: one context answers for all alike
+  for (; devices.count < present; ++devices.count) {
+    const int i = devices.count;
     cudaDeviceProp properties{};
-    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    if (!cuda::has_kernels_for(i))
-      return fmt::format(
-          "device {} ({}) has compute capability {}.{}, for which this build has no kernels; build "
-          "with -DCMAKE_CUDA_ARCHITECTURES={}{}",
-          i, properties.name, properties.major, properties.minor, properties.major, properties.minor);
+    cudaError_t probed = cudaGetDeviceProperties(&properties, i);
+    const std::pair capability{properties.major, properties.minor};
+    if (probed == cudaSuccess && !known.contains(capability)) probed = cuda::probe_kernels(i);
+    if (probed == cudaSuccess) {
+      known.insert(capability);
+      continue;
+    }
+    devices.problem =
+        probed == cudaErrorNoKernelImageForDevice
+            ? fmt::format(
+                  "device {} ({}) has compute capability {}.{}, for which this build has no "
+                  "kernels; build with -DCMAKE_CUDA_ARCHITECTURES={}{}",
+                  i, properties.name, properties.major, properties.minor, properties.major, properties.minor)
+            : fmt::format("device {} ({}) does not start: {}", i, properties.name, cudaGetErrorString(probed));
+    break;
   }
-  return {};
+  return devices;
+}
+
+// Asked once: it takes long, and the answer does not change while the program runs. A GPU that stays idle should not go
+// unseen where the choice of the device was left to the program.
+const Devices& devices() {
+  static const Devices found = [] {
+    Devices all = find_devices();
+    if (!all.problem.empty() && !all.absent) QUENCH_LOG_WARN("{}", all.problem);
+    return all;
+  }();
+  return found;
 }
 
 class CudaBackend final : public Backend {
  public:
-  [[nodiscard]] int device_count() const override {
-    int count = 0;
-    return device_problem(&count).empty() ? count : 0;
-  }
+  [[nodiscard]] int device_count() const override { return devices().count; }
 
   [[nodiscard]] std::string unavailable_reason() const override {
-    int count = 0;
-    return device_problem(&count);
+    return devices().count > 0 ? std::string() : devices().problem;
   }
 
   [[nodiscard]] std::string device_name(Device device) const override {
@@ -83,6 +114,7 @@ class CudaBackend final : public Backend {
     int previous = 0;
     cudaGetDevice(&previous);
     cudaSetDevice(device.index);
+    cudaDeviceSynchronize();  // work of any stream may still use it
     cudaFree(pointer);
     cudaSetDevice(previous);
   }
@@ -130,9 +162,11 @@ class CudaBackend final : public Backend {
   }
   void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
   void record(Event event, Stream stream) override {
+    const DeviceGuard guard(stream.device);  // the default stream is the current device's
     check(cudaEventRecord(native(event), native(stream)), "cudaEventRecord", stream.device);
   }
   void wait(Stream stream, Event event) override {
+    const DeviceGuard guard(stream.device);
     check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent", stream.device);
   }
   [[nodiscard]] bool is_done(Event event) override {

@@ -9,15 +9,15 @@ __global__ void probe_kernel() {}
 
 }  // namespace
 
-bool has_kernels_for(int device) noexcept {
+cudaError_t probe_kernels(int device) noexcept {
   int previous = 0;
   cudaGetDevice(&previous);
-  if (cudaSetDevice(device) != cudaSuccess) return false;
+  cudaError_t status = cudaSetDevice(device);
   cudaFuncAttributes attributes{};
-  const bool found = cudaFuncGetAttributes(&attributes, probe_kernel) == cudaSuccess;
+  if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, probe_kernel);
   cudaGetLastError();
   cudaSetDevice(previous);
-  return found;
+  return status == cudaErrorInvalidDeviceFunction ? cudaErrorNoKernelImageForDevice : status;
 }
 
 }  // namespace quench::cuda

@@ -1,6 +1,8 @@
 #include "core/cuda/launch.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 namespace quench::cuda {
 namespace {
@@ -11,11 +13,19 @@ Device device_of(std::initializer_list<const Tensor*> operands) {
   return {DeviceType::cuda, 0};
 }
 
-int attribute(Device device, cudaDeviceAttr which) {
-  int value = 0;
-  check(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute", device);
-  return value;
-}
+// An attribute of each device, asked once. Attributes are positive.
+struct PerDevice {
+  std::array<std::atomic<int>, 16> values{};
+
+  int get(Device device, cudaDeviceAttr which) {
+    std::atomic<int>& known = values.at(static_cast<std::size_t>(device.index));
+    int value = known.load(std::memory_order_relaxed);
+    if (value > 0) return value;
+    check(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute", device);
+    known.store(value, std::memory_order_relaxed);
+    return value;
+  }
+};
 
 }  // namespace
 
@@ -33,13 +43,13 @@ void OpLaunch::fail(cudaError_t status) const {
 }
 
 int multiprocessor_count(Device device) {
-  static const int count = attribute(device, cudaDevAttrMultiProcessorCount);
-  return count;
+  static PerDevice counts;
+  return counts.get(device, cudaDevAttrMultiProcessorCount);
 }
 
 int max_shared_bytes(Device device) {
-  static const int bytes = attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  return bytes;
+  static PerDevice bytes;
+  return bytes.get(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
 unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block, int blocks_per_multiprocessor, int waves) {
