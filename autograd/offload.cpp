@@ -29,7 +29,11 @@ OffloadedTensor::OffloadedTensor(Tensor tensor, Stream link)
 OffloadedTensor::~OffloadedTensor() {
   Backend& b = backend_of(device_);
   // A block that a copy still uses may not be handed out again.
-  if (on_device_.defined()) b.wait(current_stream(device_), fetched_ ? returned_ : sent_);
+  try {
+    if (on_device_.defined()) b.wait(current_stream(device_), fetched_ ? returned_ : sent_);
+  } catch (const Error&) {
+    // The device is lost, and the error that says so is on its way.
+  }
   b.destroy_event(sent_);
   b.destroy_event(returned_);
 }

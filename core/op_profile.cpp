@@ -54,18 +54,24 @@ std::vector<OpTime> OpProfile::stop() {
 }
 
 OpProfile::Call::Call(std::string label) {
-  if (!recording || recording->depth++ > 0) return;
-  Backend& b = backend(recording->device.type);
-  recording->entries.push_back(
-      {std::move(label), b.create_timing_event(recording->device), b.create_timing_event(recording->device)});
-  b.record(recording->entries.back().begin, current_stream(recording->device));
-  recording->entries.back().host_begin = std::chrono::steady_clock::now();
+  if (!recording) return;
+  if (recording->depth == 0) {
+    Backend& b = backend(recording->device.type);
+    const Event begin = b.create_timing_event(recording->device), end = b.create_timing_event(recording->device);
+    b.record(begin, current_stream(recording->device));
+    recording->entries.push_back({std::move(label), begin, end, std::chrono::steady_clock::now()});
+  }
+  ++recording->depth;  // after all that may throw: no destructor would count down
 }
 
 OpProfile::Call::~Call() {
   if (!recording || --recording->depth > 0) return;
   recording->entries.back().host_end = std::chrono::steady_clock::now();
-  backend(recording->device.type).record(recording->entries.back().end, current_stream(recording->device));
+  try {
+    backend(recording->device.type).record(recording->entries.back().end, current_stream(recording->device));
+  } catch (const Error&) {
+    // The device is lost: the profile is too, and stop() says so.
+  }
 }
 
 std::string profile_table(const std::vector<OpTime>& times, double wall_ms) {
