@@ -1,5 +1,6 @@
 #include "train/train_step.h"
 
+#include "core/ops/gemm.h"
 #include "core/ops/global_norm.h"
 #include "core/trace_range.h"
 
@@ -49,10 +50,14 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
   optimizer_.zero_grad();
   GradientReport report;
   for (const Batch& batch : micro_batches) report.valid_tokens += batch.valid_tokens;
-  if (report.valid_tokens == 0) return report;
+  if (report.valid_tokens == 0) {
+    scale_.zero();  // apply() reads it
+    return report;
+  }
   const float scale = 1.0f / static_cast<float>(report.valid_tokens);
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   make_report_buffers(count);
+  const GemmTuning tuning;
   for (std::int64_t i = 0; i < count; ++i) {
     const Batch& batch = micro_batches[static_cast<std::size_t>(i)];
     Tensor loss = device_report_.narrow(0, i, 1);

@@ -12,7 +12,6 @@
 #include "core/cuda/gemv.h"
 #include "core/determinism.h"
 #include "core/kernel_slot.h"
-#include "core/log.h"
 
 namespace quench::cuda {
 namespace {
@@ -30,15 +29,15 @@ class DeviceGemm {
     const GemmProblem problem = GemmProblem::of(args);
     void* scratch = workspace(stream);
     const auto [it, fresh] = chosen_.try_emplace(problem);
-    if (fresh) {
+    if (fresh || (!it->second.settled && GemmTuning::wanted())) {
       try {
-        it->second = choose(problem, args, scratch, stream);
+        choose(it->second, problem, args, scratch, stream);
       } catch (...) {
         chosen_.erase(it);
         throw;
       }
     }
-    const auto& [plan, algorithm] = it->second;
+    const auto& [plan, algorithm, settled] = it->second;
     const cublasStatus_t status = plan->run(handle_, args, args.c.raw_data(), algorithm, scratch, native(stream));
     if (status != CUBLAS_STATUS_SUCCESS)
       cublaslt().check(status, fmt::format("gemm {} on {}, stream {}", problem.to_string(), stream.device.to_string(),
@@ -49,18 +48,30 @@ class DeviceGemm {
   struct Chosen {
     std::unique_ptr<GemmPlan> plan;
     cublasLtMatmulAlgo_t algorithm{};
+    bool settled = false;  // there is nothing more to try
   };
 
-  Chosen choose(const GemmProblem& problem, const GemmArgs& args, void* scratch, Stream stream) {
-    Chosen chosen{std::make_unique<GemmPlan>(problem), {}};
-    const std::string key = (deterministic() ? "deterministic " : "") + problem.to_string();
-    if (const auto kept = choices_.find(key); kept && chosen.plan->supports(handle_, *kept)) {
-      chosen.algorithm = *kept;
-      return chosen;
+  // Deterministic runs take what cuBLASLt says, and neither time anything nor read what was timed.
+  void choose(Chosen& chosen, const GemmProblem& problem, const GemmArgs& args, void* scratch, Stream stream) {
+    if (!chosen.plan) chosen.plan = std::make_unique<GemmPlan>(problem);
+    const bool timed = !deterministic() && is_worth_timing(problem);
+    const std::string key = timed ? problem.to_string() : std::string();
+    if (timed) {
+      if (const auto kept = choices_.find(key); kept && chosen.plan->supports(handle_, *kept)) {
+        chosen.algorithm = *kept;
+        chosen.settled = true;
+        return;
+      }
     }
-    chosen.algorithm = choose_gemm_algorithm(handle_, *chosen.plan, args, scratch, stream);
-    choices_.insert(key, chosen.algorithm);
-    return chosen;
+    chosen.settled = !timed || GemmTuning::wanted();
+    if (timed && GemmTuning::wanted()) {
+      if (const auto fastest = fastest_gemm_algorithm(handle_, *chosen.plan, args, scratch, stream)) {
+        chosen.algorithm = *fastest;
+        choices_.insert(key, *fastest);
+        return;
+      }
+    }
+    chosen.algorithm = first_gemm_algorithm(handle_, *chosen.plan);
   }
 
   // One per stream, kept: products on one stream run one after the other.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/determinism.h"
 #include "core/log.h"
 
 namespace quench::cuda {
@@ -68,18 +67,30 @@ Tensor trial_output(const GemmArgs& args, const GemmProblem& problem) {
   }
 }
 
+std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, const GemmPlan& plan, int most) {
+  std::vector<cublasLtMatmulAlgo_t> found = plan.candidates(handle, most);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !found.empty(), "gemm: cuBLASLt has no algorithm for {}",
+                  plan.problem().to_string());
+  return found;
+}
+
 }  // namespace
 
-cublasLtMatmulAlgo_t choose_gemm_algorithm(cublasLtHandle_t handle, const GemmPlan& plan, const GemmArgs& args,
-                                           void* workspace, Stream stream) {
+bool is_worth_timing(const GemmProblem& problem) {
+  return problem.flops() >= kMinFlops;
+}
+
+cublasLtMatmulAlgo_t first_gemm_algorithm(cublasLtHandle_t handle, const GemmPlan& plan) {
+  return candidates(handle, plan, 1).front();
+}
+
+std::optional<cublasLtMatmulAlgo_t> fastest_gemm_algorithm(cublasLtHandle_t handle, const GemmPlan& plan,
+                                                           const GemmArgs& args, void* workspace, Stream stream) {
   const GemmProblem& problem = plan.problem();
-  const bool timed = !deterministic() && problem.flops() >= kMinFlops;
-  const auto found = plan.candidates(handle, timed ? kCandidates : 1);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, !found.empty(), "gemm: cuBLASLt has no algorithm for {}",
-                  problem.to_string());
-  if (!timed || found.size() == 1) return found.front();
+  const auto found = candidates(handle, plan, kCandidates);
+  if (found.size() == 1) return found.front();
   const Tensor output = trial_output(args, problem);
-  if (!output.defined()) return found.front();
+  if (!output.defined()) return std::nullopt;
 
   Timer timer(stream);
   const auto run = [&](Trial& trial, int times) {

@@ -1,8 +1,24 @@
 #include "core/ops/gemm.h"
 
+#include "core/ops/op_checks.h"
+
 namespace quench {
 
 constinit KernelSlot<GemmArgs> gemm_slot("gemm");
+
+namespace {
+thread_local bool tuning_wanted = false;
+}
+
+GemmTuning::GemmTuning() noexcept : previous_(tuning_wanted) {
+  tuning_wanted = true;
+}
+GemmTuning::~GemmTuning() {
+  tuning_wanted = previous_;
+}
+bool GemmTuning::wanted() noexcept {
+  return tuning_wanted;
+}
 
 std::string op_label(const GemmArgs& args) {
   return fmt::format("gemm {}{} {}x{}x{} {}{}", args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N',
@@ -24,6 +40,7 @@ void gemm(const GemmArgs& args) {
   const auto rows_ok = [](const Tensor& t) { return t.size(1) <= 1 || t.stride(1) == 1; };
   QUENCH_CHECK(rows_ok(a) && rows_ok(b) && rows_ok(c), "gemm: the last axis of every matrix must be contiguous");
   if (bias.defined()) check_tensor("gemm", "bias", bias, {n}, a.dtype());
+  check_same_device("gemm", {&a, &b, &c, &bias});
   if (m == 0 || n == 0) return;
   gemm_slot(c.device().type, args);
 }

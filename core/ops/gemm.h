@@ -27,4 +27,19 @@ extern constinit KernelSlot<GemmArgs> gemm_slot;
 // beta * C + bias). Throws invalid_argument naming the shapes when they do not fit.
 void gemm(const GemmArgs& args);
 
+// While it is alive, products of this thread have shapes that come again step after step: a back end may take the time
+// to choose the fastest way for each. Outside, prompts and documents make new shapes all the time, and what is likely
+// to be fast is taken.
+class GemmTuning {
+ public:
+  GemmTuning() noexcept;
+  ~GemmTuning();
+  GemmTuning(const GemmTuning&) = delete;
+  GemmTuning& operator=(const GemmTuning&) = delete;
+  [[nodiscard]] static bool wanted() noexcept;
+
+ private:
+  bool previous_;
+};
+
 }  // namespace quench

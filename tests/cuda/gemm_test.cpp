@@ -102,6 +102,7 @@ TEST(CudaGemm, NanAndInfinityReachTheirRowsAndColumnsOnly) {
 
 // Large enough to be tuned by timing; adding to c must happen once, however many algorithms were tried.
 TEST(CudaGemm, TunedProductsAddOnce) {
+  const GemmTuning tuning;
   for (const float beta : {0.0f, 1.0f})
     for (const DType result : {DType::bf16, DType::f32})
       check_against_f64({640, 512, 1000, true, false, false, 1.0f, beta, DType::bf16, result}, 11);
