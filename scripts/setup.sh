@@ -40,5 +40,6 @@ fi
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
 if [ -n "$cuda" ] && [ ! -e "$deps/include/cudnn_frontend.h" ]; then
   echo "installing: nvidia-cudnn-frontend"
-  python3 -m pip install --quiet --no-deps --target "$deps" nvidia-cudnn-frontend
+  python3 -m pip install --quiet --no-deps --target "$deps" nvidia-cudnn-frontend ||
+    echo "warning: without nvidia-cudnn-frontend attention on a GPU runs on slower kernels" >&2
 fi

@@ -91,6 +91,9 @@ void attention_backward_kernel(const AttentionBackwardArgs& args) {
   const std::vector<RowRange> keys = uncovered_keys(args.sequences, args.k.size(0));
   clear_rows(args.dk, keys);
   clear_rows(args.dv, keys);
+  if (std::all_of(args.sequences.begin(), args.sequences.end(),
+                  [](const auto& s) { return s.q_length == 0 && s.k_length == 0; }))
+    return;
   if (layout != AttentionLayout::general) {
     std::string reason;
     if (try_cudnn_backward(args, layout, reason)) return backward_cudnn.add();
