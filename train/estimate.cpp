@@ -69,6 +69,9 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
       step.apply(0.0, s);
     }
     e.device = plan.stats();
+    // Of each such layer, the input of swiglu.
+    e.offload_bytes = offload_layers(config, setup.config, target) * micro * config.data.seq_len * 2 *
+                      setup.config.intermediate_size * static_cast<std::int64_t>(byte_size(config.training.dtype));
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.checkpoint_bytes = snapshot_bytes(tensors);
     e.parameters = setup.config.parameter_count();
@@ -83,6 +86,8 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
   // Segments, not blocks: what splitting and merging leave unused is resident too.
   e.total_bytes = e.device.peak_reserved + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
   e.available_bytes = backend(target.type).memory(target).free_bytes;
+  if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes;
+  e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
   return e;
 }
 
@@ -97,14 +102,25 @@ std::string to_string(const RunEstimate& e) {
   const auto row = [&](std::string_view name, std::int64_t bytes) {
     if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", name, mib(bytes));
   };
+  const auto host_rows = [&] {
+    row("batches made ahead", e.data_bytes);
+    row("checkpoint staging", e.staging_bytes);
+    row("activations sent away", e.offload_bytes);
+    row("program and libraries", e.process_bytes);
+  };
+  const auto totals = [&](std::int64_t needed, std::int64_t available) {
+    text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(needed), "available", mib(available));
+  };
   row("unused within segments", e.device.peak_reserved - e.device.peak);
-  row("batches made ahead", e.data_bytes);
-  row("checkpoint staging", e.staging_bytes);
-  row("program and libraries", e.process_bytes);
-  text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(e.total_bytes), "available",
-                      mib(e.available_bytes));
+  if (e.host_bytes == 0) host_rows();
+  totals(e.total_bytes, e.available_bytes);
+  if (e.host_bytes > 0) {
+    text += "\nhost memory, MiB\n";
+    host_rows();
+    totals(e.host_bytes, e.host_available_bytes);
+  }
   text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
-                      e.total_bytes <= e.available_bytes ? "fits" : "DOES NOT FIT");
+                      e.fits() ? "fits" : "DOES NOT FIT");
   return text;
 }
 
@@ -118,23 +134,32 @@ Json to_json(const RunEstimate& e) {
     memory.set(to_string(static_cast<MemoryCategory>(i)), e.device.peak_by_category[static_cast<std::size_t>(i)]);
   memory.set("batches", e.data_bytes);
   memory.set("checkpoint_staging", e.staging_bytes);
+  memory.set("offload", e.offload_bytes);
   memory.set("process", e.process_bytes);
   json.set("memory_bytes", std::move(memory));
   json.set("reserved_bytes", e.device.peak_reserved);
   json.set("total_bytes", e.total_bytes);
   json.set("available_bytes", e.available_bytes);
   json.set("checkpoint_bytes", e.checkpoint_bytes);
-  json.set("fits", e.total_bytes <= e.available_bytes);
+  json.set("host_bytes", e.host_bytes);
+  json.set("host_available_bytes", e.host_available_bytes);
+  json.set("fits", e.fits());
   return json;
 }
 
 void require_memory(const RunEstimate& e, Device target) {
-  if (e.total_bytes <= e.available_bytes) return;
+  if (e.fits()) return;
+  QUENCH_CHECK_AS(
+      ErrorCode::out_of_memory, e.total_bytes > e.available_bytes,
+      "this run needs about {} MiB of host memory beside {}, {} MiB are available\n{}set checkpoint.async to "
+      "false, or lower training.offload_layers or data.prefetch",
+      mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,
               "this run needs about {} MiB on {}, {} MiB are available\n{}reduce training.micro_batch_size or "
               "data.seq_len, set training.activation_checkpoint to \"selective\" or \"full\", lower "
-              "training.loss_chunk_size, or set checkpoint.async to false",
-              mib(e.total_bytes), target.to_string(), mib(e.available_bytes), to_string(e));
+              "training.loss_chunk_size{}",
+              mib(e.total_bytes), target.to_string(), mib(e.available_bytes), to_string(e),
+              target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise training.offload_layers");
 }
 
 }  // namespace quench

@@ -17,10 +17,17 @@ struct RunEstimate {
   MemoryStats device;              // of model, gradients, optimizer, activations over two training steps
   std::int64_t data_bytes = 0;     // batches made ahead
   std::int64_t staging_bytes = 0;  // host copy for asynchronous checkpoints
+  std::int64_t offload_bytes = 0;  // activations that wait in host memory (GPU runs)
   std::int64_t process_bytes = 0;  // program, libraries, thread stacks, generated code (CPU runs)
   std::int64_t total_bytes = 0;    // peak of the device's memory that the run needs
   std::int64_t available_bytes = 0;
+  std::int64_t host_bytes = 0;  // of host memory beside the device's (GPU runs)
+  std::int64_t host_available_bytes = 0;
   std::int64_t checkpoint_bytes = 0;  // one saved step on disk
+
+  [[nodiscard]] bool fits() const noexcept {
+    return total_bytes <= available_bytes && host_bytes <= host_available_bytes;
+  }
 };
 
 // `target` is the device the run is for (its free memory is compared); nothing is allocated on it.
@@ -30,7 +37,7 @@ struct RunEstimate {
 [[nodiscard]] std::string to_string(const RunEstimate& estimate);
 [[nodiscard]] Json to_json(const RunEstimate& estimate);
 
-// Throws out_of_memory with the table and what to change when the run does not fit the device.
+// Throws out_of_memory with the table and what to change when the run does not fit the device or the host.
 void require_memory(const RunEstimate& estimate, Device target);
 
 }  // namespace quench

@@ -13,6 +13,7 @@
 #include "train/checkpoint/run_lock.h"
 #include "train/estimate.h"
 #include "train/hf/model_folder.h"
+#include "train/model_setup.h"
 
 namespace quench {
 namespace {
@@ -199,6 +200,28 @@ TEST(Trainer, EstimateIsWhatTheRunReserves) {
   tiny.run(config);
   const auto measured = static_cast<double>(host.stats().peak_reserved - before);
   EXPECT_NEAR(static_cast<double>(estimate.device.peak_reserved + estimate.data_bytes) / measured, 1.0, 0.05);
+}
+
+// What a GPU run keeps on the host: checkpoints on their way to disk, batches, and activations that were sent away.
+TEST(Trainer, EstimateCountsHostMemoryBesideADevice) {
+  const TinyRun tiny;
+  const Device planning{DeviceType::meta, 0};
+  const RunConfig config = tiny.config("run", {"--training.offload_layers=1"});
+  RunEstimate estimate = estimate_run(config, planning);
+  EXPECT_EQ(estimate.offload_bytes, config.training.micro_batch_size * config.data.seq_len * 2 *
+                                        resolve_model_config(config.model).intermediate_size * 4);
+  EXPECT_GT(estimate.staging_bytes, 0);
+  EXPECT_EQ(estimate.host_bytes, estimate.data_bytes + estimate.staging_bytes + estimate.offload_bytes);
+  EXPECT_NO_THROW(require_memory(estimate, planning));
+  estimate.host_available_bytes = estimate.host_bytes - 1;
+  try {
+    require_memory(estimate, planning);
+    FAIL() << "host memory was not looked at";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("checkpoint.async"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("DOES NOT FIT"));
+  }
 }
 
 TEST(Trainer, SteadyStateAsksForNoMemory) {
