@@ -51,7 +51,8 @@ class DeviceGemm {
     bool settled = false;  // there is nothing more to try
   };
 
-  // Deterministic runs take what cuBLASLt says, and neither time anything nor read what was timed.
+  // Deterministic runs take what cuBLASLt says, and neither time anything nor read what was timed. Without GemmTuning a
+  // product takes what is known of its shape or else what cuBLASLt says, until it is met again under GemmTuning.
   void choose(Chosen& chosen, const GemmProblem& problem, const GemmArgs& args, void* scratch, Stream stream) {
     if (!chosen.plan) chosen.plan = std::make_unique<GemmPlan>(problem);
     const bool timed = !deterministic() && is_worth_timing(problem);
