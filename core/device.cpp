@@ -97,8 +97,8 @@ Device parse_device(std::string_view text) {
       const int count = cuda.device_count();
       QUENCH_CHECK_AS(ErrorCode::bad_config, count > 0, "device '{}': {}; use --device cpu", text,
                       cuda.unavailable_reason());
-      QUENCH_CHECK_AS(ErrorCode::bad_config, index < count, "device '{}': this machine has {} CUDA device(s)", text,
-                      count);
+      QUENCH_CHECK_AS(ErrorCode::bad_config, index < count,
+                      "device '{}': {} CUDA device(s) of this machine can be used", text, count);
       return {DeviceType::cuda, static_cast<std::int8_t>(index)};
     }
   }

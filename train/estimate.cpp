@@ -1,5 +1,6 @@
 #include "train/estimate.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "train/checkpoint/snapshot.h"
@@ -69,8 +70,10 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
       step.apply(0.0, s);
     }
     e.device = plan.stats();
-    // Of each such layer, the input of swiglu.
-    e.offload_bytes = offload_layers(config, setup.config, target) * micro * config.data.seq_len * 2 *
+    // Of each such layer, the input of swiglu. The host queues a micro-batch while the device works on the one before
+    // it, whose blocks are not free yet.
+    const std::int64_t in_work = std::min<std::int64_t>(batch / micro, 2);
+    e.offload_bytes = in_work * offload_layers(config, setup.config, target) * micro * config.data.seq_len * 2 *
                       setup.config.intermediate_size * static_cast<std::int64_t>(byte_size(config.training.dtype));
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.checkpoint_bytes = snapshot_bytes(tensors);

@@ -93,7 +93,9 @@ TEST(Functions, EmbeddingGradientsWithRepeatedIds) {
 TEST(Functions, LmHeadLossGradients) {
   const Tensor labels = ints({2, -100, 0, 4});
   for (const std::int64_t chunk : {0, 1, 3}) {
-    const auto function = [&](const auto& in) { return lm_head_loss(in[0], in[1], labels, 1.0f, {.chunk_rows = chunk}); };
+    const auto function = [&](const auto& in) {
+      return lm_head_loss(in[0], in[1], labels, 1.0f, {.chunk_rows = chunk});
+    };
     // The loss sums gradients for a unit root gradient, so the check uses the root itself, not random weights.
     const std::vector<Tensor> inputs{randn({4, 6}, 1), randn({5, 6}, 2)};
     std::vector<Variable> leaves;
