@@ -2,19 +2,24 @@
 
 #include "core/ops/gemm.h"
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
 
 #include "core/cuda/gemm_choices.h"
+#include "core/cuda/gemm_contest.h"
 #include "core/cuda/gemm_empty.h"
-#include "core/cuda/gemm_tuner.h"
 #include "core/cuda/gemv.h"
 #include "core/determinism.h"
 #include "core/kernel_slot.h"
 
 namespace quench::cuda {
 namespace {
+
+constexpr int kCandidates = 16;  // cuBLASLt knows 8 for most problems
+// Below this a product takes about as long as its launch, and the order of its algorithms does not matter.
+constexpr double kMinFlops = 5e8;
 
 // The library's handle on one device, with what was chosen for each problem.
 class DeviceGemm {
@@ -27,52 +32,46 @@ class DeviceGemm {
   void run(const GemmArgs& args, Stream stream) {
     const std::lock_guard lock(mutex_);
     const GemmProblem problem = GemmProblem::of(args);
+    Chosen& chosen = chosen_for(problem, stream.device);
     void* scratch = workspace(stream);
-    const auto [it, fresh] = chosen_.try_emplace(problem);
-    if (fresh || (!it->second.settled && GemmTuning::wanted())) {
-      try {
-        choose(it->second, problem, args, scratch, stream);
-      } catch (...) {
-        chosen_.erase(it);
-        throw;
-      }
-    }
-    const auto& [plan, algorithm, settled] = it->second;
-    const cublasStatus_t status = plan->run(handle_, args, args.c.raw_data(), algorithm, scratch, native(stream));
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    do {
+      const cublasLtMatmulAlgo_t& algorithm = chosen.contest->begin(native(stream));
+      status = chosen.plan->run(handle_, args, args.c.raw_data(), algorithm, scratch, native(stream));
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) chosen.contest->failed();
+    } while (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE);
     if (status != CUBLAS_STATUS_SUCCESS)
       cublaslt().check(status, fmt::format("gemm {} on {}, stream {}", problem.to_string(), stream.device.to_string(),
                                            stream.handle));
+    chosen.contest->end(native(stream));
+    if (const auto winner = chosen.contest->take_winner(); winner && !chosen.kept)
+      choices_.insert(problem.to_string(), *winner);
   }
 
  private:
   struct Chosen {
     std::unique_ptr<GemmPlan> plan;
-    cublasLtMatmulAlgo_t algorithm{};
-    bool settled = false;  // there is nothing more to try
+    std::unique_ptr<GemmContest> contest;
+    bool kept = false;  // the algorithm is in the file, or not worth keeping
   };
 
-  // Deterministic runs take what cuBLASLt says, and neither time anything nor read what was timed. Without GemmTuning a
-  // product takes what is known of its shape or else what cuBLASLt says, until it is met again under GemmTuning.
-  void choose(Chosen& chosen, const GemmProblem& problem, const GemmArgs& args, void* scratch, Stream stream) {
-    if (!chosen.plan) chosen.plan = std::make_unique<GemmPlan>(problem);
-    const bool timed = !deterministic() && is_worth_timing(problem);
-    const std::string key = timed ? problem.to_string() : std::string();
-    if (timed) {
-      if (const auto kept = choices_.find(key); kept && chosen.plan->supports(handle_, *kept)) {
-        chosen.algorithm = *kept;
-        chosen.settled = true;
-        return;
-      }
+  Chosen& chosen_for(const GemmProblem& problem, Device device) {
+    auto& table = chosen_[deterministic()];
+    const auto it = table.find(problem);
+    if (it != table.end()) return it->second;
+    Chosen chosen{std::make_unique<GemmPlan>(problem), nullptr};
+    std::vector<cublasLtMatmulAlgo_t> candidates;
+    if (deterministic() || problem.flops() < kMinFlops) {
+      candidates = chosen.plan->candidates(handle_, 1);
+      chosen.kept = true;
+    } else if (const auto kept = choices_.find(problem.to_string()); kept && chosen.plan->supports(handle_, *kept)) {
+      candidates = {*kept};
+      chosen.kept = true;
+    } else {
+      candidates = chosen.plan->candidates(handle_, kCandidates);
     }
-    chosen.settled = !timed || GemmTuning::wanted();
-    if (timed && GemmTuning::wanted()) {
-      if (const auto fastest = fastest_gemm_algorithm(handle_, *chosen.plan, args, scratch, stream)) {
-        chosen.algorithm = *fastest;
-        choices_.insert(key, *fastest);
-        return;
-      }
-    }
-    chosen.algorithm = first_gemm_algorithm(handle_, *chosen.plan);
+    chosen.contest = std::make_unique<GemmContest>(problem, std::move(candidates), device);
+    return table.emplace(problem, std::move(chosen)).first->second;
   }
 
   // One per stream, kept: products on one stream run one after the other.
@@ -88,7 +87,7 @@ class DeviceGemm {
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
   GemmChoices choices_;
-  std::unordered_map<GemmProblem, Chosen, GemmProblemHash> chosen_;
+  std::array<std::unordered_map<GemmProblem, Chosen, GemmProblemHash>, 2> chosen_;  // [deterministic]
   std::map<void*, Tensor> workspaces_;
 };
 

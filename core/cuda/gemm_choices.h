@@ -1,6 +1,5 @@
 #pragma once
-// Algorithms chosen for matrix products, kept in a file from run to run: choosing means timing, which takes seconds
-// for a large model.
+// Algorithms chosen for matrix products, kept in a file, so that a later run has them from its first step.
 
 #include <filesystem>
 #include <mutex>

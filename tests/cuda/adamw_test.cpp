@@ -149,6 +149,13 @@ TEST(CudaAdamW, UnusualValuesGiveTheBitsOfTheCpu) {
           set_element(t.exp_avg_sq, i, i < 600 ? -1.0 : i < 900 ? -1e-30 : -1e-39);
           if (i >= 600) set_element(t.grad, i, 0.0);
         }
+        for (std::int64_t i = 1200; i < 2400; ++i) {  // zeros, all and every third, among ordinary numbers
+          const bool zero = i < 1800 || i % 3 == 0;
+          set_element(t.grad, i, zero ? 0.0 : 0.5);
+          set_element(t.exp_avg, i, zero ? 0.0 : -0.25);
+          set_element(t.exp_avg_sq, i, zero ? 0.0 : 1e-3);
+          set_element(weight, i, 0.01 * static_cast<double>(i));
+        }
         const std::vector<AdamWTensor> gpu = on_gpu(tensors);
         AdamWArgs args = arguments(tensors, 2, stochastic);
         args.eps = eps;

@@ -100,9 +100,27 @@ TEST(CudaGemm, NanAndInfinityReachTheirRowsAndColumnsOnly) {
   }
 }
 
-// Large enough to be tuned by timing; adding to c must happen once, however many algorithms were tried.
-TEST(CudaGemm, TunedProductsAddOnce) {
-  const GemmTuning tuning;
+// Large enough for a contest of algorithms. Every entrant gives the product, added to c once, and one of them wins.
+TEST(CudaGemm, EveryEntrantOfAContestGivesTheProduct) {
+  Generator random(17);
+  const Tensor a = random.normal({512, 640}, DType::bf16), b = random.normal({512, 768}, DType::bf16);
+  const Tensor gpu_a = on_gpu(a), gpu_b = on_gpu(b);
+  const Tensor expected = Tensor::empty({640, 768}, DType::f32);
+  gemm({.a = a, .b = b, .c = expected, .transpose_a = true});
+  const auto product = values(expected);
+  std::vector<double> twice(product);
+  for (double& x : twice) x *= 2;
+  for (int call = 0; call < 150; ++call) {
+    const Tensor c = Tensor::empty({640, 768}, DType::f32, kGpu);
+    gemm({.a = gpu_a, .b = gpu_b, .c = c, .transpose_a = true});
+    gemm({.a = gpu_a, .b = gpu_b, .c = c, .transpose_a = true, .beta = 1.0f});
+    if (call % 7 == 0) {
+      ASSERT_TRUE(close(on_cpu(c), twice, 1e-5, 1e-3)) << "call " << call;
+    }
+  }
+}
+
+TEST(CudaGemm, LargerProducts) {
   for (const float beta : {0.0f, 1.0f})
     for (const DType result : {DType::bf16, DType::f32})
       check_against_f64({640, 512, 1000, true, false, false, 1.0f, beta, DType::bf16, result}, 11);

@@ -1,0 +1,59 @@
+#pragma once
+// Chooses the algorithm of a matrix product while the product does its work.
+//
+// cuBLASLt's candidates take turns at the calls of a run, each call timed on its stream, until one has been the fastest
+// often enough. So they are compared on the run's data, in its caches and at its clocks: a large GPU under load runs at
+// its power limit, far below the clocks it has in a trial of its own, and the order of algorithms is another there.
+// Nothing waits, no output is written twice, and a run begins at once.
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "core/cuda/gemm_plan.h"
+
+namespace quench::cuda {
+
+class GemmContest {
+ public:
+  // With one candidate the contest is decided from the start. Throws unsupported without any.
+  GemmContest(const GemmProblem& problem, std::vector<cublasLtMatmulAlgo_t> candidates, Device device);
+  ~GemmContest();
+  GemmContest(const GemmContest&) = delete;
+  GemmContest& operator=(const GemmContest&) = delete;
+
+  // The algorithm for the next call, which lies between begin() and end(). A failed call takes its algorithm out.
+  [[nodiscard]] const cublasLtMatmulAlgo_t& begin(cudaStream_t stream);
+  void end(cudaStream_t stream);
+  void failed();
+
+  // The winner, once; nothing before and after.
+  [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> take_winner();
+
+ private:
+  struct Entrant {
+    cublasLtMatmulAlgo_t algorithm;
+    int rank = 0;              // in cuBLASLt's order
+    std::vector<float> times;  // milliseconds
+    [[nodiscard]] float median() const;
+  };
+  struct Running {
+    std::size_t entrant;
+    cudaEvent_t begin, end;
+  };
+
+  void collect();
+  void drop_slow();
+  [[nodiscard]] std::size_t next() const;
+
+  GemmProblem problem_;
+  Device device_;
+  std::vector<Entrant> entrants_;
+  std::deque<Running> running_;  // calls whose time is not known yet, oldest first
+  std::vector<cudaEvent_t> spare_;
+  std::int64_t calls_ = 0;
+  bool open_ = false;  // between begin() and end() of a timed call
+  bool announced_ = false;
+};
+
+}  // namespace quench::cuda
