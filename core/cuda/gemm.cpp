@@ -56,12 +56,14 @@ class DeviceGemm {
   };
 
   Chosen& chosen_for(const GemmProblem& problem, Device device) {
-    auto& table = chosen_[deterministic()];
+    // Outside GemmTuning shapes may come once and never again: a contest would only slow them down.
+    const bool contested = GemmTuning::wanted() && !deterministic();
+    auto& table = chosen_[contested];
     const auto it = table.find(problem);
     if (it != table.end()) return it->second;
     Chosen chosen{std::make_unique<GemmPlan>(problem), nullptr};
     std::vector<cublasLtMatmulAlgo_t> candidates;
-    if (deterministic() || problem.flops() < kMinFlops) {
+    if (!contested || problem.flops() < kMinFlops) {
       candidates = chosen.plan->candidates(handle_, 1);
       chosen.kept = true;
     } else if (const auto kept = choices_.find(problem.to_string()); kept && chosen.plan->supports(handle_, *kept)) {
@@ -87,7 +89,7 @@ class DeviceGemm {
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
   GemmChoices choices_;
-  std::array<std::unordered_map<GemmProblem, Chosen, GemmProblemHash>, 2> chosen_;  // [deterministic]
+  std::array<std::unordered_map<GemmProblem, Chosen, GemmProblemHash>, 2> chosen_;  // [contested]
   std::map<void*, Tensor> workspaces_;
 };
 

@@ -27,9 +27,9 @@ extern constinit KernelSlot<GemmArgs> gemm_slot;
 // beta * C + bias). Throws invalid_argument naming the shapes when they do not fit.
 void gemm(const GemmArgs& args);
 
-// While it is alive, products of this thread have shapes that come again step after step: a back end may take the time
-// to choose the fastest way for each. Outside, prompts and documents make new shapes all the time, and what is likely
-// to be fast is taken.
+// While it is alive, products of this thread have shapes that come again step after step: a back end may find out which
+// way is the fastest for each. Outside, prompts and documents make new shapes all the time: the same way is taken on
+// every run.
 class GemmTuning {
  public:
   GemmTuning() noexcept;

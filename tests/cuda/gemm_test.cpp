@@ -102,6 +102,7 @@ TEST(CudaGemm, NanAndInfinityReachTheirRowsAndColumnsOnly) {
 
 // Large enough for a contest of algorithms. Every entrant gives the product, added to c once, and one of them wins.
 TEST(CudaGemm, EveryEntrantOfAContestGivesTheProduct) {
+  const GemmTuning tuning;
   Generator random(17);
   const Tensor a = random.normal({512, 640}, DType::bf16), b = random.normal({512, 768}, DType::bf16);
   const Tensor gpu_a = on_gpu(a), gpu_b = on_gpu(b);
@@ -124,6 +125,23 @@ TEST(CudaGemm, LargerProducts) {
   for (const float beta : {0.0f, 1.0f})
     for (const DType result : {DType::bf16, DType::f32})
       check_against_f64({640, 512, 1000, true, false, false, 1.0f, beta, DType::bf16, result}, 11);
+}
+
+// Outside GemmTuning nothing is timed: call after call gives the same bits, whatever a contest over the shape does.
+TEST(CudaGemm, ProductsOutsideTuningRepeatBitForBit) {
+  Generator random(14);
+  const Tensor a = on_gpu(random.normal({640, 2048}, DType::bf16)), b = on_gpu(random.normal({512, 2048}, DType::bf16));
+  const auto product = [&] {
+    const Tensor c = Tensor::empty({640, 512}, DType::f32, kGpu);
+    gemm({.a = a, .b = b, .c = c, .transpose_b = true});
+    return c;
+  };
+  const Tensor first = on_cpu(product());
+  {
+    const GemmTuning tuning;
+    for (int call = 0; call < 40; ++call) (void)product();
+  }
+  for (int call = 0; call < 3; ++call) EXPECT_TRUE(same_bits(first, on_cpu(product())));
 }
 
 TEST(CudaGemm, DeterministicProductsRepeatBitForBit) {

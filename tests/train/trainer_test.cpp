@@ -11,6 +11,7 @@
 #include "tests/train/same_tensors.h"
 #include "tests/train/trainer_fixture.h"
 #include "train/checkpoint/run_lock.h"
+#include "train/data_setup.h"
 #include "train/estimate.h"
 #include "train/hf/model_folder.h"
 #include "train/model_setup.h"
