@@ -1,5 +1,7 @@
 #include "autograd/offload.h"
 
+#include <algorithm>
+
 namespace quench::autograd {
 namespace {
 
@@ -63,12 +65,19 @@ Tensor OffloadedTensor::get(Stream link) {
   return on_device_;
 }
 
-ActivationOffloader::ActivationOffloader(Device device, std::int64_t layers)
+ActivationOffloader::ActivationOffloader(Device device, std::int64_t layers, std::int64_t offloaded)
     : device_(device),
       layers_(layers),
+      offloaded_(std::min(offloaded, layers)),
       out_(backend_of(device).create_stream(device)),
       in_(backend_of(device).create_stream(device)),
       sent_(static_cast<std::size_t>(layers)) {}
+
+bool ActivationOffloader::is_offloaded(std::int64_t layer) const noexcept {
+  if (offloaded_ >= layers_) return true;
+  const std::int64_t choice = layers_ - 1;
+  return layer < choice && (layer + 1) * offloaded_ / choice > layer * offloaded_ / choice;
+}
 
 ActivationOffloader::~ActivationOffloader() {
   leaving_.clear();
@@ -91,7 +100,7 @@ void ActivationOffloader::end_forward() {
 }
 
 void ActivationOffloader::begin_backward(std::int64_t layer) {
-  if (layer < 1 || layer > layers_) return;
+  if (layer < 1 || layer >= layers_) return;
   for (const auto& tensor : sent_[static_cast<std::size_t>(layer - 1)])
     if (const auto alive = tensor.lock()) alive->prefetch(in_);
 }

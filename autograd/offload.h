@@ -1,9 +1,9 @@
 #pragma once
 // Saved activations that wait for the backward pass in host memory.
 //
-// The largest saved tensor of the first layers, those whose backward pass comes last, is copied to page-locked host
-// memory while later layers compute, and copied back one layer before it is needed, on streams of their own. The GPU
-// computes on; it waits only where the link is slower than a layer.
+// The largest saved tensor of some layers is copied to page-locked host memory while later layers compute, and copied
+// back one layer before it is needed, on streams of their own. The layers are spread over the model, so that the link
+// has the whole forward pass to send; the GPU computes on, and waits only where the link is slower than that.
 
 #include <cstdint>
 #include <deque>
@@ -42,8 +42,8 @@ class OffloadedTensor {
 
 class ActivationOffloader {
  public:
-  // `layers`: how many, counted from the first.
-  ActivationOffloader(Device device, std::int64_t layers);
+  // `offloaded` of the model's `layers`.
+  ActivationOffloader(Device device, std::int64_t layers, std::int64_t offloaded);
   ~ActivationOffloader();
   ActivationOffloader(const ActivationOffloader&) = delete;
   ActivationOffloader& operator=(const ActivationOffloader&) = delete;
@@ -53,7 +53,9 @@ class ActivationOffloader {
   void end_forward();  // of all layers: what has been sent leaves the device
   void begin_backward(std::int64_t layer);
   // True while a layer runs forward whose activations go.
-  [[nodiscard]] bool wanted() const noexcept { return layer_ >= 0 && layer_ < layers_; }
+  [[nodiscard]] bool wanted() const noexcept { return layer_ >= 0 && is_offloaded(layer_); }
+  // Evenly spaced, and not the last layer unless all are: it would come straight back.
+  [[nodiscard]] bool is_offloaded(std::int64_t layer) const noexcept;
   // Sends a tensor of the current layer; nobody may write to it any more.
   [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);
   [[nodiscard]] Tensor get(OffloadedTensor& tensor) const { return tensor.get(in_); }
@@ -63,6 +65,7 @@ class ActivationOffloader {
 
   Device device_;
   std::int64_t layers_;
+  std::int64_t offloaded_;
   std::int64_t layer_ = -1;
   Stream out_, in_;
   std::vector<std::vector<std::weak_ptr<OffloadedTensor>>> sent_;  // by layer

@@ -16,7 +16,8 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions
   squared_norm_ = Tensor::empty({1}, DType::f64, device);
   scale_ = Tensor::empty({1}, DType::f32, device);
   if (options.offload_layers > 0)
-    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options.offload_layers);
+    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, model.config().num_hidden_layers,
+                                                                 options.offload_layers);
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {

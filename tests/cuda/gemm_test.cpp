@@ -45,8 +45,9 @@ void check_against_f64(const Case& c, std::uint32_t seed) {
       const double expected = c.alpha * sum + (c.beta != 0.0f ? c.beta * old[at] : 0.0) +
                               (c.bias ? vbias[static_cast<std::size_t>(j)] : 0.0);
       // Tensor cores add f32 sums with a few bits less than IEEE addition keeps; then one rounding to c's dtype.
-      // With bf16 c and beta, cuBLASLt rounds the product before it adds c.
-      const double product = c.beta != 0.0f && c.c_dtype == DType::bf16 ? std::abs(c.alpha * sum) : 0.0;
+      // With bf16 c and beta, cuBLASLt rounds the product, with its bias, before it adds c.
+      const double added = c.bias ? std::abs(vbias[static_cast<std::size_t>(j)]) : 0.0;
+      const double product = c.beta != 0.0f && c.c_dtype == DType::bf16 ? std::abs(c.alpha * sum) + added : 0.0;
       const double tolerance = 0x1.0p-20 * (std::abs(c.alpha) * magnitude + std::abs(expected)) +
                                rounding(c.c_dtype) * (std::abs(expected) + product);
       ASSERT_NEAR(got[at], expected, tolerance) << "row " << i << ", column " << j;

@@ -70,7 +70,7 @@ void add_training_fields(Fields& fields) {
                               "Logits of the loss when training in bf16; auto: f32 on a CPU, bf16 on a GPU."));
   fields.push_back(make_field("training.offload_layers", QUENCH_MEMBER(training.offload_layers), between(0, 1 << 20),
                               free,
-                              "On a GPU: layers, from the first, whose largest activation waits for the backward pass "
+                              "On a GPU: layers, evenly spaced, whose largest activation waits for the backward pass "
                               "in host memory."));
   fields.push_back(make_field("training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
                               "CPU threads of one rank; 0: as many as the process may use."));
