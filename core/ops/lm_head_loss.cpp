@@ -39,8 +39,11 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   const bool gradients = args.dhidden.defined() || args.dweight.defined();
   const std::int64_t wanted =
       args.options.chunk_rows > 0 ? args.options.chunk_rows : default_loss_chunk_rows(vocab, args.hidden.device().type);
-  // Chunks of nearly equal size, since a short last one would run at low efficiency.
-  const std::int64_t chunks = (rows + wanted - 1) / wanted, chunk = (rows + chunks - 1) / chunks;
+  // Chunks of nearly equal size, since a short last one would run at low efficiency, and large ones of whole tiles.
+  constexpr std::int64_t kTile = 128;
+  const std::int64_t even = (rows + wanted - 1) / wanted, equal = (rows + even - 1) / even;
+  const std::int64_t chunk = equal > 4 * kTile ? std::min(rows, (equal + kTile - 1) / kTile * kTile) : equal;
+  const std::int64_t chunks = (rows + chunk - 1) / chunk;
 
   const MemoryScope scope(MemoryCategory::workspace);
   const Device device = args.hidden.device();
