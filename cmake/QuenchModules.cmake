@@ -84,5 +84,8 @@ function(quench_cuda_backend module)
   endif()
   target_link_libraries(quench_cuda PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
                         CUDA::cudart_static ${CMAKE_DL_LIBS})
-  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cuda> CUDA::cudart_static ${CMAKE_DL_LIBS})
+  # For the link alone: the toolkit's include folder on every command line would keep builds with and without the GPU
+  # part from sharing compiled objects (ccache).
+  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cuda>
+                        $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
 endfunction()
