@@ -5,6 +5,7 @@
 #        run.sh sanitize [TOOL,...] [FILTER]   the kernels' tests under compute-sanitizer (default:
 #                                              memcheck,racecheck,initcheck; FILTER as for --gtest_filter)
 #        run.sh quench ARGUMENT ...            the program
+#        run.sh bench [PART ...]               speed of the kernels alone
 #        run.sh unpack                         prints the folder with bin/quench
 #   QUENCH_SANITIZER_OPTIONS  further options for compute-sanitizer
 set -euo pipefail
@@ -38,6 +39,10 @@ case ${1:-tests} in
     shift
     exec "$files/bin/quench" "$@"
     ;;
+  bench)
+    shift
+    exec "$files/bin/quench_cuda_bench" "$@"
+    ;;
   unpack) echo "$files" ;;
   sanitize)
     tools=${2:-memcheck,racecheck,initcheck}
@@ -61,7 +66,7 @@ case ${1:-tests} in
     exit $status
     ;;
   *)
-    sed -n '4,9s/^# \{0,1\}//p' "$0" >&2
+    sed -n '4,10s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -7,12 +7,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${QUENCH_BUILD_DIR:-build}
-programs=(quench quench_cuda_tests quench_cuda_model_tests)
+programs=(quench quench_cuda_tests quench_cuda_model_tests quench_cuda_bench)
 limit_mb=60
 
 build_programs() {
   ./scripts/setup.sh test
-  cmake --preset release -B "$build" -DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=OFF "$@" >/dev/null
+  cmake --preset release -B "$build" -DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON "$@" >/dev/null
   cmake --build "$build" --target "${programs[@]}"
 }
 
@@ -35,6 +35,7 @@ pack() {
   for program in "${programs[@]}"; do
     local path=$build/$program
     [ -x "$path" ] || path=$build/tests/$program
+    [ -x "$path" ] || path=$build/bench/$program
     [ -x "$path" ] || { echo "error: $program is not built in $build" >&2; exit 1; }
     strip -o "$staging/bin/$program" "$path"
   done

@@ -1,23 +1,10 @@
 #include "core/ops/rope.h"
 
+#include "tests/core/rope_tables.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {
 namespace {
-
-struct Tables {
-  Tensor cos, sin;
-  Tables(std::int64_t positions, std::int64_t half)
-      : cos(Tensor::empty({positions, half}, DType::f32)), sin(Tensor::empty({positions, half}, DType::f32)) {
-    for (std::int64_t p = 0; p < positions; ++p)
-      for (std::int64_t i = 0; i < half; ++i) {
-        const double angle =
-            static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half));
-        cos.data<float>()[p * half + i] = static_cast<float>(std::cos(angle));
-        sin.data<float>()[p * half + i] = static_cast<float>(std::sin(angle));
-      }
-  }
-};
 
 const Shape kShapes[] = {{1, 1, 2},   {7, 3, 8},    {50, 4, 64},    {3, 2, 100}, {200, 3, 34},
                          {9, 5, 128}, {33, 1, 256}, {100, 32, 128}, {64, 40, 64}};

@@ -1,27 +1,26 @@
-// How near the memory-bound kernels come to the memory's speed at the shapes of training. Disabled by default: run with
-// --gtest_also_run_disabled_tests --gtest_filter='CudaBandwidth*'. Nothing is checked but that the kernels run.
+// Norms, SwiGLU, RoPE, cross-entropy and the elementwise ops at the shapes of training.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "bench/cuda/measure.h"
 #include "core/cuda/cuda_error.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/norm.h"
 #include "core/ops/rope.h"
 #include "core/ops/swiglu.h"
-#include "tests/cuda/cuda_testing.h"
 
-namespace quench::testing {
+namespace quench::bench {
 namespace {
 
 constexpr std::int64_t kTokens = 16384;
 constexpr std::size_t kRotation = std::size_t{256} << 20;  // bytes of operands between two uses of one: beyond any L2
 
 void check(cudaError_t status) {
-  cuda::check(status, "bandwidth test", kGpu);
+  cuda::check(status, "measurement", kGpu);
 }
 
 class Timer {
@@ -74,8 +73,15 @@ Tensor random_on_gpu(const Shape& shape, DType dtype) {
   return result.view(shape);
 }
 
-class CudaBandwidth : public ::testing::Test {
- protected:
+class Bandwidth {
+ public:
+  void measure_norm() const;
+  void measure_swiglu() const;
+  void measure_rope() const;
+  void measure_cross_entropy() const;
+  void measure_elementwise() const;
+
+ private:
   // One row of the table. `make` gives the op on operands of its own; as many are made as the rotation needs.
   void row(const std::string& name, std::int64_t bytes, const std::function<std::function<void()>()>& make) const {
     std::vector<std::function<void()>> sets;
@@ -110,7 +116,7 @@ class CudaBandwidth : public ::testing::Test {
   Timer timer_;
 };
 
-TEST_F(CudaBandwidth, DISABLED_Norm) {
+void Bandwidth::measure_norm() const {
   header("rms_norm, 16384 tokens");
   const DType dtype = DType::bf16;
   for (const std::int64_t width : {2048, 3584, 4096, 8192}) {
@@ -169,7 +175,7 @@ TEST_F(CudaBandwidth, DISABLED_Norm) {
   });
 }
 
-TEST_F(CudaBandwidth, DISABLED_Swiglu) {
+void Bandwidth::measure_swiglu() const {
   header("swiglu, 16384 tokens");
   for (const std::int64_t width : {8192, 14336, 18944}) {
     const Shape half{kTokens, width}, whole{kTokens, 2 * width};
@@ -190,7 +196,7 @@ TEST_F(CudaBandwidth, DISABLED_Swiglu) {
   }
 }
 
-TEST_F(CudaBandwidth, DISABLED_Rope) {
+void Bandwidth::measure_rope() const {
   header("rope, 16384 tokens, heads in a fused projection");
   for (const std::int64_t dim : {64, 128})
     for (const std::int64_t heads : {8, 32, 40}) {
@@ -211,7 +217,7 @@ TEST_F(CudaBandwidth, DISABLED_Rope) {
     }
 }
 
-TEST_F(CudaBandwidth, DISABLED_CrossEntropy) {
+void Bandwidth::measure_cross_entropy() const {
   header("cross_entropy");
   struct Case {
     DType logits, gradient;
@@ -232,7 +238,7 @@ TEST_F(CudaBandwidth, DISABLED_CrossEntropy) {
       }
 }
 
-TEST_F(CudaBandwidth, DISABLED_Elementwise) {
+void Bandwidth::measure_elementwise() const {
   header("elementwise, 16384 x 4096");
   const Shape shape{kTokens, 4096};
   const std::int64_t n = shape.numel();
@@ -267,4 +273,14 @@ TEST_F(CudaBandwidth, DISABLED_Elementwise) {
 }
 
 }  // namespace
-}  // namespace quench::testing
+
+void measure_fused_kernels() {
+  const Bandwidth bandwidth;
+  bandwidth.measure_norm();
+  bandwidth.measure_swiglu();
+  bandwidth.measure_rope();
+  bandwidth.measure_cross_entropy();
+  bandwidth.measure_elementwise();
+}
+
+}  // namespace quench::bench

@@ -1,22 +1,22 @@
-// Times of the bandwidth-bound kernels against a device-to-device copy. They check nothing: run them by hand with
-// --gtest_also_run_disabled_tests --gtest_filter=CudaOptimizerBandwidth.*
+// AdamW, the gradient norm, embeddings and the casts to low precision.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "bench/cuda/measure.h"
+#include "core/cuda/cuda_error.h"
 #include "core/ops/adamw.h"
 #include "core/ops/embedding.h"
 #include "core/ops/global_norm.h"
 #include "core/ops/quantize.h"
-#include "tests/cuda/cuda_testing.h"
 
-namespace quench::testing {
+namespace quench::bench {
 namespace {
 
 void require(cudaError_t status) {
-  ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status);
+  cuda::check(status, "measurement", kGpu);
 }
 
 // Median microseconds of a call, by events.
@@ -97,7 +97,7 @@ void report_adamw(std::string_view name, std::int64_t bytes_an_element, const st
          [&] { adamw({.tensors = tensors, .lr = 1e-4, .step = 100, .stochastic_rounding = stochastic, .seed = 1}); });
 }
 
-TEST(CudaOptimizerBandwidth, DISABLED_AdamW) {
+void measure_adamw() {
   {
     const std::vector<AdamWTensor> tensors = model(DType::bf16, false);
     report_adamw("adamw bf16", 14, tensors, false);
@@ -108,14 +108,14 @@ TEST(CudaOptimizerBandwidth, DISABLED_AdamW) {
   report_adamw("adamw bf16, f32 states and master", 28, model(DType::f32, true), false);
 }
 
-TEST(CudaOptimizerBandwidth, DISABLED_SquaredNorm) {
+void measure_squared_norm() {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 64; ++i) tensors.push_back(random_on_gpu({kParameters / 64}, DType::bf16, 1e-3));
   const Tensor result = Tensor::empty({1}, DType::f64, kGpu);
   report("squared_norm bf16", 2 * kParameters, [&] { squared_norm({.tensors = tensors, .result = result}); });
 }
 
-TEST(CudaOptimizerBandwidth, DISABLED_Embedding) {
+void measure_embedding() {
   const std::int64_t n = 16384, width = 4096, vocab = 128256;
   Generator random(2);
   const Tensor table = random_on_gpu({vocab, width}, DType::bf16, 1.0), x = random_on_gpu({n, width}, DType::bf16, 1.0),
@@ -143,7 +143,7 @@ TEST(CudaOptimizerBandwidth, DISABLED_Embedding) {
   run("one id", Tensor::zeros({n}, DType::i32), 1);
 }
 
-TEST(CudaOptimizerBandwidth, DISABLED_Quantize) {
+void measure_quantize() {
   for (const std::int64_t columns : {4096, 14336}) {
     const std::int64_t n = 16384 * columns;
     const Tensor x = random_on_gpu({16384, columns}, DType::bf16, 1.0);
@@ -165,4 +165,12 @@ TEST(CudaOptimizerBandwidth, DISABLED_Quantize) {
 }
 
 }  // namespace
-}  // namespace quench::testing
+
+void measure_optimizer_and_casts() {
+  measure_adamw();
+  measure_squared_norm();
+  measure_embedding();
+  measure_quantize();
+}
+
+}  // namespace quench::bench

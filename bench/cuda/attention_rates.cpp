@@ -1,13 +1,12 @@
-// Speed of attention through the op, printed. Disabled: run with
-//   quench_cuda_tests --gtest_also_run_disabled_tests --gtest_filter='CudaAttentionTiming*'
+// Attention through the op, forward and backward, and decoding over a cache.
 
 #include <chrono>
 #include <functional>
 
+#include "bench/cuda/measure.h"
 #include "core/ops/attention.h"
-#include "tests/cuda/cuda_testing.h"
 
-namespace quench::testing {
+namespace quench::bench {
 namespace {
 
 // Seconds a call, from the host's clock around enough calls that queueing does not show.
@@ -103,7 +102,7 @@ void time_decode(std::int64_t sequences, std::int64_t keys, const Size& size, DT
              size.kv_heads, size.dim, to_string(dtype), time * 1e6, 2 * static_cast<double>(k.nbytes()) / time * 1e-9);
 }
 
-TEST(CudaAttentionTiming, DISABLED_Training) {
+void measure_training() {
   const std::vector<std::int64_t> documents = {4096, 1000, 700, 2300, 96, 5000, 1200, 800, 1192};
   time_training("[2,32(8),8192,128]", {32, 8, 128, {8192, 8192}}, DType::bf16, 20);
   time_training("[16,28(4),1024,128]", {28, 4, 128, std::vector<std::int64_t>(16, 1024)}, DType::bf16, 50);
@@ -113,7 +112,7 @@ TEST(CudaAttentionTiming, DISABLED_Training) {
   time_training("tiled [2,16(4),1024,128]", {16, 4, 128, {1024, 1024}}, DType::f32, 5);
 }
 
-TEST(CudaAttentionTiming, DISABLED_Decode) {
+void measure_decode() {
   for (const std::int64_t keys : {256, 1024, 4000, 32000}) {
     time_decode(1, keys, {32, 8, 128, {}}, DType::bf16);
     time_decode(1, keys, {28, 4, 128, {}}, DType::bf16);
@@ -123,4 +122,10 @@ TEST(CudaAttentionTiming, DISABLED_Decode) {
 }
 
 }  // namespace
-}  // namespace quench::testing
+
+void measure_attention() {
+  measure_training();
+  measure_decode();
+}
+
+}  // namespace quench::bench
