@@ -102,6 +102,17 @@ QuantTensor QuantTensor::empty(const QuantFormat& format, const Shape& logical, 
           Tensor::empty(format.scales_shape(logical), format.scale_dtype, device)};
 }
 
+QuantTensor QuantTensor::transposed_view() const {
+  QUENCH_CHECK(defined() && shape_.rank() >= 2 && !global_scale_.defined(),
+               "transposed_view: {} is no one-level quantized matrix", describe());
+  QuantFormat format = format_;
+  format.orientation = format.orientation == Orientation::natural ? Orientation::transposed : Orientation::natural;
+  if (format_.granularity == Granularity::row) format.granularity = Granularity::column;
+  if (format_.granularity == Granularity::column) format.granularity = Granularity::row;
+  const Shape logical = with_last_axes_swapped(shape_);
+  return {format, logical, source_dtype_, payload_, scales_.view(format.scales_shape(logical))};
+}
+
 std::size_t QuantTensor::nbytes() const {
   if (!defined()) return 0;
   return payload_.nbytes() + scales_.nbytes() + (global_scale_.defined() ? global_scale_.nbytes() : 0);

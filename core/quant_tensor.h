@@ -69,6 +69,11 @@ class QuantTensor {
   [[nodiscard]] const Tensor& global_scale() const noexcept { return global_scale_; }  // undefined at one level
   [[nodiscard]] std::size_t nbytes() const;
 
+  // The same bytes seen as the transposed logical matrix: natural and transposed orientation change places, row and
+  // column scales too. A matrix product wants its contraction axis last in the payload: an operand that was stored
+  // transposed for it is passed as this view. Rank 2 or more; throws invalid_argument for two-level formats.
+  [[nodiscard]] QuantTensor transposed_view() const;
+
   [[nodiscard]] std::string describe() const;  // "[128, 64] as e4m3 by row on cpu"
 
  private:

@@ -52,19 +52,49 @@ void cast_by_tensor(const T* x, std::uint8_t* out, float scale, std::int64_t cou
     cast_run<Element>(x + first, out + first, std::min(kPiece, count - first), scale);
 }
 
+// Codes of the transposed matrix, by strips of rows that fit the cache. kByColumn: a scale for each column of x.
+template <class Element, bool kByColumn, class T>
+void cast_transposed(const T* x, std::uint8_t* out, const float* scale, const MatrixBatch& shape) {
+  constexpr std::int64_t kStrip = 64;
+  const std::int64_t strips = (shape.rows + kStrip - 1) / kStrip;
+#pragma omp parallel for collapse(2) schedule(static) if (shape.numel() >= kParallelElements)
+  for (std::int64_t b = 0; b < shape.batch; ++b) {
+    for (std::int64_t s = 0; s < strips; ++s) {
+      const std::int64_t first = s * kStrip, last = std::min(shape.rows, first + kStrip);
+      for (std::int64_t c = 0; c < shape.columns; ++c) {
+        const float by = kByColumn ? scale[b * shape.columns + c] : *scale;
+        std::uint8_t* to = out + (b * shape.columns + c) * shape.rows;
+        const T* from = x + b * shape.rows * shape.columns + c;
+        for (std::int64_t r = first; r < last; ++r)
+          to[r] = Element::encode(static_cast<float>(from[r * shape.columns]) * by);
+      }
+    }
+  }
+}
+
 void float8_cast_cpu(const Float8CastArgs& args) {
-  const QuantFormat& format = args.out.format();
   const MatrixBatch shape(args.x.shape());
-  const float* scale = args.out.scales().data<float>();
-  dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), format.element, [&]<class T, class Element>() {
+  const QuantTensor& any = args.out.defined() ? args.out : args.transposed;
+  const float* scale = any.scales().data<float>();
+  const Granularity granularity = any.format().granularity;
+  dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), any.format().element, [&]<class T, class Element>() {
     const T* x = args.x.data<T>();
-    std::uint8_t* out = codes(args.out);
-    if (format.granularity == Granularity::tensor)
-      cast_by_tensor<Element>(x, out, *scale, shape.numel());
-    else if (format.granularity == Granularity::row)
-      cast_by_row<Element>(x, out, scale, shape.batch * shape.rows, shape.columns);
-    else
-      cast_by_column<Element>(x, out, scale, shape);
+    if (args.out.defined()) {
+      std::uint8_t* out = codes(args.out);
+      if (granularity == Granularity::tensor)
+        cast_by_tensor<Element>(x, out, *scale, shape.numel());
+      else if (granularity == Granularity::row)
+        cast_by_row<Element>(x, out, scale, shape.batch * shape.rows, shape.columns);
+      else
+        cast_by_column<Element>(x, out, scale, shape);
+    }
+    if (args.transposed.defined()) {
+      std::uint8_t* out = codes(args.transposed);
+      if (granularity == Granularity::tensor)
+        cast_transposed<Element, false>(x, out, scale, shape);
+      else
+        cast_transposed<Element, true>(x, out, scale, shape);
+    }
   });
 }
 
@@ -83,6 +113,13 @@ void float8_rows_cpu(const Float8RowsArgs& args) {
           cast_run<Element>(row, out + r * columns, columns, scale[r]);
         }
       });
+  if (!args.column_amax.defined()) return;
+  const Tensor here = Tensor::empty_like(args.column_amax);
+  amax_slot(DeviceType::cpu, {args.x, here, Granularity::column});
+  float* most = args.column_amax.data<float>();
+  // Not std::max: NaN stays.
+  for (std::int64_t i = 0, count = here.numel(); i < count; ++i)
+    if (const float value = here.data<float>()[i]; !(value <= most[i]) && most[i] == most[i]) most[i] = value;
 }
 
 QUENCH_CPU_KERNEL(float8_scale_slot, float8_scale_cpu);

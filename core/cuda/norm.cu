@@ -188,6 +188,7 @@ void rms_norm(const RmsNormArgs& args) {
   const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_row_count("rms_norm", args.rstd.numel());
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { launch_norm<T>(launch, NormRows<T>(args)); });
+  fill_sink(args.sink, args.y);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_slot, rms_norm);

@@ -264,6 +264,7 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
     return launch_backward(launch, BackwardRows<T>(args), args.dweight.defined());
   });
   if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
+  fill_sink(args.sink, args.dx);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);

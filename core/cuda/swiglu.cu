@@ -101,6 +101,7 @@ void swiglu(const SwigluArgs& args) {
            launch(swiglu_kernel<T, kWide>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,
                   args.gate_up.data<T>(), args.out.data<T>(), count, pieces);
          });
+  fill_sink(args.sink, args.out);
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args) {
@@ -112,6 +113,7 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
                   args.dout.data<T>(), args.gate_up.data<T>(), args.dgate_up.data<T>(),
                   args.out.defined() ? args.out.data<T>() : nullptr, count, pieces);
          });
+  fill_sink(args.sink, args.dgate_up);
 }
 
 QUENCH_CUDA_KERNEL(swiglu_slot, swiglu);

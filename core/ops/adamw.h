@@ -18,6 +18,7 @@ struct AdamWTensor {
   double weight_decay = 0.0;
   std::uint64_t random_stream = 0;  // hash64 of the parameter's name, for stochastic rounding
   std::int64_t element_offset = 0;  // global index of the first element of this shard
+  Tensor amax;                      // f32 [], or undefined; out: largest magnitude of the new param, as it is stored
 };
 
 struct AdamWArgs {

@@ -40,6 +40,7 @@ void rms_norm(const RmsNormArgs& args) {
     check_contiguous(op, "sum", args.sum);
   }
   check_same_device(op, {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
+  check_sink(op, args.sink, args.y);
   if (args.x.numel() == 0) return;
   rms_norm_slot(args.x.device().type, args);
 }
@@ -61,6 +62,7 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
     check_contiguous_rows(op, "y", args.y);
   }
   check_same_device(op, {&args.x, &args.dy, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
+  check_sink(op, args.sink, args.dx);
   if (args.x.numel() == 0) {
     if (args.dweight.defined() && !args.accumulate_dweight) Tensor(args.dweight).zero();
     return;

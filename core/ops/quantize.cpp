@@ -50,28 +50,58 @@ Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two
   return args.scale;
 }
 
-QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element, Granularity granularity) {
+QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element, Granularity granularity,
+                        Orientation orientation) {
   check_input("cast_float8", x);
   check_float8("cast_float8", element, granularity);
-  const QuantFormat format = float8_format(element, granularity);
+  const bool transposed = orientation == Orientation::transposed;
+  QUENCH_CHECK(!transposed || granularity != Granularity::row,
+               "cast_float8: scales by row with a transposed payload; by tensor or column");
+  QuantFormat format = float8_format(element, granularity);
+  format.orientation = orientation;
   const Tensor payload = Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device());
-  Float8CastArgs args{x, QuantTensor(format, x.shape(), x.dtype(), payload, scale)};
+  const QuantTensor out(format, x.shape(), x.dtype(), payload, scale);
+  Float8CastArgs args{x, transposed ? QuantTensor() : out, transposed ? out : QuantTensor()};
   if (x.numel() > 0) float8_cast_slot(x.device().type, args);
+  return out;
+}
+
+Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element) {
+  check_input("cast_float8_pair", x);
+  check_float8("cast_float8_pair", element, Granularity::tensor);
+  const auto make = [&](Orientation orientation) {
+    QuantFormat format = float8_format(element, Granularity::tensor);
+    format.orientation = orientation;
+    return QuantTensor(format, x.shape(), x.dtype(),
+                       Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device()), scale);
+  };
+  Float8CastArgs args{x, make(Orientation::natural), make(Orientation::transposed)};
+  if (x.numel() > 0) float8_cast_slot(x.device().type, args);
+  return {args.out, args.transposed};
+}
+
+QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
+                                 const Tensor& column_amax) {
+  check_input("quantize_float8_rows", x);
+  check_float8("quantize_float8_rows", element, Granularity::row);
+  if (column_amax.defined()) {
+    check_tensor("quantize_float8_rows", "column_amax", column_amax,
+                 float8_format(element, Granularity::column).scales_shape(x.shape()), DType::f32);
+    QUENCH_CHECK(column_amax.is_contiguous() && column_amax.device() == x.device(),
+                 "quantize_float8_rows: column_amax {} must be contiguous, on the device of x {}",
+                 column_amax.describe(), x.describe());
+  }
+  Float8RowsArgs args{x, QuantTensor::empty(float8_format(element, Granularity::row), x.shape(), x.dtype(), x.device()),
+                      power_of_two_scale, column_amax};
+  if (args.out.scales().numel() > 0) float8_rows_slot(x.device().type, args);
   return args.out;
 }
 
 QuantTensor quantize_float8(const Tensor& x, const Float8Options& options) {
   const auto& [element, granularity, power_of_two] = options;
-  if (granularity != Granularity::row) {
-    const Tensor scale = float8_scale(amax(x, granularity), element, power_of_two);
-    return cast_float8(x, scale, element, granularity);
-  }
-  check_input("quantize_float8", x);
-  check_float8("quantize_float8", element, granularity);
-  Float8RowsArgs args{x, QuantTensor::empty(float8_format(element, granularity), x.shape(), x.dtype(), x.device()),
-                      power_of_two};
-  if (args.out.scales().numel() > 0) float8_rows_slot(x.device().type, args);
-  return args.out;
+  if (granularity == Granularity::row) return quantize_float8_rows(x, element, power_of_two, Tensor());
+  const Tensor scale = float8_scale(amax(x, granularity), element, power_of_two);
+  return cast_float8(x, scale, element, granularity);
 }
 
 QuantTensor quantize_mx(const Tensor& x, const MxOptions& options) {

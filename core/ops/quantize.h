@@ -33,14 +33,21 @@ struct Float8ScaleArgs {
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
 
-// codes = saturating RNE cast of x * scale, with a scale made before (delayed, or reduced over ranks).
+// codes = saturating RNE cast of x * scale, with a scale made before (delayed, or reduced over ranks). A matrix product
+// needs its contraction axis last: `transposed` has the codes of x^T, made in the same pass over x.
 struct Float8CastArgs {
   Tensor x;
-  QuantTensor out;
-};  // out.scales() is read
+  QuantTensor out;         // natural orientation; its scales are read. Undefined: not wanted
+  QuantTensor transposed;  // transposed orientation, granularity tensor or column; scales as in `out`, or read here
+};
 extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
 [[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
-                                      Granularity granularity);
+                                      Granularity granularity, Orientation orientation = Orientation::natural);
+// Both orientations under one scale of the tensor, from one read of x.
+struct Float8Pair {
+  QuantTensor natural, transposed;
+};
+[[nodiscard]] Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element);
 
 struct Float8Options {
   ElementFormat element = ElementFormat::e4m3;    // or e5m2
@@ -52,10 +59,17 @@ struct Float8RowsArgs {
   Tensor x;
   QuantTensor out;
   bool power_of_two = false;
+  // f32 [.., 1, C], or undefined: each element becomes the larger of itself and the largest magnitude of its column,
+  // which the cast of the columns needs next. NaN stays NaN.
+  Tensor column_amax;
 };
 extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
 // amax, scale and cast. A NaN makes every code under its scale NaN; Inf gives scale 0, and code NaN where x is Inf.
 [[nodiscard]] QuantTensor quantize_float8(const Tensor& x, const Float8Options& options);
+// Granularity row, with the columns' largest magnitudes on the way (see Float8RowsArgs; defined, and 0 or a maximum so
+// far).
+[[nodiscard]] QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
+                                               const Tensor& column_amax);
 
 // MX: blocks of 32 with an E8M0 scale (OCP Microscaling Formats 1.0).
 

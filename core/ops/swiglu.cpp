@@ -24,6 +24,7 @@ void swiglu(const SwigluArgs& args) {
   check_tensor(op, "out", args.out, check_gate_up(op, args.gate_up), args.gate_up.dtype());
   check_contiguous(op, "out", args.out);
   check_same_device(op, {&args.gate_up, &args.out});
+  check_sink(op, args.sink, args.out);
   if (args.out.numel() == 0) return;
   swiglu_slot(args.out.device().type, args);
 }
@@ -39,6 +40,7 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
     check_contiguous(op, "out", args.out);
   }
   check_same_device(op, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
+  check_sink(op, args.sink, args.dgate_up);
   if (args.dout.numel() == 0) return;
   // CPU kernels leave it to the forward kernel; first, since dgate_up may be gate_up.
   if (args.out.defined() && args.dout.device().is_cpu()) swiglu_slot(DeviceType::cpu, {args.gate_up, args.out});

@@ -1,0 +1,76 @@
+#include "core/ops/scaled_gemm.h"
+
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "core/ops/op_checks.h"
+#include "core/ops/quantize.h"
+
+namespace quench {
+
+constinit KernelSlot<ScaledGemmArgs> scaled_gemm_slot("scaled_gemm");
+
+namespace {
+
+void check_operand(std::string_view name, const QuantTensor& x, std::int64_t rows) {
+  const QuantFormat& format = x.format();
+  const bool fits = x.defined() && x.shape().rank() == 2 && x.shape()[0] == rows &&
+                    (format.element == ElementFormat::e4m3 || format.element == ElementFormat::e5m2) &&
+                    format.orientation == Orientation::natural && format.scale_dtype == DType::f32 &&
+                    format.scale_direction == ScaleDirection::encode &&
+                    (format.granularity == Granularity::tensor || format.granularity == Granularity::row);
+  QUENCH_CHECK(fits,
+               "scaled gemm: {} is {}; expected {} rows of e4m3 or e5m2 with encode scales by tensor or row, not "
+               "transposed",
+               name, x.describe(), rows);
+}
+
+// False when there is nothing to compute.
+bool check(const ScaledGemmArgs& args) {
+  const auto& [a, b, c, beta, fast] = args;
+  QUENCH_CHECK(c.defined() && c.rank() == 2 && (c.dtype() == DType::bf16 || c.dtype() == DType::f32) &&
+                   (c.size(1) <= 1 || c.stride(1) == 1),
+               "scaled gemm: c is {}; expected a bf16 or f32 matrix with contiguous columns", c.describe());
+  check_operand("a", a, c.size(0));
+  check_operand("b", b, c.size(1));
+  QUENCH_CHECK(a.shape()[1] == b.shape()[1], "scaled gemm: a {} and b {} differ in the contraction axis", a.describe(),
+               b.describe());
+  check_same_device("scaled gemm", {&c, &a.payload(), &b.payload()});
+  return c.numel() > 0;
+}
+
+}  // namespace
+
+std::string op_label(const ScaledGemmArgs& args) {
+  const auto operand = [](const QuantTensor& x) {
+    return fmt::format("{} {}", to_string(x.format().element), to_string(x.format().granularity));
+  };
+  return fmt::format("float8 gemm {}x{}x{} {} x {} {}{}", args.c.size(0), args.c.size(1), args.a.shape()[1],
+                     operand(args.a), operand(args.b), to_string(args.c.dtype()), args.beta != 0.0f ? " +=" : "");
+}
+
+void gemm(const ScaledGemmArgs& args) {
+  if (check(args)) scaled_gemm_slot(args.c.device().type, args);
+}
+
+void gemm_emulated(const ScaledGemmArgs& args) {
+  if (!check(args) || args.c.device().is_meta()) return;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor a = dequantize(args.a, DType::f32), b = dequantize(args.b, DType::f32);
+  if (args.c.dtype() == DType::f32) {
+    gemm({.a = a, .b = b, .c = args.c, .transpose_b = true, .beta = args.beta});
+    return;
+  }
+  const Tensor sum = Tensor::empty(args.c.shape(), DType::f32, args.c.device());
+  const Tensor rounded = args.c.is_contiguous() ? args.c : Tensor::empty_like(args.c);
+  if (args.beta != 0.0f) {
+    if (!args.c.is_contiguous()) copy_rows({args.c, rounded});
+    cast({rounded, sum});
+  }
+  gemm({.a = a, .b = b, .c = sum, .transpose_b = true, .beta = args.beta});
+  cast({sum, rounded});
+  if (!args.c.is_contiguous()) copy_rows({rounded, args.c});
+}
+
+[[maybe_unused]] static const bool registered = scaled_gemm_slot.fill(DeviceType::cpu, &gemm_emulated);
+
+}  // namespace quench
