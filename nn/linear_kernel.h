@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "autograd/quant_request.h"
 #include "autograd/tape.h"
+#include "nn/parameter.h"
 
 namespace quench::nn {
 
@@ -23,7 +25,9 @@ class LinearKernel {
  public:
   virtual ~LinearKernel() = default;
   // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three.
-  [[nodiscard]] virtual Variable apply(const Variable& x, const Variable& weight, const Variable& bias) const = 0;
+  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const = 0;
+  // What the function that makes x may write beside it.
+  [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
 };

@@ -53,7 +53,8 @@ bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
   return p == pattern.size();
 }
 
-std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter) {
+std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
+                                          const RecipeOptions& options) {
   std::vector<LayerConversion> report;
   std::vector<bool> include_used(filter.include.size()), exclude_used(filter.exclude.size());
   const auto matches_any = [](const std::vector<std::string>& patterns, std::vector<bool>& used,
@@ -77,7 +78,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     } else if (excluded) {
       row.skipped_because = "in recipe.filter.exclude";
     } else {
-      LinearPlan plan = recipe.plan(info);
+      LinearPlan plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
       if (plan.kernel) linear->set_kernel(std::move(plan.kernel));
     }

@@ -25,7 +25,8 @@ struct LayerConversion {
 };
 
 // Throws bad_config naming a pattern that matches no layer.
-std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter);
+std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
+                                          const RecipeOptions& options = {});
 
 // One line per distinct (shape, outcome), with the number of layers and the reason where one was skipped.
 [[nodiscard]] std::string conversion_report(const std::vector<LayerConversion>& layers);
