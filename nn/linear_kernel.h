@@ -6,6 +6,7 @@
 
 #include "autograd/quant_request.h"
 #include "autograd/tape.h"
+#include "core/ops/lm_head_loss.h"
 #include "nn/parameter.h"
 
 namespace quench::nn {
@@ -28,6 +29,8 @@ class LinearKernel {
   [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const = 0;
   // What the function that makes x may write beside it.
   [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
+  // The layer's products as the head of a language model, for one loss; null: plain gemms.
+  [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
 };

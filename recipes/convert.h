@@ -14,6 +14,9 @@ namespace quench::recipes {
 struct LayerFilter {
   std::vector<std::string> include;  // empty: every linear layer
   std::vector<std::string> exclude;
+  // Decoder layers ("model.layers.N.*") at either end that are left out.
+  std::int64_t skip_first_layers = 0;
+  std::int64_t skip_last_layers = 0;
 };
 
 struct LayerConversion {
@@ -24,7 +27,7 @@ struct LayerConversion {
   std::string skipped_because;  // empty when the recipe applies
 };
 
-// Throws bad_config naming a pattern that matches no layer.
+// Throws bad_config naming a pattern that matches no layer, and when nothing is left between the skipped layers.
 std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
                                           const RecipeOptions& options = {});
 

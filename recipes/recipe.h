@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nn/linear_kernel.h"
 
@@ -20,6 +21,9 @@ struct RecipeTolerances {
   double loss_relative = 0;         // of the final loss of a short training run against f32
 };
 
+// The three products of a linear layer: y = x W^T, dx = dy W, dW = dy^T x.
+enum class LinearGemm { forward, dgrad, wgrad };
+
 // What a run may choose about a recipe (config section recipe).
 struct RecipeOptions {
   // Compute in f32 what the recipe would give to low-precision tensor cores: the same numbers up to the order of sums,
@@ -29,6 +33,10 @@ struct RecipeOptions {
   bool pad = false;
   // Keep the quantized weights between the micro-batches of a step.
   bool keep_weights = false;
+  // Products that add in the tensor core's own accumulator.
+  std::vector<LinearGemm> fast_accumulation = {LinearGemm::forward};
+  // Products that stay in high precision whatever the recipe says.
+  std::vector<LinearGemm> high_precision;
 };
 
 // Either a kernel, or the reason why the layer stays in high precision.

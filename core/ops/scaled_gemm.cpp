@@ -53,7 +53,7 @@ void gemm(const ScaledGemmArgs& args) {
 }
 
 void gemm_emulated(const ScaledGemmArgs& args) {
-  if (!check(args) || args.c.device().is_meta()) return;
+  if (!check(args)) return;
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor a = dequantize(args.a, DType::f32), b = dequantize(args.b, DType::f32);
   if (args.c.dtype() == DType::f32) {

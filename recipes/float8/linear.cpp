@@ -4,7 +4,8 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/scaled_gemm.h"
+#include "recipes/float8/head.h"
+#include "recipes/float8/products.h"
 
 namespace quench::recipes {
 namespace {
@@ -15,75 +16,12 @@ using autograd::Saved;
 using autograd::Tape;
 using autograd::Variable;
 
-// What the tensor cores want of a contraction axis and of a row of the result.
-constexpr std::int64_t kAlignment = 16;
-
-std::int64_t aligned(std::int64_t size) {
-  return (size + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// The matrix with zeros behind its rows and columns, or itself where nothing is missing.
-Tensor padded(const Tensor& x, std::int64_t rows, std::int64_t columns) {
-  if (x.size(0) == rows && x.size(1) == columns && x.is_contiguous()) return x;
-  const Tensor result = Tensor::zeros({rows, columns}, x.dtype(), x.device());
-  copy_rows({x, result.narrow(0, 0, x.size(0)).narrow(1, 0, x.size(1))});
-  return result;
-}
-
-Float8Uses uses(const std::optional<Float8Operand>& along_columns, const std::optional<Float8Operand>& along_rows,
-                const Float8Scheme& scheme) {
-  return {along_columns, along_rows, scheme.power_of_two_scales};
-}
-
-std::optional<Float8Operand> left_of(const std::optional<Float8Product>& product) {
-  return product ? std::optional(product->left) : std::nullopt;
-}
-std::optional<Float8Operand> right_of(const std::optional<Float8Product>& product) {
-  return product ? std::optional(product->right) : std::nullopt;
-}
-
-autograd::QuantRequest request(const Float8Uses& uses) {
-  const auto is = [](const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
-    return operand && operand->scaling == scaling;
-  };
-  autograd::QuantRequest wanted;
-  wanted.amax = is(uses.along_columns, Float8Scaling::tensor) || is(uses.along_rows, Float8Scaling::tensor);
-  wanted.rows = is(uses.along_columns, Float8Scaling::row);
-  wanted.column_amax = is(uses.along_rows, Float8Scaling::row);
-  if (wanted.rows) wanted.element = uses.along_columns->element;
-  wanted.power_of_two = uses.power_of_two_scales;
-  return wanted;
-}
-
 // bias on every row, rounded after the product has been rounded: an empty product with beta 1.
 void add_bias(const Tensor& y, const Tensor& bias) {
   const Tensor none = Tensor::empty({y.size(0), 0}, y.dtype(), y.device());
   const Tensor nothing = Tensor::empty({0, y.size(1)}, y.dtype(), y.device());
   gemm({.a = none, .b = nothing, .c = y, .beta = 1.0f, .bias = bias});
 }
-
-// How a scheme's products run on a device.
-class Products {
- public:
-  Products(const Float8Scheme& scheme, bool emulate, Device device)
-      : scheme_(scheme), emulate_(emulate), native_(!emulate && !device.is_cpu()) {}
-
-  // Sizes that this device pads to.
-  [[nodiscard]] std::int64_t size(std::int64_t n) const { return native_ ? aligned(n) : n; }
-
-  void multiply(const QuantTensor& left, const QuantTensor& right, const Tensor& c, float beta,
-                const Float8Product& product) const {
-    const ScaledGemmArgs args{left, right, c, beta, product.fast_accumulation};
-    emulate_ ? gemm_emulated(args) : gemm(args);
-  }
-
-  [[nodiscard]] const Float8Scheme& scheme() const noexcept { return scheme_; }
-
- private:
-  Float8Scheme scheme_;
-  bool emulate_;
-  bool native_;
-};
 
 // Runs `product` into a gradient: straight into its buffer, or by way of a padded one.
 template <class Product>
@@ -105,7 +43,7 @@ void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_s
 
 // What the backward function needs of the forward pass.
 struct Float8Linear::Backward {
-  Products products;
+  Float8Products products;
   std::shared_ptr<Float8Weight> weight;
   const nn::Parameter* parameter;
   Tensor w;
@@ -117,11 +55,9 @@ struct Float8Linear::Backward {
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor dy = dy_of->value();
-    const Float8Scheme& scheme = products.scheme();
     const bool pads = products.size(rows) != rows || products.size(out) != out;
-    const Tensor source = pads ? padded(dy, products.size(rows), products.size(out)) : dy;
-    const Float8Uses dy_uses =
-        uses(dx ? left_of(scheme.dgrad) : std::nullopt, dw ? left_of(scheme.wgrad) : std::nullopt, scheme);
+    const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
+    const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
     const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true);
     if (dw) weight_gradient(dy, gradient.along_rows());
     if (db) {
@@ -139,7 +75,7 @@ struct Float8Linear::Backward {
       return;
     }
     const std::int64_t m = products.size(rows), k = products.size(in), n = products.size(out);
-    const QuantTensor transposed = weight->along_rows(*parameter, padded(w, n, k));
+    const QuantTensor transposed = weight->along_rows(*parameter, zero_padded(w, n, k));
     into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(),
                   [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
   }
@@ -166,7 +102,7 @@ struct Float8Linear::Backward {
       const MemoryScope scope(MemoryCategory::workspace);
       const QuantTensor x_codes = x.along_rows().defined()
                                       ? x.along_rows()
-                                      : x.make_along_rows(padded(x_again, products.size(m), products.size(k)));
+                                      : x.make_along_rows(zero_padded(x_again, products.size(m), products.size(k)));
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
                       products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);
@@ -178,12 +114,11 @@ struct Float8Linear::Backward {
 Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options)
     : scheme_(scheme),
       options_(options),
-      weight_(std::make_shared<Float8Weight>(uses(right_of(scheme.forward), right_of(scheme.dgrad), scheme),
+      weight_(std::make_shared<Float8Weight>(Float8Products(scheme, options.emulate, Device{}).weight_uses(),
                                              options.keep_weight)) {}
 
 autograd::QuantRequest Float8Linear::input_request() const {
-  const bool training = Tape::current() != nullptr;
-  return request(uses(left_of(scheme_.forward), training ? right_of(scheme_.wgrad) : std::nullopt, scheme_));
+  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(Tape::current() != nullptr));
 }
 
 Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
@@ -191,23 +126,22 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
   QUENCH_CHECK(in.rank() == 2 && w.rank() == 2 && in.size(1) == w.size(1),
                "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, in.describe(), w.describe());
   const MemoryScope scope(MemoryCategory::activations);
-  const Products products(scheme_, options_.emulate, in.device());
+  const Float8Products products(scheme_, options_.emulate, in.device());
   const std::int64_t m = in.size(0), k = in.size(1), n = w.size(0);
   const std::int64_t padded_k = products.size(k), padded_n = products.size(n);
   Variable y(Tensor::empty({m, n}, in.dtype(), in.device()));
 
   const bool training = Tape::current() != nullptr && weight.variable.requires_grad();
-  const auto wgrad_x = training ? right_of(scheme_.wgrad) : std::nullopt;
   // x will be there again in the backward pass, at no cost in memory.
   const bool there_again = x.kept_by_producer() || (x.recompute() != nullptr && Tape::current() != nullptr &&
                                                     Tape::current()->recompute() == autograd::Recompute::selective);
   // Along the rows, M is contracted: that copy is padded there too.
-  const std::int64_t padded_m = wgrad_x ? products.size(m) : m;
+  const std::int64_t padded_m = training && scheme_.wgrad ? products.size(m) : m;
   const bool pads = padded_m != m || padded_k != k;
-  Float8Matrix codes(padded(in, padded_m, padded_k), uses(left_of(scheme_.forward), wgrad_x, scheme_),
+  Float8Matrix codes(zero_padded(in, padded_m, padded_k), products.input_uses(training),
                      pads ? Float8Sink{} : x.written(), !there_again);
   if (scheme_.forward) {
-    const QuantTensor weight_codes = weight_->along_columns(weight, padded(w, padded_n, padded_k));
+    const QuantTensor weight_codes = weight_->along_columns(weight, zero_padded(w, padded_n, padded_k));
     if (padded_m == m && padded_n == n) {
       products.multiply(codes.along_columns(), weight_codes, y.value(), 0.0f, *scheme_.forward);
     } else {
@@ -236,12 +170,15 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
                       weight.variable.gradient(),
                       bias.gradient(),
                       y.gradient()};
-    y.gradient()->set_request(
-        request(uses(x.requires_grad() ? left_of(scheme_.dgrad) : std::nullopt,
-                     weight.variable.requires_grad() ? left_of(scheme_.wgrad) : std::nullopt, scheme_)));
+    y.gradient()->set_request(request_for(products.gradient_uses(x.requires_grad(), weight.variable.requires_grad())));
     return backward;
   });
   return y;
+}
+
+std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
+  return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
+                                      weight.variable.value());
 }
 
 }  // namespace quench::recipes

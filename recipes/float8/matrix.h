@@ -31,6 +31,8 @@ class Float8Matrix {
   [[nodiscard]] const QuantTensor& along_rows() const noexcept { return along_rows_; }
   // The same made of x now: the tensor that the constructor saw, or its equal.
   [[nodiscard]] QuantTensor make_along_rows(const Tensor& x) const;
+  // Makes those for good.
+  void keep_along_rows(const Tensor& x) { along_rows_ = make_along_rows(x); }
   // Give up codes; the scales that make_along_rows() needs stay.
   void drop_columns() { along_columns_ = {}; }
   void drop_codes();

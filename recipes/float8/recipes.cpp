@@ -3,6 +3,8 @@
 // Fused projections (query, key and value; gate and up) are one matrix here: where a scheme has one scale for a tensor,
 // theirs is that of the whole, and their gradient is cast once.
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "recipes/float8/linear.h"
 #include "recipes/recipe.h"
@@ -17,7 +19,7 @@ constexpr Float8Operand kGradientTensor{ElementFormat::e5m2, Float8Scaling::tens
 
 constexpr Float8Scheme kTensorwise{
     .name = "float8_tensorwise",
-    .forward = Float8Product{.left = kTensor, .right = kTensor, .fast_accumulation = true},
+    .forward = Float8Product{.left = kTensor, .right = kTensor},
     .dgrad = Float8Product{.left = kGradientTensor, .right = kTensor},
     .wgrad = Float8Product{.left = kGradientTensor, .right = kTensor},
     .power_of_two_scales = false,
@@ -25,7 +27,7 @@ constexpr Float8Scheme kTensorwise{
 
 constexpr Float8Scheme kRowwise{
     .name = "float8_rowwise",
-    .forward = Float8Product{.left = kRow, .right = kRow, .fast_accumulation = true},
+    .forward = Float8Product{.left = kRow, .right = kRow},
     .dgrad = Float8Product{.left = kRow, .right = kRow},
     .wgrad = Float8Product{.left = kRow, .right = kRow},
     .power_of_two_scales = true,
@@ -33,20 +35,38 @@ constexpr Float8Scheme kRowwise{
 
 constexpr Float8Scheme kRowwiseWithGwHp{
     .name = "float8_rowwise_with_gw_hp",
-    .forward = Float8Product{.left = kRow, .right = kRow, .fast_accumulation = true},
+    .forward = Float8Product{.left = kRow, .right = kRow},
     .dgrad = Float8Product{.left = kRow, .right = kTensor},
     .wgrad = std::nullopt,
     .power_of_two_scales = true,
 };
 
+// The scheme as a run's options change it.
+Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
+  const auto choose = [&](LinearGemm which, std::optional<Float8Product>& product) {
+    const auto named = [&](const std::vector<LinearGemm>& list) {
+      return std::ranges::find(list, which) != list.end();
+    };
+    if (named(options.high_precision)) product.reset();
+    if (product) product->fast_accumulation = named(options.fast_accumulation);
+  };
+  choose(LinearGemm::forward, scheme.forward);
+  choose(LinearGemm::dgrad, scheme.dgrad);
+  choose(LinearGemm::wgrad, scheme.wgrad);
+  return scheme;
+}
+
 template <const Float8Scheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   constexpr std::int64_t kMultiple = 16;
-  if (!options.pad && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
+  // A head's logits are used where they are written: no padding there.
+  const bool pads = options.pad && layer.name != "lm_head";
+  if (!pads && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
     return {nullptr, fmt::format("{} x {} are not multiples of {}; recipe.pad pads them", layer.out_features,
                                  layer.in_features, kMultiple)};
   return {std::make_shared<Float8Linear>(
-              kScheme, Float8LinearOptions{.emulate = options.emulate, .keep_weight = options.keep_weights}),
+              chosen(kScheme, options),
+              Float8LinearOptions{.emulate = options.emulate, .keep_weight = options.keep_weights}),
           {}};
 }
 

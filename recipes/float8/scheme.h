@@ -20,7 +20,7 @@ struct Float8Operand {
 
 struct Float8Product {
   Float8Operand left, right;
-  // Partial sums in the tensor core's own accumulator (core/ops/scaled_gemm.h).
+  // Partial sums in the tensor core's own accumulator (core/ops/scaled_gemm.h). A run's options set it.
   bool fast_accumulation = false;
 };
 
