@@ -47,7 +47,7 @@ std::string op_label(const ScaledGemmArgs& args) {
   const auto operand = [](const QuantTensor& x) {
     return fmt::format("{} {}", to_string(x.format().element), to_string(x.format().granularity));
   };
-  return fmt::format("float8 gemm {}x{}x{} {} x {} {}{}", args.c.size(0), args.c.size(1), args.a.shape()[1],
+  return fmt::format("float8 gemm {}x{}x{} {} x {} -> {}{}", args.c.size(0), args.c.size(1), args.a.shape()[1],
                      operand(args.a), operand(args.b), to_string(args.c.dtype()), args.beta != 0.0f ? " +=" : "");
 }
 
