@@ -29,7 +29,6 @@ class DeviceGemm {
     const std::lock_guard lock(mutex_);
     Chosen& chosen = chosen_for(problem, call, stream.device);
     if (!chosen.contest) return false;
-    chosen.plan->bind(call);
     void* scratch = workspace(stream);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     do {
@@ -60,7 +59,7 @@ class DeviceGemm {
     const auto it = table.find(problem);
     if (it != table.end()) return it->second;
     Chosen chosen{std::make_unique<GemmPlan>(problem), nullptr};
-    chosen.plan->bind(call);
+    chosen.plan->bind_scales(call);
     std::vector<cublasLtMatmulAlgo_t> candidates;
     if (!contested || problem.flops() < kMinFlops) {
       candidates = chosen.plan->candidates(handle_, 1);

@@ -71,8 +71,7 @@ GemmPlan::GemmPlan(const GemmProblem& p) : problem_(p) {
   result_ = layout(p.result, p.n, p.m, p.ldc);
 }
 
-void GemmPlan::bind(const GemmCall& call) const {
-  if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+void GemmPlan::bind_scales(const GemmCall& call) const {
   if (problem_.scales == GemmScales::none) return;
   set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
   set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
@@ -109,6 +108,8 @@ bool GemmPlan::supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& alg
 
 cublasStatus_t GemmPlan::run(cublasLtHandle_t handle, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
                              void* workspace, cudaStream_t stream) const {
+  if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+  bind_scales(call);
   return cublaslt().matmul(handle, operation_, &call.alpha, call.b, first_, call.a, second_, &call.beta, call.c,
                            result_, call.c, result_, &algorithm, workspace, kGemmWorkspaceBytes, stream);
 }

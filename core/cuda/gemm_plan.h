@@ -27,16 +27,15 @@ class GemmPlan {
  public:
   explicit GemmPlan(const GemmProblem& problem);
 
-  // Puts the addresses of a bias and of scales into the operation, where cuBLASLt wants them. They count for what
-  // follows: candidates and supports look whether there are any, run reads them.
-  void bind(const GemmCall& call) const;
+  // cuBLASLt finds algorithms for scaled operands only where it sees addresses of scales: called before the two below.
+  void bind_scales(const GemmCall& call) const;
 
   // Candidates, best first by cuBLASLt's own estimate. Sums are combined in f32 only.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, int most) const;
   // False if the algorithm cannot run this problem.
   [[nodiscard]] bool supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const;
 
-  // The bound call. Returns cuBLASLt's status.
+  // Returns cuBLASLt's status.
   cublasStatus_t run(cublasLtHandle_t handle, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const;
 
