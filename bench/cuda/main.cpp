@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   };
   constexpr Part kParts[] = {{"attention", quench::bench::measure_attention},
                              {"fused", quench::bench::measure_fused_kernels},
+                             {"gemm8", quench::bench::measure_float8_products},
                              {"optimizer", quench::bench::measure_optimizer_and_casts}};
   try {
     for (int i = 1; i < argc; ++i) {

@@ -146,6 +146,16 @@ __device__ inline std::uint8_t code_at(uint2 codes, int i) {
   return static_cast<std::uint8_t>((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
 }
 
+// Codes of one byte, `count` of them and zeros. `wide`: the address is a multiple of 8 bytes.
+__device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int count = kGroup) {
+  if (wide && count == kGroup) return *reinterpret_cast<const uint2*>(from);
+  std::uint32_t words[2] = {};
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i)
+    if (i < count) words[i / 4] |= std::uint32_t{from[i]} << (i % 4 * 8);
+  return make_uint2(words[0], words[1]);
+}
+
 // Stores one code a byte, `count` of them. `wide`: the address is a multiple of 8 bytes.
 __device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int count = kGroup) {
   if (wide && count == kGroup) {
