@@ -55,7 +55,7 @@ __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kChunk;
   Loss loss;
   for (int round = 0; round < kRounds; ++round) {
-    Vector<T, kGroup> values[kInFlight];
+    Stored<T> values[kInFlight];
     uint2 words[kInFlight];
     std::int64_t first[kInFlight];
     int count[kInFlight];
@@ -64,7 +64,7 @@ __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const
       first[k] = begin + (std::int64_t{round * kInFlight + k} * kThreads + threadIdx.x) * kGroup;
       count[k] =
           static_cast<int>(max(min(numel - first[k], static_cast<std::int64_t>(kGroup)), static_cast<std::int64_t>(0)));
-      values[k] = load_raw(x + first[k], wide, count[k]);
+      values[k] = load_stored(x + first[k], wide, count[k]);
       words[k] = load_codes(codes + first[k], wide, count[k]);
     }
 #pragma unroll
