@@ -1,0 +1,191 @@
+#pragma once
+// Float8 sinks (core/ops/quant_sink.h) in the kernels that make the result.
+//
+// Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity, and a maximum
+// does not depend on the order of the atomics that raise it. Those of bf16 stay two a word: the maxima of eight columns
+// take four registers.
+
+#include <type_traits>
+
+#include "core/cuda/pack.cuh"
+#include "core/cuda/quantize_common.cuh"
+#include "core/cuda/reduce.cuh"
+#include "core/ops/quant_sink.h"
+
+namespace quench::cuda {
+
+// What of a sink a kernel fills: nothing, the maximum of all elements, or every part that is defined.
+enum class SinkParts { none, amax, rows };
+
+[[nodiscard]] inline SinkParts parts_of(const Float8Sink& sink) {
+  if (sink.rows.defined() || sink.column_amax.defined()) return SinkParts::rows;
+  return sink.amax.defined() ? SinkParts::amax : SinkParts::none;
+}
+
+// The parts of a sink; null where not wanted.
+struct SinkPointers {
+  std::uint32_t* amax = nullptr;
+  std::uint32_t* column_amax = nullptr;
+  std::uint8_t* codes = nullptr;
+  float* scales = nullptr;
+  bool is_e5m2 = false, power_of_two = false;
+
+  SinkPointers() = default;
+  explicit SinkPointers(const Float8Sink& sink) {
+    amax = static_cast<std::uint32_t*>(sink.amax.raw_data());
+    column_amax = static_cast<std::uint32_t*>(sink.column_amax.raw_data());
+    if (!sink.rows.defined()) return;
+    codes = bytes_of(sink.rows.payload());
+    scales = sink.rows.scales().data<float>();
+    is_e5m2 = sink.rows.format().element == ElementFormat::e5m2;
+    power_of_two = sink.power_of_two;
+  }
+  // True if eight codes may be stored at a time; rows of the result are of whole 16-byte pieces.
+  [[nodiscard]] bool wide() const { return aligned(codes, 8); }
+};
+
+// The larger of each of two 16-bit numbers.
+__device__ inline std::uint32_t max_pair(std::uint32_t a, std::uint32_t b) {
+  return __vmaxu2(a, b);
+}
+__device__ inline std::uint32_t magnitude_pair(std::uint32_t word) {
+  return word & 0x7FFF7FFFu;
+}
+// The larger of a pair of bf16 magnitudes, as f32.
+__device__ inline std::uint32_t widened_max(std::uint32_t pair) {
+  return max(pair << 16, pair & 0xFFFF0000u);
+}
+
+// Largest magnitude of what a thread stores in T.
+template <class T>
+class RunningMax {
+ public:
+  template <int kWords>
+  __device__ void add(const Words<kWords>& packed) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (std::is_same_v<T, bfloat16>)
+        most_ = max_pair(most_, magnitude_pair(packed.words[i]));
+      else
+        most_ = max(most_, packed.words[i] & kF32MagnitudeMask);
+    }
+  }
+  __device__ void add(float value) {
+    most_ = max(most_, magnitude(value));
+  }
+  __device__ void add(bfloat16 value) {
+    most_ = max_pair(most_, value.bits & 0x7FFFu);
+  }
+
+  // As f32.
+  [[nodiscard]] __device__ std::uint32_t word() const {
+    return std::is_same_v<T, bfloat16> ? widened_max(most_) : most_;
+  }
+
+ private:
+  std::uint32_t most_ = 0;
+};
+
+// Maximum over the block, whole warps; every thread gets it. The block calls it together. The two halves of the scratch
+// alternate, so that one barrier a call is enough.
+class BlockMax {
+ public:
+  struct Scratch {
+    std::uint32_t words[2][32];
+  };
+  __device__ explicit BlockMax(Scratch& scratch) : scratch_(scratch) {}
+  __device__ std::uint32_t operator()(std::uint32_t value) {
+    std::uint32_t* words = scratch_.words[turn_];
+    turn_ ^= 1;
+    value = __reduce_max_sync(0xFFFFFFFFu, value);
+    const unsigned lane = threadIdx.x % 32;
+    if (lane == 0) words[threadIdx.x / 32] = value;
+    __syncthreads();
+    return __reduce_max_sync(0xFFFFFFFFu, lane < blockDim.x / 32 ? words[lane] : 0u);
+  }
+
+ private:
+  Scratch& scratch_;
+  int turn_ = 0;
+};
+
+// Raises *amax to the largest of the threads' words. The block calls it together.
+__device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
+  word = block_max(word);
+  if (threadIdx.x == 0) atomicMax(amax, word);
+}
+
+// Sink of a result in bf16 whose rows a block takes one at a time; a thread has kPieces pieces of 16 bytes of each row,
+// the same columns in all of them.
+template <int kPieces>
+class RowSink {
+ public:
+  __device__ RowSink(const SinkPointers& sink, BlockMax& block_max) : sink_(sink), block_max_(block_max) {}
+
+  // The thread's piece number k of a row, as it is stored.
+  __device__ void add(int k, const Packed& piece) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t pair = magnitude_pair(piece.words[i]);
+      columns_[k].words[i] = max_pair(columns_[k].words[i], pair);
+      row_ = max_pair(row_, pair);
+    }
+  }
+
+  [[nodiscard]] __device__ bool has_codes() const {
+    return sink_.codes != nullptr;
+  }
+
+  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together.
+  __device__ float finish_row(std::int64_t row) {
+    std::uint32_t most = widened_max(row_);
+    row_ = 0;
+    float scale = 0;
+    if (has_codes()) {
+      most = block_max_(most);
+      scale = float8_scale(__uint_as_float(most), sink_.is_e5m2 ? E5m2::kMax : E4m3::kMax, sink_.power_of_two);
+      if (threadIdx.x == 0) sink_.scales[row] = scale;
+    }
+    most_ = max(most_, most);
+    return scale;
+  }
+
+  // Stores the codes of piece number `index` of the matrix.
+  __device__ void encode(std::int64_t index, const Packed& piece, float scale) const {
+    const Floats<bfloat16> values = unpack<bfloat16>(piece);
+    Group group;
+#pragma unroll
+    for (int i = 0; i < cuda::kGroup; ++i) group.x[i] = values[i];
+    reinterpret_cast<uint2*>(sink_.codes)[index] =
+        sink_.is_e5m2 ? encode_group<E5m2>(group, scale) : encode_group<E4m3>(group, scale);
+  }
+
+  // After the last row: raises the maxima. `piece_of(k)` is the place within a row of the thread's piece k, and
+  // negative if it has none. `memory` is shared and holds a row; what the block had there is lost. The block calls it
+  // together.
+  template <class PieceOf>
+  __device__ void finish(int pieces, Packed* memory, const PieceOf& piece_of) {
+    if (sink_.amax != nullptr) raise_amax(sink_.amax, most_, block_max_);
+    if (sink_.column_amax == nullptr) return;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k)
+      if (const int piece = piece_of(k); piece >= 0) memory[piece] = columns_[k];
+    __syncthreads();
+    const std::uint32_t* pairs = memory->words;
+    // Neighbours raise neighbours: full-speed atomics, width times 4 bytes a block.
+    for (int column = static_cast<int>(threadIdx.x); column < 8 * pieces; column += static_cast<int>(blockDim.x)) {
+      const std::uint32_t pair = pairs[column / 2];
+      atomicMax(sink_.column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
+    }
+  }
+
+ private:
+  const SinkPointers& sink_;
+  BlockMax& block_max_;
+  Packed columns_[kPieces] = {};
+  std::uint32_t row_ = 0;   // pair
+  std::uint32_t most_ = 0;  // f32
+};
+
+}  // namespace quench::cuda
