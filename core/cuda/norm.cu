@@ -1,12 +1,16 @@
 // RMSNorm, forward.
 //
 // A row stays in registers between the sum of its squares and its normalisation, so that x is read once; the weight
-// stays there from row to row of a persistent block.
+// stays there from row to row of a persistent block. With a float8 sink the result stays there until its largest
+// magnitude is known, and so do the columns' largest magnitudes from row to row.
 
 #include "core/ops/norm.h"
 
+#include <algorithm>
+
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
+#include "core/cuda/quant_sink.cuh"
 #include "core/cuda/rows.cuh"
 
 namespace quench::cuda {
@@ -22,6 +26,7 @@ struct NormRows {
   RowNumbering numbering;
   std::int64_t width;
   float eps;
+  SinkPointers sink;
 
   explicit NormRows(const RmsNormArgs& args)
       : x(args.x),
@@ -33,7 +38,8 @@ struct NormRows {
         rows(static_cast<std::uint32_t>(args.rstd.numel())),
         numbering(args.x),
         width(args.x.size(-1)),
-        eps(args.eps) {}
+        eps(args.eps),
+        sink(args.sink) {}
   [[nodiscard]] bool wide() const {
     return x.wide(width) && residual.wide(width) && y.wide(width) && sum.wide(width) &&
            rows_are_wide<T>(weight, 0, width);
@@ -44,19 +50,26 @@ struct NormRows {
 template <int kGroup>
 inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 
-// Resident threads of a multiprocessor: 64 registers each.
-constexpr int kResidentThreads = 1024;
+// Resident threads of a multiprocessor, at least: 64 registers each, or 80 where the columns' maxima take some.
+template <SinkParts kSink>
+inline constexpr int kResidentThreads = kSink == SinkParts::rows ? 768 : 1024;
+template <int kGroup, SinkParts kSink>
+inline constexpr int kResidentBlocks = std::max(1, kResidentThreads<kSink> / kBlock<kGroup>);
 
 // Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
-// bf16. A row has at most kGroup * kVectors pieces of 16 bytes.
-template <class T, int kGroup, int kVectors>
-__global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
+// bf16, and H for codes. A row has at most kGroup * kVectors pieces of 16 bytes. A sink needs bf16 and a block a row.
+template <class T, int kGroup, int kVectors, SinkParts kSink>
+__global__ __launch_bounds__(kBlock<kGroup>, kResidentBlocks<kGroup, kSink>) void norm_kernel(NormRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
+  static_assert(kSink == SinkParts::none || (std::is_same_v<T, bfloat16> && kRows == 1));
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
+  __shared__ BlockMax::Scratch max_scratch;
+  BlockMax block_max(max_scratch);
+  RowSink<kSink, kVectors> sink(args.sink, block_max);
 
   Packed weight[kVectors];
 #pragma unroll
@@ -117,8 +130,19 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
       out = rounded<T>(out);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
-      store_packed(y, lane + k * kGroup, pack<T>(out));
+      value[k] = pack<T>(out);
+      store_packed(y, lane + k * kGroup, value[k]);
+      sink.add(k, value[k]);
     }
+    const float scale = sink.finish_row(row);
+    if (!sink.has_codes()) continue;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < vectors) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, value[k], scale);
+  }
+  if constexpr (kSink != SinkParts::none) {
+    __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];
+    sink.finish(vectors, columns, [&](int k) { return lane + k * kGroup < vectors ? lane + k * kGroup : -1; });
   }
 }
 
@@ -156,37 +180,62 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args)
   }
 }
 
+template <class T, int kGroup, int kVectors, SinkParts kSink = SinkParts::none>
+void launch_kernel(const OpLaunch& launch, const NormRows<T>& args) {
+  constexpr int kThreads = kBlock<kGroup>;
+  launch(norm_kernel<T, kGroup, kVectors, kSink>,
+         strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kSink>), kThreads, 0,
+         args);
+}
+
 template <class T>
 void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
-  const auto run = [&]<int kGroup, int kVectors>() {
-    constexpr int kThreads = kBlock<kGroup>;
-    launch(norm_kernel<T, kGroup, kVectors>,
-           strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0, args);
-  };
   if (!args.wide() || vectors > 4096)
     launch(norm_any_kernel<T>, strided_grid(launch.device(), args.rows, 1), kAnyThreads, 0, args);
   else if (vectors <= 8)
-    run.template operator()<8, 1>();
+    launch_kernel<T, 8, 1>(launch, args);
   else if (vectors <= 16)
-    run.template operator()<16, 1>();
+    launch_kernel<T, 16, 1>(launch, args);
   else if (vectors <= 32)
-    run.template operator()<32, 1>();
+    launch_kernel<T, 32, 1>(launch, args);
   else if (vectors <= 128)
-    run.template operator()<32, 4>();
+    launch_kernel<T, 32, 4>(launch, args);
   else if (vectors <= 256)
-    run.template operator()<64, 4>();
+    launch_kernel<T, 64, 4>(launch, args);
   else if (vectors <= 512)
-    run.template operator()<128, 4>();
+    launch_kernel<T, 128, 4>(launch, args);
   else if (vectors <= 1024)
-    run.template operator()<256, 4>();
+    launch_kernel<T, 256, 4>(launch, args);
   else
-    run.template operator()<1024, 4>();
+    launch_kernel<T, 1024, 4>(launch, args);
+}
+
+// Rows of at most 16384 columns.
+template <SinkParts kSink>
+void launch_with_sink(const OpLaunch& launch, const NormRows<bfloat16>& args) {
+  const std::int64_t vectors = args.width / kVectorWidth<bfloat16>;
+  if (vectors <= 256)
+    launch_kernel<bfloat16, 64, 4, kSink>(launch, args);
+  else if (vectors <= 512)
+    launch_kernel<bfloat16, 128, 4, kSink>(launch, args);
+  else if (vectors <= 1024)
+    launch_kernel<bfloat16, 256, 4, kSink>(launch, args);
+  else
+    launch_kernel<bfloat16, 512, 4, kSink>(launch, args);
 }
 
 void rms_norm(const RmsNormArgs& args) {
   const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_row_count("rms_norm", args.rstd.numel());
+  const SinkParts parts = parts_of(args.sink);
+  if (parts != SinkParts::none && args.x.dtype() == DType::bf16 && args.x.size(1) <= 16384) {
+    const NormRows<bfloat16> rows(args);
+    if (rows.wide() && rows.sink.wide()) {
+      if (parts == SinkParts::amax) return launch_with_sink<SinkParts::amax>(launch, rows);
+      return launch_with_sink<SinkParts::rows>(launch, rows);
+    }
+  }
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { launch_norm<T>(launch, NormRows<T>(args)); });
   fill_sink(args.sink, args.y);
 }

@@ -2,13 +2,15 @@
 //
 // With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
 // A row of dy, x and dsum stays in registers between the dot product and dx. A persistent block keeps its share of
-// dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics.
+// dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics. With a
+// float8 sink dx stays in registers until its largest magnitude is known.
 
 #include <algorithm>
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
 #include "core/cuda/partial_sum.cuh"
+#include "core/cuda/quant_sink.cuh"
 #include "core/cuda/rows.cuh"
 #include "core/ops/norm.h"
 
@@ -24,6 +26,7 @@ struct BackwardRows {
   std::uint32_t rows;
   RowNumbering numbering;
   std::int64_t width;
+  SinkPointers sink;
   float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
 
   explicit BackwardRows(const RmsNormBackwardArgs& args)
@@ -36,7 +39,8 @@ struct BackwardRows {
         y(args.y),
         rows(static_cast<std::uint32_t>(args.rstd.numel())),
         numbering(args.x),
-        width(args.x.size(-1)) {}
+        width(args.x.size(-1)),
+        sink(args.sink) {}
   [[nodiscard]] bool wide() const {
     return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && y.wide(width) &&
            rows_are_wide<T>(weight, 0, width);
@@ -47,19 +51,24 @@ struct BackwardRows {
 template <int kGroup>
 inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 template <int kGroup, int kVectors>
-inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
+inline constexpr int kResidentBlocks = std::max(1, (kVectors > 2 ? 512 : 768) / kBlock<kGroup>);
 
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
-// few percent more, y 2 H bytes where it is made again. dx may be dy or dsum: a thread has read what it overwrites.
-template <class T, int kGroup, int kVectors>
+// few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
+// overwrites. A sink needs bf16 and a block a row.
+template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
+  static_assert(kSink == SinkParts::none || (std::is_same_v<T, bfloat16> && kRows == 1));
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
+  __shared__ BlockMax::Scratch max_scratch;
+  BlockMax block_max(max_scratch);
+  RowSink<kSink, kVectors> sink(args.sink, block_max);
 
   Packed weight[kVectors];
   Floats<T> share[kVectors] = {};
@@ -123,7 +132,9 @@ __global__ __launch_bounds__(kBlock<kGroup>,
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) result[j] += p[j];
       }
-      store_packed(dx, lane + k * kGroup, pack<T>(result));
+      gradient[k] = pack<T>(result);
+      store_packed(dx, lane + k * kGroup, gradient[k]);
+      sink.add(k, gradient[k]);
       if (args.y.base == nullptr) continue;
       Floats<T> again;
 #pragma unroll
@@ -133,6 +144,15 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
       store_packed(args.y[at], lane + k * kGroup, pack<T>(again));
     }
+    const float scale = sink.finish_row(row);
+    if (!sink.has_codes()) continue;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < vectors) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
+  }
+  if constexpr (kSink != SinkParts::none) {
+    __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];
+    sink.finish(vectors, columns, [&](int k) { return lane + k * kGroup < vectors ? lane + k * kGroup : -1; });
   }
   if (args.partial == nullptr) return;
 
@@ -229,30 +249,41 @@ Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wan
   return partial;
 }
 
+template <class T, int kGroup, int kVectors, SinkParts kSink = SinkParts::none>
+Tensor launch_kernel(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
+  constexpr int kThreads = kBlock<kGroup>;
+  const unsigned blocks =
+      strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kVectors>);
+  Tensor partial;
+  if (dweight_wanted) {
+    partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
+    args.partial = partial.data<float>();
+  }
+  launch(norm_backward_kernel<T, kGroup, kVectors, kSink>, blocks, kThreads, 0, args);
+  return partial;
+}
+
 template <class T>
-Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
+Tensor launch_backward(const OpLaunch& launch, const BackwardRows<T>& args, bool dweight_wanted) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
-  const auto run = [&]<int kGroup, int kVectors>() {
-    constexpr int kThreads = kBlock<kGroup>;
-    const unsigned blocks =
-        strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kVectors>);
-    Tensor partial;
-    if (dweight_wanted) {
-      partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
-      args.partial = partial.data<float>();
-    }
-    launch(norm_backward_kernel<T, kGroup, kVectors>, blocks, kThreads, 0, args);
-    return partial;
-  };
   if (!args.wide() || vectors > 2048) return launch_any(launch, args, dweight_wanted);
-  if (vectors <= 8) return run.template operator()<8, 1>();
-  if (vectors <= 16) return run.template operator()<16, 1>();
-  if (vectors <= 32) return run.template operator()<32, 1>();
-  if (vectors <= 128) return run.template operator()<32, 4>();
-  if (vectors <= 256) return run.template operator()<128, 2>();
-  if (vectors <= 512) return run.template operator()<256, 2>();
-  if (vectors <= 1024) return run.template operator()<256, 4>();
-  return run.template operator()<512, 4>();
+  if (vectors <= 8) return launch_kernel<T, 8, 1>(launch, args, dweight_wanted);
+  if (vectors <= 16) return launch_kernel<T, 16, 1>(launch, args, dweight_wanted);
+  if (vectors <= 32) return launch_kernel<T, 32, 1>(launch, args, dweight_wanted);
+  if (vectors <= 128) return launch_kernel<T, 32, 4>(launch, args, dweight_wanted);
+  if (vectors <= 256) return launch_kernel<T, 128, 2>(launch, args, dweight_wanted);
+  if (vectors <= 512) return launch_kernel<T, 256, 2>(launch, args, dweight_wanted);
+  if (vectors <= 1024) return launch_kernel<T, 256, 4>(launch, args, dweight_wanted);
+  return launch_kernel<T, 512, 4>(launch, args, dweight_wanted);
+}
+
+// Rows of at most 8192 columns.
+template <SinkParts kSink>
+Tensor launch_with_sink(const OpLaunch& launch, const BackwardRows<bfloat16>& args, bool dweight_wanted) {
+  const std::int64_t vectors = args.width / kVectorWidth<bfloat16>;
+  if (vectors <= 256) return launch_kernel<bfloat16, 128, 2, kSink>(launch, args, dweight_wanted);
+  if (vectors <= 512) return launch_kernel<bfloat16, 256, 2, kSink>(launch, args, dweight_wanted);
+  return launch_kernel<bfloat16, 512, 2, kSink>(launch, args, dweight_wanted);
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args) {
@@ -260,11 +291,23 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
                         {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
   check_row_count("rms_norm_backward", args.rstd.numel());
   const MemoryScope scope(MemoryCategory::workspace);
-  const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
-    return launch_backward(launch, BackwardRows<T>(args), args.dweight.defined());
-  });
+  const SinkParts parts = parts_of(args.sink);
+  const bool dweight_wanted = args.dweight.defined();
+  Tensor partial;
+  bool sink_filled = false;
+  if (parts != SinkParts::none && args.x.dtype() == DType::bf16 && args.x.size(1) <= 8192) {
+    const BackwardRows<bfloat16> rows(args);
+    sink_filled = rows.wide() && rows.sink.wide();
+    if (sink_filled)
+      partial = parts == SinkParts::amax ? launch_with_sink<SinkParts::amax>(launch, rows, dweight_wanted)
+                                         : launch_with_sink<SinkParts::rows>(launch, rows, dweight_wanted);
+  }
+  if (!sink_filled)
+    partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
+      return launch_backward(launch, BackwardRows<T>(args), dweight_wanted);
+    });
   if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
-  fill_sink(args.sink, args.dx);
+  if (!sink_filled) fill_sink(args.sink, args.dx);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);

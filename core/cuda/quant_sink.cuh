@@ -116,9 +116,38 @@ __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, Block
 }
 
 // Sink of a result in bf16 whose rows a block takes one at a time; a thread has kPieces pieces of 16 bytes of each row,
-// the same columns in all of them.
-template <int kPieces>
+// the same columns in all of them. Without parts it leaves a kernel as it is.
+template <SinkParts kParts, int kPieces>
 class RowSink {
+ public:
+  __device__ RowSink(const SinkPointers&, BlockMax&) {}
+  __device__ void add(int, const Packed&) {}
+  [[nodiscard]] __device__ bool has_codes() const { return false; }
+  __device__ float finish_row(std::int64_t) { return 0; }
+  __device__ void encode(std::int64_t, const Packed&, float) const {}
+  template <class PieceOf>
+  __device__ void finish(int, Packed*, const PieceOf&) {}
+};
+
+template <int kPieces>
+class RowSink<SinkParts::amax, kPieces> : public RowSink<SinkParts::none, kPieces> {
+ public:
+  __device__ RowSink(const SinkPointers& sink, BlockMax& block_max)
+      : RowSink<SinkParts::none, kPieces>(sink, block_max), sink_(sink), block_max_(block_max) {}
+  __device__ void add(int, const Packed& piece) { most_.add(piece); }
+  template <class PieceOf>
+  __device__ void finish(int, Packed*, const PieceOf&) {
+    raise_amax(sink_.amax, most_.word(), block_max_);
+  }
+
+ private:
+  const SinkPointers& sink_;
+  BlockMax& block_max_;
+  RunningMax<bfloat16> most_;
+};
+
+template <int kPieces>
+class RowSink<SinkParts::rows, kPieces> {
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max) : sink_(sink), block_max_(block_max) {}
 

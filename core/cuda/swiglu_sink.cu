@@ -68,7 +68,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
 
   BlockMax block_max(scratch);
   constexpr int kOutputs = kBackward ? 2 : 1;  // times I elements
-  RowSink<kPieces * kOutputs> sink(args.sink, block_max);
+  RowSink<SinkParts::rows, kPieces * kOutputs> sink(args.sink, block_max);
   int stage = 0;
   fetch(blockIdx.x, stage);
   for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, stage ^= 1) {
@@ -133,8 +133,10 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
   // Up to half of the threads two blocks fit on a multiprocessor, which fill each other's gaps.
   if (pieces <= kMaxThreads / 2) return run.template operator()<1>();
   if (pieces <= 2 * kMaxThreads) return run.template operator()<2>();
-  if constexpr (kBackward) return run.template operator()<3>();
-  return run.template operator()<3>() || run.template operator()<4>();
+  if constexpr (kBackward)
+    return run.template operator()<3>();
+  else
+    return run.template operator()<3>() || run.template operator()<4>();
 }
 
 // True if all operands are bf16 in rows of whole 16-byte pieces.
