@@ -2,11 +2,9 @@
 //
 // A row stays in registers between the sum of its squares and its normalisation, so that x is read once; the weight
 // stays there from row to row of a persistent block. With a float8 sink the result stays there until its largest
-// magnitude is known, and so do the columns' largest magnitudes from row to row.
+// magnitude is known; the columns' largest magnitudes are in shared memory, each where one thread alone comes by.
 
 #include "core/ops/norm.h"
-
-#include <algorithm>
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
@@ -50,26 +48,27 @@ struct NormRows {
 template <int kGroup>
 inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 
-// Resident threads of a multiprocessor, at least: 64 registers each, or 80 where the columns' maxima take some.
-template <SinkParts kSink>
-inline constexpr int kResidentThreads = kSink == SinkParts::rows ? 768 : 1024;
-template <int kGroup, SinkParts kSink>
-inline constexpr int kResidentBlocks = std::max(1, kResidentThreads<kSink> / kBlock<kGroup>);
+// Resident threads of a multiprocessor: 64 registers each.
+constexpr int kResidentThreads = 1024;
 
 // Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
-// bf16, and H for codes. A row has at most kGroup * kVectors pieces of 16 bytes. A sink needs bf16 and a block a row.
+// bf16, and H for codes. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order
+// with every sink. Sinks need bf16; with SinkParts::rows a block has one row at a time.
 template <class T, int kGroup, int kVectors, SinkParts kSink>
-__global__ __launch_bounds__(kBlock<kGroup>, kResidentBlocks<kGroup, kSink>) void norm_kernel(NormRows<T> args) {
+__global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
-  static_assert(kSink == SinkParts::none || (std::is_same_v<T, bfloat16> && kRows == 1));
+  static_assert(kSink != SinkParts::rows || kRows == 1);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
   __shared__ BlockMax::Scratch max_scratch;
+  __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];
   BlockMax block_max(max_scratch);
-  RowSink<kSink, kVectors> sink(args.sink, block_max);
+  RowSink<kSink> sink(args.sink, block_max);
+  if constexpr (kSink == SinkParts::rows)
+    for (int k = 0; k < kVectors; ++k) columns[lane + k * kGroup] = {};
 
   Packed weight[kVectors];
 #pragma unroll
@@ -132,18 +131,15 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentBlocks<kGroup, kSink>) voi
       for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
       value[k] = pack<T>(out);
       store_packed(y, lane + k * kGroup, value[k]);
-      sink.add(k, value[k]);
+      sink.add(value[k], columns[kSink == SinkParts::rows ? lane + k * kGroup : 0]);
     }
     const float scale = sink.finish_row(row);
     if (!sink.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
-      if (lane + k * kGroup < vectors) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, value[k], scale);
+      if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, value[k], scale);
   }
-  if constexpr (kSink != SinkParts::none) {
-    __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];
-    sink.finish(vectors, columns, [&](int k) { return lane + k * kGroup < vectors ? lane + k * kGroup : -1; });
-  }
+  sink.finish(vectors, columns);
 }
 
 constexpr int kAnyThreads = 256;
@@ -180,64 +176,52 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args)
   }
 }
 
-template <class T, int kGroup, int kVectors, SinkParts kSink = SinkParts::none>
-void launch_kernel(const OpLaunch& launch, const NormRows<T>& args) {
-  constexpr int kThreads = kBlock<kGroup>;
-  launch(norm_kernel<T, kGroup, kVectors, kSink>,
-         strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kSink>), kThreads, 0,
-         args);
+// What of its sink a kernel can fill for these operands; with none it is left to fill_sink.
+template <class T>
+SinkParts fused_parts(const NormRows<T>& args, const Float8Sink& sink) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const SinkParts parts = parts_of(sink);
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 4096) return SinkParts::none;
+  if (parts == SinkParts::rows && (vectors <= 128 || vectors > 1024 || !args.sink.wide())) return SinkParts::none;
+  return parts;
 }
 
-template <class T>
+template <class T, SinkParts kSink>
 void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
-  if (!args.wide() || vectors > 4096)
-    launch(norm_any_kernel<T>, strided_grid(launch.device(), args.rows, 1), kAnyThreads, 0, args);
-  else if (vectors <= 8)
-    launch_kernel<T, 8, 1>(launch, args);
-  else if (vectors <= 16)
-    launch_kernel<T, 16, 1>(launch, args);
-  else if (vectors <= 32)
-    launch_kernel<T, 32, 1>(launch, args);
-  else if (vectors <= 128)
-    launch_kernel<T, 32, 4>(launch, args);
-  else if (vectors <= 256)
-    launch_kernel<T, 64, 4>(launch, args);
-  else if (vectors <= 512)
-    launch_kernel<T, 128, 4>(launch, args);
-  else if (vectors <= 1024)
-    launch_kernel<T, 256, 4>(launch, args);
-  else
-    launch_kernel<T, 1024, 4>(launch, args);
-}
-
-// Rows of at most 16384 columns.
-template <SinkParts kSink>
-void launch_with_sink(const OpLaunch& launch, const NormRows<bfloat16>& args) {
-  const std::int64_t vectors = args.width / kVectorWidth<bfloat16>;
-  if (vectors <= 256)
-    launch_kernel<bfloat16, 64, 4, kSink>(launch, args);
-  else if (vectors <= 512)
-    launch_kernel<bfloat16, 128, 4, kSink>(launch, args);
-  else if (vectors <= 1024)
-    launch_kernel<bfloat16, 256, 4, kSink>(launch, args);
-  else
-    launch_kernel<bfloat16, 512, 4, kSink>(launch, args);
+  const auto run = [&]<int kGroup, int kVectors>() {
+    constexpr int kThreads = kBlock<kGroup>;
+    launch(norm_kernel<T, kGroup, kVectors, kSink>,
+           strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0, args);
+  };
+  if constexpr (kSink != SinkParts::rows) {
+    if (vectors <= 8) return run.template operator()<8, 1>();
+    if (vectors <= 16) return run.template operator()<16, 1>();
+    if (vectors <= 32) return run.template operator()<32, 1>();
+    if (vectors <= 128) return run.template operator()<32, 4>();
+    if (vectors > 1024) return run.template operator()<1024, 4>();
+  }
+  if (vectors <= 256) return run.template operator()<64, 4>();
+  if (vectors <= 512) return run.template operator()<128, 4>();
+  run.template operator()<256, 4>();
 }
 
 void rms_norm(const RmsNormArgs& args) {
   const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_row_count("rms_norm", args.rstd.numel());
-  const SinkParts parts = parts_of(args.sink);
-  if (parts != SinkParts::none && args.x.dtype() == DType::bf16 && args.x.size(1) <= 16384) {
-    const NormRows<bfloat16> rows(args);
-    if (rows.wide() && rows.sink.wide()) {
-      if (parts == SinkParts::amax) return launch_with_sink<SinkParts::amax>(launch, rows);
-      return launch_with_sink<SinkParts::rows>(launch, rows);
-    }
-  }
-  dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { launch_norm<T>(launch, NormRows<T>(args)); });
-  fill_sink(args.sink, args.y);
+  const SinkParts fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
+    const NormRows<T> rows(args);
+    const SinkParts parts = fused_parts(rows, args.sink);
+    if (!rows.wide() || rows.width / kVectorWidth < T >> 4096)
+      launch(norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
+    else if (parts == SinkParts::none)
+      launch_norm<T, SinkParts::none>(launch, rows);
+    else if constexpr (std::is_same_v<T, bfloat16>)
+      parts == SinkParts::amax ? launch_norm<T, SinkParts::amax>(launch, rows)
+                               : launch_norm<T, SinkParts::rows>(launch, rows);
+    return parts;
+  });
+  if (fused == SinkParts::none) fill_sink(args.sink, args.y);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_slot, rms_norm);

@@ -51,24 +51,28 @@ struct BackwardRows {
 template <int kGroup>
 inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 template <int kGroup, int kVectors>
-inline constexpr int kResidentBlocks = std::max(1, (kVectors > 2 ? 512 : 768) / kBlock<kGroup>);
+inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
 
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
 // few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
-// overwrites. A sink needs bf16 and a block a row.
+// overwrites. All sums have the same order with every sink. Sinks need bf16; with SinkParts::rows a block has one row
+// at a time.
 template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
-  static_assert(kSink == SinkParts::none || (std::is_same_v<T, bfloat16> && kRows == 1));
+  static_assert(kSink != SinkParts::rows || kRows == 1);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
   __shared__ BlockMax::Scratch max_scratch;
+  __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];  // a thread has its own
   BlockMax block_max(max_scratch);
-  RowSink<kSink, kVectors> sink(args.sink, block_max);
+  RowSink<kSink> sink(args.sink, block_max);
+  if constexpr (kSink == SinkParts::rows)
+    for (int k = 0; k < kVectors; ++k) columns[lane + k * kGroup] = {};
 
   Packed weight[kVectors];
   Floats<T> share[kVectors] = {};
@@ -134,7 +138,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       }
       gradient[k] = pack<T>(result);
       store_packed(dx, lane + k * kGroup, gradient[k]);
-      sink.add(k, gradient[k]);
+      sink.add(gradient[k], columns[kSink == SinkParts::rows ? lane + k * kGroup : 0]);
       if (args.y.base == nullptr) continue;
       Floats<T> again;
 #pragma unroll
@@ -148,12 +152,9 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     if (!sink.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
-      if (lane + k * kGroup < vectors) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
+      if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
   }
-  if constexpr (kSink != SinkParts::none) {
-    __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];
-    sink.finish(vectors, columns, [&](int k) { return lane + k * kGroup < vectors ? lane + k * kGroup : -1; });
-  }
+  sink.finish(vectors, columns);
   if (args.partial == nullptr) return;
 
   float* partial = args.partial + blockIdx.x * args.width;
@@ -249,41 +250,41 @@ Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wan
   return partial;
 }
 
-template <class T, int kGroup, int kVectors, SinkParts kSink = SinkParts::none>
-Tensor launch_kernel(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
-  constexpr int kThreads = kBlock<kGroup>;
-  const unsigned blocks =
-      strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kVectors>);
-  Tensor partial;
-  if (dweight_wanted) {
-    partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
-    args.partial = partial.data<float>();
-  }
-  launch(norm_backward_kernel<T, kGroup, kVectors, kSink>, blocks, kThreads, 0, args);
-  return partial;
-}
-
-template <class T>
-Tensor launch_backward(const OpLaunch& launch, const BackwardRows<T>& args, bool dweight_wanted) {
+template <class T, SinkParts kSink>
+Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
-  if (!args.wide() || vectors > 2048) return launch_any(launch, args, dweight_wanted);
-  if (vectors <= 8) return launch_kernel<T, 8, 1>(launch, args, dweight_wanted);
-  if (vectors <= 16) return launch_kernel<T, 16, 1>(launch, args, dweight_wanted);
-  if (vectors <= 32) return launch_kernel<T, 32, 1>(launch, args, dweight_wanted);
-  if (vectors <= 128) return launch_kernel<T, 32, 4>(launch, args, dweight_wanted);
-  if (vectors <= 256) return launch_kernel<T, 128, 2>(launch, args, dweight_wanted);
-  if (vectors <= 512) return launch_kernel<T, 256, 2>(launch, args, dweight_wanted);
-  if (vectors <= 1024) return launch_kernel<T, 256, 4>(launch, args, dweight_wanted);
-  return launch_kernel<T, 512, 4>(launch, args, dweight_wanted);
+  const auto run = [&]<int kGroup, int kVectors>() {
+    constexpr int kThreads = kBlock<kGroup>;
+    const unsigned blocks =
+        strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kVectors>);
+    Tensor partial;
+    if (dweight_wanted) {
+      partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
+      args.partial = partial.data<float>();
+    }
+    launch(norm_backward_kernel<T, kGroup, kVectors, kSink>, blocks, kThreads, 0, args);
+    return partial;
+  };
+  if constexpr (kSink != SinkParts::rows) {
+    if (vectors <= 8) return run.template operator()<8, 1>();
+    if (vectors <= 16) return run.template operator()<16, 1>();
+    if (vectors <= 32) return run.template operator()<32, 1>();
+    if (vectors <= 128) return run.template operator()<32, 4>();
+  }
+  if (vectors <= 256) return run.template operator()<128, 2>();
+  if (vectors <= 512) return run.template operator()<256, 2>();
+  if (vectors <= 1024) return run.template operator()<256, 4>();
+  return run.template operator()<512, 4>();
 }
 
-// Rows of at most 8192 columns.
-template <SinkParts kSink>
-Tensor launch_with_sink(const OpLaunch& launch, const BackwardRows<bfloat16>& args, bool dweight_wanted) {
-  const std::int64_t vectors = args.width / kVectorWidth<bfloat16>;
-  if (vectors <= 256) return launch_kernel<bfloat16, 128, 2, kSink>(launch, args, dweight_wanted);
-  if (vectors <= 512) return launch_kernel<bfloat16, 256, 2, kSink>(launch, args, dweight_wanted);
-  return launch_kernel<bfloat16, 512, 2, kSink>(launch, args, dweight_wanted);
+// What of its sink a kernel can fill for these operands; with none it is left to fill_sink.
+template <class T>
+SinkParts fused_parts(const BackwardRows<T>& args, const Float8Sink& sink) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const SinkParts parts = parts_of(sink);
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048) return SinkParts::none;
+  if (parts == SinkParts::rows && (vectors <= 128 || !args.sink.wide())) return SinkParts::none;
+  return parts;
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args) {
@@ -291,23 +292,20 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
                         {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
   check_row_count("rms_norm_backward", args.rstd.numel());
   const MemoryScope scope(MemoryCategory::workspace);
-  const SinkParts parts = parts_of(args.sink);
   const bool dweight_wanted = args.dweight.defined();
-  Tensor partial;
-  bool sink_filled = false;
-  if (parts != SinkParts::none && args.x.dtype() == DType::bf16 && args.x.size(1) <= 8192) {
-    const BackwardRows<bfloat16> rows(args);
-    sink_filled = rows.wide() && rows.sink.wide();
-    if (sink_filled)
-      partial = parts == SinkParts::amax ? launch_with_sink<SinkParts::amax>(launch, rows, dweight_wanted)
-                                         : launch_with_sink<SinkParts::rows>(launch, rows, dweight_wanted);
-  }
-  if (!sink_filled)
-    partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
-      return launch_backward(launch, BackwardRows<T>(args), dweight_wanted);
-    });
+  SinkParts fused = SinkParts::none;
+  const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
+    const BackwardRows<T> rows(args);
+    if (!rows.wide() || rows.width / kVectorWidth < T >> 2048) return launch_any(launch, rows, dweight_wanted);
+    fused = fused_parts(rows, args.sink);
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (fused == SinkParts::amax) return launch_backward<T, SinkParts::amax>(launch, rows, dweight_wanted);
+      if (fused == SinkParts::rows) return launch_backward<T, SinkParts::rows>(launch, rows, dweight_wanted);
+    }
+    return launch_backward<T, SinkParts::none>(launch, rows, dweight_wanted);
+  });
   if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
-  if (!sink_filled) fill_sink(args.sink, args.dx);
+  if (fused == SinkParts::none) fill_sink(args.sink, args.dx);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);

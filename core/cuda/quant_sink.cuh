@@ -115,30 +115,27 @@ __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, Block
   if (threadIdx.x == 0) atomicMax(amax, word);
 }
 
-// Sink of a result in bf16 whose rows a block takes one at a time; a thread has kPieces pieces of 16 bytes of each row,
-// the same columns in all of them. Without parts it leaves a kernel as it is.
-template <SinkParts kParts, int kPieces>
+// Sink of a result in bf16 whose rows a block takes one at a time. Columns' maxima are kept by the kernel: it knows
+// where there is room, in registers or in shared memory. Without parts a sink leaves a kernel as it is.
+template <SinkParts kParts>
 class RowSink {
  public:
   __device__ RowSink(const SinkPointers&, BlockMax&) {}
-  __device__ void add(int, const Packed&) {}
+  __device__ void add(const Packed&, Packed&) {}
   [[nodiscard]] __device__ bool has_codes() const { return false; }
   __device__ float finish_row(std::int64_t) { return 0; }
   __device__ void encode(std::int64_t, const Packed&, float) const {}
-  template <class PieceOf>
-  __device__ void finish(int, Packed*, const PieceOf&) {}
+  __device__ void finish(int, const Packed*) {}
 };
 
-template <int kPieces>
-class RowSink<SinkParts::amax, kPieces> : public RowSink<SinkParts::none, kPieces> {
+// Needs no row at a time.
+template <>
+class RowSink<SinkParts::amax> : public RowSink<SinkParts::none> {
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max)
-      : RowSink<SinkParts::none, kPieces>(sink, block_max), sink_(sink), block_max_(block_max) {}
-  __device__ void add(int, const Packed& piece) { most_.add(piece); }
-  template <class PieceOf>
-  __device__ void finish(int, Packed*, const PieceOf&) {
-    raise_amax(sink_.amax, most_.word(), block_max_);
-  }
+      : RowSink<SinkParts::none>(sink, block_max), sink_(sink), block_max_(block_max) {}
+  __device__ void add(const Packed& piece, Packed&) { most_.add(piece); }
+  __device__ void finish(int, const Packed*) { raise_amax(sink_.amax, most_.word(), block_max_); }
 
  private:
   const SinkPointers& sink_;
@@ -146,19 +143,21 @@ class RowSink<SinkParts::amax, kPieces> : public RowSink<SinkParts::none, kPiece
   RunningMax<bfloat16> most_;
 };
 
-template <int kPieces>
-class RowSink<SinkParts::rows, kPieces> {
+template <>
+class RowSink<SinkParts::rows> {
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max) : sink_(sink), block_max_(block_max) {}
 
-  // The thread's piece number k of a row, as it is stored.
-  __device__ void add(int k, const Packed& piece) {
+  // A piece of a row, as it is stored. `columns` has the largest magnitudes of its columns so far.
+  __device__ void add(const Packed& piece, Packed& columns) {
+    Packed most = columns;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t pair = magnitude_pair(piece.words[i]);
-      columns_[k].words[i] = max_pair(columns_[k].words[i], pair);
+      most.words[i] = max_pair(most.words[i], pair);
       row_ = max_pair(row_, pair);
     }
+    columns = most;
   }
 
   [[nodiscard]] __device__ bool has_codes() const {
@@ -184,26 +183,20 @@ class RowSink<SinkParts::rows, kPieces> {
     const Floats<bfloat16> values = unpack<bfloat16>(piece);
     Group group;
 #pragma unroll
-    for (int i = 0; i < cuda::kGroup; ++i) group.x[i] = values[i];
+    for (int i = 0; i < kGroup; ++i) group.x[i] = values[i];
     reinterpret_cast<uint2*>(sink_.codes)[index] =
         sink_.is_e5m2 ? encode_group<E5m2>(group, scale) : encode_group<E4m3>(group, scale);
   }
 
-  // After the last row: raises the maxima. `piece_of(k)` is the place within a row of the thread's piece k, and
-  // negative if it has none. `memory` is shared and holds a row; what the block had there is lost. The block calls it
-  // together.
-  template <class PieceOf>
-  __device__ void finish(int pieces, Packed* memory, const PieceOf& piece_of) {
+  // After the last row: raises the maxima. `columns`, in shared memory, has the block's for a row of `pieces` pieces.
+  // The block calls it together.
+  __device__ void finish(int pieces, const Packed* columns) {
     if (sink_.amax != nullptr) raise_amax(sink_.amax, most_, block_max_);
     if (sink_.column_amax == nullptr) return;
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kPieces; ++k)
-      if (const int piece = piece_of(k); piece >= 0) memory[piece] = columns_[k];
-    __syncthreads();
-    const std::uint32_t* pairs = memory->words;
-    // Neighbours raise neighbours: full-speed atomics, width times 4 bytes a block.
-    for (int column = static_cast<int>(threadIdx.x); column < 8 * pieces; column += static_cast<int>(blockDim.x)) {
+    const std::uint32_t* pairs = columns->words;
+    // Neighbours raise neighbours: the atomics of a warp are one access. They move 4 bytes a column and block.
+    for (int column = static_cast<int>(threadIdx.x); column < kGroup * pieces; column += static_cast<int>(blockDim.x)) {
       const std::uint32_t pair = pairs[column / 2];
       atomicMax(sink_.column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
     }
@@ -212,9 +205,8 @@ class RowSink<SinkParts::rows, kPieces> {
  private:
   const SinkPointers& sink_;
   BlockMax& block_max_;
-  Packed columns_[kPieces] = {};
-  std::uint32_t row_ = 0;   // pair
-  std::uint32_t most_ = 0;  // f32
+  std::uint32_t row_ = 0;   // a pair
+  std::uint32_t most_ = 0;  // as f32
 };
 
 }  // namespace quench::cuda

@@ -68,7 +68,8 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
 
   BlockMax block_max(scratch);
   constexpr int kOutputs = kBackward ? 2 : 1;  // times I elements
-  RowSink<SinkParts::rows, kPieces * kOutputs> sink(args.sink, block_max);
+  RowSink<SinkParts::rows> sink(args.sink, block_max);
+  Packed columns[kOutputs][kPieces] = {};
   int stage = 0;
   fetch(blockIdx.x, stage);
   for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, stage ^= 1) {
@@ -89,13 +90,13 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         if (args.out != nullptr) store_packed(args.out, row * pieces + piece, pack<T>(gradient.out));
         slot[0] = dgate;
         slot[pieces] = dup;
-        sink.add(k, dgate);
-        sink.add(kPieces + k, dup);
+        sink.add(dgate, columns[0][k]);
+        sink.add(dup, columns[1][k]);
       } else {
         const Packed result = pack<T>(swiglu_of(gate, up));
         store_packed(args.out, row * pieces + piece, result);
         slot[0] = result;
-        sink.add(k, result);
+        sink.add(result, columns[0][k]);
       }
     }
     const float scale = sink.finish_row(row);
@@ -109,10 +110,15 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         sink.encode((row * kOutputs + output) * pieces + piece, slots[k * threads + output * pieces], scale);
     }
   }
-  sink.finish(kOutputs * pieces, memory, [&](int k) {
-    const int piece = thread + k % kPieces * threads;
-    return piece < pieces ? k / kPieces * pieces + piece : -1;
-  });
+  __syncthreads();  // all are done with the rows
+#pragma unroll
+  for (int k = 0; k < kPieces; ++k) {
+    const int piece = thread + k * threads;
+    if (piece >= pieces) continue;
+#pragma unroll
+    for (int output = 0; output < kOutputs; ++output) memory[output * pieces + piece] = columns[output][k];
+  }
+  sink.finish(kOutputs * pieces, memory);
 }
 
 template <bool kBackward>
