@@ -82,6 +82,8 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
     const int end = number < args.rows ? vectors : 0;  // pieces of this row
     const RowPosition at = args.numbering(row);
     const T* x = args.x[at];
+    if constexpr (kSink == SinkParts::rows)
+      for (Packed& piece : weight) keep_packed(piece);
     Packed value[kVectors];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)

@@ -88,6 +88,8 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     const RowPosition at = args.numbering(row);
     const T* dy = args.dy[at];
     const T* x = args.x[at];
+    if constexpr (kSink == SinkParts::rows)
+      for (Packed& piece : weight) keep_packed(piece);
     const float inverse = args.rstd[row];
     Packed gradient[kVectors], value[kVectors], past[kVectors];
 #pragma unroll

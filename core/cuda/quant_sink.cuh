@@ -56,6 +56,13 @@ __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
 }
 
+// Makes the compiler forget what it has derived from a piece: else it keeps values widened from one use to the next, at
+// twice the registers.
+__device__ inline void keep_packed(Packed& piece) {
+#pragma unroll
+  for (std::uint32_t& word : piece.words) asm volatile("" : "+r"(word));
+}
+
 // Largest magnitude of what a thread stores in T.
 template <class T>
 class RunningMax {
@@ -124,7 +131,7 @@ class RowSink {
   __device__ void add(const Packed&, Packed&) {}
   [[nodiscard]] __device__ bool has_codes() const { return false; }
   __device__ float finish_row(std::int64_t) { return 0; }
-  __device__ void encode(std::int64_t, const Packed&, float) const {}
+  __device__ void encode(std::int64_t, Packed, float) const {}
   __device__ void finish(int, const Packed*) {}
 };
 
@@ -179,7 +186,8 @@ class RowSink<SinkParts::rows> {
   }
 
   // Stores the codes of piece number `index` of the matrix.
-  __device__ void encode(std::int64_t index, const Packed& piece, float scale) const {
+  __device__ void encode(std::int64_t index, Packed piece, float scale) const {
+    keep_packed(piece);
     const Floats<bfloat16> values = unpack<bfloat16>(piece);
     Group group;
 #pragma unroll
