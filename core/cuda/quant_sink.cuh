@@ -77,6 +77,13 @@ class RunningMax {
         most_ = max(most_, packed.words[i] & kF32MagnitudeMask);
     }
   }
+  template <int N>
+  __device__ void add(const Vector<T, N>& values) {
+    if constexpr (N == 1)
+      add(values[0]);
+    else
+      add(reinterpret_cast<const PackedOf<T, N>&>(values));
+  }
   __device__ void add(float value) {
     most_ = max(most_, magnitude(value));
   }
