@@ -5,6 +5,7 @@
 
 #include "core/cpu/parallel.h"
 #include "core/cpu/simd.h"
+#include "core/ops/quantize.h"
 #include "core/stochastic_rounding.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
@@ -125,7 +126,7 @@ void update(const AdamWArgs& args, const AdamWTensor& t, const Coefficients& c, 
   }
 }
 
-void adamw_kernel(const AdamWArgs& args) {
+void update_all(const AdamWArgs& args) {
   const float grad_scale = args.grad_scale.defined() ? *args.grad_scale.data<float>() : 1.0f;
   if (!std::isfinite(grad_scale)) return;
   std::int64_t chunks = 0, elements = 0;
@@ -150,6 +151,12 @@ void adamw_kernel(const AdamWArgs& args) {
         update<false>(args, t, c, from, to);
     }
   });
+}
+
+void adamw_kernel(const AdamWArgs& args) {
+  update_all(args);
+  for (const AdamWTensor& t : args.tensors)
+    if (t.amax.defined()) amax_slot(DeviceType::cpu, {t.param, t.amax, Granularity::tensor});
 }
 
 QUENCH_CPU_KERNEL(adamw_slot, adamw_kernel);

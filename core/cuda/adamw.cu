@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "core/cuda/adamw_math.cuh"
+#include "core/cuda/adamw_values.cuh"
 #include "core/cuda/launch.h"
+#include "core/cuda/quant_sink.cuh"
 #include "core/cuda/tensor_chunks.cuh"
 #include "core/cuda/vector.cuh"
-#include "core/stochastic_rounding.h"
 
 namespace quench::cuda {
 namespace {
@@ -24,6 +25,7 @@ struct Entry {
   void* exp_avg;
   void* exp_avg_sq;
   float* master;
+  std::uint32_t* amax;  // null in the tables of kernels that do not make it
   std::int64_t numel;
   std::uint64_t philox_key;
   std::uint64_t element_offset;
@@ -39,10 +41,6 @@ struct Coefficients {
   const float* grad_scale;  // or nullptr
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
-
-QUENCH_HOST_DEVICE constexpr unsigned number_of(AdamWRounding what) {
-  return static_cast<unsigned>(what);
-}
 
 // A combination of dtypes: bit 0 param, 1 grad, 2 exp_avg, 3 exp_avg_sq are bf16, bit 4 there is a master.
 template <unsigned kBits>
@@ -95,94 +93,10 @@ __device__ void write(T* pointer, const Vector<T, N>& value) {
     __stcs(reinterpret_cast<Bits<V>*>(pointer), *reinterpret_cast<const Bits<V>*>(&value));
 }
 
-template <int N>
-struct Floats {
-  float x[N];
-};
-
-// Pairs of bf16 as words: one instruction an element, where nvcc spends two on every second one.
-template <class T, int N>
-__device__ Floats<N> widen(const Vector<T, N>& value) {
-  Floats<N> result;
-  if constexpr (std::is_same_v<T, bfloat16> && N > 1) {
-    const auto& pairs = *reinterpret_cast<const Vector<std::uint32_t, N / 2>*>(&value);
-#pragma unroll
-    for (int i = 0; i < N / 2; ++i) {
-      result.x[2 * i] = __uint_as_float(pairs[i] << 16);
-      result.x[2 * i + 1] = __uint_as_float(pairs[i] & 0xFFFF0000u);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i) result.x[i] = to_float(value[i]);
-  }
-  return result;
-}
-
-template <class T, int N>
-__device__ Vector<T, N> nearest(const Floats<N>& value) {
-  Vector<T, N> result;
-#pragma unroll
-  for (int i = 0; i < N; ++i) result[i] = from_float<T>(value.x[i]);
-  return result;
-}
-
-// Random bits of N neighbouring elements for each of kWanted (as in rounding_blocks): a word for a pair of elements, or
-// the bits of the one.
-template <unsigned kWanted, int N>
-class RandomBits {
- public:
-  // From element `first` on, a multiple of N: a whole block of random words, or a part of one.
-  __device__ RandomBits(std::uint64_t key, std::uint64_t step, std::uint64_t first) {
-    const RoundingBlocks blocks = rounding_blocks<kWanted>(first / kRoundingsPerBlock, step, key);
-#pragma unroll
-    for (unsigned what = 0; what < 3; ++what) {
-      if ((kWanted >> what & 1u) == 0) continue;
-      const std::uint32_t(&block)[4] = blocks.words[what];
-      if constexpr (N == 8) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) words_[what][i] = block[i];
-      } else {
-        const bool upper = first % 8 >= 4;
-        const std::uint32_t word0 = upper ? block[2] : block[0], word1 = upper ? block[3] : block[1];
-        if constexpr (N == 4) {
-          words_[what][0] = word0;
-          words_[what][1] = word1;
-        } else {
-          words_[what][0] = (first % 4 >= 2 ? word1 : word0) >> static_cast<unsigned>(first % 2 * 16) & 0xFFFFu;
-        }
-      }
-    }
-  }
-
-  // With several elements no value is NaN, or it is canonical_nan.
-  template <class T>
-  __device__ Vector<T, N> round(const Floats<N>& value, AdamWRounding what) const {
-    const std::uint32_t(&words)[kWords] = words_[number_of(what)];
-    if constexpr (std::is_same_v<T, float>) {
-      return nearest<T>(value);
-    } else if constexpr (N == 1) {
-      return {stochastic_round_bf16(value.x[0], words[0])};
-    } else {
-      Vector<std::uint32_t, kWords> pairs;
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) pairs[i] = stochastic_round_pair(value.x[2 * i], value.x[2 * i + 1], words[i]);
-      return *reinterpret_cast<const Vector<T, N>*>(&pairs);
-    }
-  }
-
- private:
-  static_assert((N == 8 || N == 4 || N == 1) && kRoundingsPerBlock == 8);
-  static constexpr int kWords = (N + 1) / 2;
-  std::uint32_t words_[3][kWords];
-};
-
-// Rounding to nearest in the same terms.
-template <int N>
-struct Nearest {
-  template <class T>
-  __device__ Vector<T, N> round(const Floats<N>& value, AdamWRounding /*what*/) const {
-    return nearest<T>(value);
-  }
+// In place of RunningMax where it is not wanted.
+struct NoMax {
+  template <class V>
+  __device__ void add(const V&) {}
 };
 
 // What a thread holds of N neighbouring elements.
@@ -203,10 +117,11 @@ struct Slice {
       weight = read<typename L::Param, N>(static_cast<const typename L::Param*>(e.param) + i);
   }
 
-  template <bool kStochastic>
-  __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i) const {
-    Floats<N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
-    const Floats<N> g = widen(grad);
+  // `most` takes note of the params that are stored.
+  template <bool kStochastic, class Most>
+  __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i, Most& most) const {
+    Values<N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
+    const Values<N> g = widen(grad);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       p.x[j] *= e.decay;
@@ -226,15 +141,15 @@ struct Slice {
     }
     if constexpr (kStochastic) {
       const std::uint64_t first = e.element_offset + static_cast<std::uint64_t>(i);
-      store(e, i, p, m, v, RandomBits<L::kRounded, N>(e.philox_key, c.step, first));
+      store(e, i, p, m, v, RandomBits<L::kRounded, N>(e.philox_key, c.step, first), most);
     } else {
-      store(e, i, p, m, v, Nearest<N>());
+      store(e, i, p, m, v, Nearest<N>(), most);
     }
   }
 
   // Computes again what fast_step_weight may have wrong.
-  __device__ void check_group(const Entry& e, const Coefficients& c, Floats<N>& p, Floats<N>& m, Floats<N>& v) const {
-    const Floats<N> start = widen(weight);
+  __device__ void check_group(const Entry& e, const Coefficients& c, Values<N>& p, Values<N>& m, Values<N>& v) const {
+    const Values<N> start = widen(weight);
     bool ordinary = c.arithmetic.ordinary;
 #pragma unroll
     for (int j = 0; j < N; ++j)  // NaN in a moment is NaN in the weight too
@@ -248,39 +163,45 @@ struct Slice {
     }
   }
 
-  template <class Rounding>
-  __device__ static void store(const Entry& e, std::int64_t i, const Floats<N>& p, const Floats<N>& m,
-                               const Floats<N>& v, const Rounding& rounding) {
+  template <class Rounding, class Most>
+  __device__ static void store(const Entry& e, std::int64_t i, const Values<N>& p, const Values<N>& m,
+                               const Values<N>& v, const Rounding& rounding, Most& most) {
     using Param = typename L::Param;
     using ExpAvg = typename L::ExpAvg;
     using ExpAvgSq = typename L::ExpAvgSq;
     write(static_cast<ExpAvg*>(e.exp_avg) + i, rounding.template round<ExpAvg>(m, AdamWRounding::exp_avg));
     write(static_cast<ExpAvgSq*>(e.exp_avg_sq) + i, rounding.template round<ExpAvgSq>(v, AdamWRounding::exp_avg_sq));
+    Vector<Param, N> param;
     if constexpr (L::kMaster) {
       write(e.master + i, nearest<float>(p));
-      write(static_cast<Param*>(e.param) + i, nearest<Param>(p));
+      param = nearest<Param>(p);
     } else {
-      write(static_cast<Param*>(e.param) + i, rounding.template round<Param>(p, AdamWRounding::param));
+      param = rounding.template round<Param>(p, AdamWRounding::param);
     }
+    write(static_cast<Param*>(e.param) + i, param);
+    most.add(param);
   }
 };
 
 // Bytes an element: grad, exp_avg, exp_avg_sq and weight read; exp_avg, exp_avg_sq, param and master written. 14 with
-// all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32.
-template <unsigned kBits, bool kStochastic>
+// all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32. With kAmax the largest
+// magnitudes of the params, zero before, are raised on the way.
+template <unsigned kBits, bool kStochastic, bool kAmax>
 __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
                                                                   const __grid_constant__ Coefficients c) {
   using L = Layout<kBits>;
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
-  if (!isfinite(grad_scale)) return;
+  const bool updates = isfinite(grad_scale);
+  if (!kAmax && !updates) return;
   const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
   const Entry& e = table.entries[index];
   const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
   const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
+  std::conditional_t<kAmax, RunningMax<typename L::Param>, NoMax> most;
 
   // The widest type of the layout is accessed 16 bytes at a time; the threads of a warp are neighbours.
   constexpr int kWidth = L::kAllBf16 ? 8 : 4, kVectors = kPerThread / kWidth;
-  const int vectors = e.wide ? n / kWidth : 0;
+  const int vectors = e.wide && updates ? n / kWidth : 0;
   for (int base = static_cast<int>(threadIdx.x); base < vectors; base += kThreads * kVectors) {
     Slice<L, kWidth> slices[kVectors];
 #pragma unroll
@@ -290,13 +211,27 @@ __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_c
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
       if (const int vector = base + k * kThreads; k == 0 || vector < vectors)
-        slices[k].template update<kStochastic>(e, c, grad_scale, begin + static_cast<std::int64_t>(vector) * kWidth);
+        slices[k].template update<kStochastic>(e, c, grad_scale, begin + static_cast<std::int64_t>(vector) * kWidth,
+                                               most);
   }
   for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+    if (kAmax && !updates) {
+      most.add(static_cast<const typename L::Param*>(e.param)[begin + i]);
+      continue;
+    }
     Slice<L, 1> slice;
     slice.load(e, begin + i);
-    slice.template update<kStochastic>(e, c, grad_scale, begin + i);
+    slice.template update<kStochastic>(e, c, grad_scale, begin + i, most);
   }
+  if constexpr (kAmax) {
+    __shared__ BlockMax::Scratch scratch;
+    BlockMax block_max(scratch);
+    raise_amax(e.amax, most.word(), block_max);
+  }
+}
+
+__global__ void zero_amax_kernel(const __grid_constant__ Table table) {
+  for (int i = static_cast<int>(threadIdx.x); i < table.count; i += kThreads) *table.entries[i].amax = 0;
 }
 
 Coefficients coefficients(const AdamWArgs& args) {
@@ -329,6 +264,7 @@ Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
           .exp_avg = address(t.exp_avg),
           .exp_avg_sq = address(t.exp_avg_sq),
           .master = static_cast<float*>(address(t.master)),
+          .amax = static_cast<std::uint32_t*>(address(t.amax)),
           .numel = t.param.numel(),
           .philox_key = philox_key(args.seed, t.random_stream),
           .element_offset = static_cast<std::uint64_t>(t.element_offset),
@@ -336,36 +272,43 @@ Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
           .wide = addresses % 16 == 0 && (t.element_offset % 8 == 0 || !args.stochastic_rounding)};
 }
 
-// Updates the tensors of one combination of dtypes: one launch for hundreds of them.
-template <unsigned kBits>
+// Updates the tensors of one combination of dtypes, those with an amax or those without: one launch for hundreds of
+// them.
+template <unsigned kBits, bool kAmax>
 void update_layout(const AdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args);
   const auto flush = [&](const Table& table) {
     const dim3 grid(static_cast<unsigned>(table.chunks()));
+    if constexpr (kAmax) launch(zero_amax_kernel, 1, kThreads, 0, table);
     if constexpr (Layout<kBits>::kRounded != 0) {
-      if (args.stochastic_rounding) return launch(adamw_kernel<kBits, true>, grid, kThreads, 0, table, c);
+      if (args.stochastic_rounding) return launch(adamw_kernel<kBits, true, kAmax>, grid, kThreads, 0, table, c);
     }
-    launch(adamw_kernel<kBits, false>, grid, kThreads, 0, table, c);
+    launch(adamw_kernel<kBits, false, kAmax>, grid, kThreads, 0, table, c);
   };
   ChunkTableFiller<Table, decltype(flush)> filler(flush);
   for (const AdamWTensor& t : args.tensors)
-    if (t.param.numel() > 0 && layout_of(t) == kBits)
+    if (t.param.numel() > 0 && layout_of(t) == kBits && t.amax.defined() == kAmax)
       filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
   filler.finish();
 }
 
-template <unsigned... kBits>
+template <bool kAmax, unsigned... kBits>
 void update_layouts(const AdamWArgs& args, const OpLaunch& launch, std::integer_sequence<unsigned, kBits...>) {
   std::uint32_t present = 0;
   for (const AdamWTensor& t : args.tensors)
-    if (t.param.numel() > 0) present |= 1u << layout_of(t);
-  ((present >> kBits & 1u ? update_layout<kBits>(args, launch) : void()), ...);
+    if (t.param.numel() > 0 && t.amax.defined() == kAmax) present |= 1u << layout_of(t);
+  ((present >> kBits & 1u ? update_layout<kBits, kAmax>(args, launch) : void()), ...);
 }
 
 void adamw(const AdamWArgs& args) {
   const AdamWTensor& first = args.tensors.front();
   const OpLaunch launch("adamw", {&first.param, &first.grad, &first.exp_avg, &first.exp_avg_sq, &first.master});
-  update_layouts(args, launch, std::make_integer_sequence<unsigned, kLayoutCount>());
+  constexpr std::make_integer_sequence<unsigned, kLayoutCount> kLayouts;
+  update_layouts<false>(args, launch, kLayouts);
+  update_layouts<true>(args, launch, kLayouts);
+  for (const AdamWTensor& t : args.tensors)
+    if (t.param.numel() == 0 && t.amax.defined())
+      launch.check(cudaMemsetAsync(t.amax.raw_data(), 0, t.amax.nbytes(), launch.stream()));
 }
 
 QUENCH_CUDA_KERNEL(adamw_slot, adamw);

@@ -1,12 +1,14 @@
 // RMSNorm, forward.
 //
 // A row stays in registers between the sum of its squares and its normalisation, so that x is read once; the weight
-// stays there from row to row of a persistent block.
+// stays there from row to row of a persistent block. With a float8 sink the result stays there until its largest
+// magnitude is known; the columns' largest magnitudes are in shared memory, each where one thread alone comes by.
 
 #include "core/ops/norm.h"
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
+#include "core/cuda/quant_sink.cuh"
 #include "core/cuda/rows.cuh"
 
 namespace quench::cuda {
@@ -22,6 +24,7 @@ struct NormRows {
   RowNumbering numbering;
   std::int64_t width;
   float eps;
+  SinkPointers sink;
 
   explicit NormRows(const RmsNormArgs& args)
       : x(args.x),
@@ -33,7 +36,8 @@ struct NormRows {
         rows(static_cast<std::uint32_t>(args.rstd.numel())),
         numbering(args.x),
         width(args.x.size(-1)),
-        eps(args.eps) {}
+        eps(args.eps),
+        sink(args.sink) {}
   [[nodiscard]] bool wide() const {
     return x.wide(width) && residual.wide(width) && y.wide(width) && sum.wide(width) &&
            rows_are_wide<T>(weight, 0, width);
@@ -48,15 +52,23 @@ inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 constexpr int kResidentThreads = 1024;
 
 // Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
-// bf16. A row has at most kGroup * kVectors pieces of 16 bytes.
-template <class T, int kGroup, int kVectors>
+// bf16, and H for codes. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order
+// with every sink. Sinks need bf16; with SinkParts::rows a block has one row at a time.
+template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
+  static_assert(kSink != SinkParts::rows || kRows == 1);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
+  __shared__ BlockMax::Scratch max_scratch;
+  __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];
+  BlockMax block_max(max_scratch);
+  RowSink<kSink> sink(args.sink, block_max);
+  if constexpr (kSink == SinkParts::rows)
+    for (int k = 0; k < kVectors; ++k) columns[lane + k * kGroup] = {};
 
   Packed weight[kVectors];
 #pragma unroll
@@ -70,6 +82,8 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
     const int end = number < args.rows ? vectors : 0;  // pieces of this row
     const RowPosition at = args.numbering(row);
     const T* x = args.x[at];
+    if constexpr (kSink == SinkParts::rows)
+      for (Packed& piece : weight) keep_packed(piece);
     Packed value[kVectors];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
@@ -117,9 +131,17 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
       out = rounded<T>(out);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
-      store_packed(y, lane + k * kGroup, pack<T>(out));
+      value[k] = pack<T>(out);
+      store_packed(y, lane + k * kGroup, value[k]);
+      sink.add(value[k], columns[kSink == SinkParts::rows ? lane + k * kGroup : 0]);
     }
+    const float scale = sink.finish_row(row);
+    if (!sink.has_codes()) continue;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, value[k], scale);
   }
+  sink.finish(vectors, columns);
 }
 
 constexpr int kAnyThreads = 256;
@@ -156,39 +178,52 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args)
   }
 }
 
+// What of its sink a kernel can fill for these operands; with none it is left to fill_sink.
 template <class T>
+SinkParts fused_parts(const NormRows<T>& args, const Float8Sink& sink) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const SinkParts parts = parts_of(sink);
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 4096) return SinkParts::none;
+  if (parts == SinkParts::rows && (vectors <= 128 || vectors > 1024 || !args.sink.wide())) return SinkParts::none;
+  return parts;
+}
+
+template <class T, SinkParts kSink>
 void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
     constexpr int kThreads = kBlock<kGroup>;
-    launch(norm_kernel<T, kGroup, kVectors>,
+    launch(norm_kernel<T, kGroup, kVectors, kSink>,
            strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0, args);
   };
-  if (!args.wide() || vectors > 4096)
-    launch(norm_any_kernel<T>, strided_grid(launch.device(), args.rows, 1), kAnyThreads, 0, args);
-  else if (vectors <= 8)
-    run.template operator()<8, 1>();
-  else if (vectors <= 16)
-    run.template operator()<16, 1>();
-  else if (vectors <= 32)
-    run.template operator()<32, 1>();
-  else if (vectors <= 128)
-    run.template operator()<32, 4>();
-  else if (vectors <= 256)
-    run.template operator()<64, 4>();
-  else if (vectors <= 512)
-    run.template operator()<128, 4>();
-  else if (vectors <= 1024)
-    run.template operator()<256, 4>();
-  else
-    run.template operator()<1024, 4>();
+  if constexpr (kSink != SinkParts::rows) {
+    if (vectors <= 8) return run.template operator()<8, 1>();
+    if (vectors <= 16) return run.template operator()<16, 1>();
+    if (vectors <= 32) return run.template operator()<32, 1>();
+    if (vectors <= 128) return run.template operator()<32, 4>();
+    if (vectors > 1024) return run.template operator()<1024, 4>();
+  }
+  if (vectors <= 256) return run.template operator()<64, 4>();
+  if (vectors <= 512) return run.template operator()<128, 4>();
+  run.template operator()<256, 4>();
 }
 
 void rms_norm(const RmsNormArgs& args) {
   const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_row_count("rms_norm", args.rstd.numel());
-  dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { launch_norm<T>(launch, NormRows<T>(args)); });
-  fill_sink(args.sink, args.y);
+  const SinkParts fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
+    const NormRows<T> rows(args);
+    const SinkParts parts = fused_parts(rows, args.sink);
+    if (!rows.wide() || rows.width / kVectorWidth < T >> 4096)
+      launch(norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
+    else if (parts == SinkParts::none)
+      launch_norm<T, SinkParts::none>(launch, rows);
+    else if constexpr (std::is_same_v<T, bfloat16>)
+      parts == SinkParts::amax ? launch_norm<T, SinkParts::amax>(launch, rows)
+                               : launch_norm<T, SinkParts::rows>(launch, rows);
+    return parts;
+  });
+  if (fused == SinkParts::none) fill_sink(args.sink, args.y);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_slot, rms_norm);

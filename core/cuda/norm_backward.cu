@@ -2,13 +2,15 @@
 //
 // With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
 // A row of dy, x and dsum stays in registers between the dot product and dx. A persistent block keeps its share of
-// dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics.
+// dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics. With a
+// float8 sink dx stays in registers until its largest magnitude is known.
 
 #include <algorithm>
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
 #include "core/cuda/partial_sum.cuh"
+#include "core/cuda/quant_sink.cuh"
 #include "core/cuda/rows.cuh"
 #include "core/ops/norm.h"
 
@@ -24,6 +26,7 @@ struct BackwardRows {
   std::uint32_t rows;
   RowNumbering numbering;
   std::int64_t width;
+  SinkPointers sink;
   float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
 
   explicit BackwardRows(const RmsNormBackwardArgs& args)
@@ -36,7 +39,8 @@ struct BackwardRows {
         y(args.y),
         rows(static_cast<std::uint32_t>(args.rstd.numel())),
         numbering(args.x),
-        width(args.x.size(-1)) {}
+        width(args.x.size(-1)),
+        sink(args.sink) {}
   [[nodiscard]] bool wide() const {
     return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && y.wide(width) &&
            rows_are_wide<T>(weight, 0, width);
@@ -50,16 +54,25 @@ template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
 
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
-// few percent more, y 2 H bytes where it is made again. dx may be dy or dsum: a thread has read what it overwrites.
-template <class T, int kGroup, int kVectors>
+// few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
+// overwrites. All sums have the same order with every sink. Sinks need bf16; with SinkParts::rows a block has one row
+// at a time.
+template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
+  static_assert(kSink != SinkParts::rows || kRows == 1);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
+  __shared__ BlockMax::Scratch max_scratch;
+  __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];  // a thread has its own
+  BlockMax block_max(max_scratch);
+  RowSink<kSink> sink(args.sink, block_max);
+  if constexpr (kSink == SinkParts::rows)
+    for (int k = 0; k < kVectors; ++k) columns[lane + k * kGroup] = {};
 
   Packed weight[kVectors];
   Floats<T> share[kVectors] = {};
@@ -75,6 +88,8 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     const RowPosition at = args.numbering(row);
     const T* dy = args.dy[at];
     const T* x = args.x[at];
+    if constexpr (kSink == SinkParts::rows)
+      for (Packed& piece : weight) keep_packed(piece);
     const float inverse = args.rstd[row];
     Packed gradient[kVectors], value[kVectors], past[kVectors];
 #pragma unroll
@@ -123,7 +138,9 @@ __global__ __launch_bounds__(kBlock<kGroup>,
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) result[j] += p[j];
       }
-      store_packed(dx, lane + k * kGroup, pack<T>(result));
+      gradient[k] = pack<T>(result);
+      store_packed(dx, lane + k * kGroup, gradient[k]);
+      sink.add(gradient[k], columns[kSink == SinkParts::rows ? lane + k * kGroup : 0]);
       if (args.y.base == nullptr) continue;
       Floats<T> again;
 #pragma unroll
@@ -133,7 +150,13 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
       store_packed(args.y[at], lane + k * kGroup, pack<T>(again));
     }
+    const float scale = sink.finish_row(row);
+    if (!sink.has_codes()) continue;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
   }
+  sink.finish(vectors, columns);
   if (args.partial == nullptr) return;
 
   float* partial = args.partial + blockIdx.x * args.width;
@@ -229,7 +252,7 @@ Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wan
   return partial;
 }
 
-template <class T>
+template <class T, SinkParts kSink>
 Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
@@ -241,18 +264,29 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
       partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
       args.partial = partial.data<float>();
     }
-    launch(norm_backward_kernel<T, kGroup, kVectors>, blocks, kThreads, 0, args);
+    launch(norm_backward_kernel<T, kGroup, kVectors, kSink>, blocks, kThreads, 0, args);
     return partial;
   };
-  if (!args.wide() || vectors > 2048) return launch_any(launch, args, dweight_wanted);
-  if (vectors <= 8) return run.template operator()<8, 1>();
-  if (vectors <= 16) return run.template operator()<16, 1>();
-  if (vectors <= 32) return run.template operator()<32, 1>();
-  if (vectors <= 128) return run.template operator()<32, 4>();
+  if constexpr (kSink != SinkParts::rows) {
+    if (vectors <= 8) return run.template operator()<8, 1>();
+    if (vectors <= 16) return run.template operator()<16, 1>();
+    if (vectors <= 32) return run.template operator()<32, 1>();
+    if (vectors <= 128) return run.template operator()<32, 4>();
+  }
   if (vectors <= 256) return run.template operator()<128, 2>();
   if (vectors <= 512) return run.template operator()<256, 2>();
   if (vectors <= 1024) return run.template operator()<256, 4>();
   return run.template operator()<512, 4>();
+}
+
+// What of its sink a kernel can fill for these operands; with none it is left to fill_sink.
+template <class T>
+SinkParts fused_parts(const BackwardRows<T>& args, const Float8Sink& sink) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const SinkParts parts = parts_of(sink);
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048) return SinkParts::none;
+  if (parts == SinkParts::rows && (vectors <= 128 || !args.sink.wide())) return SinkParts::none;
+  return parts;
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args) {
@@ -260,11 +294,20 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
                         {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
   check_row_count("rms_norm_backward", args.rstd.numel());
   const MemoryScope scope(MemoryCategory::workspace);
+  const bool dweight_wanted = args.dweight.defined();
+  SinkParts fused = SinkParts::none;
   const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
-    return launch_backward(launch, BackwardRows<T>(args), args.dweight.defined());
+    const BackwardRows<T> rows(args);
+    if (!rows.wide() || rows.width / kVectorWidth < T >> 2048) return launch_any(launch, rows, dweight_wanted);
+    fused = fused_parts(rows, args.sink);
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (fused == SinkParts::amax) return launch_backward<T, SinkParts::amax>(launch, rows, dweight_wanted);
+      if (fused == SinkParts::rows) return launch_backward<T, SinkParts::rows>(launch, rows, dweight_wanted);
+    }
+    return launch_backward<T, SinkParts::none>(launch, rows, dweight_wanted);
   });
   if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
-  fill_sink(args.sink, args.dx);
+  if (fused == SinkParts::none) fill_sink(args.sink, args.dx);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);

@@ -31,6 +31,10 @@ void adamw(const AdamWArgs& args) {
       check("master", t.master);
       check_tensor(op, "master", t.master, t.param.shape(), DType::f32);
     }
+    if (t.amax.defined()) {
+      check_tensor(op, "amax", t.amax, {}, DType::f32);
+      check_same_device(op, {&t.param, &t.amax});
+    }
     QUENCH_CHECK(t.element_offset >= 0, "adamw: element_offset is {}", t.element_offset);
   }
   if (args.grad_scale.defined()) {

@@ -41,7 +41,7 @@ void rms_norm(const RmsNormArgs& args) {
   }
   check_same_device(op, {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_sink(op, args.sink, args.y);
-  if (args.x.numel() == 0) return;
+  if (args.x.numel() == 0) return fill_sink(args.sink, args.y);
   rms_norm_slot(args.x.device().type, args);
 }
 
@@ -64,6 +64,7 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
   check_same_device(op, {&args.x, &args.dy, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
   check_sink(op, args.sink, args.dx);
   if (args.x.numel() == 0) {
+    fill_sink(args.sink, args.dx);
     if (args.dweight.defined() && !args.accumulate_dweight) Tensor(args.dweight).zero();
     return;
   }

@@ -38,9 +38,11 @@ void check_sink(std::string_view op, const Float8Sink& sink, const Tensor& resul
 }
 
 void fill_sink(const Float8Sink& sink, const Tensor& result) {
+  if (!sink.wanted()) return;
   const DeviceType device = result.device().type;
   const MemoryScope scope(MemoryCategory::workspace);
   if (sink.amax.defined()) raise(sink.amax, amax(result, Granularity::tensor));
+  if (result.size(0) == 0) return;  // no rows and no scales, and nothing that raises a maximum
   if (sink.rows.defined())
     float8_rows_slot(device, {result, sink.rows, sink.power_of_two, sink.column_amax});
   else if (sink.column_amax.defined())

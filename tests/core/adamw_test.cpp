@@ -1,5 +1,6 @@
 #include "core/ops/adamw.h"
 
+#include "core/ops/quantize.h"
 #include "core/safetensors.h"
 #include "core/stochastic_rounding.h"
 #include "tests/core/op_testing.h"
@@ -176,6 +177,41 @@ TEST(AdamW, ScalesGradientsAndSkipsOnNonFiniteScale) {
     EXPECT_TRUE(same_bits(a.exp_avg, b.exp_avg));
     EXPECT_TRUE(same_bits(a.exp_avg_sq, b.exp_avg_sq));
   }
+}
+
+TEST(AdamW, AmaxIsThatOfTheStoredParam) {
+  Generator random(9);
+  std::vector<AdamWTensor> tensors{make(random, {0}, DType::bf16, DType::f32, false)};
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const bool master : {false, true})
+      for (const std::int64_t n : {1, 33, 40000}) {
+        tensors.push_back(make(random, {n}, dtype, DType::bf16, master));
+        random.fill_normal(tensors.back().grad);
+      }
+  for (AdamWTensor& t : tensors) t.amax = Tensor::from_values<float>({}, std::array{1e30f});  // written, not raised
+  const auto check = [&] {
+    for (const AdamWTensor& t : tensors) EXPECT_TRUE(same_bits(t.amax, amax(t.param, Granularity::tensor)));
+  };
+  AdamWArgs args = arguments(tensors, 1);
+  args.stochastic_rounding = true;
+  args.seed = 3;
+  adamw(args);
+  check();
+  EXPECT_EQ(*tensors[0].amax.data<float>(), 0.0f);
+  // Without an update as well.
+  for (const AdamWTensor& t : tensors) *t.amax.data<float>() = -1.0f;
+  const Tensor before = tensors.back().param.clone();
+  args.grad_scale = Tensor::from_values<float>({1}, std::array{NAN});
+  adamw(args);
+  EXPECT_TRUE(same_bits(before, tensors.back().param));
+  check();
+  args.grad_scale = Tensor();
+  set_element(tensors.back().grad, 777, NAN);
+  adamw(args);
+  check();
+  EXPECT_TRUE(std::isnan(*tensors.back().amax.data<float>()));
+  tensors.back().amax = Tensor::zeros({1}, DType::f32);
+  EXPECT_THROW(adamw(arguments(tensors, 1)), Error);
 }
 
 TEST(AdamW, BitsDoNotDependOnTheThreadCount) {
