@@ -127,29 +127,34 @@ class BlockMax {
 __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
   word = block_max(word);
   if (threadIdx.x == 0) atomicMax(amax, word);
-}
+}  // Who shares a row of the result.
+enum class RowOwner { block, warp };
 
-// Sink of a result in bf16 whose rows a block takes one at a time. Columns' maxima are kept by the kernel: it knows
-// where there is room, in registers or in shared memory. Without parts a sink leaves a kernel as it is.
-template <SinkParts kParts>
+// Sink of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where there is room, in
+// registers or in shared memory. Without parts a sink leaves a kernel as it is.
+template <SinkParts kParts, RowOwner kOwner = RowOwner::block>
 class RowSink {
  public:
   __device__ RowSink(const SinkPointers&, BlockMax&) {}
   __device__ void add(const Packed&, Packed&) {}
   [[nodiscard]] __device__ bool has_codes() const { return false; }
-  __device__ float finish_row(std::int64_t) { return 0; }
+  __device__ float finish_row(std::int64_t, bool) { return 0; }
   __device__ void encode(std::int64_t, Packed, float) const {}
+  template <int kRows, int kStride>
   __device__ void finish(int, const Packed*) {}
 };
 
 // Needs no row at a time.
-template <>
-class RowSink<SinkParts::amax> : public RowSink<SinkParts::none> {
+template <RowOwner kOwner>
+class RowSink<SinkParts::amax, kOwner> : public RowSink<SinkParts::none, kOwner> {
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max)
-      : RowSink<SinkParts::none>(sink, block_max), sink_(sink), block_max_(block_max) {}
+      : RowSink<SinkParts::none, kOwner>(sink, block_max), sink_(sink), block_max_(block_max) {}
   __device__ void add(const Packed& piece, Packed&) { most_.add(piece); }
-  __device__ void finish(int, const Packed*) { raise_amax(sink_.amax, most_.word(), block_max_); }
+  template <int kRows, int kStride>
+  __device__ void finish(int, const Packed*) {
+    raise_amax(sink_.amax, most_.word(), block_max_);
+  }
 
  private:
   const SinkPointers& sink_;
@@ -157,8 +162,8 @@ class RowSink<SinkParts::amax> : public RowSink<SinkParts::none> {
   RunningMax<bfloat16> most_;
 };
 
-template <>
-class RowSink<SinkParts::rows> {
+template <RowOwner kOwner>
+class RowSink<SinkParts::rows, kOwner> {
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max) : sink_(sink), block_max_(block_max) {}
 
@@ -176,17 +181,17 @@ class RowSink<SinkParts::rows> {
 
   [[nodiscard]] __device__ bool has_codes() const {
     return sink_.codes != nullptr;
-  }
-
-  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together.
-  __device__ float finish_row(std::int64_t row) {
+  }  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together, also
+     // its
+  // warps that are left without a row.
+  __device__ float finish_row(std::int64_t row, bool exists) {
     std::uint32_t most = widened_max(row_);
     row_ = 0;
     float scale = 0;
     if (has_codes()) {
-      most = block_max_(most);
+      most = kOwner == RowOwner::block ? block_max_(most) : __reduce_max_sync(0xFFFFFFFFu, most);
       scale = float8_scale(__uint_as_float(most), sink_.is_e5m2 ? E5m2::kMax : E4m3::kMax, sink_.power_of_two);
-      if (threadIdx.x == 0) sink_.scales[row] = scale;
+      if (exists && threadIdx.x % (kOwner == RowOwner::block ? 1024 : 32) == 0) sink_.scales[row] = scale;
     }
     most_ = max(most_, most);
     return scale;
@@ -203,16 +208,18 @@ class RowSink<SinkParts::rows> {
         sink_.is_e5m2 ? encode_group<E5m2>(group, scale) : encode_group<E4m3>(group, scale);
   }
 
-  // After the last row: raises the maxima. `columns`, in shared memory, has the block's for a row of `pieces` pieces.
-  // The block calls it together.
+  // After the last row: raises the maxima. `columns`, in shared memory, has those of the kRows rows of `pieces` pieces
+  // that the block takes at a time, kStride apart. The block calls it together.
+  template <int kRows, int kStride>
   __device__ void finish(int pieces, const Packed* columns) {
     if (sink_.amax != nullptr) raise_amax(sink_.amax, most_, block_max_);
     if (sink_.column_amax == nullptr) return;
     __syncthreads();
-    const std::uint32_t* pairs = columns->words;
     // Neighbours raise neighbours: the atomics of a warp are one access. They move 4 bytes a column and block.
     for (int column = static_cast<int>(threadIdx.x); column < kGroup * pieces; column += static_cast<int>(blockDim.x)) {
-      const std::uint32_t pair = pairs[column / 2];
+      std::uint32_t pair = 0;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) pair = max_pair(pair, (columns + r * kStride)->words[column / 2]);
       atomicMax(sink_.column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
     }
   }
