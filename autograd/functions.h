@@ -23,15 +23,16 @@ Variable add(const Variable& a, const Variable& b);
 // Rows of table [V,H] for ids i32 [N]: [N,H].
 Variable embedding(const Variable& table, const Tensor& ids);
 
-// RMSNorm over the last axis of x [N,H].
-Variable rms_norm(const Variable& x, const Variable& weight, float eps);
+// RMSNorm over the last axis of x [N,H]. `wanted` is what the consumer of the result asks for
+// (autograd/quant_request.h); the result's written() has it.
+Variable rms_norm(const Variable& x, const Variable& weight, float eps, const QuantRequest& wanted = {});
 
-// {sum = residual + delta, rms_norm(sum)} in one pass.
+// {sum = residual + delta, rms_norm(sum)} in one pass; `wanted` of the second.
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Variable& weight,
-                                           float eps);
+                                           float eps, const QuantRequest& wanted = {});
 
 // SwiGLU of gate_up [N,2I]: [N,I].
-Variable swiglu(const Variable& gate_up);
+Variable swiglu(const Variable& gate_up, const QuantRequest& wanted = {});
 
 // Geometry of a fused query-key-value matrix [N, (heads + 2*kv_heads) * head_dim], heads in the order q, k, v.
 struct QkvLayout {
@@ -62,6 +63,7 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
 // [1]. Gradients are made in the forward pass (the logits exist only then, chunk by chunk), so the result must be the
 // root of the backward pass. `losses`, if not null, receives the f32 [N] loss of each row.
 Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr);
+                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr,
+                      HeadProducts* products = nullptr);
 
 }  // namespace quench::autograd

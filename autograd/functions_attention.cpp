@@ -60,7 +60,7 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .sequences = sequences,
                      .scale = scale});
 
-  Tape::record("attention", std::array{qkv}, std::array{&out}, [&] {
+  const bool recorded = Tape::record("attention", std::array{qkv}, std::array{&out}, [&] {
     return [in, layout, heads_shape, lse, scale, result = out.value(), kept = std::move(sequences),
             dqkv = qkv.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
@@ -79,6 +79,7 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
       if (dqkv) dqkv->contribute(dx);
     };
   });
+  if (recorded) out.set_kept_by_producer();
   return out;
 }
 

@@ -6,7 +6,7 @@
 namespace quench::autograd {
 
 Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options, Tensor* losses) {
+                      const LmHeadLossOptions& options, Tensor* losses, HeadProducts* products) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
@@ -14,6 +14,7 @@ Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tens
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.grad_scale = scale;
   args.options = options;
+  args.products = products;
   if (training && hidden.requires_grad()) args.dhidden = Tensor::empty_like(x);
   if (training && weight.requires_grad()) {
     const GradientTarget into = weight.gradient()->target();

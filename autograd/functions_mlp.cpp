@@ -6,11 +6,13 @@
 
 namespace quench::autograd {
 
-Variable swiglu(const Variable& gate_up) {
+Variable swiglu(const Variable& gate_up, const QuantRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
-  quench::swiglu({in, out.value()});
+  const Float8Sink sink = make_sink(wanted, out.value());
+  quench::swiglu({in, out.value(), sink});
+  out.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("swiglu", std::array{gate_up}, std::array{&out}, [&] {
     const Saved saved = Saved::large(in);
@@ -31,9 +33,10 @@ Variable swiglu(const Variable& gate_up) {
       const Tensor dx = alone ? kept : Tensor::empty_like(kept);
       Tensor value;
       if (!again->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
-      swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value});
+      const Float8Sink written = din ? make_sink(din->request(), dx) : Float8Sink{};
+      swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .sink = written});
       again->run_waiting(value);
-      if (din) din->contribute(dx);
+      if (din) din->contribute(dx, written);
     };
   });
   if (recorded) out.set_recompute(again);

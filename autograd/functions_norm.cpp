@@ -16,8 +16,10 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
 
 // `y` is made again on the way where uses of it have waited.
 void norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd, Tensor dsum,
-                   const std::shared_ptr<Gradient>& dweight, const Tensor& dx, Recomputation* again = nullptr) {
-  RmsNormBackwardArgs args{.dy = dy, .x = x, .weight = weight, .rstd = rstd, .dsum = std::move(dsum), .dx = dx};
+                   const std::shared_ptr<Gradient>& dweight, const Tensor& dx, Recomputation* again = nullptr,
+                   const Float8Sink& sink = {}) {
+  RmsNormBackwardArgs args{
+      .dy = dy, .x = x, .weight = weight, .rstd = rstd, .dsum = std::move(dsum), .dx = dx, .sink = sink};
   if (dweight) {
     const GradientTarget into = dweight->target();
     args.dweight = into.tensor;
@@ -40,12 +42,14 @@ std::function<Tensor()> norm_again(const Tensor& x, const Tensor& weight, float 
 
 }  // namespace
 
-Variable rms_norm(const Variable& x, const Variable& weight, float eps) {
+Variable rms_norm(const Variable& x, const Variable& weight, float eps, const QuantRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = x.value();
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
-  quench::rms_norm({.x = in, .weight = weight.value(), .eps = eps, .y = y.value(), .rstd = rstd});
+  const Float8Sink sink = make_sink(wanted, y.value());
+  quench::rms_norm({.x = in, .weight = weight.value(), .eps = eps, .y = y.value(), .rstd = rstd, .sink = sink});
+  y.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("rms_norm", std::array{x, weight}, std::array{&y}, [&] {
     again->again = norm_again(in, weight.value(), eps);
@@ -53,8 +57,9 @@ Variable rms_norm(const Variable& x, const Variable& weight, float eps) {
     return [in, again, w = weight.value(), rstd, dx = x.gradient(), dw = weight.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor result = Tensor::empty_like(in);
-      norm_backward(dy->value(), in, w, rstd, Tensor(), dw, result, again.get());
-      if (dx) dx->contribute(result);
+      const Float8Sink written = dx ? make_sink(dx->request(), result) : Float8Sink{};
+      norm_backward(dy->value(), in, w, rstd, Tensor(), dw, result, again.get(), written);
+      if (dx) dx->contribute(result, written);
     };
   });
   if (recorded) y.set_recompute(again);
@@ -62,19 +67,22 @@ Variable rms_norm(const Variable& x, const Variable& weight, float eps) {
 }
 
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Variable& weight,
-                                           float eps) {
+                                           float eps, const QuantRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = delta.value();
   Variable sum(Tensor::empty_like(in));
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
+  const Float8Sink sink = make_sink(wanted, y.value());
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
                     .weight = weight.value(),
                     .eps = eps,
                     .y = y.value(),
                     .sum = sum.value(),
-                    .rstd = rstd});
+                    .rstd = rstd,
+                    .sink = sink});
+  y.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("add_rms_norm", std::array{residual, delta, weight}, std::array{&sum, &y}, [&] {
     again->again = norm_again(sum.value(), weight.value(), eps);
@@ -84,14 +92,16 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
       Tensor dx;
+      Float8Sink written;  // for the layer that made delta
       if (!dy_of->has_value()) {
         dx = dsum;
       } else {
         dx = norm_dx_buffer(x, dsum);
-        norm_backward(dy_of->value(), x, w, rstd, dsum, dw, dx, again.get());
+        if (ddelta) written = make_sink(ddelta->request(), dx);
+        norm_backward(dy_of->value(), x, w, rstd, dsum, dw, dx, again.get(), written);
       }
       if (dresidual) dresidual->contribute(dx);
-      if (ddelta) ddelta->contribute(dx);
+      if (ddelta) ddelta->contribute(dx, written);
     };
   });
   if (recorded) y.set_recompute(again);

@@ -6,6 +6,7 @@ namespace quench::autograd {
 
 GradientTarget Gradient::target() {
   const bool accumulate = valid_;
+  written_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
     tensor_ = tensor_.clone();  // shared with another gradient: an in-place sum would change both
   }
@@ -17,14 +18,16 @@ GradientTarget Gradient::target() {
   return {tensor_, accumulate};
 }
 
-void Gradient::contribute(const Tensor& tensor) {
+void Gradient::contribute(const Tensor& tensor, Float8Sink written) {
   QUENCH_CHECK(tensor.shape() == shape_, "gradient of shape {} contributed to a variable of shape {}",
                tensor.shape().to_string(), shape_.to_string());
   if (!valid_ && !leaf_ && tensor.dtype() == dtype_) {
     tensor_ = tensor;
+    written_ = std::move(written);
     valid_ = true;
     return;
   }
+  written_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty(shape_, dtype_, device_);
@@ -42,6 +45,7 @@ void Gradient::contribute(const Tensor& tensor) {
 
 void Gradient::reset() noexcept {
   valid_ = false;
+  written_ = {};
   if (!set_outside_) tensor_ = Tensor();
 }
 
@@ -49,6 +53,7 @@ void Gradient::release() noexcept {
   valid_ = false;
   set_outside_ = false;
   tensor_ = Tensor();
+  written_ = {};
 }
 
 void Gradient::end_use() {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/quant_request.h"
 #include "core/tensor.h"
 
 namespace quench::autograd {
@@ -34,8 +35,14 @@ class Gradient {
   // For kernels that can add in place (GEMM with beta 1): a buffer of the gradient's shape. Marks it as valid.
   GradientTarget target();
   // For results that already stand in a tensor of the variable's shape: kept if it is the first contribution, added
-  // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer.
-  void contribute(const Tensor& tensor);
+  // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer. `written` is
+  // what the request of the gradient's consumer got: it is forgotten when another contribution comes.
+  void contribute(const Tensor& tensor, Float8Sink written = {});
+
+  // What the function that will read this gradient would like to find beside it.
+  void set_request(const QuantRequest& request) noexcept { request_ = request; }
+  [[nodiscard]] const QuantRequest& request() const noexcept { return request_; }
+  [[nodiscard]] const Float8Sink& written() const noexcept { return written_; }
 
   // Forgets the value and gives its buffer back, so that the next forward pass may use that memory; a buffer that was
   // set from outside stays. The first contribution overwrites: no memset.
@@ -61,6 +68,8 @@ class Gradient {
   bool valid_ = false;
   int pending_uses_ = 0;  // recorded nodes that have this gradient as an input and have not run yet
   Tensor tensor_;
+  QuantRequest request_;
+  Float8Sink written_;  // of tensor_
   std::vector<std::function<void()>> ready_hooks_;
 };
 
@@ -96,6 +105,14 @@ class Variable {
   [[nodiscard]] Variable detach() const { return Variable(value_); }
   void set_gradient(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
 
+  // What the producer wrote beside the value for the consumer that asked.
+  void set_written(Float8Sink written) { written_ = std::move(written); }
+  [[nodiscard]] const Float8Sink& written() const noexcept { return written_; }
+
+  // The function that made the value keeps it for its own backward pass: to save it again costs nothing.
+  void set_kept_by_producer() noexcept { kept_by_producer_ = true; }
+  [[nodiscard]] bool kept_by_producer() const noexcept { return kept_by_producer_; }
+
   // A cheap way to make the value again from tensors that are saved anyway; under selective recompute it is saved
   // instead of the value (see save() in tape.h).
   void set_recompute(std::shared_ptr<Recomputation> recompute) { recompute_ = std::move(recompute); }
@@ -103,8 +120,10 @@ class Variable {
 
  private:
   Tensor value_;
+  Float8Sink written_;
   std::shared_ptr<Gradient> gradient_;
   std::shared_ptr<Recomputation> recompute_;
+  bool kept_by_producer_ = false;
 };
 
 }  // namespace quench::autograd

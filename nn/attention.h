@@ -14,6 +14,7 @@ class Attention final : public Module {
   Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   // x [N,H] (normalised) -> [N,H]
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const;
+  [[nodiscard]] autograd::QuantRequest input_request() const { return qkv_proj_.input_request(); }
 
  private:
   [[nodiscard]] Variable attend_cached(const Variable& qkv, const ForwardContext& context) const;

@@ -38,6 +38,10 @@ const Variable& CausalLm::head_weight() const noexcept {
   return lm_head_ ? const_cast<Linear&>(*lm_head_).weight().variable : model_.embed_tokens.weight.variable;
 }
 
+std::unique_ptr<HeadProducts> CausalLm::head_products() const {
+  return lm_head_ ? lm_head_->kernel().head_products(const_cast<Linear&>(*lm_head_).weight()) : nullptr;
+}
+
 std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
                                                   const ForwardContext& context) const {
   const DecoderLayer& layer = *model_.layers[index];
@@ -75,14 +79,18 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
                         const LmHeadLossOptions& options, Tensor* losses) const {
-  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, options, losses);
+  const std::unique_ptr<HeadProducts> products = head_products();
+  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, options, losses, products.get());
 }
 
 Tensor CausalLm::logits(const Variable& hidden_states) const {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden_states.value();
   const Tensor result = Tensor::empty({x.size(0), config_.vocab_size}, DType::f32, x.device());
-  gemm({.a = x, .b = head_weight().value(), .c = result, .transpose_b = true});
+  if (const std::unique_ptr<HeadProducts> products = head_products())
+    products->logits(x, result);
+  else
+    gemm({.a = x, .b = head_weight().value(), .c = result, .transpose_b = true});
   return result;
 }
 

@@ -50,6 +50,8 @@ class CausalLm final : public Module {
     RmsNorm norm;
   };
 
+  // How the head's recipe computes its products; null: plainly. A tied head has no recipe of its own.
+  [[nodiscard]] std::unique_ptr<HeadProducts> head_products() const;
   [[nodiscard]] std::pair<Variable, Variable> run_layer(std::size_t index, const Variable& residual,
                                                         const Variable& delta, const ForwardContext& context) const;
 

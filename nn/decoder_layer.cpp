@@ -17,14 +17,15 @@ std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, co
                                                     const ForwardContext& context) const {
   Variable stream = residual;
   Variable normed;
+  const autograd::QuantRequest wanted = attention_.input_request();
   if (delta.defined()) {
-    std::tie(stream, normed) = autograd::add_rms_norm(residual, delta, input_norm_.weight(), input_norm_.eps());
+    std::tie(stream, normed) = autograd::add_rms_norm(residual, delta, input_norm_.weight(), input_norm_.eps(), wanted);
   } else {
-    normed = autograd::rms_norm(residual, input_norm_.weight(), input_norm_.eps());
+    normed = autograd::rms_norm(residual, input_norm_.weight(), input_norm_.eps(), wanted);
   }
   const Variable mixed = attention_.forward(normed, context);
-  std::tie(stream, normed) =
-      autograd::add_rms_norm(stream, mixed, post_attention_norm_.weight(), post_attention_norm_.eps());
+  std::tie(stream, normed) = autograd::add_rms_norm(stream, mixed, post_attention_norm_.weight(),
+                                                    post_attention_norm_.eps(), mlp_.input_request());
   return {stream, mlp_.forward(normed)};
 }
 

@@ -8,6 +8,7 @@
 namespace quench::nn {
 
 void initialize_parameter(Parameter& parameter, std::uint64_t seed) {
+  parameter.mark_changed();
   Tensor value = parameter.variable.value();
   if (value.device().is_meta()) return;
   const MemoryScope scope(MemoryCategory::workspace);

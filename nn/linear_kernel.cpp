@@ -7,8 +7,8 @@ namespace {
 
 class HighPrecisionLinear final : public LinearKernel {
  public:
-  [[nodiscard]] Variable apply(const Variable& x, const Variable& weight, const Variable& bias) const override {
-    return autograd::linear(x, weight, bias);
+  [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const override {
+    return autograd::linear(x, weight.variable, bias);
   }
   [[nodiscard]] std::string_view name() const override { return "high precision"; }
 };

@@ -4,7 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "autograd/quant_request.h"
 #include "autograd/tape.h"
+#include "core/ops/lm_head_loss.h"
+#include "nn/parameter.h"
 
 namespace quench::nn {
 
@@ -23,7 +26,13 @@ class LinearKernel {
  public:
   virtual ~LinearKernel() = default;
   // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three.
-  [[nodiscard]] virtual Variable apply(const Variable& x, const Variable& weight, const Variable& bias) const = 0;
+  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const = 0;
+  // What the function that makes x may write beside it.
+  [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
+  // Whether the optimizer should keep up Parameter::amax of the layer's weight.
+  [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
+  // The layer's products as the head of a language model, for one loss; null: plain gemms.
+  [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
 };

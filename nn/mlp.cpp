@@ -17,7 +17,7 @@ Mlp::Mlp(const ModelConfig& config, const ParameterOptions& options)
 }
 
 Variable Mlp::forward(const Variable& x) const {
-  return down_proj_.forward(autograd::swiglu(gate_up_proj_.forward(x)));
+  return down_proj_.forward(autograd::swiglu(gate_up_proj_.forward(x), down_proj_.input_request()));
 }
 
 }  // namespace quench::nn

@@ -11,6 +11,7 @@ class Mlp final : public Module {
   Mlp(const ModelConfig& config, const ParameterOptions& options);
   // x [N,H] (normalised) -> [N,H]
   [[nodiscard]] Variable forward(const Variable& x) const;
+  [[nodiscard]] autograd::QuantRequest input_request() const { return gate_up_proj_.input_request(); }
 
  private:
   Linear gate_up_proj_;

@@ -34,8 +34,16 @@ struct Parameter {
   std::vector<ParameterPiece> pieces;  // tile the rows of the global tensor, in order
   Initializer initializer = Initializer::normal;
   float init_std = 0.02f;
+  // Counts the changes of the value: what was derived from it (quantized copies) is good for one version.
+  std::uint64_t version = 0;
+  // f32 [], or undefined when nobody asked: largest magnitude of the value, kept up by the optimizer. It is that of
+  // version amax_version.
+  Tensor amax;
+  std::uint64_t amax_version = 0;
 
   [[nodiscard]] std::int64_t numel() const { return global_shape.numel(); }
+  // For whoever writes the value.
+  void mark_changed() noexcept { ++version; }
 };
 
 // Where and in which types the parameters of a module are created.

@@ -6,7 +6,7 @@
 namespace quench::recipes {
 namespace {
 
-LinearPlan plan(const nn::LinearInfo&) {
+LinearPlan plan(const nn::LinearInfo&, const RecipeOptions&) {
   return {nn::high_precision_linear_kernel(), {}};
 }
 

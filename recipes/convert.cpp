@@ -1,5 +1,7 @@
 #include "recipes/convert.h"
 
+#include <algorithm>
+#include <charconv>
 #include <map>
 #include <tuple>
 
@@ -30,6 +32,24 @@ std::string without_index(const std::string& name) {
   return result;
 }
 
+// N of "model.layers.N.mlp.down_proj"; -1 for a layer outside the stack.
+std::int64_t stack_index(const std::string& name) {
+  constexpr std::string_view kStack = "layers.";
+  const std::size_t at = name.find(kStack);
+  if (at == std::string::npos) return -1;
+  std::int64_t index = 0;
+  const char* first = name.data() + at + kStack.size();
+  const auto [end, error] = std::from_chars(first, name.data() + name.size(), index);
+  return error == std::errc() && end != first ? index : -1;
+}
+
+// Layers of the stack.
+std::int64_t stack_size(nn::Module& root) {
+  std::int64_t size = 0;
+  root.visit([&](const std::string& name, nn::Module&) { size = std::max(size, stack_index(name) + 1); });
+  return size;
+}
+
 }  // namespace
 
 bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
@@ -53,8 +73,13 @@ bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
   return p == pattern.size();
 }
 
-std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter) {
+std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
+                                          const RecipeOptions& options) {
   std::vector<LayerConversion> report;
+  const std::int64_t layers = stack_size(root), skipped = filter.skip_first_layers + filter.skip_last_layers;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, skipped == 0 || skipped < layers,
+                  "recipe.filter.skip_first_layers {} and skip_last_layers {} leave none of {} layers to the recipe",
+                  filter.skip_first_layers, filter.skip_last_layers, layers);
   std::vector<bool> include_used(filter.include.size()), exclude_used(filter.exclude.size());
   const auto matches_any = [](const std::vector<std::string>& patterns, std::vector<bool>& used,
                               const std::string& name, const nn::Linear& linear) {
@@ -76,8 +101,12 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       row.skipped_because = "not in recipe.filter.include";
     } else if (excluded) {
       row.skipped_because = "in recipe.filter.exclude";
+    } else if (const std::int64_t at = stack_index(name);
+               at >= 0 && (at < filter.skip_first_layers || at >= layers - filter.skip_last_layers)) {
+      row.skipped_because = at < filter.skip_first_layers ? "among recipe.filter.skip_first_layers"
+                                                          : "among recipe.filter.skip_last_layers";
     } else {
-      LinearPlan plan = recipe.plan(info);
+      LinearPlan plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
       if (plan.kernel) linear->set_kernel(std::move(plan.kernel));
     }

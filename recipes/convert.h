@@ -14,6 +14,9 @@ namespace quench::recipes {
 struct LayerFilter {
   std::vector<std::string> include;  // empty: every linear layer
   std::vector<std::string> exclude;
+  // Decoder layers ("model.layers.N.*") at either end that are left out.
+  std::int64_t skip_first_layers = 0;
+  std::int64_t skip_last_layers = 0;
 };
 
 struct LayerConversion {
@@ -24,8 +27,9 @@ struct LayerConversion {
   std::string skipped_because;  // empty when the recipe applies
 };
 
-// Throws bad_config naming a pattern that matches no layer.
-std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter);
+// Throws bad_config naming a pattern that matches no layer, and when nothing is left between the skipped layers.
+std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
+                                          const RecipeOptions& options = {});
 
 // One line per distinct (shape, outcome), with the number of layers and the reason where one was skipped.
 [[nodiscard]] std::string conversion_report(const std::vector<LayerConversion>& layers);

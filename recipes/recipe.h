@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nn/linear_kernel.h"
 
@@ -20,6 +21,24 @@ struct RecipeTolerances {
   double loss_relative = 0;         // of the final loss of a short training run against f32
 };
 
+// The three products of a linear layer: y = x W^T, dx = dy W, dW = dy^T x.
+enum class LinearGemm { forward, dgrad, wgrad };
+
+// What a run may choose about a recipe (config section recipe).
+struct RecipeOptions {
+  // Compute in f32 what the recipe would give to low-precision tensor cores: the same numbers up to the order of sums,
+  // on any device, slowly.
+  bool emulate = false;
+  // Pad layers whose sizes the tensor cores do not take, instead of leaving them in high precision.
+  bool pad = false;
+  // Keep the quantized weights between the micro-batches of a step.
+  bool keep_weights = false;
+  // Products that add in the tensor core's own accumulator.
+  std::vector<LinearGemm> fast_accumulation = {LinearGemm::forward};
+  // Products that stay in high precision whatever the recipe says.
+  std::vector<LinearGemm> high_precision;
+};
+
 // Either a kernel, or the reason why the layer stays in high precision.
 struct LinearPlan {
   std::shared_ptr<const nn::LinearKernel> kernel;
@@ -29,7 +48,7 @@ struct LinearPlan {
 struct Recipe {
   std::string_view name;
   std::string_view summary;  // one line for `quench config ls`
-  LinearPlan (*plan)(const nn::LinearInfo& layer);
+  LinearPlan (*plan)(const nn::LinearInfo& layer, const RecipeOptions& options);
   RecipeTolerances tolerances;
 };
 
@@ -39,5 +58,8 @@ struct Recipe {
 [[nodiscard]] const Recipe& find_recipe(std::string_view name);
 
 extern const Recipe kBf16;
+extern const Recipe kFloat8Tensorwise;
+extern const Recipe kFloat8Rowwise;
+extern const Recipe kFloat8RowwiseWithGwHp;
 
 }  // namespace quench::recipes

@@ -6,7 +6,7 @@
 namespace quench::recipes {
 
 std::span<const Recipe> recipe_table() {
-  static const std::array table{kBf16};
+  static const std::array table{kBf16, kFloat8Tensorwise, kFloat8Rowwise, kFloat8RowwiseWithGwHp};
   return table;
 }
 

@@ -52,7 +52,7 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
   plan.trim();
   plan.reset_peak();
   {
-    const ModelSetup setup = build_model(config, kPlanning);
+    const ModelSetup setup = build_model(config, kPlanning, target);
     const auto optimizer = make_optimizer(*setup.model, config);
     using Level = TrainingSection::ActivationCheckpoint;
     const Level level = config.training.activation_checkpoint;

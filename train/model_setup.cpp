@@ -22,12 +22,47 @@ nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
   return options;
 }
 
-ModelSetup build_model(const RunConfig& config, Device device) {
+namespace {
+
+std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names) {
+  std::vector<recipes::LinearGemm> result;
+  for (const std::string& name : names)
+    result.push_back(name == "forward" ? recipes::LinearGemm::forward
+                     : name == "dgrad" ? recipes::LinearGemm::dgrad
+                                       : recipes::LinearGemm::wgrad);
+  return result;
+}
+
+recipes::RecipeOptions recipe_options(const RunConfig& config, Device target) {
+  const RecipeSection& recipe = config.recipe;
+  return {.emulate = recipe.emulate || target.is_cpu(),
+          .pad = recipe.pad,
+          .keep_weights = recipe.keep_weights.value_or(accumulation_steps(config, 1) > 1),
+          .fast_accumulation = gemms(recipe.fast_accumulation),
+          .high_precision = gemms(recipe.high_precision_gemms)};
+}
+
+}  // namespace
+
+bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
+  const double tail = config.recipe.high_precision_tail;
+  return tail > 0 && static_cast<double>(steps - step) <= tail * static_cast<double>(steps);
+}
+
+std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
+                                                       bool tail) {
+  if (tail) return recipes::apply_recipe(model, recipes::find_recipe("bf16"), {});
+  const RecipeSection::Filter& filter = config.recipe.filter;
+  return recipes::apply_recipe(model, recipes::find_recipe(config.recipe.name),
+                               {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
+                               recipe_options(config, target));
+}
+
+ModelSetup build_model(const RunConfig& config, Device device, Device target) {
   ModelSetup setup;
   setup.config = resolve_model_config(config.model);
   setup.model = std::make_unique<nn::CausalLm>(setup.config, parameter_options(config, device));
-  setup.conversion = recipes::apply_recipe(*setup.model, recipes::find_recipe(config.recipe.name),
-                                           {config.recipe.filter.include, config.recipe.filter.exclude});
+  setup.conversion = apply_run_recipe(*setup.model, config, target, false);
   return setup;
 }
 

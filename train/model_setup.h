@@ -24,8 +24,19 @@ struct ModelSetup {
 // parameters that are updated from a single micro-batch, where bf16 loses nothing by accumulation.
 [[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
 
-// Builds the model on the device and applies the recipe; parameters are allocated but not filled.
-[[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device);
+// Builds the model on the device and applies the recipe; parameters are allocated but not filled. A plan of memory
+// (device meta) is made for `target`.
+[[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device, Device target);
+[[nodiscard]] inline ModelSetup build_model(const RunConfig& config, Device device) {
+  return build_model(config, device, device);
+}
+
+// Gives the model's layers the kernels of the run's recipe on `target`; with `tail` high-precision ones.
+std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
+                                                       bool tail);
+
+// Whether the steps from `step` on (0-based, of `steps`) run without the recipe: recipe.high_precision_tail.
+[[nodiscard]] bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps);
 
 // How the head's loss is computed on a device: logits of bf16 training are f32 on the CPU and bf16 on a GPU, where the
 // difference is some per cent of a step's memory traffic, unless the config says otherwise.

@@ -49,6 +49,8 @@ struct Trainer::Run {
   // says stop.
   bool run_step();
   bool handle_verdict(const StepVerdict& verdict);
+  // The end of a run may be in high precision; a roll-back may leave it again.
+  void follow_recipe();
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
   void evaluate();
   void save();
@@ -66,6 +68,7 @@ struct Trainer::Run {
   LossGuard guard;
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
+  bool in_tail = false;  // recipe.high_precision_tail
   std::unique_ptr<nn::AdamW> optimizer;
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<CheckpointWriter> writer;
@@ -217,7 +220,18 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   return false;
 }
 
+void Trainer::Run::follow_recipe() {
+  const bool tail = in_high_precision_tail(config, progress.step, steps);
+  if (tail == in_tail) return;
+  in_tail = tail;
+  (void)apply_run_recipe(*setup.model, config, device, tail);
+  QUENCH_LOG_INFO(
+      "step {}: {}", progress.step + 1,
+      tail ? "the rest of the run is without the recipe (recipe.high_precision_tail)" : "the recipe applies again");
+}
+
 bool Trainer::Run::run_step() {
+  follow_recipe();
   const StepProfile profile(config, device, progress.step + 1);
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();

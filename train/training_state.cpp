@@ -21,11 +21,15 @@ std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::Ad
 }
 
 void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::AdamW& optimizer) {
+  for (nn::Parameter* p : model.parameters()) p->mark_changed();
   for (const CheckpointTensor& tensor : training_tensors(model, optimizer)) read_into(reader, tensor);
 }
 
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model) {
-  for (const nn::Parameter* p : model.parameters()) read_into(reader, entry(p->name, p->variable.value(), *p));
+  for (nn::Parameter* p : model.parameters()) {
+    p->mark_changed();
+    read_into(reader, entry(p->name, p->variable.value(), *p));
+  }
 }
 
 }  // namespace quench

@@ -12,7 +12,9 @@ inline constexpr Device kGpu{DeviceType::cuda, 0};
 
 void measure_attention();
 void measure_fused_kernels();
-void measure_optimizer_and_casts();
+void measure_float8_products();
+void measure_optimizer();
+void measure_casts();
 
 // Random CPU tensors of a seed.
 class Generator {

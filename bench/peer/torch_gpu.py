@@ -11,6 +11,7 @@ windows anywhere instead, as nanoGPT does.
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import sys
 import time
@@ -112,6 +113,15 @@ def build(shape, dtype, device, init, seed):
     return model
 
 
+def convert_to_float8(model, recipe):
+    if path := os.environ.get("TORCHAO_PATH"):
+        sys.path.insert(0, path)
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe),
+                               module_filter_fn=lambda module, name: name != "lm_head")
+
+
 class Rows:
     """Batches [B, T] of inputs and labels from a token array on the device."""
 
@@ -182,6 +192,8 @@ def main():
     parser.add_argument("--init", help="Hugging Face folder with the first weights; default: random")
     parser.add_argument("--precision", choices=["bf16", "mixed", "f32"], default="bf16",
                         help="bf16: weights, gradients and moments; mixed: f32 weights under autocast")
+    parser.add_argument("--float8", choices=["tensorwise", "rowwise", "rowwise_with_gw_hp"],
+                        help="TorchAO's float8 linears, all but the head (a folder that holds torchao: TORCHAO_PATH)")
     parser.add_argument("--compile", choices=["block", "model", "none"], default="block")
     parser.add_argument("-B", type=int, help="sequences of a micro-batch")
     parser.add_argument("-T", type=int, help="tokens of a sequence")
@@ -204,6 +216,8 @@ def main():
     begin = time.perf_counter()
     dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
     model = build(shape, dtype, args.device, args.init, args.seed)
+    if args.float8:
+        convert_to_float8(model, args.float8)
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     adamw = torch.optim.AdamW([dict(params=matrices, weight_decay=optimizer.get("weight_decay", 0.1)),
@@ -260,7 +274,7 @@ def main():
                     log.restart()
     step_ms = log.step_ms
     median = median_of_last_half(step_ms)
-    summary = dict(torch=torch.__version__, precision=args.precision, parameters=sum(p.numel() for p in model.parameters()),
+    summary = dict(torch=torch.__version__, precision=args.precision, float8=args.float8, parameters=sum(p.numel() for p in model.parameters()),
                    tokens_per_step=shape.tokens_per_step, step_ms=median, tokens_per_second=shape.tokens_per_step / median * 1e3,
                    first_step_seconds=step_ms[0] / 1e3, setup_seconds=setup_seconds, wall_seconds=time.perf_counter() - begin,
                    loss=log.loss, evaluations=evaluations)

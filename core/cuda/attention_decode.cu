@@ -289,7 +289,9 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
         launch(decode_kernel<Shape, kRows>, grid, kThreads, shared, tiles, x);
         if (x.parts == 1) return;
         const dim3 merge_grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(x.heads));
-        launch(merge_kernel<T>, merge_grid, kThreads, sizeof(float) * static_cast<std::size_t>(x.parts), tiles, x);
+        // The compiler reads the factors 16 bytes at a time, the last ones too.
+        const auto factors = static_cast<std::size_t>(pieces(x.parts, 4) * 4);
+        launch(merge_kernel<T>, merge_grid, kThreads, sizeof(float) * factors, tiles, x);
       });
 }
 

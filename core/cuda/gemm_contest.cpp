@@ -27,8 +27,7 @@ float GemmContest::Entrant::median() const {
 
 GemmContest::GemmContest(const GemmProblem& problem, std::vector<cublasLtMatmulAlgo_t> candidates, Device device)
     : problem_(problem), device_(device) {
-  QUENCH_CHECK_AS(ErrorCode::unsupported, !candidates.empty(), "gemm: cuBLASLt has no algorithm for {}",
-                  problem.to_string());
+  QUENCH_CHECK(!candidates.empty(), "gemm: a contest without candidates for {}", problem.to_string());
   for (const cublasLtMatmulAlgo_t& algorithm : candidates)
     entrants_.push_back({algorithm, static_cast<int>(entrants_.size()) + 1, {}});
 }

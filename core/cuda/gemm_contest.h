@@ -16,7 +16,7 @@ namespace quench::cuda {
 
 class GemmContest {
  public:
-  // With one candidate the contest is decided from the start. Throws unsupported without any.
+  // With one candidate the contest is decided from the start; there is at least one.
   GemmContest(const GemmProblem& problem, std::vector<cublasLtMatmulAlgo_t> candidates, Device device);
   ~GemmContest();
   GemmContest(const GemmContest&) = delete;

@@ -21,13 +21,12 @@ __global__ void empty_product_kernel(C* c, std::int64_t stride, std::int64_t n, 
 
 }  // namespace
 
-void gemm_empty(const GemmArgs& args) {
-  const OpLaunch launch("gemm", {&args.a, &args.b, &args.c, &args.bias});
-  dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
-    dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class Bias>() {
-      launch(empty_product_kernel<C, Bias>, strided_grid(launch.device(), args.c.numel(), kThreads), kThreads, 0,
-             args.c.data<C>(), args.c.stride(0), args.c.size(1), args.c.numel(), args.beta,
-             args.bias.defined() ? args.bias.data<Bias>() : nullptr);
+void gemm_empty(const Tensor& c, float beta, const Tensor& bias) {
+  const OpLaunch launch("gemm", {&c, &bias});
+  dispatch<float, bfloat16>(c.dtype(), "gemm", [&]<class C>() {
+    dispatch<float, bfloat16>(bias.defined() ? bias.dtype() : c.dtype(), "gemm", [&]<class Bias>() {
+      launch(empty_product_kernel<C, Bias>, strided_grid(launch.device(), c.numel(), kThreads), kThreads, 0,
+             c.data<C>(), c.stride(0), c.size(1), c.numel(), beta, bias.defined() ? bias.data<Bias>() : nullptr);
     });
   });
 }

@@ -4,7 +4,13 @@ namespace quench::cuda {
 namespace {
 
 cudaDataType_t data_type(DType dtype) {
-  return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  switch (dtype) {
+    case DType::f32: return CUDA_R_32F;
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f8_e4m3: return CUDA_R_8F_E4M3;
+    case DType::f8_e5m2: return CUDA_R_8F_E5M2;
+    default: QUENCH_FAIL(ErrorCode::unsupported, "gemm: no matrix products of {}", to_string(dtype));
+  }
 }
 
 cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t leading) {
@@ -51,11 +57,24 @@ GemmPlan::GemmPlan(const GemmProblem& p) : problem_(p) {
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (p.bias) {
     set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.operand));
+    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.a));
   }
-  first_ = p.transpose_b ? layout(p.operand, p.k, p.n, p.ldb) : layout(p.operand, p.n, p.k, p.ldb);
-  second_ = p.transpose_a ? layout(p.operand, p.m, p.k, p.lda) : layout(p.operand, p.k, p.m, p.lda);
+  if (p.scales != GemmScales::none) {
+    const cublasLtMatmulMatrixScale_t mode = p.scales == GemmScales::rows ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                                                          : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+    set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+    set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.fast_accumulation));
+  }
+  first_ = p.transpose_b ? layout(p.b, p.k, p.n, p.ldb) : layout(p.b, p.n, p.k, p.ldb);
+  second_ = p.transpose_a ? layout(p.a, p.m, p.k, p.lda) : layout(p.a, p.k, p.m, p.lda);
   result_ = layout(p.result, p.n, p.m, p.ldc);
+}
+
+void GemmPlan::bind_scales(const GemmCall& call) const {
+  if (problem_.scales == GemmScales::none) return;
+  set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
+  set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
 }
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates(cublasLtHandle_t handle, int most) const {
@@ -87,11 +106,12 @@ bool GemmPlan::supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& alg
          result.workspaceSize <= kGemmWorkspaceBytes;
 }
 
-cublasStatus_t GemmPlan::run(cublasLtHandle_t handle, const GemmArgs& args, void* c,
-                             const cublasLtMatmulAlgo_t& algorithm, void* workspace, cudaStream_t stream) const {
-  if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(args.bias.raw_data()));
-  return cublaslt().matmul(handle, operation_, &args.alpha, args.b.raw_data(), first_, args.a.raw_data(), second_,
-                           &args.beta, c, result_, c, result_, &algorithm, workspace, kGemmWorkspaceBytes, stream);
+cublasStatus_t GemmPlan::run(cublasLtHandle_t handle, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
+                             void* workspace, cudaStream_t stream) const {
+  if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+  bind_scales(call);
+  return cublaslt().matmul(handle, operation_, &call.alpha, call.b, first_, call.a, second_, &call.beta, call.c,
+                           result_, call.c, result_, &algorithm, workspace, kGemmWorkspaceBytes, stream);
 }
 
 }  // namespace quench::cuda

@@ -12,18 +12,31 @@ namespace quench::cuda {
 // Scratch that every algorithm may use, in bytes: what NVIDIA recommends for Hopper.
 inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 
+// Addresses on the device and factors of one call.
+struct GemmCall {
+  const void *a = nullptr, *b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;
+  // What code products are multiplied by, as many as GemmProblem::scales says.
+  const float *scale_a = nullptr, *scale_b = nullptr;
+  float alpha = 1.0f, beta = 0.0f;
+};
+
 // Row-major C = op(A) op(B) is column-major C^T = op(B)^T op(A)^T: B is cuBLASLt's first operand.
 class GemmPlan {
  public:
   explicit GemmPlan(const GemmProblem& problem);
+
+  // cuBLASLt finds algorithms for scaled operands only where it sees addresses of scales: called before the two below.
+  void bind_scales(const GemmCall& call) const;
 
   // Candidates, best first by cuBLASLt's own estimate. Sums are combined in f32 only.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, int most) const;
   // False if the algorithm cannot run this problem.
   [[nodiscard]] bool supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const;
 
-  // `c` replaces args.c as the output where a trial must leave that alone. Returns cuBLASLt's status.
-  cublasStatus_t run(cublasLtHandle_t handle, const GemmArgs& args, void* c, const cublasLtMatmulAlgo_t& algorithm,
+  // Returns cuBLASLt's status.
+  cublasStatus_t run(cublasLtHandle_t handle, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const;
 
   [[nodiscard]] const GemmProblem& problem() const noexcept { return problem_; }

@@ -6,23 +6,31 @@
 #include <string>
 
 #include "core/ops/gemm.h"
+#include "core/ops/scaled_gemm.h"
 
 namespace quench::cuda {
 
-// C[M,N] of GemmArgs in the row-major terms of the op. Leading dimensions are row strides in elements.
+// Multipliers of float8 operands: none for other dtypes, one for each operand, or one for each row of a and of b.
+enum class GemmScales : std::uint8_t { none, tensor, rows };
+
+// C[M,N] of GemmArgs or ScaledGemmArgs in the row-major terms of the op. Leading dimensions are row strides in
+// elements.
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t lda = 0, ldb = 0, ldc = 0;
-  DType operand = DType::bf16;
+  DType a = DType::bf16, b = DType::bf16;
   DType result = DType::bf16;
   bool transpose_a = false, transpose_b = false;
   bool bias = false;
   bool accumulate = false;  // beta is not 0
+  GemmScales scales = GemmScales::none;
+  bool fast_accumulation = false;  // float8 only
   // Alignment of the addresses in bytes, at most 16.
   std::uint8_t align_a = 16, align_b = 16, align_c = 16;
 
   // Throws invalid_argument where rows overlap, which no library takes.
   static GemmProblem of(const GemmArgs& args);
+  static GemmProblem of(const ScaledGemmArgs& args);
   // One line, the key in the file of tuned algorithms.
   [[nodiscard]] std::string to_string() const;
   [[nodiscard]] double flops() const noexcept {

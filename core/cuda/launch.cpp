@@ -13,7 +13,7 @@ Device device_of(std::initializer_list<const Tensor*> operands) {
   return {DeviceType::cuda, 0};
 }
 
-// An attribute of each device, asked once. Attributes are positive.
+// An attribute of each device, asked once if it is positive.
 struct PerDevice {
   std::array<std::atomic<int>, 16> values{};
 
@@ -50,6 +50,12 @@ int multiprocessor_count(Device device) {
 int max_shared_bytes(Device device) {
   static PerDevice bytes;
   return bytes.get(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
+
+int compute_capability(Device device) {
+  static PerDevice majors, minors;
+  return 10 * majors.get(device, cudaDevAttrComputeCapabilityMajor) +
+         minors.get(device, cudaDevAttrComputeCapabilityMinor);
 }
 
 unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block, int blocks_per_multiprocessor, int waves) {

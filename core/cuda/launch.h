@@ -56,6 +56,9 @@ class OpLaunch {
 [[nodiscard]] int multiprocessor_count(Device device);
 [[nodiscard]] int max_shared_bytes(Device device);
 
+// 90 for compute capability 9.0.
+[[nodiscard]] int compute_capability(Device device);
+
 // Grid for a loop over n items, `per_block` each, that strides by the grid: at most `waves` full waves of
 // `blocks_per_multiprocessor` resident blocks.
 [[nodiscard]] unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block,

@@ -17,15 +17,16 @@ __global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, st
   __shared__ std::uint32_t scratch[33];
   const std::int64_t groups = count / kGroup, stride = static_cast<std::int64_t>(gridDim.x) * kThreads,
                      thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  std::uint32_t most = 0;
+  Stored<T> own = {};
   for (std::int64_t first = thread; first < groups; first += kInFlight * stride) {
-    Vector<T, kGroup> raw[kInFlight] = {};  // zeros past the end
+    Stored<T> stored[kInFlight] = {};  // zeros past the end
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k)
-      if (const std::int64_t g = first + k * stride; g < groups) raw[k] = load_raw(x + g * kGroup, kWide);
+      if (const std::int64_t g = first + k * stride; g < groups) stored[k] = load_stored(x + g * kGroup, kWide);
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) most = max(most, max_magnitude(widened(raw[k])));
+    for (int k = 0; k < kInFlight; ++k) raise(own, stored[k]);
   }
+  std::uint32_t most = largest(own);
   if (const std::int64_t i = groups * kGroup + thread; i < count) most = max(most, magnitude(to_float(x[i])));
   most = block_reduce<kThreads>(most, 0u, scratch, MaxWord());
   if (threadIdx.x == 0) atomicMax(amax, most);
@@ -38,13 +39,13 @@ __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std:
   __shared__ std::uint32_t scratch[33];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kRowThreads) + threadIdx.x / kRowThreads;
   if (row >= rows) return;  // whole rows of threads: none is left waiting
-  std::uint32_t most = 0;
+  Stored<T> own = {};
 #pragma unroll 4
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x % kRowThreads) * kGroup; c < columns;
        c += kRowThreads * kGroup)
-    most = max(most, max_magnitude(load_group(x + row * columns + c, wide,
-                                              static_cast<int>(min(static_cast<std::int64_t>(kGroup), columns - c)))));
-  most = block_reduce<kRowThreads>(most, 0u, scratch, MaxWord());
+    raise(own, load_stored(x + row * columns + c, wide,
+                           static_cast<int>(min(static_cast<std::int64_t>(kGroup), columns - c))));
+  const std::uint32_t most = block_reduce<kRowThreads>(largest(own), 0u, scratch, MaxWord());
   if (threadIdx.x % kRowThreads == 0) amax[row] = __uint_as_float(most);
 }
 
@@ -63,21 +64,20 @@ __global__ __launch_bounds__(kThreads) void amax_of_columns_kernel(const T* x, M
   const auto count =
       static_cast<int>(max(std::int64_t{0}, min(static_cast<std::int64_t>(kGroup), shape.columns - column)));
   const std::int64_t end = min(shape.rows, (part + 1) * kStripRows);
-  std::uint32_t own[kGroup] = {};
+  Stored<T> own = {};
   const T* from = x + batch * shape.rows * shape.columns + column;
   for (std::int64_t first = part * kStripRows + warp; count > 0 && first < end; first += kInFlight * kWarps) {
-    Vector<T, kGroup> raw[kInFlight] = {};
+    Stored<T> stored[kInFlight] = {};
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k)
       if (const std::int64_t row = first + k * kWarps; row < end)
-        raw[k] = load_raw(from + row * shape.columns, kWide, kWide ? kGroup : count);
+        stored[k] = load_stored(from + row * shape.columns, kWide, kWide ? kGroup : count);
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) own[i] = max(own[i], magnitude(to_float(raw[k][i])));
+    for (int k = 0; k < kInFlight; ++k) raise(own, stored[k]);
   }
+  const Group group = widened(own);
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) most[warp][i * 32 + lane] = own[i];  // one bank a lane
+  for (int i = 0; i < kGroup; ++i) most[warp][i * 32 + lane] = __float_as_uint(group.x[i]);  // one bank a lane
   __syncthreads();
   // Slot s holds column s % 32 * kGroup + s / 32 of the strip.
   const int slot = static_cast<int>(threadIdx.x);
@@ -114,10 +114,7 @@ void amax_of(const AmaxArgs& args, const OpLaunch& launch) {
            dim3(strided_grid(launch.device(), shape.numel(), kThreads * kGroup)), kThreads, 0, x, shape.numel(), words);
     return;
   }
-  const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns,
-                     parts = (shape.rows + kStripRows - 1) / kStripRows;
-  launch(shape.columns % kGroup == 0 && wide ? amax_of_columns_kernel<T, true> : amax_of_columns_kernel<T, false>,
-         dim3(static_cast<unsigned>(shape.batch * strips * parts)), kThreads, 0, x, shape, strips, parts, words);
+  raise_column_amax(launch, args.x, args.amax);
 }
 
 void amax_cuda(const AmaxArgs& args) {
@@ -129,4 +126,19 @@ void amax_cuda(const AmaxArgs& args) {
 QUENCH_CUDA_KERNEL(amax_slot, amax_cuda);
 
 }  // namespace
+
+void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& amax) {
+  const MatrixBatch shape(x.shape());
+  if (shape.numel() == 0) return;
+  const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns,
+                     parts = (shape.rows + kStripRows - 1) / kStripRows;
+  dispatch<float, bfloat16>(x.dtype(), "amax", [&]<class T>() {
+    const T* elements = x.data<T>();
+    const bool wide = shape.columns % kGroup == 0 && aligned(elements);
+    launch(wide ? amax_of_columns_kernel<T, true> : amax_of_columns_kernel<T, false>,
+           dim3(static_cast<unsigned>(shape.batch * strips * parts)), kThreads, 0, elements, shape, strips, parts,
+           reinterpret_cast<std::uint32_t*>(amax.data<float>()));
+  });
+}
+
 }  // namespace quench::cuda

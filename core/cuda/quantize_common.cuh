@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "core/cuda/launch.h"
-#include "core/cuda/vector.cuh"
+#include "core/cuda/pack.cuh"
 #include "core/ops/quantize.h"
 
 namespace quench::cuda {
@@ -39,35 +39,55 @@ struct Group {
   float x[kGroup];
 };
 
-// Eight elements as they are stored, or `count` of them and zeros. `wide`: the address is a multiple of 16 bytes.
+// Eight elements as they are stored. In words: a struct of 16-bit elements would take a register for each of them.
 template <class T>
-__device__ Vector<T, kGroup> load_raw(const T* from, bool wide, int count = kGroup) {
-  Vector<T, kGroup> raw;
+struct Stored {
+  static constexpr int kWords = kGroup * static_cast<int>(sizeof(T)) / 4;
+  std::uint32_t words[kWords];
+};
+
+// Eight elements, or `count` of them and zeros. `wide`: the address is a multiple of 16 bytes.
+template <class T>
+__device__ Stored<T> load_stored(const T* from, bool wide, int count = kGroup) {
+  Stored<T> stored;
   if (wide && count == kGroup) {
-    constexpr int kParts = kGroup / kVectorWidth<T>;
-    Wide<T> parts[kParts];
 #pragma unroll
-    for (int k = 0; k < kParts; ++k) parts[k] = reinterpret_cast<const Wide<T>*>(from)[k];
+    for (int k = 0; k < Stored<T>::kWords / 4; ++k) {
+      const Packed part = load_packed(from, k);
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) raw[i] = parts[i / kVectorWidth<T>][i % kVectorWidth<T>];
+      for (int i = 0; i < 4; ++i) stored.words[4 * k + i] = part.words[i];
+    }
+  } else if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) stored.words[i] = i < count ? __float_as_uint(to_float(from[i])) : 0;
   } else {
+    const auto bits = [&](int i) { return i < count ? std::uint32_t{from[i].bits} : 0u; };
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) raw[i] = i < count ? from[i] : from_float<T>(0.0f);
+    for (int i = 0; i < kGroup / 2; ++i) stored.words[i] = bits(2 * i) | bits(2 * i + 1) << 16;
   }
-  return raw;
+  return stored;
 }
 
 template <class T>
-__device__ Group widened(const Vector<T, kGroup>& raw) {
+__device__ Group widened(const Stored<T>& stored) {
   Group group;
+  if constexpr (sizeof(T) == 4) {
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) group.x[i] = to_float(raw[i]);
+    for (int i = 0; i < kGroup; ++i) group.x[i] = __uint_as_float(stored.words[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) {
+      const float2 pair = unpack_pair<T>(stored.words[i]);
+      group.x[2 * i] = pair.x;
+      group.x[2 * i + 1] = pair.y;
+    }
+  }
   return group;
 }
 
 template <class T>
 __device__ Group load_group(const T* from, bool wide, int count = kGroup) {
-  return widened(load_raw(from, wide, count));
+  return widened(load_stored(from, wide, count));
 }
 
 template <class T>
@@ -103,6 +123,34 @@ __device__ inline std::uint32_t max_magnitude(const Group& group) {
   return most;
 }
 
+// The same on words of stored elements: the magnitudes in a word, and the larger of two words, each half by itself if
+// the elements have 16 bits.
+template <class T>
+__device__ std::uint32_t magnitudes(std::uint32_t word) {
+  return word & (sizeof(T) == 4 ? kF32MagnitudeMask : 0x7FFF7FFFu);
+}
+template <class T>
+__device__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
+  if constexpr (sizeof(T) == 4)
+    return max(a, b);
+  else
+    return __vmaxu2(a, b);
+}
+// most = the larger of itself and x's magnitude, element by element. Begins with zeros.
+template <class T>
+__device__ void raise(Stored<T>& most, const Stored<T>& x) {
+#pragma unroll
+  for (int i = 0; i < Stored<T>::kWords; ++i) most.words[i] = larger<T>(most.words[i], magnitudes<T>(x.words[i]));
+}
+// The largest of eight magnitudes, as that of an f32.
+template <class T>
+__device__ std::uint32_t largest(const Stored<T>& magnitudes) {
+  std::uint32_t word = magnitudes.words[0];
+#pragma unroll
+  for (int i = 1; i < Stored<T>::kWords; ++i) word = larger<T>(word, magnitudes.words[i]);
+  return sizeof(T) == 4 ? word : max(word << 16, word & 0xFFFF0000u);
+}
+
 template <class Element>
 inline constexpr bool kIsFloat8 = std::is_same_v<Element, E4m3> || std::is_same_v<Element, E5m2>;
 
@@ -117,14 +165,24 @@ __device__ std::uint32_t encode_pair(float a, float b) {
     return std::uint32_t{Element::encode(a)} | std::uint32_t{Element::encode(b)} << 8;
 }
 
-// Codes of x * scale, one a byte.
+// Codes of x * scale, one a byte: a scale for each, or one for all.
 template <class Element>
-__device__ uint2 encode_group(const Group& group, float scale) {
+__device__ uint2 encode_group(const Group& group, const Group& scale) {
   std::uint32_t pairs[kGroup / 2];
 #pragma unroll
   for (int i = 0; i < kGroup / 2; ++i)
-    pairs[i] = encode_pair<Element>(group.x[2 * i] * scale, group.x[2 * i + 1] * scale);
+    pairs[i] = encode_pair<Element>(group.x[2 * i] * scale.x[2 * i], group.x[2 * i + 1] * scale.x[2 * i + 1]);
   return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
+}
+__device__ inline Group repeated(float value) {
+  Group group;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) group.x[i] = value;
+  return group;
+}
+template <class Element>
+__device__ uint2 encode_group(const Group& group, float scale) {
+  return encode_group<Element>(group, repeated(scale));
 }
 
 // Eight codes of four bits, a byte each, as two a byte with the even index in the low nibble; and back.
@@ -144,6 +202,16 @@ __device__ inline uint2 unpack_nibbles(std::uint32_t packed) {
 }
 __device__ inline std::uint8_t code_at(uint2 codes, int i) {
   return static_cast<std::uint8_t>((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
+}
+
+// Codes of one byte, `count` of them and zeros. `wide`: the address is a multiple of 8 bytes.
+__device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int count = kGroup) {
+  if (wide && count == kGroup) return *reinterpret_cast<const uint2*>(from);
+  std::uint32_t words[2] = {};
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i)
+    if (i < count) words[i / 4] |= std::uint32_t{from[i]} << (i % 4 * 8);
+  return make_uint2(words[0], words[1]);
 }
 
 // Stores one code a byte, `count` of them. `wide`: the address is a multiple of 8 bytes.
@@ -168,5 +236,13 @@ void dispatch_quantize(std::string_view op, DType dtype, ElementFormat element, 
 [[nodiscard]] inline std::uint8_t* bytes_of(const Tensor& tensor) {
   return static_cast<std::uint8_t*>(tensor.raw_data());
 }
+
+// The parts of ops that lie in files of their own.
+
+// float8_cast where scales are by column or the codes of x^T are wanted.
+void cast_float8_tiles(const Float8CastArgs& args);
+// Each element of `amax` (f32 [.., 1, C], 0 or a magnitude) becomes the larger of itself and the largest magnitude of
+// its column of x.
+void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& amax);
 
 }  // namespace quench::cuda

@@ -7,15 +7,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ uint2 load_codes(const std::uint8_t* from, bool wide, int count) {
-  if (wide && count == kGroup) return *reinterpret_cast<const uint2*>(from);
-  std::uint32_t words[2] = {};
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i)
-    if (i < count) words[i / 4] |= std::uint32_t{from[i]} << (i % 4 * 8);
-  return make_uint2(words[0], words[1]);
-}
-
 // code / scale, a block a row; `count` elements in all, so that the last row may be short. The scale is at scales[row *
 // row_step], or with kByColumn there is one for each column. Reads a byte an element and writes it as T.
 template <class T, class Element, bool kByColumn>

@@ -16,6 +16,26 @@ std::int64_t default_loss_chunk_rows(std::int64_t vocab_size, DeviceType device)
   return std::max(kMinRows, logits / std::max<std::int64_t>(vocab_size, 1));
 }
 
+namespace {
+
+class PlainProducts final : public HeadProducts {
+ public:
+  explicit PlainProducts(const Tensor& weight) : weight_(weight) {}
+  void logits(const Tensor& hidden, const Tensor& out) override {
+    gemm({.a = hidden, .b = weight_, .c = out, .transpose_b = true});
+  }
+  void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
+                 float beta) override {
+    if (dhidden.defined()) gemm({.a = dlogits, .b = weight_, .c = dhidden});
+    if (dweight.defined()) gemm({.a = dlogits, .b = hidden, .c = dweight, .transpose_a = true, .beta = beta});
+  }
+
+ private:
+  Tensor weight_;
+};
+
+}  // namespace
+
 void lm_head_loss(const LmHeadLossArgs& args) {
   constexpr std::string_view op = "lm_head_loss";
   check_float_tensor(op, "hidden", args.hidden, 2);
@@ -57,22 +77,23 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   bool add_to_sum = sum.defined() && args.accumulate_dweight;
   if (add_to_sum && sum.dtype() != args.dweight.dtype()) cast({args.dweight, sum});
 
+  PlainProducts plain(args.weight);
+  HeadProducts& products = args.products != nullptr ? *args.products : plain;
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
     const Tensor hidden = args.hidden.narrow(0, begin, count);
     const Tensor chunk_logits = logits.narrow(0, 0, count);
-    gemm({.a = hidden, .b = args.weight, .c = chunk_logits, .transpose_b = true});
+    products.logits(hidden, chunk_logits);
     CrossEntropyArgs loss{.logits = chunk_logits,
                           .labels = args.labels.narrow(0, begin, count),
                           .losses = args.losses.narrow(0, begin, count),
                           .grad_scale = args.grad_scale};
     if (gradients) loss.dlogits = dlogits.narrow(0, 0, count);
     cross_entropy(loss);
-    if (args.dhidden.defined()) gemm({.a = loss.dlogits, .b = args.weight, .c = args.dhidden.narrow(0, begin, count)});
-    if (sum.defined()) {
-      gemm({.a = loss.dlogits, .b = hidden, .c = sum, .transpose_a = true, .beta = add_to_sum ? 1.0f : 0.0f});
-      add_to_sum = true;
-    }
+    if (!gradients) continue;
+    const Tensor dhidden = args.dhidden.defined() ? args.dhidden.narrow(0, begin, count) : Tensor();
+    products.gradients(loss.dlogits, hidden, dhidden, sum, add_to_sum ? 1.0f : 0.0f);
+    add_to_sum = sum.defined();
   }
   if (sum.defined() && sum.dtype() != args.dweight.dtype()) cast({sum, args.dweight});
 }

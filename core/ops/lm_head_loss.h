@@ -14,6 +14,18 @@ struct LmHeadLossOptions {
   bool f32_logits = true;
 };
 
+// The head's three products for a chunk of rows, where they are not plain gemms: a low-precision recipe's way.
+class HeadProducts {
+ public:
+  virtual ~HeadProducts() = default;
+  // out [n,V] = hidden [n,H] * weight^T; out is f32 or the dtype of hidden.
+  virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
+  // Of the chunk whose logits were made last: dhidden [n,H] = dlogits [n,V] * weight and
+  // dweight [V,H] = dlogits^T * hidden + beta * dweight. Either may be undefined: not wanted.
+  virtual void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
+                         float beta) = 0;
+};
+
 struct LmHeadLossArgs {
   Tensor hidden;            // [N,H]; f32 or bf16
   Tensor weight;            // [V,H], dtype of hidden
@@ -24,6 +36,7 @@ struct LmHeadLossArgs {
   Tensor dweight;           // [V,H], f32 or dtype of weight, or undefined when frozen
   bool accumulate_dweight = false;
   LmHeadLossOptions options;
+  HeadProducts* products = nullptr;  // null: gemm
 };
 
 void lm_head_loss(const LmHeadLossArgs& args);

@@ -15,9 +15,9 @@ struct RmsNormArgs {
   Tensor residual;  // undefined, or [N,H] as x: then sum = x + residual is normalised instead of x
   Tensor weight;    // [H], dtype of x
   float eps = 1e-5f;
-  Tensor y;         // out, shape of x
-  Tensor sum;       // out, [N,H] contiguous; defined exactly when residual is. May alias x or residual
-  Tensor rstd;      // out, f32 [N] or [N,heads]
+  Tensor y;           // out, shape of x
+  Tensor sum;         // out, [N,H] contiguous; defined exactly when residual is. May alias x or residual
+  Tensor rstd;        // out, f32 [N] or [N,heads]
   Float8Sink sink{};  // of y; with x of rank 2 and contiguous y
 };
 

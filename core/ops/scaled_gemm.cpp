@@ -34,6 +34,9 @@ bool check(const ScaledGemmArgs& args) {
   check_operand("b", b, c.size(1));
   QUENCH_CHECK(a.shape()[1] == b.shape()[1], "scaled gemm: a {} and b {} differ in the contraction axis", a.describe(),
                b.describe());
+  QUENCH_CHECK(a.format().element != ElementFormat::e5m2 || b.format().element != ElementFormat::e5m2,
+               "scaled gemm: a {} and b {} are both e5m2, which no tensor core multiplies; e4m3 for one of them",
+               a.describe(), b.describe());
   check_same_device("scaled gemm", {&c, &a.payload(), &b.payload()});
   return c.numel() > 0;
 }
@@ -44,7 +47,7 @@ std::string op_label(const ScaledGemmArgs& args) {
   const auto operand = [](const QuantTensor& x) {
     return fmt::format("{} {}", to_string(x.format().element), to_string(x.format().granularity));
   };
-  return fmt::format("float8 gemm {}x{}x{} {} x {} {}{}", args.c.size(0), args.c.size(1), args.a.shape()[1],
+  return fmt::format("float8 gemm {}x{}x{} {} x {} -> {}{}", args.c.size(0), args.c.size(1), args.a.shape()[1],
                      operand(args.a), operand(args.b), to_string(args.c.dtype()), args.beta != 0.0f ? " +=" : "");
 }
 
@@ -53,7 +56,7 @@ void gemm(const ScaledGemmArgs& args) {
 }
 
 void gemm_emulated(const ScaledGemmArgs& args) {
-  if (!check(args) || args.c.device().is_meta()) return;
+  if (!check(args)) return;
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor a = dequantize(args.a, DType::f32), b = dequantize(args.b, DType::f32);
   if (args.c.dtype() == DType::f32) {

@@ -11,7 +11,7 @@ namespace quench {
 
 struct ScaledGemmArgs {
   QuantTensor a;      // [M,K] e4m3 or e5m2, natural orientation, f32 encode scales by tensor or row
-  QuantTensor b;      // [N,K] likewise; granularity and element format may differ from a's
+  QuantTensor b;      // [N,K] likewise; granularity and element format may differ from a's, not both e5m2
   Tensor c;           // [M,N] bf16 or f32, contiguous columns
   float beta = 0.0f;  // 0: c is write-only
   // Keep partial sums in the tensor core's own accumulator, which holds fewer bits than f32: faster. Otherwise they are

@@ -8,8 +8,8 @@
 namespace quench {
 
 struct SwigluArgs {
-  Tensor gate_up;   // [N,2I]: columns 0..I-1 gate, I..2I-1 up; f32 or bf16, contiguous
-  Tensor out;       // [N,I]
+  Tensor gate_up;     // [N,2I]: columns 0..I-1 gate, I..2I-1 up; f32 or bf16, contiguous
+  Tensor out;         // [N,I]
   Float8Sink sink{};  // of out
 };
 

@@ -19,6 +19,7 @@ AdamW::AdamW(std::vector<Parameter*> parameters, AdamWOptions options) : options
     const bool decayed = !options_.exclude_from_decay || !options_.exclude_from_decay(*p);
     entry.weight_decay = decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
     entry.random_stream = hash64(p->name);
+    entry.amax = p->amax;
     entry.element_offset = p->global_shape[0] == 0 ? 0 : p->shard.row_begin * (p->numel() / p->global_shape[0]);
     parameters_.push_back(p);
     tensors_.push_back(std::move(entry));
@@ -46,6 +47,10 @@ void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale) {
          .grad_scale = grad_scale,
          .stochastic_rounding = options_.stochastic_rounding,
          .seed = options_.seed});
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    parameters_[i]->mark_changed();
+    if (tensors_[i].amax.defined()) parameters_[i]->amax_version = parameters_[i]->version;
+  }
 }
 
 void AdamW::squared_grad_norm(const Tensor& result) const {

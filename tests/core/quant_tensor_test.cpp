@@ -109,6 +109,41 @@ TEST(QuantTensor, TwoLevelsKeepTheGlobalScale) {
   EXPECT_EQ(q.nbytes(), std::size_t{32 + 4 + 4});
 }
 
+TEST(QuantTensor, TransposedViewIsTheSameBytesAsTheTransposedMatrix) {
+  const Shape logical{3, 64, 96}, turned{3, 96, 64};
+  struct Case {
+    QuantFormat format;
+    Granularity seen;
+  };
+  for (const auto& [format, seen] :
+       {Case{{}, Granularity::tensor}, Case{kRows, Granularity::column},
+        Case{{.granularity = Granularity::column}, Granularity::row}, Case{kMx, Granularity::block}})
+    for (const bool stored_transposed : {false, true}) {
+      const QuantTensor q = QuantTensor::empty(stored_transposed ? transposed(format) : format, logical, DType::bf16);
+      SCOPED_TRACE(q.describe());
+      const QuantTensor view = q.transposed_view();
+      QuantFormat expected = stored_transposed ? format : transposed(format);
+      expected.granularity = seen;
+      EXPECT_EQ(view.format(), expected);
+      EXPECT_EQ(view.shape(), turned);
+      EXPECT_EQ(view.source_dtype(), DType::bf16);
+      EXPECT_EQ(view.payload().raw_data(), q.payload().raw_data());
+      EXPECT_EQ(view.payload().shape(), q.payload().shape());
+      EXPECT_EQ(view.scales().raw_data(), q.scales().raw_data());
+      EXPECT_EQ(view.scales().shape(), expected.scales_shape(turned));
+      const QuantTensor back = view.transposed_view();
+      EXPECT_EQ(back.format(), q.format());
+      EXPECT_EQ(back.shape(), q.shape());
+      EXPECT_EQ(back.scales().shape(), q.scales().shape());
+    }
+  const QuantTensor vector = QuantTensor::empty(kRows, {8}, DType::f32);
+  EXPECT_THAT([&] { (void)vector.transposed_view(); }, ThrowsMessage<Error>(HasSubstr("no one-level")));
+  EXPECT_THAT([] { (void)QuantTensor().transposed_view(); }, ThrowsMessage<Error>(HasSubstr("undefined")));
+  const QuantTensor two_levels(kNvfp4, {2, 32}, DType::bf16, Tensor::empty({2, 32}, DType::f4_e2m1),
+                               Tensor::empty({2, 2}, DType::f8_e4m3), Tensor::empty({1}, DType::f32));
+  EXPECT_THAT([&] { (void)two_levels.transposed_view(); }, ThrowsMessage<Error>(HasSubstr("no one-level")));
+}
+
 TEST(ElementFormat, NamesRoundTrip) {
   for (int i = 0; i < kElementFormatCount; ++i) {
     const auto format = static_cast<ElementFormat>(i);

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -141,6 +143,123 @@ TEST(Float8Quantize, DequantizeDividesByTheScaleThenRoundsOnce) {
   }
 }
 
+// Bytes of the last two axes exchanged.
+std::vector<int> transposed_bytes(const Tensor& codes) {
+  const std::int64_t rows = codes.size(-2), columns = codes.size(-1);
+  std::vector<int> result(static_cast<std::size_t>(codes.numel()));
+  for (std::int64_t i = 0; i < codes.numel(); ++i) {
+    const std::int64_t b = i / (rows * columns), r = i / columns % rows, c = i % columns;
+    result[static_cast<std::size_t>((b * columns + c) * rows + r)] = bytes(codes)[i];
+  }
+  return result;
+}
+
+QuantTensor poisoned(const Tensor& x, const Tensor& scale, const QuantFormat& format) {
+  const Tensor payload = Tensor::empty(format.payload_shape(x.shape()), payload_dtype(format.element));
+  std::memset(payload.raw_data(), 0xA5, payload.nbytes());
+  return {format, x.shape(), x.dtype(), payload, scale};
+}
+
+template <class T>
+void check_transposed(const Shape& shape, ElementFormat element, Granularity granularity) {
+  const Tensor x = random_tensor<T>(shape, static_cast<std::uint64_t>(shape.numel()));
+  const Tensor scale = float8_scale(amax(x, granularity), element, false);
+  const QuantTensor natural = cast_float8(x, scale, element, granularity);
+  const std::vector<int> expected = transposed_bytes(natural.payload());
+
+  const QuantTensor alone = cast_float8(x, scale, element, granularity, Orientation::transposed);
+  Shape turned = shape;
+  std::swap(turned[-1], turned[-2]);
+  ASSERT_EQ(alone.payload().shape(), turned);
+  ASSERT_EQ(alone.shape(), shape);
+  EXPECT_EQ(byte_values(alone.payload()), expected);
+
+  QuantFormat format{.element = element, .granularity = granularity};
+  const QuantTensor out = poisoned(x, scale, format);
+  format.orientation = Orientation::transposed;
+  const QuantTensor transposed = poisoned(x, scale, format);
+  float8_cast_slot(DeviceType::cpu, {x, out, transposed});
+  expect_equal(out.payload(), natural.payload());
+  EXPECT_EQ(byte_values(transposed.payload()), expected);
+}
+
+TEST(Float8Quantize, TransposedCodesAreThoseOfTheNaturalCast) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{64, 48}, Shape{65, 3}, Shape{2, 3, 66}, Shape{3, 2, 7, 9},
+                             Shape{130, 257}, Shape{300, 512}})
+    for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e5m2})
+      for (const Granularity granularity : {Granularity::tensor, Granularity::column}) {
+        SCOPED_TRACE(shape.to_string());
+        check_transposed<float>(shape, element, granularity);
+        check_transposed<bfloat16>(shape, element, granularity);
+      }
+}
+
+TEST(Float8Quantize, PairIsBothOrientationsUnderOneScale) {
+  const Tensor x = random_tensor<bfloat16>({2, 33, 70});
+  const Tensor scale = float8_scale(amax(x, Granularity::tensor), ElementFormat::e5m2, true);
+  const Float8Pair pair = cast_float8_pair(x, scale, ElementFormat::e5m2);
+  expect_equal(pair.natural.payload(), cast_float8(x, scale, ElementFormat::e5m2, Granularity::tensor).payload());
+  EXPECT_EQ(pair.transposed.payload().shape(), (Shape{2, 70, 33}));
+  EXPECT_EQ(byte_values(pair.transposed.payload()), transposed_bytes(pair.natural.payload()));
+  EXPECT_EQ(pair.natural.scales().raw_data(), scale.raw_data());
+  EXPECT_EQ(pair.transposed.scales().raw_data(), scale.raw_data());
+}
+
+// The view of a transposed payload means the transposed matrix: its rows have the scales that were the columns'.
+TEST(Float8Quantize, TransposedPayloadByColumnIsTheTransposeByRow) {
+  const Tensor x = random_tensor({37, 21});
+  const QuantTensor by_row = quantize_float8(transposed_copy(x), {.granularity = Granularity::row});
+  const Tensor scale = float8_scale(amax(x, Granularity::column), ElementFormat::e4m3, false);
+  const QuantTensor view =
+      cast_float8(x, scale, ElementFormat::e4m3, Granularity::column, Orientation::transposed).transposed_view();
+  EXPECT_EQ(view.format(), by_row.format());
+  EXPECT_EQ(view.shape(), by_row.shape());
+  expect_equal(view.scales(), by_row.scales());
+  expect_equal(view.payload(), by_row.payload());
+  expect_equal(dequantize(view, DType::f32), dequantize(by_row, DType::f32));
+}
+
+TEST(Float8Quantize, RowsRaiseTheColumnsMaxima) {
+  for (const Shape& shape : {Shape{5, 37}, Shape{2, 9, 24}}) {
+    const Tensor x = random_tensor<bfloat16>(shape), later = random_tensor<bfloat16>(shape, 2);
+    Shape per_column = shape;
+    per_column[-2] = 1;
+    const Tensor most = Tensor::zeros(per_column, DType::f32);
+    const QuantTensor plain = quantize_float8(x, {.granularity = Granularity::row}),
+                      got = quantize_float8_rows(x, ElementFormat::e4m3, false, most);
+    expect_equal(got.scales(), plain.scales());
+    expect_equal(got.payload(), plain.payload());
+    const Tensor first = amax(x, Granularity::column), second = amax(later, Granularity::column);
+    expect_equal(most, first);
+    (void)quantize_float8_rows(later, ElementFormat::e4m3, false, most);
+    for (std::int64_t i = 0; i < most.numel(); ++i)
+      ASSERT_EQ(most.data<float>()[i], std::max(first.data<float>()[i], second.data<float>()[i]));
+  }
+}
+
+TEST(Float8Quantize, ColumnMaximaKeepNan) {
+  const Tensor most = of({1, 5}, {kNan, 1, kInf, 2, 0});
+  (void)quantize_float8_rows(of({2, 5}, {kInf, -kNan, 1, -3, -0.0f, 0, kInf, kNan, 1, 0}), ElementFormat::e4m3, false,
+                             most);
+  EXPECT_TRUE(std::isnan(most.data<float>()[0]));
+  EXPECT_TRUE(std::isnan(most.data<float>()[1]));
+  EXPECT_TRUE(std::isnan(most.data<float>()[2]));
+  EXPECT_EQ(most.data<float>()[3], 3.0f);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(most.data<float>()[4]), 0u);
+}
+
+TEST(Float8Quantize, EmptyTransposedAndEmptyColumns) {
+  const Tensor one = of({}, {1});
+  const Float8Pair pair = cast_float8_pair(Tensor::empty({0, 4}, DType::bf16), one, ElementFormat::e4m3);
+  EXPECT_EQ(pair.transposed.payload().shape(), (Shape{4, 0}));
+  const Tensor most = of({1, 3}, {1, 2, 3});
+  (void)quantize_float8_rows(Tensor::empty({0, 3}, DType::f32), ElementFormat::e4m3, false, most);
+  expect_equal(most, of({1, 3}, {1, 2, 3}));
+  const QuantTensor narrow = quantize_float8_rows(Tensor::empty({2, 0}, DType::f32), ElementFormat::e4m3, false,
+                                                  Tensor::empty({1, 0}, DType::f32));
+  EXPECT_EQ(narrow.scales().shape(), (Shape{2, 1}));
+}
+
 TEST(Float8Quantize, RefusesWhatDoesNotFit) {
   const Tensor x = random_tensor({4, 6});
   const auto quantize = [](const Tensor& t, const Float8Options& options) {
@@ -156,6 +275,19 @@ TEST(Float8Quantize, RefusesWhatDoesNotFit) {
                 (void)cast_float8(x, of({6}, std::vector<float>(6, 1)), ElementFormat::e4m3, Granularity::row);
               }),
               ::testing::HasSubstr("scales is f32[6] on cpu, expected f32[4, 1]"));
+  EXPECT_THAT(message_of([&] {
+                (void)cast_float8(x, of({4, 1}, std::vector<float>(4, 1)), ElementFormat::e4m3, Granularity::row,
+                                  Orientation::transposed);
+              }),
+              ::testing::HasSubstr("scales by row with a transposed payload"));
+  EXPECT_THAT(message_of([&] {
+                (void)cast_float8(x.view({24}), of({}, {1}), ElementFormat::e4m3, Granularity::tensor,
+                                  Orientation::transposed);
+              }),
+              ::testing::HasSubstr("rank 2"));
+  EXPECT_THAT(
+      message_of([&] { (void)quantize_float8_rows(x, ElementFormat::e4m3, false, of({6}, std::vector<float>(6, 0))); }),
+      ::testing::HasSubstr("column_amax"));
 }
 
 }  // namespace

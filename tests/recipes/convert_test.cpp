@@ -20,7 +20,8 @@ nn::ModelConfig tiny(bool tied) {
 // A recipe that takes layers of 16 inputs and says why it leaves the others.
 class NamedKernel final : public nn::LinearKernel {
  public:
-  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Variable& w, const nn::Variable& b) const override {
+  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& w,
+                                   const nn::Variable& b) const override {
     return nn::high_precision_linear_kernel()->apply(x, w, b);
   }
   [[nodiscard]] std::string_view name() const override { return "narrow"; }
@@ -28,7 +29,7 @@ class NamedKernel final : public nn::LinearKernel {
 
 const Recipe kNarrow{"narrow",
                      "for tests",
-                     [](const nn::LinearInfo& layer) -> LinearPlan {
+                     [](const nn::LinearInfo& layer, const RecipeOptions&) -> LinearPlan {
                        if (layer.in_features != 16) return {nullptr, "in_features is not 16"};
                        return {std::make_shared<NamedKernel>(), {}};
                      },

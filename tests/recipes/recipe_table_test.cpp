@@ -35,7 +35,9 @@ struct LayerResult {
 };
 
 LayerResult run_layer(const nn::LinearKernel& kernel, const Tensor& x, const Tensor& w, const Tensor& dy) {
-  const Variable in = Variable::leaf(x), weight = Variable::leaf(w);
+  const Variable in = Variable::leaf(x);
+  nn::Parameter weight;
+  weight.variable = Variable::leaf(w);
   autograd::Tape tape;
   Variable y;
   {
@@ -45,7 +47,7 @@ LayerResult run_layer(const nn::LinearKernel& kernel, const Tensor& x, const Ten
   const Tensor value = y.value();
   y.gradient()->contribute(dy);
   tape.backward();
-  return {as(value, DType::f32), as(in.grad(), DType::f32), as(weight.grad(), DType::f32)};
+  return {as(value, DType::f32), as(in.grad(), DType::f32), as(weight.variable.grad(), DType::f32)};
 }
 
 double distance(const Tensor& a, const Tensor& b) {
@@ -62,7 +64,7 @@ class EveryRecipe : public ::testing::TestWithParam<std::size_t> {
 TEST_P(EveryRecipe, LayerStaysWithinItsTolerances) {
   const Tensor x = as(randn({96, 64}, 1), DType::bf16), w = as(randn({80, 64}, 2, 0.1f), DType::bf16),
                dy = as(randn({96, 80}, 3), DType::bf16);
-  const LinearPlan plan = recipe().plan({.name = "layer", .in_features = 64, .out_features = 80});
+  const LinearPlan plan = recipe().plan({.name = "layer", .in_features = 64, .out_features = 80}, {});
   ASSERT_NE(plan.kernel, nullptr) << plan.skipped_because;
   const LayerResult ours = run_layer(*plan.kernel, x, w, dy);
   const LayerResult exact =

@@ -16,6 +16,28 @@ void add_recipe_fields(Fields& fields) {
   fields.push_back(make_field("recipe.filter.exclude", QUENCH_MEMBER(recipe.filter.exclude), any_value(), guarded,
                               "Linear layers that stay in training.dtype; wins over include."));
 
+  fields.push_back(make_field("recipe.filter.skip_first_layers", QUENCH_MEMBER(recipe.filter.skip_first_layers),
+                              at_least(0), guarded, "Decoder layers at the input that stay in training.dtype."));
+  fields.push_back(make_field("recipe.filter.skip_last_layers", QUENCH_MEMBER(recipe.filter.skip_last_layers),
+                              at_least(0), guarded, "Decoder layers at the output that stay in training.dtype."));
+  fields.push_back(make_field("recipe.emulate", QUENCH_MEMBER(recipe.emulate), any_value(), guarded,
+                              "Multiply the dequantized operands in f32 instead of on low-precision tensor cores: any "
+                              "device, slow."));
+  fields.push_back(make_field("recipe.pad", QUENCH_MEMBER(recipe.pad), any_value(), guarded,
+                              "Pad layers whose sizes the tensor cores do not take, instead of leaving them in "
+                              "training.dtype."));
+  fields.push_back(make_field("recipe.keep_weights", QUENCH_MEMBER(recipe.keep_weights), any_value(), free,
+                              "Keep quantized weights between the micro-batches of a step: two bytes a parameter.",
+                              "true where a step has several micro-batches"));
+  fields.push_back(make_field("recipe.fast_accumulation", QUENCH_MEMBER(recipe.fast_accumulation),
+                              one_of({"forward", "dgrad", "wgrad"}), guarded,
+                              "Float8 products that add in the tensor core's own accumulator: faster, fewer bits."));
+  fields.push_back(make_field("recipe.high_precision_gemms", QUENCH_MEMBER(recipe.high_precision_gemms),
+                              one_of({"forward", "dgrad", "wgrad"}), guarded,
+                              "Products of every converted layer that stay in training.dtype."));
+  fields.push_back(make_field("recipe.high_precision_tail", QUENCH_MEMBER(recipe.high_precision_tail), between(0, 1),
+                              guarded, "Share of the steps, at the end of the run, that run in training.dtype."));
+
   fields.push_back(make_field("lora.rank", QUENCH_OPTIONAL_MEMBER(lora, rank), between(1, 65536), fixed,
                               "Rank of the low-rank update."));
   fields.push_back(make_field("lora.alpha", QUENCH_OPTIONAL_MEMBER(lora, alpha), above(0), guarded,

@@ -119,12 +119,20 @@ struct RecipeSection {
   struct Filter {
     std::vector<std::string> include;  // globs over module names; empty: every linear layer
     std::vector<std::string> exclude = {"lm_head"};
+    std::int64_t skip_first_layers = 0;  // decoder layers that stay in high precision
+    std::int64_t skip_last_layers = 0;
 
     friend bool operator==(const Filter&, const Filter&) = default;
   };
 
   std::string name = "bf16";
   Filter filter;
+  bool emulate = false;              // f32 products of the dequantized operands, on any device
+  bool pad = false;                  // layers whose sizes the tensor cores do not take
+  std::optional<bool> keep_weights;  // quantized weights between micro-batches; absent: where a step has several
+  std::vector<std::string> fast_accumulation = {"forward"};
+  std::vector<std::string> high_precision_gemms;
+  double high_precision_tail = 0;  // share of the steps, at the end, that run without the recipe
 
   friend bool operator==(const RecipeSection&, const RecipeSection&) = default;
 };

@@ -151,8 +151,8 @@ Json Codec<std::string>::write(const std::string& value, const ValueRule& rule) 
   return value.empty() && rule.nullable ? Json() : Json(value);
 }
 
-std::string Codec<std::vector<std::string>>::type(const ValueRule&) {
-  return "list of strings";
+std::string Codec<std::vector<std::string>>::type(const ValueRule& rule) {
+  return rule.choices.empty() ? "list of strings" : fmt::format("list of {}", fmt::join(rule.choices, ", "));
 }
 Json Codec<std::vector<std::string>>::schema(const ValueRule& rule) {
   return list_schema(Codec<std::string>::schema(non_empty_strings(rule)));

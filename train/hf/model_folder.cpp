@@ -92,6 +92,7 @@ void load_weights(nn::CausalLm& model, const fs::path& folder) {
   for (nn::Parameter* parameter : model.parameters()) {
     const Tensor value = parameter->variable.value();
     if (value.device().is_meta()) continue;
+    parameter->mark_changed();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const auto found = weights.at(piece.hf_name);
       load_piece(*found.reader, *found.entry, value.narrow(0, piece.row_begin, piece.rows));

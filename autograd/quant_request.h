@@ -1,0 +1,27 @@
+#pragma once
+// What a low-precision consumer would like to find beside a value or a gradient when it arrives.
+//
+// The consumer of an activation hands its request to the function that makes it; the consumer of a gradient leaves it
+// with the Gradient. Producers that can fill a Float8Sink on the way do; the others ignore the request, and the
+// consumer makes a pass of its own.
+
+#include <memory>
+
+#include "core/ops/quant_sink.h"
+
+namespace quench::autograd {
+
+struct QuantRequest {
+  bool amax = false;                            // largest magnitude of the matrix
+  bool rows = false;                            // the matrix as float8 by row
+  bool column_amax = false;                     // largest magnitude of each column
+  ElementFormat element = ElementFormat::e4m3;  // of `rows`
+  bool power_of_two = false;
+
+  [[nodiscard]] bool wanted() const noexcept { return amax || rows || column_amax; }
+};
+
+// A sink for a result of the given matrix's shape, dtype and device, maxima at 0.
+[[nodiscard]] Float8Sink make_sink(const QuantRequest& request, const Tensor& result);
+
+}  // namespace quench::autograd

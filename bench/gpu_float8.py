@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Float8 training steps on one GPU: Quench's recipes beside TorchAO's, same workload files, one after the other in one
+call.
+
+  TORCHAO_PATH=folder bench/gpu_float8.py --workloads 8b-l8,1b --json results.json
+
+Prints for each run tokens/s (median step of the last half), its ratio to PyTorch's bf16 and to TorchAO's run of the same
+recipe, model TFLOP/s, MFU against the bf16 peak and peak memory with the same ratio. "+head" converts the head too. A run
+that fails is reported with its error line and the rest goes on; the exit status is then 1.
+
+Needs a Python with PyTorch and TorchAO (--python; TORCHAO_PATH names a folder that holds torchao) and a built or packaged
+program (--quench).
+"""
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+from gpu_common import (BENCH, Shape, add_program_options, load_run_config, median_of_last_half, quench_train, step_times,
+                        torch_train, write_random_tokens)
+from gpu_training import GIB, PEAK_TFLOPS, attempt
+
+OURS = "bf16,float8_tensorwise,float8_rowwise,float8_rowwise_with_gw_hp,float8_tensorwise+head"
+PEERS = "bf16,tensorwise,rowwise"
+
+
+def run_ours(args, config, shape, tokens, folder, recipe):
+    name, _, head = recipe.partition("+")
+    config["data"]["train"] = [str(tokens)]
+    config["training"]["steps"] = args.steps
+    overrides = [f"--recipe.name={name}"] + (["--recipe.filter.exclude="] if head else []) + args.extra
+    records, _ = quench_train(args.quench, config, folder, overrides, args.device, args.timeout)
+    step = median_of_last_half(step_times(records))
+    return dict(step_ms=step, tokens_per_second=shape.tokens_per_step / step * 1e3, loss=records[-1]["loss"],
+                peak_bytes=max(record["memory_bytes"] or 0 for record in records))
+
+
+def run_peer(args, path, tokens, folder, recipe):
+    arguments = ["--config", path, "--data", tokens, "--steps", args.steps, "--precision", "bf16", "--device", args.device]
+    if recipe != "bf16":
+        arguments += ["--float8", recipe]
+    return torch_train(args.python, arguments, folder, args.timeout)[1]
+
+
+def measure(args, path, work):
+    name, folder = path.stem, work / path.stem
+    print(name, file=sys.stderr)
+    config = load_run_config(path)
+    shape = Shape(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = folder / "tokens.npy"
+    write_random_tokens(tokens, shape.vocab, shape.tokens_per_step * args.steps + 1)
+    row = dict(workload=name, tokens_per_step=shape.tokens_per_step, quench={}, torch={})
+    for recipe in filter(None, args.peers.split(",")):
+        row["torch"][recipe] = attempt(f"torch {recipe}", run_peer, args, path, tokens, folder / f"torch-{recipe}", recipe)
+    for recipe in filter(None, args.recipes.split(",")):
+        row["quench"][recipe] = attempt(f"quench {recipe}", run_ours, args, config, shape, tokens, folder / recipe, recipe)
+    for side in (*row["quench"].values(), *row["torch"].values()):
+        if "error" not in side:
+            side["model_tflops"] = shape.flops_per_token * side["tokens_per_second"] / 1e12
+            side["mfu"] = side["model_tflops"] / args.peak_tflops
+    return row
+
+
+def same_recipe(recipe):
+    """TorchAO's run that one of ours is compared with; its recipes leave the head in bf16."""
+    return recipe.partition("+")[0].removeprefix("float8_")
+
+
+def ratio(side, other, key):
+    if not other or "error" in side or "error" in other:
+        return "-"
+    return f"{side[key] / other[key]:.3f}x"
+
+
+def print_table(rows):
+    print(f"{'workload':<9}{'run':<34}{'tok/s':>9}{'of bf16':>9}{'of ao':>8}{'TFLOP/s':>9}{'MFU':>8}{'GiB':>8}{'of ao':>8}{'loss':>9}")
+    for row in rows:
+        for program in ("torch", "quench"):
+            for recipe, side in row[program].items():
+                label = f"{row['workload']:<9}{program + ' ' + recipe:<34}"
+                if "error" in side:
+                    print(label + side["error"])
+                    continue
+                peer = row["torch"].get(same_recipe(recipe)) if program == "quench" else None
+                print(f"{label}{side['tokens_per_second']:>9,.0f}{ratio(side, row['torch'].get('bf16'), 'tokens_per_second'):>9}"
+                      f"{ratio(side, peer, 'tokens_per_second'):>8}{side['model_tflops']:>9.0f}{side['mfu']:>8.1%}"
+                      f"{side['peak_bytes'] / GIB:>8.2f}{ratio(side, peer, 'peak_bytes'):>8}{side['loss']:>9.4f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_program_options(parser)
+    parser.add_argument("--workloads", default="8b-l8,1b", help="names in bench/workloads, or run configs")
+    parser.add_argument("--recipes", default=OURS, help="our runs; may be empty")
+    parser.add_argument("--peers", default=PEERS, help="PyTorch's and TorchAO's runs; may be empty")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--peak-tflops", type=float, default=PEAK_TFLOPS, help="bf16 peak, for MFU")
+    parser.add_argument("--json", help="file for all numbers")
+    parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in args.workloads.split(","):
+            path = pathlib.Path(name) if name.endswith(".json") else BENCH / "workloads" / f"{name}.json"
+            rows.append(measure(args, path, pathlib.Path(args.work or temporary)))
+            if args.json:  # after every workload, so that a run cut short leaves what it had
+                pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    print_table(rows)
+    if any("error" in side for row in rows for program in ("quench", "torch") for side in row[program].values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+#include "recipes/float8/head.h"
+
+#include "core/ops/gemm.h"
+
+namespace quench::recipes {
+
+void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
+  const auto& forward = products_.scheme().forward;
+  if (!forward) return gemm({.a = hidden, .b = weight_, .c = out, .transpose_b = true});
+  const MemoryScope scope(MemoryCategory::workspace);
+  if (!weight_made_) {
+    weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), {}, false);
+    weight_made_ = true;
+  }
+  hidden_codes_ = Float8Matrix(hidden, products_.input_uses(false), {}, false);
+  products_.multiply(hidden_codes_.along_columns(), weight_codes_.along_columns(), out, 0.0f, *forward);
+}
+
+void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
+                           float beta) {
+  const auto& [name, forward, dgrad, wgrad, power_of_two] = products_.scheme();
+  const MemoryScope scope(MemoryCategory::workspace);
+  // The rows are contracted in dweight: a last chunk of odd size gets zeros.
+  const std::int64_t rows = products_.size(dlogits.size(0));
+  const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
+  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {}, true);
+  if (dhidden.defined()) {
+    if (!dgrad) {
+      gemm({.a = dlogits, .b = weight_, .c = dhidden});
+    } else {
+      if (!weight_made_) weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), {}, false);
+      weight_made_ = true;
+      weight_codes_.keep_along_rows(weight_);
+      const Tensor whole =
+          rows == dhidden.size(0) ? dhidden : Tensor::empty({rows, dhidden.size(1)}, dhidden.dtype(), dhidden.device());
+      products_.multiply(codes.along_columns(), weight_codes_.along_rows(), whole, 0.0f, *dgrad);
+      if (rows != dhidden.size(0)) Tensor(dhidden).copy_from(whole.narrow(0, 0, dhidden.size(0)));
+    }
+  }
+  if (!dweight.defined()) return;
+  if (!wgrad) {
+    gemm({.a = dlogits, .b = hidden, .c = dweight, .transpose_a = true, .beta = beta});
+    return;
+  }
+  Float8Uses uses = products_.input_uses(true);
+  uses.along_columns.reset();
+  const Float8Matrix input(zero_padded(hidden, rows, hidden.size(1)), uses, {}, true);
+  products_.multiply(codes.along_rows(), input.along_rows(), dweight, beta, *wgrad);
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,27 @@
+#pragma once
+// The language-model head's products in float8, chunk by chunk of rows (core/ops/lm_head_loss.h).
+
+#include "core/ops/lm_head_loss.h"
+#include "recipes/float8/products.h"
+
+namespace quench::recipes {
+
+// Lives for one loss: the weight's codes, one or two bytes an element, are made once and serve every chunk. Hidden
+// states and logit gradients are scaled by chunk, since the whole of them never exists.
+class Float8Head final : public HeadProducts {
+ public:
+  Float8Head(const Float8Products& products, const Tensor& weight) : products_(products), weight_(weight) {}
+
+  void logits(const Tensor& hidden, const Tensor& out) override;
+  void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
+                 float beta) override;
+
+ private:
+  Float8Products products_;
+  Tensor weight_;  // [V,H]
+  Float8Matrix weight_codes_;
+  Float8Matrix hidden_codes_;  // of the chunk whose logits were made last
+  bool weight_made_ = false;
+};
+
+}  // namespace quench::recipes

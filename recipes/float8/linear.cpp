@@ -1,0 +1,188 @@
+#include "recipes/float8/linear.h"
+
+#include <array>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "recipes/float8/head.h"
+#include "recipes/float8/products.h"
+
+namespace quench::recipes {
+namespace {
+
+using autograd::Gradient;
+using autograd::GradientTarget;
+using autograd::Saved;
+using autograd::Tape;
+using autograd::Variable;
+
+// bias on every row, rounded after the product has been rounded: an empty product with beta 1.
+void add_bias(const Tensor& y, const Tensor& bias) {
+  const Tensor none = Tensor::empty({y.size(0), 0}, y.dtype(), y.device());
+  const Tensor nothing = Tensor::empty({0, y.size(1)}, y.dtype(), y.device());
+  gemm({.a = none, .b = nothing, .c = y, .beta = 1.0f, .bias = bias});
+}
+
+// Runs `product` into a gradient: straight into its buffer, or by way of a padded one.
+template <class Product>
+void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_shape, DType dtype, Device device,
+                   const Product& product) {
+  if (shape == padded_shape) {
+    const GradientTarget into = gradient.target();
+    product(into.tensor, into.accumulate ? 1.0f : 0.0f);
+    return;
+  }
+  const Tensor whole = Tensor::empty(padded_shape, dtype, device);
+  product(whole, 0.0f);
+  const Tensor part = Tensor::empty(shape, dtype, device);
+  copy_rows({whole.narrow(0, 0, shape[0]).narrow(1, 0, shape[1]), part});
+  gradient.contribute(part);
+}
+
+}  // namespace
+
+// What the backward function needs of the forward pass.
+struct Float8Linear::Backward {
+  Float8Products products;
+  std::shared_ptr<Float8Weight> weight;
+  const nn::Parameter* parameter;
+  Tensor w;
+  std::int64_t rows, in, out;  // M, K, N
+  Saved saved_x;               // where wgrad makes its operand of x again, or runs in high precision
+  Float8Matrix x;
+  std::shared_ptr<Gradient> dx, dw, db, dy_of;
+
+  void operator()() const {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor dy = dy_of->value();
+    const bool pads = products.size(rows) != rows || products.size(out) != out;
+    const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
+    const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
+    const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true);
+    if (dw) weight_gradient(dy, gradient.along_rows());
+    if (db) {
+      const GradientTarget into = db->target();
+      column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
+    }
+    if (dx) input_gradient(dy, gradient.along_columns());
+  }
+
+  void input_gradient(const Tensor& dy, const QuantTensor& codes) const {
+    const Float8Scheme& scheme = products.scheme();
+    if (!scheme.dgrad) {
+      const GradientTarget into = dx->target();
+      gemm({.a = dy, .b = w, .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+      return;
+    }
+    const std::int64_t m = products.size(rows), k = products.size(in), n = products.size(out);
+    const QuantTensor transposed = weight->along_rows(*parameter, zero_padded(w, n, k));
+    into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(),
+                  [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
+  }
+
+  // Waits for x where it is made again anyway.
+  void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
+    dw->begin_use();
+    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& x_again) {
+      product(x_again);
+      dw->end_use();
+    };
+    if (x.along_rows().defined()) return finish(Tensor());
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+
+  [[nodiscard]] std::function<void(const Tensor&)> wgrad(const Tensor& dy, const QuantTensor& dy_codes) const {
+    if (!products.scheme().wgrad)
+      return [dy, dw = dw](const Tensor& x_again) {
+        const GradientTarget into = dw->target();
+        gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+      };
+    // Holds the codes of dy, not dy itself.
+    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& x_again) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      const QuantTensor x_codes = x.along_rows().defined()
+                                      ? x.along_rows()
+                                      : x.make_along_rows(zero_padded(x_again, products.size(m), products.size(k)));
+      into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
+                    [&](const Tensor& c, float beta) {
+                      products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);
+                    });
+    };
+  }
+};
+
+Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options)
+    : scheme_(scheme),
+      options_(options),
+      weight_(std::make_shared<Float8Weight>(Float8Products(scheme, options.emulate, Device{}).weight_uses(),
+                                             options.keep_weight)) {}
+
+autograd::QuantRequest Float8Linear::input_request() const {
+  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(Tape::current() != nullptr));
+}
+
+Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
+  const Tensor in = x.value(), w = weight.variable.value();
+  QUENCH_CHECK(in.rank() == 2 && w.rank() == 2 && in.size(1) == w.size(1),
+               "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, in.describe(), w.describe());
+  const MemoryScope scope(MemoryCategory::activations);
+  const Float8Products products(scheme_, options_.emulate, in.device());
+  const std::int64_t m = in.size(0), k = in.size(1), n = w.size(0);
+  const std::int64_t padded_k = products.size(k), padded_n = products.size(n);
+  Variable y(Tensor::empty({m, n}, in.dtype(), in.device()));
+
+  const bool training = Tape::current() != nullptr && weight.variable.requires_grad();
+  // x will be there again in the backward pass, at no cost in memory.
+  const bool there_again = x.kept_by_producer() || (x.recompute() != nullptr && Tape::current() != nullptr &&
+                                                    Tape::current()->recompute() == autograd::Recompute::selective);
+  // Along the rows, M is contracted: that copy is padded there too.
+  const std::int64_t padded_m = training && scheme_.wgrad ? products.size(m) : m;
+  const bool pads = padded_m != m || padded_k != k;
+  Float8Matrix codes(zero_padded(in, padded_m, padded_k), products.input_uses(training),
+                     pads ? Float8Sink{} : x.written(), !there_again);
+  if (scheme_.forward) {
+    const QuantTensor weight_codes = weight_->along_columns(weight, zero_padded(w, padded_n, padded_k));
+    if (padded_m == m && padded_n == n) {
+      products.multiply(codes.along_columns(), weight_codes, y.value(), 0.0f, *scheme_.forward);
+    } else {
+      const Tensor whole = Tensor::empty({padded_m, padded_n}, in.dtype(), in.device());
+      products.multiply(codes.along_columns(), weight_codes, whole, 0.0f, *scheme_.forward);
+      copy_rows({whole.narrow(0, 0, m).narrow(1, 0, n), y.value()});
+    }
+    if (bias.defined()) add_bias(y.value(), bias.value());
+  } else {
+    gemm({.a = in, .b = w, .c = y.value(), .transpose_b = true, .bias = bias.defined() ? bias.value() : Tensor()});
+  }
+
+  Tape::record(scheme_.name, std::array{x, weight.variable, bias}, std::array{&y}, [&]() -> std::function<void()> {
+    codes.drop_columns();
+    const bool needs_x = weight.variable.requires_grad() && !codes.along_rows().defined();
+    Backward backward{products,
+                      weight_,
+                      &weight,
+                      w,
+                      m,
+                      k,
+                      n,
+                      needs_x ? Saved(x) : Saved(),
+                      std::move(codes),
+                      x.gradient(),
+                      weight.variable.gradient(),
+                      bias.gradient(),
+                      y.gradient()};
+    y.gradient()->set_request(request_for(products.gradient_uses(x.requires_grad(), weight.variable.requires_grad())));
+    return backward;
+  });
+  return y;
+}
+
+bool Float8Linear::uses_weight_amax() const {
+  return request_for(Float8Products(scheme_, options_.emulate, Device{}).weight_uses()).amax;
+}
+
+std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
+  return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
+                                      weight.variable.value());
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,42 @@
+#pragma once
+// A linear layer whose products run in float8 under a scheme.
+
+#include <memory>
+
+#include "nn/linear_kernel.h"
+#include "recipes/float8/weight.h"
+
+namespace quench::recipes {
+
+struct Float8LinearOptions {
+  // Dequantize the operands and multiply in f32 (any device) instead of running on float8 tensor cores.
+  bool emulate = false;
+  // Keep the weight's codes between the micro-batches of a step (Float8Weight).
+  bool keep_weight = false;
+};
+
+// Differentiable in x, weight and bias. What is saved for the backward pass: under selective recompute an x that its
+// producer makes again is not saved, only its scales are; otherwise its codes along the rows are (one byte an element
+// in place of two); x itself where the scheme's wgrad runs in high precision. Tensor cores contract over multiples of
+// 16: other sizes are padded with zeros, which change no sum.
+class Float8Linear final : public nn::LinearKernel {
+ public:
+  Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options);
+
+  [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
+                                         const autograd::Variable& bias) const override;
+  [[nodiscard]] autograd::QuantRequest input_request() const override;
+  [[nodiscard]] bool uses_weight_amax() const override;
+  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
+  [[nodiscard]] std::string_view name() const override { return scheme_.name; }
+
+ private:
+  struct Backward;
+
+  Float8Scheme scheme_;
+  Float8LinearOptions options_;
+  // Shared with the backward functions, which may outlive a layer whose recipe changes.
+  std::shared_ptr<Float8Weight> weight_;
+};
+
+}  // namespace quench::recipes

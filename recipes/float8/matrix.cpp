@@ -1,0 +1,76 @@
+#include "recipes/float8/matrix.h"
+
+#include "core/ops/quantize.h"
+
+namespace quench::recipes {
+namespace {
+
+bool has(const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
+  return operand && operand->scaling == scaling;
+}
+
+}  // namespace
+
+Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now)
+    : rows_operand_(uses.along_rows) {
+  const auto& columns = uses.along_columns;
+  const auto& rows = uses.along_rows;
+  const bool power_of_two = uses.power_of_two_scales;
+
+  Tensor scale;  // of the whole tensor; e4m3 and e5m2 have different ones
+  ElementFormat scale_element = ElementFormat::e4m3;
+  const auto tensor_scale = [&](ElementFormat element) {
+    if (scale.defined() && scale_element == element) return scale;
+    scale = float8_scale(written.amax.defined() ? written.amax : amax(x, Granularity::tensor), element, power_of_two);
+    scale_element = element;
+    return scale;
+  };
+
+  if (transpose_now && has(columns, Float8Scaling::tensor) && has(rows, Float8Scaling::tensor) &&
+      columns->element == rows->element) {
+    rows_scale_ = tensor_scale(rows->element);
+    const Float8Pair pair = cast_float8_pair(x, rows_scale_, rows->element);
+    along_columns_ = pair.natural;
+    along_rows_ = pair.transposed.transposed_view();
+    return;
+  }
+
+  Tensor column_amax = written.column_amax;
+  if (has(columns, Float8Scaling::row)) {
+    if (written.rows.defined() && written.rows.format().element == columns->element &&
+        written.power_of_two == power_of_two) {
+      along_columns_ = written.rows;
+    } else {
+      if (has(rows, Float8Scaling::row) && !column_amax.defined())
+        column_amax = Tensor::zeros({1, x.size(1)}, DType::f32, x.device());
+      along_columns_ = quantize_float8_rows(x, columns->element, power_of_two,
+                                            written.column_amax.defined() ? Tensor() : column_amax);
+    }
+  } else if (columns) {
+    along_columns_ = cast_float8(x, tensor_scale(columns->element), columns->element, Granularity::tensor);
+  }
+
+  if (!rows) return;
+  if (rows->scaling == Float8Scaling::tensor) {
+    rows_scale_ = tensor_scale(rows->element);
+  } else {
+    if (!column_amax.defined()) column_amax = amax(x, Granularity::column);
+    rows_scale_ = float8_scale(column_amax, rows->element, power_of_two);
+  }
+  if (transpose_now) along_rows_ = make_along_rows(x);
+}
+
+QuantTensor Float8Matrix::make_along_rows(const Tensor& x) const {
+  if (along_rows_.defined()) return along_rows_;
+  QUENCH_CHECK(rows_operand_ && rows_scale_.defined(), "Float8Matrix: no use along rows was asked for");
+  const Granularity granularity =
+      rows_operand_->scaling == Float8Scaling::tensor ? Granularity::tensor : Granularity::column;
+  return cast_float8(x, rows_scale_, rows_operand_->element, granularity, Orientation::transposed).transposed_view();
+}
+
+void Float8Matrix::drop_codes() {
+  along_columns_ = {};
+  along_rows_ = {};
+}
+
+}  // namespace quench::recipes

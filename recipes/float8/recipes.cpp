@@ -1,0 +1,90 @@
+// The float8 recipes: dynamic scaling, e4m3 for activations and weights, semantics of TorchAO's float8 training.
+//
+// Fused projections (query, key and value; gate and up) are one matrix here: where a scheme has one scale for a tensor,
+// theirs is that of the whole, and their gradient is cast once.
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "recipes/float8/linear.h"
+#include "recipes/recipe.h"
+
+namespace quench::recipes {
+namespace {
+
+constexpr Float8Operand kTensor{ElementFormat::e4m3, Float8Scaling::tensor};
+constexpr Float8Operand kRow{ElementFormat::e4m3, Float8Scaling::row};
+// Gradients span more binades than one scale of e4m3 covers.
+constexpr Float8Operand kGradientTensor{ElementFormat::e5m2, Float8Scaling::tensor};
+
+constexpr Float8Scheme kTensorwise{
+    .name = "float8_tensorwise",
+    .forward = Float8Product{.left = kTensor, .right = kTensor},
+    .dgrad = Float8Product{.left = kGradientTensor, .right = kTensor},
+    .wgrad = Float8Product{.left = kGradientTensor, .right = kTensor},
+    .power_of_two_scales = false,
+};
+
+constexpr Float8Scheme kRowwise{
+    .name = "float8_rowwise",
+    .forward = Float8Product{.left = kRow, .right = kRow},
+    .dgrad = Float8Product{.left = kRow, .right = kRow},
+    .wgrad = Float8Product{.left = kRow, .right = kRow},
+    .power_of_two_scales = true,
+};
+
+constexpr Float8Scheme kRowwiseWithGwHp{
+    .name = "float8_rowwise_with_gw_hp",
+    .forward = Float8Product{.left = kRow, .right = kRow},
+    .dgrad = Float8Product{.left = kRow, .right = kTensor},
+    .wgrad = std::nullopt,
+    .power_of_two_scales = true,
+};
+
+// The scheme as a run's options change it.
+Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
+  const auto choose = [&](LinearGemm which, std::optional<Float8Product>& product) {
+    const auto named = [&](const std::vector<LinearGemm>& list) {
+      return std::ranges::find(list, which) != list.end();
+    };
+    if (named(options.high_precision)) product.reset();
+    if (product) product->fast_accumulation = named(options.fast_accumulation);
+  };
+  choose(LinearGemm::forward, scheme.forward);
+  choose(LinearGemm::dgrad, scheme.dgrad);
+  choose(LinearGemm::wgrad, scheme.wgrad);
+  return scheme;
+}
+
+template <const Float8Scheme& kScheme>
+LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  constexpr std::int64_t kMultiple = 16;
+  // A head's logits are used where they are written: no padding there.
+  const bool pads = options.pad && layer.name != "lm_head";
+  if (!pads && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
+    return {nullptr, fmt::format("{} x {} are not multiples of {}; recipe.pad pads them", layer.out_features,
+                                 layer.in_features, kMultiple)};
+  return {std::make_shared<Float8Linear>(
+              chosen(kScheme, options),
+              Float8LinearOptions{.emulate = options.emulate, .keep_weight = options.keep_weights}),
+          {}};
+}
+
+}  // namespace
+
+// An element has 3 bits of mantissa (2 in e5m2 gradients): relative rounding errors of 2^-4 (2^-3) at most, about 2.6%
+// (5.2%) in the mean square; an output sums two such operands' independent errors.
+const Recipe kFloat8Tensorwise{"float8_tensorwise",
+                               "e4m3 with one scale a tensor, e5m2 gradients; the fastest float8 recipe",
+                               plan<kTensorwise>,
+                               {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.08, .loss_relative = 0.03}};
+const Recipe kFloat8Rowwise{"float8_rowwise",
+                            "e4m3 with a power-of-two scale a row or column of each operand",
+                            plan<kRowwise>,
+                            {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03}};
+const Recipe kFloat8RowwiseWithGwHp{"float8_rowwise_with_gw_hp",
+                                    "float8_rowwise with weight gradients in high precision",
+                                    plan<kRowwiseWithGwHp>,
+                                    {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03}};
+
+}  // namespace quench::recipes

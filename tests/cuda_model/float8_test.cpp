@@ -1,0 +1,121 @@
+// Float8 recipes on a GPU: layers against their emulation, exact scaling, whole runs.
+
+#include <gtest/gtest.h>
+
+#include "core/determinism.h"
+#include "tests/recipes/float8_testing.h"
+#include "tests/train/same_tensors.h"
+#include "tests/train/trainer_fixture.h"
+
+namespace quench {
+namespace {
+
+using namespace quench::testing;  // NOLINT: test helpers
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+class CudaFloat8 : public ::testing::TestWithParam<std::string_view> {};
+
+// 20 log10(|b| / |a - b|)
+double sqnr(const Tensor& a, const Tensor& b) {
+  const Tensor x = as_f32(a), y = as_f32(b);
+  double signal = 0, noise = 0;
+  for (std::int64_t i = 0; i < y.numel(); ++i) {
+    const double exact = static_cast<double>(y.data<float>()[i]);
+    const double error = static_cast<double>(x.data<float>()[i]) - exact;
+    signal += exact * exact;
+    noise += error * error;
+  }
+  return noise == 0 ? 999 : 10 * std::log10(signal / noise);
+}
+
+// Operands are cast to the same bits; what is left is the tensor core's accumulation and the rounding to bf16 (2^-9
+// relative, about 53 dB).
+TEST_P(CudaFloat8, LayersFollowTheirEmulation) {
+  const LinearCase c{random_matrix(256, 512, 71), random_matrix(384, 512, 72, 0.05f), random_matrix(256, 384, 73)};
+  const recipes::RecipeOptions native{.fast_accumulation = {}};
+  const LinearResult gpu = run_linear(*make_kernel(GetParam(), c, kGpu, native), c, kGpu);
+  const LinearResult emulated = run_linear(*make_kernel(GetParam(), c, kGpu, {.emulate = true}), c, kGpu);
+  const LinearResult cpu = run_linear(*make_kernel(GetParam(), c, {}), c);
+  EXPECT_GT(sqnr(gpu.y, cpu.y), 48.0);
+  EXPECT_GT(sqnr(gpu.dx, cpu.dx), 48.0);
+  EXPECT_GT(sqnr(gpu.dw, cpu.dw), 48.0);
+  EXPECT_GT(sqnr(emulated.y, cpu.y), 55.0);
+  EXPECT_GT(sqnr(emulated.dx, cpu.dx), 55.0);
+  EXPECT_GT(sqnr(emulated.dw, cpu.dw), 55.0);
+  const LinearResult fast = run_linear(*make_kernel(GetParam(), c, kGpu), c, kGpu);
+  EXPECT_GT(sqnr(fast.y, cpu.y), 40.0);
+}
+
+TEST_P(CudaFloat8, PowersOfTwoPassThroughEveryProductExactly) {
+  expect_exact_scaling(GetParam(), kGpu);
+}
+
+// Token counts and sizes that the tensor cores do not take.
+TEST_P(CudaFloat8, OddSizesArePadded) {
+  for (const auto [m, k, n] : {std::array<std::int64_t, 3>{37, 64, 48}, {64, 40, 24}, {3, 72, 88}, {1, 64, 64}}) {
+    SCOPED_TRACE(::testing::Message() << m << " x " << k << " x " << n);
+    const LinearCase c{random_matrix(m, k, 81), random_matrix(n, k, 82, 0.1f), random_matrix(m, n, 83)};
+    const LinearResult gpu = run_linear(*make_kernel(GetParam(), c, kGpu, {.pad = true}), c, kGpu);
+    const LinearResult cpu = run_linear(*make_kernel(GetParam(), c, {}, {.pad = true}), c);
+    EXPECT_GT(sqnr(gpu.y, cpu.y), 40.0);
+    EXPECT_GT(sqnr(gpu.dx, cpu.dx), 40.0);
+    EXPECT_GT(sqnr(gpu.dw, cpu.dw), 40.0);
+  }
+}
+
+// Sinks, recomputation and kept weights are ways to the same bits.
+TEST_P(CudaFloat8, RunsAreTheSameHoweverOperandsAreMade) {
+  const TinyRun tiny;
+  const std::string recipe = "--recipe.name=" + std::string(GetParam());
+  const std::vector<std::string> base{"--training.dtype=bf16", "--training.deterministic=true", "--training.steps=6",
+                                      recipe};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> all = base;
+    all.insert(all.end(), more);
+    return all;
+  };
+  tiny.run(tiny.config("plain", base), kGpu);
+  tiny.run(tiny.config("kept", with({"--recipe.keep_weights=true"})), kGpu);
+  tiny.run(tiny.config("selective", with({"--training.activation_checkpoint=selective"})), kGpu);
+  tiny.run(tiny.config("full", with({"--training.activation_checkpoint=full"})), kGpu);
+  set_deterministic(false);
+  EXPECT_EQ(tiny.losses("kept"), tiny.losses("plain"));
+  EXPECT_EQ(tiny.losses("selective"), tiny.losses("plain"));
+  EXPECT_EQ(tiny.losses("full"), tiny.losses("plain"));
+}
+
+double loss_of(const std::string& logged) {
+  return std::stod(logged.substr(logged.find(':') + 1));
+}
+
+TEST_P(CudaFloat8, RunsFollowTheCpu) {
+  const TinyRun tiny;
+  const std::vector<std::string> options{"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam())};
+  tiny.run(tiny.config("gpu", options), kGpu);
+  tiny.run(tiny.config("cpu", options));
+  const auto gpu = tiny.losses("gpu"), cpu = tiny.losses("cpu");
+  ASSERT_EQ(gpu.size(), cpu.size());
+  for (std::size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(loss_of(gpu[i]) / loss_of(cpu[i]), 1.0, 0.02) << cpu[i];
+}
+
+TEST_P(CudaFloat8, ResumeIsExact) {
+  const TinyRun tiny;
+  const std::vector<std::string> whole{"--training.dtype=bf16", "--training.deterministic=true",
+                                       "--lr_schedule.decay_steps=36", "--recipe.name=" + std::string(GetParam())};
+  std::vector<std::string> half = whole;
+  half.emplace_back("--training.steps=20");
+  tiny.run(tiny.config("whole", whole), kGpu);
+  tiny.run(tiny.config("parts", half), kGpu);
+  tiny.run(tiny.config("parts", whole), kGpu);
+  set_deterministic(false);
+  EXPECT_EQ(tiny.losses("parts"), tiny.losses("whole"));
+  expect_same_tensors(tiny.checkpoint("parts", 40), tiny.checkpoint("whole", 40));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaFloat8,
+                         ::testing::Values("float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"),
+                         [](const auto& entry) { return std::string(entry.param); });
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,164 @@
+// Float8 linear layers on the CPU: against the golden vectors of TorchAO, exact properties of the scaling, and the ways
+// of getting at the same numbers (sinks, recomputation, kept weights).
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/golden_file.h"
+#include "tests/recipes/float8_testing.h"
+
+namespace quench::recipes {
+namespace {
+
+using namespace quench::testing;  // NOLINT: test helpers
+using ::testing::HasSubstr;
+
+constexpr std::string_view kRecipes[] = {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"};
+
+class Float8Recipe : public ::testing::TestWithParam<std::string_view> {};
+
+// One bf16 ulp, or 1e-5 of the largest value where sums cancel (the order of f32 sums differs).
+void expect_golden(const Tensor& ours, const Tensor& golden, std::string_view what) {
+  const Tensor a = as_f32(ours), b = as_f32(golden);
+  float most = 0;
+  for (std::int64_t i = 0; i < b.numel(); ++i) most = std::max(most, std::abs(b.data<float>()[i]));
+  std::int64_t beyond = 0, differ = 0;
+  for (std::int64_t i = 0; i < b.numel(); ++i) {
+    const float x = a.data<float>()[i], y = b.data<float>()[i];
+    if (x == y) continue;
+    ++differ;
+    const float ulp = std::ldexp(1.0f, std::ilogb(std::max(std::abs(x), std::abs(y))) - 7);
+    if (!(std::abs(x - y) <= std::max(ulp, 1e-5f * most))) ++beyond;
+  }
+  EXPECT_EQ(beyond, 0) << what;
+  EXPECT_LE(differ, b.numel() / 1000) << what;
+}
+
+TEST_P(Float8Recipe, LayerEqualsTorchAo) {
+  const GoldenFile golden("float8_linear_emulated.safetensors");
+  const std::string name(GetParam());
+  const std::string prefix = name.substr(std::string("float8_").size()) + ".";
+  const LinearCase c{golden.tensor(prefix + "x"), golden.tensor(prefix + "w"), golden.tensor(prefix + "gy")};
+  const LinearResult result = run_linear(*make_kernel(name, c, {}), c);
+  expect_golden(result.y, golden.tensor(prefix + "y"), "y");
+  expect_golden(result.dx, golden.tensor(prefix + "gx"), "gx");
+  expect_golden(result.dw, golden.tensor(prefix + "gw"), "gw");
+}
+
+TEST_P(Float8Recipe, PowersOfTwoPassThroughEveryProductExactly) {
+  expect_exact_scaling(GetParam(), {});
+}
+
+TEST_P(Float8Recipe, WeightGradientsAddUpInTheirBuffer) {
+  const LinearCase c{random_matrix(48, 32, 21), random_matrix(16, 32, 22), random_matrix(48, 16, 23)};
+  const auto kernel = make_kernel(GetParam(), c, {});
+  nn::Parameter weight;
+  weight.variable = autograd::Variable::leaf(c.w, DType::f32);
+  for (int pass = 0; pass < 2; ++pass) {
+    autograd::Tape tape;
+    autograd::Variable y;
+    {
+      const autograd::TapeScope scope(tape);
+      y = kernel->apply(autograd::Variable(c.x), weight, {});
+    }
+    y.gradient()->contribute(c.dy);
+    tape.backward();
+  }
+  const LinearResult once = run_linear(*kernel, c, {}, DType::f32);
+  expect_same_values(weight.variable.grad(), scaled(once.dw, std::vector<int>(16, 1), {}), "dw");
+}
+
+TEST_P(Float8Recipe, BiasIsAddedAfterTheProductIsRounded) {
+  LinearCase c{random_matrix(16, 32, 31), random_matrix(32, 32, 32), random_matrix(16, 32, 33)};
+  const LinearResult without = run_linear(*make_kernel(GetParam(), c, {}), c);
+  c.bias = random_matrix(1, 32, 34).view({32});
+  const LinearResult with = run_linear(*make_kernel(GetParam(), c, {}), c);
+  const Tensor expected = Tensor::empty(without.y.shape(), DType::bf16);
+  for (std::int64_t r = 0; r < 16; ++r) quench::add({without.y.select(0, r), c.bias, expected.select(0, r)});
+  expect_same_values(with.y, expected, "y");
+  expect_same_values(with.dx, without.dx, "dx");
+}
+
+// norm -> linear -> swiglu -> linear, with what producers write beside their results and with values made again in the
+// backward pass: the same bits in every combination.
+TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {
+  constexpr std::int64_t kTokens = 40, kWidth = 32, kInner = 48;
+  const LinearCase up{random_matrix(kTokens, kWidth, 41), random_matrix(2 * kInner, kWidth, 42, 0.2f), {}};
+  const LinearCase down{random_matrix(kTokens, kInner, 43), random_matrix(kWidth, kInner, 44, 0.2f), {}};
+  const Tensor gradient = random_matrix(kTokens, kWidth, 45);
+  struct Outcome {
+    Tensor y, dx, dup, ddown;
+  };
+  const auto run = [&](bool sinks, autograd::Recompute recompute, bool keep) {
+    const RecipeOptions options{.keep_weights = keep};
+    const auto first = make_kernel(GetParam(), up, {}, options), second = make_kernel(GetParam(), down, {}, options);
+    const autograd::Variable x = autograd::Variable::leaf(up.x);
+    nn::Parameter norm, w1, w2;
+    const Tensor ones = random_matrix(1, kWidth, 46).view({kWidth});
+    norm.variable = autograd::Variable::leaf(ones);
+    w1.variable = autograd::Variable::leaf(up.w);
+    w2.variable = autograd::Variable::leaf(down.w);
+    autograd::Tape tape(recompute);
+    autograd::Variable sum, y;
+    {
+      const autograd::TapeScope scope(tape);
+      const auto asked = [&](const nn::LinearKernel& kernel) {
+        return sinks ? kernel.input_request() : autograd::QuantRequest{};
+      };
+      const autograd::Variable normed = autograd::rms_norm(x, norm.variable, 1e-5f, asked(*first));
+      EXPECT_EQ(normed.written().wanted(), sinks);
+      const autograd::Variable inner = autograd::swiglu(first->apply(normed, w1, {}), asked(*second));
+      std::tie(sum, y) = autograd::add_rms_norm(x, second->apply(inner, w2, {}), norm.variable, 1e-5f);
+    }
+    y.gradient()->contribute(gradient);
+    tape.backward();
+    return Outcome{y.value(), x.grad(), w1.variable.grad(), w2.variable.grad()};
+  };
+  const Outcome plain = run(false, autograd::Recompute::none, false);
+  for (const bool sinks : {false, true})
+    for (const auto recompute : {autograd::Recompute::none, autograd::Recompute::selective})
+      for (const bool keep : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << sinks << static_cast<int>(recompute) << keep);
+        const Outcome other = run(sinks, recompute, keep);
+        expect_same_values(other.y, plain.y, "y");
+        expect_same_values(other.dx, plain.dx, "dx");
+        expect_same_values(other.dup, plain.dup, "first weight");
+        expect_same_values(other.ddown, plain.ddown, "second weight");
+      }
+}
+
+TEST_P(Float8Recipe, KeptWeightsFollowTheParameter) {
+  LinearCase c{random_matrix(16, 32, 51), random_matrix(16, 32, 52).clone(), random_matrix(16, 16, 53)};
+  const auto kernel = make_kernel(GetParam(), c, {}, {.keep_weights = true});
+  nn::Parameter weight;
+  weight.variable = autograd::Variable::leaf(c.w);
+  const auto forward = [&] {
+    const autograd::NoGrad no_grad;
+    return kernel->apply(autograd::Variable(c.x), weight, {}).value();
+  };
+  const Tensor before = forward();
+  const Tensor other = random_matrix(16, 32, 54, 3.0f);
+  Tensor value = weight.variable.value();
+  value.copy_from(other);
+  expect_same_values(forward(), before, "codes are kept while the version stands");
+  weight.mark_changed();
+  c.w = other;
+  expect_same_values(forward(), run_linear(*make_kernel(GetParam(), c, {}), c).y, "codes of the new version");
+}
+
+TEST_P(Float8Recipe, LayersThatTensorCoresDoNotTakeAreSkippedOrPadded) {
+  const LinearCase c{random_matrix(8, 24, 61), random_matrix(20, 24, 62), random_matrix(8, 20, 63)};
+  const nn::LinearInfo info{.name = "layer", .in_features = 24, .out_features = 20};
+  const LinearPlan plan = find_recipe(GetParam()).plan(info, {});
+  EXPECT_EQ(plan.kernel, nullptr);
+  EXPECT_THAT(plan.skipped_because, HasSubstr("20 x 24 are not multiples of 16"));
+  const LinearResult result = run_linear(*make_kernel(GetParam(), c, {}, {.pad = true}), c);
+  EXPECT_EQ(result.y.shape(), Shape({8, 20}));
+  EXPECT_EQ(result.dw.shape(), Shape({20, 24}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Float8Recipe, ::testing::ValuesIn(kRecipes),
+                         [](const auto& entry) { return std::string(entry.param); });
+
+}  // namespace
+}  // namespace quench::recipes
