@@ -44,13 +44,6 @@ struct SinkPointers {
   [[nodiscard]] bool wide() const { return aligned(codes, 8); }
 };
 
-// The larger of each of two 16-bit numbers.
-__device__ inline std::uint32_t max_pair(std::uint32_t a, std::uint32_t b) {
-  return __vmaxu2(a, b);
-}
-__device__ inline std::uint32_t magnitude_pair(std::uint32_t word) {
-  return word & 0x7FFF7FFFu;
-}
 // The larger of a pair of bf16 magnitudes, as f32.
 __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
@@ -70,12 +63,7 @@ class RunningMax {
   template <int kWords>
   __device__ void add(const Words<kWords>& packed) {
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      if constexpr (std::is_same_v<T, bfloat16>)
-        most_ = max_pair(most_, magnitude_pair(packed.words[i]));
-      else
-        most_ = max(most_, packed.words[i] & kF32MagnitudeMask);
-    }
+    for (int i = 0; i < kWords; ++i) add_word(packed.words[i]);
   }
   template <int N>
   __device__ void add(const Vector<T, N>& values) {
@@ -85,10 +73,10 @@ class RunningMax {
       add(reinterpret_cast<const PackedOf<T, N>&>(values));
   }
   __device__ void add(float value) {
-    most_ = max(most_, magnitude(value));
+    add_word(__float_as_uint(value));
   }
   __device__ void add(bfloat16 value) {
-    most_ = max_pair(most_, value.bits & 0x7FFFu);
+    add_word(value.bits);
   }
 
   // As f32.
@@ -97,6 +85,10 @@ class RunningMax {
   }
 
  private:
+  __device__ void add_word(std::uint32_t word) {
+    most_ = larger<T>(most_, magnitudes<T>(word));
+  }
+
   std::uint32_t most_ = 0;
 };
 
@@ -172,9 +164,9 @@ class RowSink<SinkParts::rows, kOwner> {
     Packed most = columns;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t pair = magnitude_pair(piece.words[i]);
-      most.words[i] = max_pair(most.words[i], pair);
-      row_ = max_pair(row_, pair);
+      const std::uint32_t pair = magnitudes<bfloat16>(piece.words[i]);
+      most.words[i] = larger<bfloat16>(most.words[i], pair);
+      row_ = larger<bfloat16>(row_, pair);
     }
     columns = most;
   }
@@ -219,7 +211,7 @@ class RowSink<SinkParts::rows, kOwner> {
     for (int column = static_cast<int>(threadIdx.x); column < kGroup * pieces; column += static_cast<int>(blockDim.x)) {
       std::uint32_t pair = 0;
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) pair = max_pair(pair, (columns + r * kStride)->words[column / 2]);
+      for (int r = 0; r < kRows; ++r) pair = larger<bfloat16>(pair, (columns + r * kStride)->words[column / 2]);
       atomicMax(sink_.column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
     }
   }
