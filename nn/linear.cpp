@@ -17,6 +17,13 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias, c
   }
 }
 
+void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
+  kernel_ = std::move(kernel);
+  weight_.amax =
+      kernel_->uses_weight_amax() ? Tensor::zeros({}, DType::f32, weight_.variable.value().device()) : Tensor();
+  weight_.amax_version = 0;
+}
+
 LinearInfo Linear::info(std::string name) const {
   return {std::move(name), weight_.global_shape[1], weight_.global_shape[0], has_bias_,
           weight_.variable.value().device()};

@@ -27,7 +27,8 @@ class Linear final : public Module {
   // For the function that makes x.
   [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(); }
 
-  void set_kernel(std::shared_ptr<const LinearKernel> kernel) { kernel_ = std::move(kernel); }
+  // Before the optimizer is made: it looks at which parameters want their largest magnitude.
+  void set_kernel(std::shared_ptr<const LinearKernel> kernel);
   [[nodiscard]] const LinearKernel& kernel() const noexcept { return *kernel_; }
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] Parameter& weight() noexcept { return weight_; }

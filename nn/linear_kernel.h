@@ -29,6 +29,8 @@ class LinearKernel {
   [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const = 0;
   // What the function that makes x may write beside it.
   [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
+  // Whether the optimizer should keep up Parameter::amax of the layer's weight.
+  [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
   // The layer's products as the head of a language model, for one loss; null: plain gemms.
   [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...

@@ -77,6 +77,7 @@ class Bandwidth {
  public:
   void measure_norm() const;
   void measure_swiglu() const;
+  void measure_sinks() const;
   void measure_rope() const;
   void measure_cross_entropy() const;
   void measure_elementwise() const;
@@ -196,6 +197,72 @@ void Bandwidth::measure_swiglu() const {
   }
 }
 
+// The sinks of the float8 recipes: by tensor, and by row with the columns' maxima, whose codes are moved as well.
+void Bandwidth::measure_sinks() const {
+  header("with a float8 sink, 16384 tokens");
+  const DType dtype = DType::bf16;
+  const auto make = [&](std::int64_t width) { return random_on_gpu({kTokens, width}, dtype); };
+  const auto sink_of = [&](std::int64_t width, bool by_rows) -> Float8Sink {
+    if (!by_rows) return {.amax = Tensor::zeros({}, DType::f32, kGpu)};
+    return {.rows = QuantTensor::empty({.element = ElementFormat::e4m3, .granularity = Granularity::row},
+                                       {kTokens, width}, dtype, kGpu),
+            .power_of_two = true,
+            .column_amax = Tensor::zeros({1, width}, DType::f32, kGpu)};
+  };
+  for (const bool by_rows : {false, true}) {
+    const char* kind = by_rows ? "rows, column_amax" : "amax";
+    const auto moved = [&](std::int64_t elements, std::int64_t result) {  // bf16 elements, and codes of the result
+      return kTokens * (2 * elements + (by_rows ? result : 0));
+    };
+    for (const std::int64_t width : {2048, 3584, 4096, 8192}) {
+      const Tensor weight = random_on_gpu({width}, dtype), rstd = Tensor::zeros({kTokens}, DType::f32, kGpu),
+                   dweight = Tensor::zeros({width}, DType::f32, kGpu);
+      row(fmt::format("norm forward H={} {}", width, kind), moved(2 * width, width), [&]() -> std::function<void()> {
+        return [=, x = make(width), y = make(width), sink = sink_of(width, by_rows)] {
+          rms_norm({.x = x, .weight = weight, .y = y, .rstd = rstd, .sink = sink});
+        };
+      });
+      row(fmt::format("norm forward, residual H={} {}", width, kind), moved(4 * width, width),
+          [&]() -> std::function<void()> {
+            return [=, x = make(width), residual = make(width), sum = make(width), y = make(width),
+                    sink = sink_of(width, by_rows)] {
+              rms_norm(
+                  {.x = x, .residual = residual, .weight = weight, .y = y, .sum = sum, .rstd = rstd, .sink = sink});
+            };
+          });
+      row(fmt::format("norm backward, dsum H={} {}", width, kind), moved(4 * width, width),
+          [&]() -> std::function<void()> {
+            return [=, dy = make(width), x = make(width), dsum = make(width), dx = make(width),
+                    sink = sink_of(width, by_rows)] {
+              rms_norm_backward({.dy = dy,
+                                 .x = x,
+                                 .weight = weight,
+                                 .rstd = rstd,
+                                 .dsum = dsum,
+                                 .dx = dx,
+                                 .dweight = dweight,
+                                 .accumulate_dweight = true,
+                                 .sink = sink});
+            };
+          });
+    }
+    for (const std::int64_t width : {8192, 14336, 18944}) {
+      row(fmt::format("swiglu forward I={} {}", width, kind), moved(3 * width, width), [&]() -> std::function<void()> {
+        return [gate_up = make(2 * width), out = make(width), sink = sink_of(width, by_rows)] {
+          swiglu({gate_up, out, sink});
+        };
+      });
+      row(fmt::format("swiglu backward I={} {}", width, kind), moved(5 * width, 2 * width),
+          [&]() -> std::function<void()> {
+            return [gate_up = make(2 * width), dout = make(width), dgate_up = make(2 * width),
+                    sink = sink_of(2 * width, by_rows)] {
+              swiglu_backward({dout, gate_up, dgate_up, {}, sink});
+            };
+          });
+    }
+  }
+}
+
 void Bandwidth::measure_rope() const {
   header("rope, 16384 tokens, heads in a fused projection");
   for (const std::int64_t dim : {64, 128})
@@ -278,6 +345,7 @@ void measure_fused_kernels() {
   const Bandwidth bandwidth;
   bandwidth.measure_norm();
   bandwidth.measure_swiglu();
+  bandwidth.measure_sinks();
   bandwidth.measure_rope();
   bandwidth.measure_cross_entropy();
   bandwidth.measure_elementwise();

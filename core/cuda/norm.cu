@@ -53,22 +53,23 @@ constexpr int kResidentThreads = 1024;
 
 // Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
 // bf16, and H for codes. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order
-// with every sink. Sinks need bf16; with SinkParts::rows a block has one row at a time.
+// with every sink. Sinks need bf16; with SinkParts::rows a row belongs to a block or a warp.
 template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
-  static_assert(kSink != SinkParts::rows || kRows == 1);
+  static_assert(kSink != SinkParts::rows || kRows == 1 || kGroup == 32);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
   __shared__ BlockMax::Scratch max_scratch;
-  __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];
+  __shared__ Packed columns[kSink == SinkParts::rows ? kBlock<kGroup> * kVectors : 1];
+  Packed* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
   BlockMax block_max(max_scratch);
-  RowSink<kSink> sink(args.sink, block_max);
+  RowSink<kSink, kRows == 1 ? RowOwner::block : RowOwner::warp> sink(args.sink, block_max);
   if constexpr (kSink == SinkParts::rows)
-    for (int k = 0; k < kVectors; ++k) columns[lane + k * kGroup] = {};
+    for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
 
   Packed weight[kVectors];
 #pragma unroll
@@ -133,15 +134,15 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
       for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
       value[k] = pack<T>(out);
       store_packed(y, lane + k * kGroup, value[k]);
-      sink.add(value[k], columns[kSink == SinkParts::rows ? lane + k * kGroup : 0]);
+      sink.add(value[k], own_columns[k * kGroup]);
     }
-    const float scale = sink.finish_row(row);
+    const float scale = sink.finish_row(row, end > 0);
     if (!sink.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
       if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, value[k], scale);
   }
-  sink.finish(vectors, columns);
+  sink.template finish<kRows, kGroup * kVectors>(vectors, columns);
 }
 
 constexpr int kAnyThreads = 256;
@@ -184,7 +185,7 @@ SinkParts fused_parts(const NormRows<T>& args, const Float8Sink& sink) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const SinkParts parts = parts_of(sink);
   if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 4096) return SinkParts::none;
-  if (parts == SinkParts::rows && (vectors <= 128 || vectors > 1024 || !args.sink.wide())) return SinkParts::none;
+  if (parts == SinkParts::rows && (vectors <= 32 || vectors > 1024 || !args.sink.wide())) return SinkParts::none;
   return parts;
 }
 
@@ -200,9 +201,9 @@ void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
     if (vectors <= 8) return run.template operator()<8, 1>();
     if (vectors <= 16) return run.template operator()<16, 1>();
     if (vectors <= 32) return run.template operator()<32, 1>();
-    if (vectors <= 128) return run.template operator()<32, 4>();
     if (vectors > 1024) return run.template operator()<1024, 4>();
   }
+  if (vectors <= 128) return run.template operator()<32, 4>();
   if (vectors <= 256) return run.template operator()<64, 4>();
   if (vectors <= 512) return run.template operator()<128, 4>();
   run.template operator()<256, 4>();

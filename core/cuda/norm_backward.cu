@@ -6,6 +6,7 @@
 // float8 sink dx stays in registers until its largest magnitude is known.
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
@@ -53,26 +54,35 @@ inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
 
+// Columns' maxima of a sink and, after the last row, shares of dweight where a block has several rows.
+template <int kGroup, int kVectors, int kColumns, SinkParts kSink>
+inline constexpr std::size_t kSharedBytes =
+    std::max({kSink == SinkParts::rows ? sizeof(Packed) * kBlock<kGroup> * kVectors : 0,
+              kBlock<kGroup> > kGroup ? sizeof(float) * (kBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed)});
+
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
 // few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
-// overwrites. All sums have the same order with every sink. Sinks need bf16; with SinkParts::rows a block has one row
-// at a time.
+// overwrites. All sums have the same order with every sink. Sinks need bf16; with SinkParts::rows a row belongs to a
+// block or a warp.
 template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
-  static_assert(kSink != SinkParts::rows || kRows == 1);
+  static_assert(kSink != SinkParts::rows || kRows == 1 || kGroup == 32);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
   __shared__ BlockMax::Scratch max_scratch;
-  __shared__ Packed columns[kSink == SinkParts::rows ? kGroup * kVectors : 1];  // a thread has its own
+  constexpr int kColumns = kGroup * kVectors * kWidth;
+  __shared__ alignas(16) std::byte memory[kSharedBytes<kGroup, kVectors, kColumns, kSink>];
+  auto* const columns = reinterpret_cast<Packed*>(memory);
+  Packed* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
   BlockMax block_max(max_scratch);
-  RowSink<kSink> sink(args.sink, block_max);
+  RowSink<kSink, kRows == 1 ? RowOwner::block : RowOwner::warp> sink(args.sink, block_max);
   if constexpr (kSink == SinkParts::rows)
-    for (int k = 0; k < kVectors; ++k) columns[lane + k * kGroup] = {};
+    for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
 
   Packed weight[kVectors];
   Floats<T> share[kVectors] = {};
@@ -140,7 +150,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       }
       gradient[k] = pack<T>(result);
       store_packed(dx, lane + k * kGroup, gradient[k]);
-      sink.add(gradient[k], columns[kSink == SinkParts::rows ? lane + k * kGroup : 0]);
+      sink.add(gradient[k], own_columns[k * kGroup]);
       if (args.y.base == nullptr) continue;
       Floats<T> again;
 #pragma unroll
@@ -150,13 +160,13 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
       store_packed(args.y[at], lane + k * kGroup, pack<T>(again));
     }
-    const float scale = sink.finish_row(row);
+    const float scale = sink.finish_row(row, end > 0);
     if (!sink.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
       if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
   }
-  sink.finish(vectors, columns);
+  sink.template finish<kRows, kGroup * kVectors>(vectors, columns);
   if (args.partial == nullptr) return;
 
   float* partial = args.partial + blockIdx.x * args.width;
@@ -167,8 +177,8 @@ __global__ __launch_bounds__(kBlock<kGroup>,
         *reinterpret_cast<float4*>(partial + (lane + k * kGroup) * kWidth + j) =
             make_float4(share[k][j], share[k][j + 1], share[k][j + 2], share[k][j + 3]);
   } else {
-    constexpr int kColumns = kGroup * kVectors * kWidth;
-    __shared__ float shares[kRows][kColumns];
+    auto& shares = reinterpret_cast<float(&)[kRows][kColumns]>(memory);
+    if constexpr (kSink != SinkParts::none) __syncthreads();  // all have raised the columns' maxima
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
 #pragma unroll
@@ -271,8 +281,8 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
     if (vectors <= 8) return run.template operator()<8, 1>();
     if (vectors <= 16) return run.template operator()<16, 1>();
     if (vectors <= 32) return run.template operator()<32, 1>();
-    if (vectors <= 128) return run.template operator()<32, 4>();
   }
+  if (vectors <= 128) return run.template operator()<32, 4>();
   if (vectors <= 256) return run.template operator()<128, 2>();
   if (vectors <= 512) return run.template operator()<256, 2>();
   if (vectors <= 1024) return run.template operator()<256, 4>();
@@ -285,7 +295,7 @@ SinkParts fused_parts(const BackwardRows<T>& args, const Float8Sink& sink) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const SinkParts parts = parts_of(sink);
   if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048) return SinkParts::none;
-  if (parts == SinkParts::rows && (vectors <= 128 || !args.sink.wide())) return SinkParts::none;
+  if (parts == SinkParts::rows && (vectors <= 32 || !args.sink.wide())) return SinkParts::none;
   return parts;
 }
 

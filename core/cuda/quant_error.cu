@@ -69,6 +69,7 @@ __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
+      const Group group = widened(values[k]);
       std::int64_t row = 0, column = 0;
       if constexpr (kBy != Granularity::tensor) {
         row = first[k] / columns;
@@ -78,7 +79,7 @@ __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const
       for (int i = 0; i < kGroup; ++i) {
         if (i >= count[k]) continue;
         const float scale = scales[kBy == Granularity::row ? row : column];
-        loss.add<Element>(to_float(values[k][i]), code_at(words[k], i), scale);
+        loss.add<Element>(group.x[i], code_at(words[k], i), scale);
         if constexpr (kBy != Granularity::tensor) {
           if (++column == columns) {
             column = 0;

@@ -44,13 +44,6 @@ struct SinkPointers {
   [[nodiscard]] bool wide() const { return aligned(codes, 8); }
 };
 
-// The larger of each of two 16-bit numbers.
-__device__ inline std::uint32_t max_pair(std::uint32_t a, std::uint32_t b) {
-  return __vmaxu2(a, b);
-}
-__device__ inline std::uint32_t magnitude_pair(std::uint32_t word) {
-  return word & 0x7FFF7FFFu;
-}
 // The larger of a pair of bf16 magnitudes, as f32.
 __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
@@ -70,12 +63,7 @@ class RunningMax {
   template <int kWords>
   __device__ void add(const Words<kWords>& packed) {
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      if constexpr (std::is_same_v<T, bfloat16>)
-        most_ = max_pair(most_, magnitude_pair(packed.words[i]));
-      else
-        most_ = max(most_, packed.words[i] & kF32MagnitudeMask);
-    }
+    for (int i = 0; i < kWords; ++i) add_word(packed.words[i]);
   }
   template <int N>
   __device__ void add(const Vector<T, N>& values) {
@@ -85,10 +73,10 @@ class RunningMax {
       add(reinterpret_cast<const PackedOf<T, N>&>(values));
   }
   __device__ void add(float value) {
-    most_ = max(most_, magnitude(value));
+    add_word(__float_as_uint(value));
   }
   __device__ void add(bfloat16 value) {
-    most_ = max_pair(most_, value.bits & 0x7FFFu);
+    add_word(value.bits);
   }
 
   // As f32.
@@ -97,6 +85,10 @@ class RunningMax {
   }
 
  private:
+  __device__ void add_word(std::uint32_t word) {
+    most_ = larger<T>(most_, magnitudes<T>(word));
+  }
+
   std::uint32_t most_ = 0;
 };
 
@@ -127,29 +119,34 @@ class BlockMax {
 __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
   word = block_max(word);
   if (threadIdx.x == 0) atomicMax(amax, word);
-}
+}  // Who shares a row of the result.
+enum class RowOwner { block, warp };
 
-// Sink of a result in bf16 whose rows a block takes one at a time. Columns' maxima are kept by the kernel: it knows
-// where there is room, in registers or in shared memory. Without parts a sink leaves a kernel as it is.
-template <SinkParts kParts>
+// Sink of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where there is room, in
+// registers or in shared memory. Without parts a sink leaves a kernel as it is.
+template <SinkParts kParts, RowOwner kOwner = RowOwner::block>
 class RowSink {
  public:
   __device__ RowSink(const SinkPointers&, BlockMax&) {}
   __device__ void add(const Packed&, Packed&) {}
   [[nodiscard]] __device__ bool has_codes() const { return false; }
-  __device__ float finish_row(std::int64_t) { return 0; }
+  __device__ float finish_row(std::int64_t, bool) { return 0; }
   __device__ void encode(std::int64_t, Packed, float) const {}
+  template <int kRows, int kStride>
   __device__ void finish(int, const Packed*) {}
 };
 
 // Needs no row at a time.
-template <>
-class RowSink<SinkParts::amax> : public RowSink<SinkParts::none> {
+template <RowOwner kOwner>
+class RowSink<SinkParts::amax, kOwner> : public RowSink<SinkParts::none, kOwner> {
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max)
-      : RowSink<SinkParts::none>(sink, block_max), sink_(sink), block_max_(block_max) {}
+      : RowSink<SinkParts::none, kOwner>(sink, block_max), sink_(sink), block_max_(block_max) {}
   __device__ void add(const Packed& piece, Packed&) { most_.add(piece); }
-  __device__ void finish(int, const Packed*) { raise_amax(sink_.amax, most_.word(), block_max_); }
+  template <int kRows, int kStride>
+  __device__ void finish(int, const Packed*) {
+    raise_amax(sink_.amax, most_.word(), block_max_);
+  }
 
  private:
   const SinkPointers& sink_;
@@ -157,8 +154,8 @@ class RowSink<SinkParts::amax> : public RowSink<SinkParts::none> {
   RunningMax<bfloat16> most_;
 };
 
-template <>
-class RowSink<SinkParts::rows> {
+template <RowOwner kOwner>
+class RowSink<SinkParts::rows, kOwner> {
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max) : sink_(sink), block_max_(block_max) {}
 
@@ -167,26 +164,26 @@ class RowSink<SinkParts::rows> {
     Packed most = columns;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t pair = magnitude_pair(piece.words[i]);
-      most.words[i] = max_pair(most.words[i], pair);
-      row_ = max_pair(row_, pair);
+      const std::uint32_t pair = magnitudes<bfloat16>(piece.words[i]);
+      most.words[i] = larger<bfloat16>(most.words[i], pair);
+      row_ = larger<bfloat16>(row_, pair);
     }
     columns = most;
   }
 
   [[nodiscard]] __device__ bool has_codes() const {
     return sink_.codes != nullptr;
-  }
-
-  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together.
-  __device__ float finish_row(std::int64_t row) {
+  }  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together, also
+     // its
+  // warps that are left without a row.
+  __device__ float finish_row(std::int64_t row, bool exists) {
     std::uint32_t most = widened_max(row_);
     row_ = 0;
     float scale = 0;
     if (has_codes()) {
-      most = block_max_(most);
+      most = kOwner == RowOwner::block ? block_max_(most) : __reduce_max_sync(0xFFFFFFFFu, most);
       scale = float8_scale(__uint_as_float(most), sink_.is_e5m2 ? E5m2::kMax : E4m3::kMax, sink_.power_of_two);
-      if (threadIdx.x == 0) sink_.scales[row] = scale;
+      if (exists && threadIdx.x % (kOwner == RowOwner::block ? 1024 : 32) == 0) sink_.scales[row] = scale;
     }
     most_ = max(most_, most);
     return scale;
@@ -203,16 +200,18 @@ class RowSink<SinkParts::rows> {
         sink_.is_e5m2 ? encode_group<E5m2>(group, scale) : encode_group<E4m3>(group, scale);
   }
 
-  // After the last row: raises the maxima. `columns`, in shared memory, has the block's for a row of `pieces` pieces.
-  // The block calls it together.
+  // After the last row: raises the maxima. `columns`, in shared memory, has those of the kRows rows of `pieces` pieces
+  // that the block takes at a time, kStride apart. The block calls it together.
+  template <int kRows, int kStride>
   __device__ void finish(int pieces, const Packed* columns) {
     if (sink_.amax != nullptr) raise_amax(sink_.amax, most_, block_max_);
     if (sink_.column_amax == nullptr) return;
     __syncthreads();
-    const std::uint32_t* pairs = columns->words;
     // Neighbours raise neighbours: the atomics of a warp are one access. They move 4 bytes a column and block.
     for (int column = static_cast<int>(threadIdx.x); column < kGroup * pieces; column += static_cast<int>(blockDim.x)) {
-      const std::uint32_t pair = pairs[column / 2];
+      std::uint32_t pair = 0;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) pair = larger<bfloat16>(pair, (columns + r * kStride)->words[column / 2]);
       atomicMax(sink_.column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
     }
   }

@@ -21,7 +21,7 @@ using T = bfloat16;
 // 832 threads, which may have 72 registers.
 constexpr int kMaxThreads = 1024;
 template <bool kBackward, int kPieces>
-inline constexpr int kBlock = kBackward&& kPieces == 3 ? 832 : kMaxThreads;
+inline constexpr int kBlock = kPieces == 3 && kBackward ? 832 : kMaxThreads;
 constexpr int kStages = 2;  // rows in shared memory
 
 struct SwigluRows {
@@ -99,7 +99,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         sink.add(result, columns[0][k]);
       }
     }
-    const float scale = sink.finish_row(row);
+    const float scale = sink.finish_row(row, true);
     if (!sink.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
@@ -118,7 +118,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
 #pragma unroll
     for (int output = 0; output < kOutputs; ++output) memory[output * pieces + piece] = columns[output][k];
   }
-  sink.finish(kOutputs * pieces, memory);
+  sink.finish<1, 0>(kOutputs * pieces, memory);
 }
 
 template <bool kBackward>

@@ -182,6 +182,10 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
   return y;
 }
 
+bool Float8Linear::uses_weight_amax() const {
+  return request_for(Float8Products(scheme_, options_.emulate, Device{}).weight_uses()).amax;
+}
+
 std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
   return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
                                       weight.variable.value(), options_.health);

@@ -28,6 +28,7 @@ class Float8Linear final : public nn::LinearKernel {
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
                                          const autograd::Variable& bias) const override;
   [[nodiscard]] autograd::QuantRequest input_request() const override;
+  [[nodiscard]] bool uses_weight_amax() const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 

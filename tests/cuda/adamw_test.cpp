@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "core/ops/quantize.h"
 #include "tests/core/golden_file.h"
 #include "tests/cuda/cuda_testing.h"
 
@@ -251,6 +252,66 @@ TEST(CudaAdamW, ScalesGradientsAndSkipsOnNonFiniteScale) {
     adamw(args);
     SCOPED_TRACE(value);
     expect_equal(gpu, tensors);
+  }
+}
+
+// Two calls on equal tensors, those of one with amax: the same bits, and the amax of what is stored.
+TEST(CudaAdamW, AmaxIsThatOfTheStoredParam) {
+  const auto scalar = [] { return Tensor::from_values<float>({}, std::array{1e30f}).to(kGpu); };  // not raised
+  const auto check = [](const std::vector<AdamWTensor>& with, const std::vector<AdamWTensor>& without) {
+    for (std::size_t i = 0; i < with.size(); ++i) {
+      EXPECT_TRUE(equal(with[i].param, on_cpu(without[i].param))) << "param of tensor " << i;
+      EXPECT_TRUE(equal(with[i].exp_avg, on_cpu(without[i].exp_avg))) << "exp_avg of tensor " << i;
+      EXPECT_TRUE(equal(with[i].exp_avg_sq, on_cpu(without[i].exp_avg_sq))) << "exp_avg_sq of tensor " << i;
+      if (!with[i].amax.defined()) continue;
+      EXPECT_TRUE(same_bits(on_cpu(with[i].amax), on_cpu(amax(with[i].param, Granularity::tensor)))) << "tensor " << i;
+    }
+  };
+  Generator random(8);
+  for (unsigned bits = 0; bits < 32; ++bits)
+    for (const bool stochastic : {false, true}) {
+      SCOPED_TRACE(fmt::format("dtypes {:05b} stochastic {}", bits, stochastic));
+      std::vector<AdamWTensor> tensors;
+      for (const std::int64_t n : {1, 0, 2053, 3 * 16384 + 9, 4096}) tensors.push_back(make(random, n, bits));
+      tensors.push_back(make(random, 1025, bits, 1));
+      set_element(tensors[2].grad, 2000, NAN);
+      // A decay that leaves the largest weight in the last element of a chunk, and of all chunks.
+      const AdamWTensor& spike = tensors[3];
+      set_element(spike.master.defined() ? spike.master : spike.param, 3 * 16384 + 8, -50.0);
+      const std::vector<AdamWTensor> without = on_gpu(tensors);
+      std::vector<AdamWTensor> with = on_gpu(tensors);
+      for (std::size_t i = 0; i < with.size(); ++i)
+        if (i != 4) with[i].amax = scalar();  // one goes without
+      adamw(arguments(without, 3, stochastic));
+      adamw(arguments(with, 3, stochastic));
+      check(with, without);
+      EXPECT_GT(*on_cpu(with[3].amax).data<float>(), 40.0f);
+      EXPECT_TRUE(std::isnan(*on_cpu(with[2].amax).data<float>()));
+      // Nothing is updated, and the amax is that of the params as they are.
+      for (AdamWTensor& t : with)
+        if (t.amax.defined()) t.amax = scalar();
+      AdamWArgs skipped = arguments(with, 4, stochastic);
+      skipped.grad_scale = Tensor::from_values<float>({1}, std::array{INFINITY}).to(kGpu);
+      adamw(skipped);
+      check(with, without);
+    }
+}
+
+TEST(CudaAdamW, AmaxOfManyTensors) {
+  Generator random(10);
+  std::vector<AdamWTensor> tensors;
+  for (int i = 0; i < 1000; ++i) tensors.push_back(make(random, random.between(0, 70), i % 3 == 0 ? 0 : 15));
+  std::vector<AdamWTensor> gpu = on_gpu(tensors);
+  const Tensor all = Tensor::empty({1000}, DType::f32, kGpu);  // side by side, as a trainer may keep them
+  for (std::size_t i = 0; i < gpu.size(); ++i)
+    if (i % 7 != 0) gpu[i].amax = all.select(0, static_cast<std::int64_t>(i));
+  adamw(arguments(gpu, 1, true));
+  adamw(arguments(tensors, 1, true));
+  expect_equal(gpu, tensors);
+  for (std::size_t i = 0; i < gpu.size(); ++i) {
+    if (!gpu[i].amax.defined()) continue;
+    const Tensor expected = amax(on_cpu(gpu[i].param), Granularity::tensor);
+    EXPECT_TRUE(same_bits(Tensor::from_values<float>({}, std::array{on_cpu(all).data<float>()[i]}), expected)) << i;
   }
 }
 

@@ -171,7 +171,7 @@ TEST(CudaQuantSink, SwigluEveryCombination) {
 // One to four pieces a thread, rows of whole blocks and not, up to the widest that fit in shared memory, and beyond.
 TEST(CudaQuantSink, SwigluAtTypicalWidths) {
   std::uint32_t seed = 100;
-  for (const std::int64_t width : {4096, 4104, 8192, 14336, 18944, 19368, 19376, 29024, 40000}) {
+  for (const std::int64_t width : {4096, 4104, 8192, 14336, 18944, 19344, 19352, 29024, 29032}) {
     const Shape shape{width == 4096 ? 600 : width < 20000 ? 300 : 140, width}, whole{shape[0], 2 * width};
     const Tensor gate_up = operand(++seed, whole, DType::bf16, 3.0), dout = operand(++seed, shape, DType::bf16);
     for (const Parts& parts : recipe_parts()) {
