@@ -86,8 +86,7 @@ TEST(Health, DenseValuesHaveTheRatioOfTheirFormat) {
   const Tensor normal = random_matrix(256, 512, 5, 3.7f, DType::f32);
   EXPECT_NEAR(error_of(normal, row_codes(normal)).sqnr(), dense_sqnr(ElementFormat::e4m3), 1.0);
   for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e5m2})
-    EXPECT_NEAR(error_of(normal, tensor_codes(normal, element)).sqnr(), dense_sqnr(element), 1.0)
-        << to_string(element);
+    EXPECT_NEAR(error_of(normal, tensor_codes(normal, element)).sqnr(), dense_sqnr(element), 1.0) << to_string(element);
 }
 
 TEST(Health, NothingIsRecordedUnlessArmed) {
