@@ -76,7 +76,7 @@ ActivationOffloader::ActivationOffloader(Device device, std::int64_t layers, std
 bool ActivationOffloader::is_offloaded(std::int64_t layer) const noexcept {
   if (offloaded_ >= layers_) return true;
   const std::int64_t choice = layers_ - 1;
-  return layer < choice && (layer + 1) * offloaded_ / choice > layer * offloaded_ / choice;
+  return layer < choice && layer * offloaded_ % choice < offloaded_;
 }
 
 ActivationOffloader::~ActivationOffloader() {

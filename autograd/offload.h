@@ -54,7 +54,8 @@ class ActivationOffloader {
   void begin_backward(std::int64_t layer);
   // True while a layer runs forward whose activations go.
   [[nodiscard]] bool wanted() const noexcept { return layer_ >= 0 && is_offloaded(layer_); }
-  // Evenly spaced, and not the last layer unless all are: it would come straight back.
+  // Evenly spaced from the first layer on, so that the link has time after each, the last one too. Not the last layer
+  // of the model unless all are: it would come straight back.
   [[nodiscard]] bool is_offloaded(std::int64_t layer) const noexcept;
   // Sends a tensor of the current layer; nobody may write to it any more.
   [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);
