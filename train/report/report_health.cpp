@@ -24,7 +24,7 @@ constexpr std::array<double, kHeatShades - 2> kLimits{1, 2, 3, 4.5, kMaxSqnrLoss
 static_assert(kLimits[kHeatBad - 1] == kMaxSqnrLoss);
 
 const std::vector<std::string>& legend() {
-  static const std::vector<std::string> texts{"< 1", "< 2", "< 3", "< 4.5", "< 6 dB", "< 12", "more", "not finite"};
+  static const std::vector<std::string> texts{"< 1", "< 2", "< 3", "< 4.5", "< 6", "< 12", "more", "not finite"};
   return texts;
 }
 
