@@ -292,6 +292,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.skipped_steps = guard.skipped_steps();
     m.nonfinite = verdict.nonfinite;
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
+    m.float8_share = flops.float8 / flops.total();
     // Emulated products run in f32, whatever their operands.
     if (const auto seconds = light_seconds(flops, environment.at("device_name").as_string());
         seconds && !config.recipe.emulate)

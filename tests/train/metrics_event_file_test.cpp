@@ -207,6 +207,7 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
   metrics.devices = 4;
   metrics.tflops = 12.5;
   metrics.mfu = 0.25;
+  metrics.float8_share = 0.75;
   metrics.light_share = 0.125;
   metrics.memory_bytes = std::uint64_t{2} << 30;
   metrics.memory_capacity_bytes = std::uint64_t{8} << 30;
@@ -230,6 +231,7 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
       {"throughput(tps)", 250.0f},
       {"tflops", 12.5f},
       {"mfu(%)", 25.0f},
+      {"float8_flops(%)", 75.0f},
       {"light_share(%)", 12.5f},
       {"time_metrics/end_to_end(s)", 0.5f},
       {"time_metrics/data_loading(s)", 0.05f},

@@ -95,6 +95,23 @@ TEST(TrainerHealth, AConvertedHeadIsALayerToo) {
   EXPECT_EQ(head.at("output_gradient").at("format").as_string(), "e5m2");
 }
 
+TEST(TrainerHealth, StepsSayHowMuchOfThemIsFloat8) {
+  const TinyRun tiny;
+  const RunConfig config = tiny.config(
+      "run", {"--training.steps=4", "--recipe.name=float8_rowwise_with_gw_hp", "--recipe.high_precision_tail=0.5"});
+  tiny.run(config);
+  // Two of three products of two layers; attention and the tied head are in high precision.
+  const double weights = 2.0 * (32 * 64 + 32 * 32 + 32 * 96 + 48 * 32);
+  const double share = 4 * weights / resolve_model_config(config.model).training_flops_per_token(config.data.seq_len);
+  std::vector<double> shares;
+  read_json_lines(tiny.folder("run") / "metrics" / "metrics.jsonl", [&](const Json& record, std::int64_t) {
+    shares.push_back(record.at("float8_share").as_double());
+    EXPECT_TRUE(record.at("light_share").is_null()) << "the peak of a processor is not known";
+  });
+  using ::testing::DoubleEq;
+  EXPECT_THAT(shares, ::testing::ElementsAre(DoubleEq(share), DoubleEq(share), 0.0, 0.0));
+}
+
 TEST(TrainerHealth, WithoutTheRecipeThereIsNothingToMeasure) {
   const TinyRun tiny;
   const std::vector<std::string> overrides{"--training.steps=8", "--recipe.name=float8_rowwise",

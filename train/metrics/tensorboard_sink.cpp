@@ -41,6 +41,7 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
       {"time_metrics/data_loading(%)", metrics.data_share * 100},
       {"n_tokens_seen", static_cast<double>(metrics.tokens_seen)},
       {"skipped_steps", static_cast<double>(metrics.skipped_steps)},
+      {"float8_flops(%)", metrics.float8_share * 100},
   };
   if (metrics.tflops) values.push_back({"tflops", *metrics.tflops});
   if (metrics.mfu) values.push_back({"mfu(%)", *metrics.mfu * 100});
