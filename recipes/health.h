@@ -55,6 +55,8 @@ class HealthRecorder {
   // The number by which a layer records. The same name gets the same number.
   std::size_t add_layer(const std::string& name);
 
+  [[nodiscard]] std::size_t layer_count() const noexcept { return layers_.size(); }
+
   // Starts a step's record; what is left of an earlier one is dropped.
   void arm();
   [[nodiscard]] bool armed() const noexcept { return armed_; }

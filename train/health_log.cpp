@@ -88,7 +88,7 @@ void HealthLog::end_step(std::int64_t step, MetricsLog& log) {
 }
 
 std::string HealthLog::first_nonfinite(std::int64_t step, MetricsLog& log, const std::function<void()>& again) {
-  if (!recorder_) return {};
+  if (!recorder_ || recorder_->layer_count() == 0) return {};
   if (measured_.empty()) {
     recorder_->arm();
     again();

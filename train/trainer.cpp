@@ -229,9 +229,11 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
 }
 
 std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
+  // First, since repeating the step makes the gradients again.
+  const std::string gradient = first_nonfinite_gradient(*setup.model);
   const std::string operand =
       health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches); });
-  return operand.empty() ? first_nonfinite_gradient(*setup.model) : operand;
+  return operand.empty() ? gradient : operand;
 }
 
 void Trainer::Run::follow_recipe() {

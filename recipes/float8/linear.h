@@ -14,6 +14,7 @@ struct Float8LinearOptions {
   bool emulate = false;
   // Keep the weight's codes between the micro-batches of a step (Float8Weight).
   bool keep_weight = false;
+  // Records what quantization loses.
   LayerHealth health = {};
 };
 

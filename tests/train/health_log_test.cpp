@@ -161,6 +161,11 @@ TEST_F(HealthLogTest, OffMeansOff) {
     EXPECT_EQ(log->first_nonfinite(1, metrics_, [] { FAIL() << "a step was repeated for nothing"; }), "");
   }
   EXPECT_TRUE(steps_.empty());
+  // Nor is a step repeated for a recipe without layers to measure.
+  HealthLog idle(std::make_shared<HealthRecorder>(), 1);
+  idle.begin_step(1);
+  idle.end_step(1, metrics_);
+  EXPECT_EQ(idle.first_nonfinite(1, metrics_, [] { FAIL() << "a step was repeated for nothing"; }), "");
 }
 
 TEST_F(HealthLogTest, AFaultIsReportedOnce) {
