@@ -32,6 +32,7 @@ def config_of(args, tokens, recipe, seed):
     training.update(steps=args.steps, micro_batch_size=args.batch, global_batch_size=args.batch, seed=seed, dtype="bf16",
                     master_dtype="f32")
     config["optimizer"]["lr"] = args.lr
+    config["lr_schedule"]["warmup_steps"] = args.steps // 20
     config["model"]["vocab_size"] = args.vocab
     config["recipe"] = dict(name=recipe)
     config["metrics"].update(log_every=10, health_every=0)
