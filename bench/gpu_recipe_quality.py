@@ -47,10 +47,10 @@ def one_run(args, tokens, folder, recipe, seed):
     except BenchError as error:
         print(f"  {recipe}, seed {seed}: {error}", file=sys.stderr, flush=True)
         return dict(recipe=recipe, seed=seed, error=str(error))
-    print(f"  {recipe}, seed {seed}: {evaluations[-1]['loss']:.4f}", file=sys.stderr, flush=True)
-    return dict(recipe=recipe, seed=seed, validation=evaluations[-1]["loss"],
-                training=[[record["step"], record["loss"]] for record in records],
-                evaluations=[[record["step"], record["loss"]] for record in evaluations])
+    curve = [[record["step"], record["values"]["loss"]] for record in evaluations]
+    print(f"  {recipe}, seed {seed}: {curve[-1][1]:.4f}", file=sys.stderr, flush=True)
+    return dict(recipe=recipe, seed=seed, validation=curve[-1][1], evaluations=curve,
+                training=[[record["step"], record["loss"]] for record in records])
 
 
 def print_table(runs, recipes):
