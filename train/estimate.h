@@ -11,6 +11,8 @@
 namespace quench {
 
 struct RunEstimate {
+  std::string recipe;  // what was planned for: bf16 where recipe.name is "auto", which is chosen on the device
+  bool recipe_assumed = false;
   std::int64_t parameters = 0;
   double flops_per_token = 0;  // model FLOPs of a training step
   std::int64_t tokens_per_step = 0;

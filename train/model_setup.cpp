@@ -33,6 +33,8 @@ std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names) {
   return result;
 }
 
+}  // namespace
+
 recipes::RecipeOptions recipe_options(const RunConfig& config, Device target) {
   const RecipeSection& recipe = config.recipe;
   return {.emulate = recipe.emulate || target.is_cpu(),
@@ -41,8 +43,6 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target) {
           .fast_accumulation = gemms(recipe.fast_accumulation),
           .high_precision = gemms(recipe.high_precision_gemms)};
 }
-
-}  // namespace
 
 bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
   const double tail = config.recipe.high_precision_tail;
@@ -66,6 +66,15 @@ ModelSetup build_model(const RunConfig& config, Device device, Device target) {
   return setup;
 }
 
+autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level) {
+  switch (level) {
+    case TrainingSection::ActivationCheckpoint::none: return autograd::Recompute::none;
+    case TrainingSection::ActivationCheckpoint::selective: return autograd::Recompute::selective;
+    case TrainingSection::ActivationCheckpoint::full: return autograd::Recompute::full;
+  }
+  return autograd::Recompute::none;
+}
+
 LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device) {
   const bool on_gpu = device.type == DeviceType::cuda;
   const DType logits = config.training.logits_dtype.value_or(on_gpu ? config.training.dtype : DType::f32);
@@ -87,10 +96,13 @@ std::int64_t offload_layers(const RunConfig& config, const nn::ModelConfig& mode
   return layers;
 }
 
+bool loads_weights(const RunConfig& config) {
+  return config.model.init == ModelSection::Init::load ||
+         (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
+}
+
 void fill_model(nn::CausalLm& model, const RunConfig& config) {
-  const bool load = config.model.init == ModelSection::Init::load ||
-                    (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
-  if (load) {
+  if (loads_weights(config)) {
     load_weights(model, config.model.path);
   } else {
     model.initialize(static_cast<std::uint64_t>(config.training.seed));

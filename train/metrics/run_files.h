@@ -11,6 +11,7 @@ inline constexpr const char* kEvaluations = "evaluations.jsonl";  // one record 
 inline constexpr const char* kSamples = "samples.jsonl";          // one record a generated text
 inline constexpr const char* kConfig = "config.json";             // the resolved config
 inline constexpr const char* kEnvironment = "environment.json";   // versions, host, devices
+inline constexpr const char* kRecipe = "recipe.json";             // what recipe.name "auto" became
 inline constexpr const char* kCheckpointFolder = "checkpoints";   // step-N folders
 inline constexpr const char* kReport = "report.html";
 
