@@ -5,6 +5,7 @@
 #include "apps/common.h"
 #include "apps/config_arguments.h"
 #include "apps/verbs.h"
+#include "core/determinism.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/threads.h"
@@ -51,18 +52,22 @@ OwnOptions take_options(std::vector<std::string>& arguments) {
 
 void run(ConfigArguments arguments) {
   const OwnOptions own = take_options(arguments.overrides);
-  const RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
+  RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
   set_log_level(config.metrics.log_level);
+  set_deterministic(config.training.deterministic);
   set_thread_count(static_cast<int>(config.training.threads));
-  const ProbeResult result = run_probe(config, parse_device(arguments.device), {.bound = own.bound});
-  const std::string section = recipe_section(config, result.choice).dump(2);
-  if (!own.output.empty()) write_file_atomically(own.output, section + "\n");
+  const ProbeResult result =
+      run_probe(config, parse_device(arguments.device),
+                {.bound = own.bound, .progress = [](const std::string& what) { QUENCH_LOG_INFO("{}", what); }});
+  config.recipe.name = kAutoRecipe;
+  config = with_choice(std::move(config), result.choice);
+  if (!own.output.empty()) write_file_atomically(own.output, to_json(config).dump(2) + "\n");
   if (arguments.json) {
     Json json = to_json(result);
-    json.set("config", recipe_section(config, result.choice));
+    json.set("config", recipe_section(config));
     return print_json(json);
   }
-  std::printf("%s\n%s\n", to_string(result).c_str(), section.c_str());
+  std::printf("%s\n%s\n", to_string(result).c_str(), recipe_section(config).dump(2).c_str());
   if (!own.output.empty()) std::printf("wrote %s\n", own.output.c_str());
 }
 
@@ -76,8 +81,10 @@ void add_probe_verb(CLI::App& app) {
       "micro-batch\n"
       "of data.train (random tokens where it is empty) and prints the recipe section of the fastest within the bound:\n"
       "--max-error is the largest relative error of a layer's output (default 0.08); gradients may have twice that.\n"
-      "--output writes the section to a file. recipe.name \"auto\" makes this choice when a run starts.\n"
-      "Example: quench probe llama_110m --training.micro_batch_size=16 --output recipe.json");
+      "--output writes the whole config with that section, for `quench train`. recipe.name \"auto\" makes the choice "
+      "when "
+      "a run starts.\n"
+      "Example: quench probe llama_110m --training.micro_batch_size=16 --output chosen.json");
   take_raw_arguments(verb, "probe", run);
 }
 

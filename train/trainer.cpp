@@ -162,7 +162,7 @@ void Trainer::Run::write_run_files() const {
   write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
   if (config.recipe.name == kAutoRecipe)
-    write_file_atomically(folder / run_files::kRecipe, recipe_section(config, choice).dump(2) + "\n");
+    write_file_atomically(folder / run_files::kRecipe, recipe_section(with_choice(config, choice)).dump(2) + "\n");
 }
 
 void Trainer::Run::open_logs() {

@@ -38,6 +38,7 @@ std::optional<RecipeChoice> stored_choice(const RunConfig& config) {
 }
 
 RecipeChoice probed_choice(const RunConfig& config, Device device) {
+  QUENCH_LOG_INFO("recipe.name is \"auto\": comparing the recipes on {}", device.to_string());
   try {
     const ProbeResult probe = run_probe(config, device, {.bound = {}, .whole_model = false});
     RecipeChoice choice = probe.choice;

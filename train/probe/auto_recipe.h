@@ -9,8 +9,8 @@
 namespace quench {
 
 // What "auto" stands for: what the checkpoint that the run resumes from says; else, on a GPU with float8 tensor cores,
-// the fastest within the default error bound and the device's memory (train/probe/probe.h); else bf16. Says so in one
-// line of the log. Any other recipe is its own choice.
+// the fastest within the default error bound and the device's memory (train/probe/probe.h); else bf16. The reason
+// says why. Any other recipe is its own choice.
 [[nodiscard]] RecipeChoice resolve_auto_recipe(const RunConfig& config, Device device);
 
 // Where recipe.name is "auto", in the checkpoint's extra state.

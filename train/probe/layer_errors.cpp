@@ -6,6 +6,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
 #include "nn/linear.h"
+#include "train/probe/layer_kind.h"
 #include "train/probe/observed_linear.h"
 #include "train/train_step.h"
 
@@ -21,7 +22,9 @@ double norm(const Tensor& x) {
 std::vector<std::string> recipes_of(const std::string& layer, const ConvertedLayers& layers) {
   std::vector<std::string> result;
   for (const auto& [recipe, names] : layers)
-    if (std::ranges::find(names, layer) != names.end()) result.push_back(recipe);
+    if (std::ranges::find(names, layer) != names.end() ||
+        std::ranges::find(names, last_component(layer)) != names.end())
+      result.push_back(recipe);
   return result;
 }
 

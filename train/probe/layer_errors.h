@@ -32,12 +32,12 @@ struct LayerError {
 // ||x - exact|| / ||exact||.
 [[nodiscard]] double relative_error(const Tensor& x, const Tensor& exact);
 
-// Names of the linear layers that each recipe converts.
+// Under the name of a recipe the linear layers that it converts: by path, or by last component for all of a kind.
 using ConvertedLayers = std::map<std::string, std::vector<std::string>>;
 
 // Runs the model forwards and backwards in high precision, every product of the named layers beside it under each
-// recipe. Uses what one decoder layer needs beside the weights: layers run again in the backward pass, gradients of
-// parameters are dropped.
+// recipe. Uses what one decoder layer needs beside the weights: layers run again in the backward pass, and gradients of
+// parameters are dropped as they come, from then on too.
 [[nodiscard]] std::vector<LayerError> measure_layer_errors(nn::CausalLm& model, const Batch& batch,
                                                            const LmHeadLossOptions& loss, const ConvertedLayers& layers,
                                                            const recipes::RecipeOptions& options);

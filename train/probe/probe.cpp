@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "core/allocator.h"
-#include "core/log.h"
 #include "core/ops/quantize.h"
 #include "core/ops/scaled_gemm.h"
 #include "core/random.h"
@@ -94,6 +93,10 @@ class Probe {
   }
 
  private:
+  void say(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
   // By running the model's conversion on the planning device.
   void find_conversions() {
     for (const LayerKind& kind : layer_kinds(model_)) result_.layers.push_back({kind, 0, {}});
@@ -123,7 +126,7 @@ class Probe {
   void time_layers() {
     const nn::ParameterOptions parameters = parameter_options(config_, device_);
     for (LayerTimes& layer : result_.layers) {
-      QUENCH_LOG_INFO("probe: timing {} ({} -> {})", layer.kind.name, layer.kind.in_features, layer.kind.out_features);
+      say(fmt::format("timing {} ({} -> {})", layer.kind.name, layer.kind.in_features, layer.kind.out_features));
       LayerBench bench(layer.kind,
                        {.tokens = result_.tokens,
                         .micro_batches = micro_batches_,
@@ -144,21 +147,20 @@ class Probe {
   }
 
   void measure_errors() {
-    const LmHeadLossOptions loss = loss_options(config_, model_.vocab_size, device_);
-    if (!result_.sampled) {
-      QUENCH_LOG_INFO("probe: errors on one micro-batch of {}", result_.real_data ? "the run" : "random tokens");
-      nn::CausalLm model(model_, parameter_options(config_, device_));
-      fill_model(model, config_);
-      result_.errors = measure_layer_errors(model, batch_, loss, converted_, recipe_options(config_, device_));
-      return;
+    say(fmt::format("errors on one micro-batch of {}", result_.real_data ? "the run" : "random tokens"));
+    ConvertedLayers layers = converted_;
+    if (result_.sampled) {  // any layer stands for all of its kind
+      layers.clear();
+      for (const LayerTimes& layer : result_.layers)
+        for (const RecipeTime& time : layer.recipes)
+          if (time.skipped_because.empty()) layers[time.recipe].push_back(layer.kind.name);
     }
-    // Any layer stands for all of its kind.
-    ConvertedLayers kinds;
-    for (const LayerTimes& layer : result_.layers)
-      for (const RecipeTime& time : layer.recipes)
-        if (time.skipped_because.empty()) kinds[time.recipe].push_back(layer.kind.name);
-    result_.errors =
-        measure_layer_errors(short_model().model(), short_batch(), loss, kinds, recipe_options(config_, device_));
+    const nn::ModelConfig& shape = result_.sampled ? cut_ : model_;
+    nn::CausalLm model(shape, parameter_options(config_, device_));
+    fill_model(model, config_);
+    result_.errors = measure_layer_errors(model, result_.sampled ? short_batch() : batch_,
+                                          loss_options(config_, shape.vocab_size, device_), layers,
+                                          recipe_options(config_, device_));
   }
 
   void time_candidates() {
@@ -167,7 +169,7 @@ class Probe {
     result_.short_layers = cut_.num_hidden_layers;
     for (int round = 0; round < kRounds; ++round) {
       for (Candidate& candidate : result_.candidates) {
-        if (round == 0) QUENCH_LOG_INFO("probe: timing {} layers in {}", result_.short_layers, candidate.recipe);
+        if (round == 0) say(fmt::format("timing {} layers in {}", result_.short_layers, candidate.recipe));
         const double milliseconds = short_model().milliseconds(recipes::find_recipe(candidate.recipe),
                                                                short_filter(candidate), step_timing(device_));
         if (round == 0 || milliseconds < candidate.milliseconds) candidate.milliseconds = milliseconds;

@@ -1,6 +1,7 @@
 #pragma once
 // What float8 recipes gain and lose on a run's own layers, batch and device, and the recipe to take.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct ProbeOptions {
   // Errors on the whole model. Otherwise random weights, which are alike in every layer, are looked at in two layers;
   // weights that are loaded always in all.
   bool whole_model = true;
+  std::function<void(const std::string&)> progress;  // is told what comes next
 };
 
 struct ProbeResult {

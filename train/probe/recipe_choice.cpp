@@ -34,10 +34,8 @@ RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source) 
   }
 }
 
-Json recipe_section(const RunConfig& config, const RecipeChoice& choice) {
-  RunConfig automatic = config;
-  automatic.recipe.name = kAutoRecipe;
-  const RecipeSection recipe = with_choice(automatic, choice).recipe;
+Json recipe_section(const RunConfig& config) {
+  const RecipeSection& recipe = config.recipe;
   const auto list = [](const std::vector<std::string>& patterns) {
     Json array = Json::array();
     for (const std::string& pattern : patterns) array.push_back(pattern);

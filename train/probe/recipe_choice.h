@@ -26,7 +26,7 @@ struct RecipeChoice {
 // Throws corrupt, naming the source, for anything else, a recipe that this program does not have included.
 [[nodiscard]] RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source);
 
-// {"recipe": {"name", "filter": {...}}} of a run with that choice: the section to paste into a config.
-[[nodiscard]] Json recipe_section(const RunConfig& config, const RecipeChoice& choice);
+// {"recipe": {"name", "filter": {...}}}: what a choice decides, to paste into a config.
+[[nodiscard]] Json recipe_section(const RunConfig& config);
 
 }  // namespace quench

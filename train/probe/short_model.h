@@ -28,7 +28,6 @@ class ShortModel {
   ShortModel(const RunConfig& config, const nn::ModelConfig& cut, Batch batch, std::int64_t micro_batches,
              Device device);
 
-  [[nodiscard]] nn::CausalLm& model() noexcept { return *model_; }
   // Milliseconds of a training step, optimizer included.
   [[nodiscard]] double milliseconds(const recipes::Recipe& recipe, const recipes::LayerFilter& filter,
                                     const TimingOptions& timing);

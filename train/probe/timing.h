@@ -8,7 +8,8 @@
 namespace quench {
 
 struct TimingOptions {
-  // Repetitions before the measurement, at most so many and for so long: matrix products choose their algorithms.
+  // Repetitions before the measurement, at most so many and, from the second on, for so long: matrix products
+  // choose their algorithms.
   int warm_up = 1;
   double warm_up_seconds = 1;
   // Timed repetitions: what fits into the seconds, between 3 and so many.
