@@ -11,6 +11,7 @@
 #include "recipes/recipe.h"
 #include "tests/recipes/float8_testing.h"
 #include "tests/train/trainer_fixture.h"
+#include "train/hf/model_folder.h"
 #include "train/model_setup.h"
 #include "train/probe/layer_bench.h"
 #include "train/probe/layer_errors.h"
@@ -221,6 +222,25 @@ TEST(Probe, MeasuresARunOnACpuAndKeepsBf16) {
     EXPECT_THAT(to_string(result), ::testing::HasSubstr("times below are those of emulation"));
     EXPECT_EQ(to_json(result).at("errors").as_array().size(), result.errors.size());
   }
+}
+
+// Loaded weights differ from layer to layer: all are looked at, also where random ones would be sampled.
+TEST(Probe, LooksAtEveryLayerOfLoadedWeights) {
+  const TinyRun tiny;
+  const testing::TempDir folder;
+  save_model_folder(*make_model(DType::f32), folder / "model", {.dtype = DType::f32});
+  const RunConfig config = parse_run_config(
+      fmt::format(R"({{"model": {{"path": "{}"}}, "data": {{"seq_len": 24}}, "training": {{"steps": 1, "dtype": "f32"}},
+                      "recipe": {{"filter": {{"skip_first_layers": 1}}}}}})",
+                  (folder / "model").string()),
+      "loaded", {}, {.data = false});
+  const ProbeResult result = run_probe(config, Device{}, {.bound = {}, .whole_model = false});
+  EXPECT_TRUE(result.real_weights);
+  EXPECT_FALSE(result.real_data);
+  EXPECT_FALSE(result.sampled);
+  EXPECT_EQ(result.errors.size(), 12u) << "four kinds, three recipes, and the one layer that the filter leaves";
+  for (const LayerError& error : result.errors)
+    EXPECT_THAT(error.layer, ::testing::HasSubstr("layers.1.")) << error.recipe;
 }
 
 // A layer that the tensor cores do not take, and one beyond a bound that nothing keeps.

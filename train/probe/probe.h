@@ -22,7 +22,7 @@ struct ProbeOptions {
 struct ProbeResult {
   Device device;
   std::string device_name;
-  bool emulated = false;    // no float8 tensor cores: times are those of emulation, and bf16 is the choice
+  bool emulated = false;    // no float8 tensor cores, or recipe.emulate: bf16 is the choice
   std::int64_t tokens = 0;  // of a micro-batch
   DType dtype = DType::bf16;
   bool real_data = false;     // tokens of data.train, else random ones

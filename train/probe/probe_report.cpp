@@ -69,7 +69,9 @@ std::string to_string(const ProbeResult& r) {
                   r.device_name, format_count(r.tokens), to_string(r.dtype), r.real_weights ? "the model's" : "random",
                   r.real_data ? "the run's first micro-batch" : "random tokens", r.sampled ? ", in two layers" : "");
   if (r.emulated)
-    text += "There are no float8 tensor cores here: the times below are those of emulation, which is always slower.\n";
+    text +=
+        "Float8 is emulated here (no float8 tensor cores, or recipe.emulate): the times below are those of "
+        "emulation.\n";
   text += fmt::format("\n{:<13}{:>16}  {:<28}{:>10}{:>10}{:>8}{:>7}{:>7}{:>9}  {}\n", "layer", "in -> out", "recipe",
                       "ms", "of bf16", "dB: y", "dx", "dw", "worst y", "layer runs");
   for (const LayerTimes& layer : r.layers) {
