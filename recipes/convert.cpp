@@ -94,7 +94,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     auto* linear = dynamic_cast<nn::Linear*>(&module);
     if (linear == nullptr) return;
     const nn::LinearInfo info = linear->info(name);
-    LayerConversion row{name, info.in_features, info.out_features, {}, {}};
+    LayerConversion row{name, info.in_features, info.out_features, {}, {}, {}};
     const bool included = filter.include.empty() || matches_any(filter.include, include_used, name, *linear);
     const bool excluded = matches_any(filter.exclude, exclude_used, name, *linear);
     if (!included) {
@@ -108,6 +108,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     } else {
       LinearPlan plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
+      row.float8 = std::move(plan.float8);
       if (plan.kernel) linear->set_kernel(std::move(plan.kernel));
     }
     row.kernel = linear->kernel().name();

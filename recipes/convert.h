@@ -23,8 +23,9 @@ struct LayerConversion {
   std::string name;
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
-  std::string kernel;           // what the layer runs now
-  std::string skipped_because;  // empty when the recipe applies
+  std::string kernel;              // what the layer runs now
+  std::string skipped_because;     // empty when the recipe applies
+  std::vector<LinearGemm> float8;  // products of float8 operands
 };
 
 // Throws bad_config naming a pattern that matches no layer, and when nothing is left between the skipped layers.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nn/linear_kernel.h"
+#include "recipes/health.h"
 
 namespace quench::recipes {
 
@@ -37,12 +38,15 @@ struct RecipeOptions {
   std::vector<LinearGemm> fast_accumulation = {LinearGemm::forward};
   // Products that stay in high precision whatever the recipe says.
   std::vector<LinearGemm> high_precision;
+  // Where kernels record what quantization loses; null: nowhere.
+  std::shared_ptr<HealthRecorder> health;
 };
 
 // Either a kernel, or the reason why the layer stays in high precision.
 struct LinearPlan {
   std::shared_ptr<const nn::LinearKernel> kernel;
   std::string skipped_because;
+  std::vector<LinearGemm> float8;  // the products that the kernel computes of float8 operands
 };
 
 struct Recipe {

@@ -78,7 +78,8 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.checkpoint_bytes = snapshot_bytes(tensors);
     e.parameters = setup.config.parameter_count();
-    e.flops_per_token = setup.config.training_flops_per_token(config.data.seq_len);
+    e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len);
+    e.dtype = config.training.dtype;
   }
   plan.trim();
   e.tokens_per_step = batch * config.data.seq_len;
@@ -95,9 +96,10 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
 }
 
 std::string to_string(const RunEstimate& e) {
-  std::string text = fmt::format("parameters       {}\ntokens a step    {}\nFLOPs a step     {:.3g}\n\nmemory, MiB\n",
-                                 format_count(e.parameters), format_count(e.tokens_per_step),
-                                 e.flops_per_token * static_cast<double>(e.tokens_per_step));
+  std::string text = fmt::format(
+      "parameters       {}\ntokens a step    {}\nFLOPs a step     {:.3g}: {}\n\nmemory, MiB\n",
+      format_count(e.parameters), format_count(e.tokens_per_step),
+      e.flops_per_token.total() * static_cast<double>(e.tokens_per_step), shares(e.flops_per_token, e.dtype));
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
     if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", to_string(static_cast<MemoryCategory>(i)), mib(bytes));
@@ -135,7 +137,8 @@ Json to_json(const RunEstimate& e) {
   json.set("recipe_assumed", e.recipe_assumed);
   json.set("parameters", e.parameters);
   json.set("tokens_per_step", e.tokens_per_step);
-  json.set("flops_per_token", e.flops_per_token);
+  json.set("flops_per_token", e.flops_per_token.total());
+  json.set("float8_flops_per_token", e.flops_per_token.float8);
   Json memory = Json::object();
   for (int i = 0; i < kMemoryCategoryCount; ++i)
     memory.set(to_string(static_cast<MemoryCategory>(i)), e.device.peak_by_category[static_cast<std::size_t>(i)]);

@@ -35,13 +35,15 @@ std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names) {
 
 }  // namespace
 
-recipes::RecipeOptions recipe_options(const RunConfig& config, Device target) {
+recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
+                                      std::shared_ptr<recipes::HealthRecorder> health) {
   const RecipeSection& recipe = config.recipe;
   return {.emulate = recipe.emulate || target.is_cpu(),
           .pad = recipe.pad,
           .keep_weights = recipe.keep_weights.value_or(accumulation_steps(config, 1) > 1),
           .fast_accumulation = gemms(recipe.fast_accumulation),
-          .high_precision = gemms(recipe.high_precision_gemms)};
+          .high_precision = gemms(recipe.high_precision_gemms),
+          .health = std::move(health)};
 }
 
 bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
@@ -50,19 +52,20 @@ bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int
 }
 
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
-                                                       bool tail) {
+                                                       bool tail, std::shared_ptr<recipes::HealthRecorder> health) {
   if (tail) return recipes::apply_recipe(model, recipes::find_recipe("bf16"), {});
   const RecipeSection::Filter& filter = config.recipe.filter;
   return recipes::apply_recipe(model, recipes::find_recipe(config.recipe.name),
                                {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
-                               recipe_options(config, target));
+                               recipe_options(config, target, std::move(health)));
 }
 
 ModelSetup build_model(const RunConfig& config, Device device, Device target) {
   ModelSetup setup;
   setup.config = resolve_model_config(config.model);
   setup.model = std::make_unique<nn::CausalLm>(setup.config, parameter_options(config, device));
-  setup.conversion = apply_run_recipe(*setup.model, config, target, false);
+  if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
+  setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health);
   return setup;
 }
 

@@ -15,6 +15,7 @@ struct ModelSetup {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
   std::vector<recipes::LayerConversion> conversion;
+  std::shared_ptr<recipes::HealthRecorder> health;  // of the converted layers; null: metrics.health_every is 0
 };
 
 // The architecture that the model section describes (preset, folder or inline fields).
@@ -32,12 +33,14 @@ struct ModelSetup {
 }
 
 // What the run chooses about its recipe on a device.
-[[nodiscard]] recipes::RecipeOptions recipe_options(const RunConfig& config, Device target);
+[[nodiscard]] recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
+                                                    std::shared_ptr<recipes::HealthRecorder> health = nullptr);
 
 // Gives the model's layers the kernels of the run's recipe on `target`; with `tail` high-precision ones. recipe.name is
 // not "auto" any more (train/probe/auto_recipe.h).
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
-                                                       bool tail);
+                                                       bool tail,
+                                                       std::shared_ptr<recipes::HealthRecorder> health = nullptr);
 
 // Whether the steps from `step` on (0-based, of `steps`) run without the recipe: recipe.high_precision_tail.
 [[nodiscard]] bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps);

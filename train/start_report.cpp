@@ -2,6 +2,7 @@
 
 #include "train/config/check.h"
 #include "train/metrics/step_metrics.h"
+#include "train/training_flops.h"
 
 namespace quench {
 
@@ -30,6 +31,9 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
                   format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
+  const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len);
+  text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
+                      shares(flops, options.dtype));
   for (const std::string& line : data.plan) text += "data: " + line + "\n";
   return text;
 }

@@ -17,6 +17,7 @@
 #include "train/config/check.h"
 #include "train/config/load.h"
 #include "train/export_model.h"
+#include "train/health_log.h"
 #include "train/metrics/metrics_log.h"
 #include "train/metrics/peak_flops.h"
 #include "train/metrics/run_files.h"
@@ -29,6 +30,7 @@
 #include "train/start_report.h"
 #include "train/step_profile.h"
 #include "train/train_step.h"
+#include "train/training_flops.h"
 #include "train/training_state.h"
 #include "train/validation.h"
 
@@ -50,6 +52,8 @@ struct Trainer::Run {
   // says stop.
   bool run_step();
   bool handle_verdict(const StepVerdict& verdict);
+  // The name of what was not finite in the step of these batches.
+  std::string first_nonfinite(const std::vector<Batch>& batches);
   // The end of a run may be in high precision; a roll-back may leave it again.
   void follow_recipe();
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
@@ -68,6 +72,8 @@ struct Trainer::Run {
   std::int64_t steps = 0;
   RunLock lock;
   LossGuard guard;
+  HealthLog health;
+  TrainingFlops flops;  // of a token, under the recipe that applies now
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
   bool in_tail = false;  // recipe.high_precision_tail
@@ -113,7 +119,9 @@ Trainer::Run::Run(RunConfig c, Device d)
       data(open_data(config, setup.config)),
       steps(total_steps(config, *data.train)),
       lock(config.run.folder),
-      guard(guard_options(config.training)) {
+      guard(guard_options(config.training)),
+      health(setup.health, config.metrics.health_every),
+      flops(training_flops(setup.config, setup.conversion, config.data.seq_len)) {
   optimizer = make_optimizer(*setup.model, config);
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
@@ -216,11 +224,20 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   return false;
 }
 
+std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
+  // First, since repeating the step makes the gradients again.
+  const std::string gradient = first_nonfinite_gradient(*setup.model);
+  const std::string operand =
+      health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches); });
+  return operand.empty() ? gradient : operand;
+}
+
 void Trainer::Run::follow_recipe() {
   const bool tail = in_high_precision_tail(config, progress.step, steps);
   if (tail == in_tail) return;
   in_tail = tail;
-  (void)apply_run_recipe(*setup.model, with_choice(config, choice), device, tail);
+  setup.conversion = apply_run_recipe(*setup.model, with_choice(config, choice), device, tail, setup.health);
+  flops = training_flops(setup.config, setup.conversion, config.data.seq_len);
   QUENCH_LOG_INFO(
       "step {}: {}", progress.step + 1,
       tail ? "the rest of the run is without the recipe (recipe.high_precision_tail)" : "the recipe applies again");
@@ -232,10 +249,12 @@ bool Trainer::Run::run_step() {
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
+  health.begin_step(progress.step + 1);
   const GradientReport report = step->accumulate(batches);
+  health.end_step(progress.step + 1, metrics);
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  const StepVerdict verdict = guard.check(progress.step + 1, report.loss, report.grad_norm,
-                                          finite ? "" : first_nonfinite_gradient(*setup.model));
+  const StepVerdict verdict =
+      guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches));
   if (!handle_verdict(verdict)) return false;
   const double lr = schedule->lr(progress.step);
   // Bias correction counts the updates that were applied.
@@ -245,7 +264,7 @@ bool Trainer::Run::run_step() {
   progress.samples += global_batch_size(config);
   progress.loss = report.loss;
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
-  timer->end_step(tokens, setup.config.training_flops_per_token(config.data.seq_len) * static_cast<double>(tokens));
+  timer->end_step(tokens, flops.total() * static_cast<double>(tokens));
   log_step(report, verdict, lr);
   if (verdict.action == StepAction::stop) {  // after the log has the step that ended the run
     metrics.finish();
@@ -271,6 +290,11 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.skipped_steps = guard.skipped_steps();
     m.nonfinite = verdict.nonfinite;
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
+    m.float8_share = flops.float8 / flops.total();
+    // Emulated products run in f32, whatever their operands.
+    if (const auto seconds = light_seconds(flops, environment.at("device_name").as_string());
+        seconds && !config.recipe.emulate)
+      m.light_share = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
     bar.tokens_per_second = m.tokens_per_second;
     metrics.step(m);
   }

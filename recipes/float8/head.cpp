@@ -11,8 +11,10 @@ void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   if (!weight_made_) {
     weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), {}, false);
     weight_made_ = true;
+    health_.record(LayerOperand::weight, weight_, weight_codes_.along_columns(), weight_.numel());
   }
   hidden_codes_ = Float8Matrix(hidden, products_.input_uses(false), {}, false);
+  health_.record(LayerOperand::input, hidden, hidden_codes_.along_columns(), hidden.numel());
   products_.multiply(hidden_codes_.along_columns(), weight_codes_.along_columns(), out, 0.0f, *forward);
 }
 
@@ -24,6 +26,7 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
   const std::int64_t rows = products_.size(dlogits.size(0));
   const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
   const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {}, true);
+  health_.record(LayerOperand::output_gradient, source, codes.along_columns(), dlogits.numel());
   if (dhidden.defined()) {
     if (!dgrad) {
       gemm({.a = dlogits, .b = weight_, .c = dhidden});

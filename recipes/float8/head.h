@@ -3,6 +3,7 @@
 
 #include "core/ops/lm_head_loss.h"
 #include "recipes/float8/products.h"
+#include "recipes/health.h"
 
 namespace quench::recipes {
 
@@ -10,7 +11,8 @@ namespace quench::recipes {
 // states and logit gradients are scaled by chunk, since the whole of them never exists.
 class Float8Head final : public HeadProducts {
  public:
-  Float8Head(const Float8Products& products, const Tensor& weight) : products_(products), weight_(weight) {}
+  Float8Head(const Float8Products& products, const Tensor& weight, LayerHealth health)
+      : products_(products), weight_(weight), health_(std::move(health)) {}
 
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
@@ -22,6 +24,7 @@ class Float8Head final : public HeadProducts {
   Float8Matrix weight_codes_;
   Float8Matrix hidden_codes_;  // of the chunk whose logits were made last
   bool weight_made_ = false;
+  LayerHealth health_;
 };
 
 }  // namespace quench::recipes

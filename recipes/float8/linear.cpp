@@ -51,6 +51,7 @@ struct Float8Linear::Backward {
   Saved saved_x;               // where wgrad makes its operand of x again, or runs in high precision
   Float8Matrix x;
   std::shared_ptr<Gradient> dx, dw, db, dy_of;
+  LayerHealth health;
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
@@ -59,6 +60,7 @@ struct Float8Linear::Backward {
     const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
     const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true);
+    health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel());
     if (dw) weight_gradient(dy, gradient.along_rows());
     if (db) {
       const GradientTarget into = db->target();
@@ -138,10 +140,13 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
   // Along the rows, M is contracted: that copy is padded there too.
   const std::int64_t padded_m = training && scheme_.wgrad ? products.size(m) : m;
   const bool pads = padded_m != m || padded_k != k;
-  Float8Matrix codes(zero_padded(in, padded_m, padded_k), products.input_uses(training),
-                     pads ? Float8Sink{} : x.written(), !there_again);
+  const Tensor source = zero_padded(in, padded_m, padded_k);
+  Float8Matrix codes(source, products.input_uses(training), pads ? Float8Sink{} : x.written(), !there_again);
+  options_.health.record(LayerOperand::input, source, codes.along_columns(), in.numel());
   if (scheme_.forward) {
-    const QuantTensor weight_codes = weight_->along_columns(weight, zero_padded(w, padded_n, padded_k));
+    const Tensor weight_source = zero_padded(w, padded_n, padded_k);
+    const QuantTensor weight_codes = weight_->along_columns(weight, weight_source);
+    options_.health.record(LayerOperand::weight, weight_source, weight_codes, w.numel());
     if (padded_m == m && padded_n == n) {
       products.multiply(codes.along_columns(), weight_codes, y.value(), 0.0f, *scheme_.forward);
     } else {
@@ -169,7 +174,8 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
                       x.gradient(),
                       weight.variable.gradient(),
                       bias.gradient(),
-                      y.gradient()};
+                      y.gradient(),
+                      options_.health};
     y.gradient()->set_request(request_for(products.gradient_uses(x.requires_grad(), weight.variable.requires_grad())));
     return backward;
   });
@@ -182,7 +188,7 @@ bool Float8Linear::uses_weight_amax() const {
 
 std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
   return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
-                                      weight.variable.value());
+                                      weight.variable.value(), options_.health);
 }
 
 }  // namespace quench::recipes

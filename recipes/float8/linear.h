@@ -5,6 +5,7 @@
 
 #include "nn/linear_kernel.h"
 #include "recipes/float8/weight.h"
+#include "recipes/health.h"
 
 namespace quench::recipes {
 
@@ -13,6 +14,8 @@ struct Float8LinearOptions {
   bool emulate = false;
   // Keep the weight's codes between the micro-batches of a step (Float8Weight).
   bool keep_weight = false;
+  // Records what quantization loses.
+  LayerHealth health = {};
 };
 
 // Differentiable in x, weight and bias. What is saved for the backward pass: under selective recompute an x that its

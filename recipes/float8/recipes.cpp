@@ -56,6 +56,14 @@ Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
   return scheme;
 }
 
+std::vector<LinearGemm> float8_products(const Float8Scheme& scheme) {
+  std::vector<LinearGemm> result;
+  if (scheme.forward) result.push_back(LinearGemm::forward);
+  if (scheme.dgrad) result.push_back(LinearGemm::dgrad);
+  if (scheme.wgrad) result.push_back(LinearGemm::wgrad);
+  return result;
+}
+
 template <const Float8Scheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   constexpr std::int64_t kMultiple = 16;
@@ -64,10 +72,12 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (!pads && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
     return {nullptr, fmt::format("{} x {} are not multiples of {}; recipe.pad pads them", layer.out_features,
                                  layer.in_features, kMultiple)};
-  return {std::make_shared<Float8Linear>(
-              chosen(kScheme, options),
-              Float8LinearOptions{.emulate = options.emulate, .keep_weight = options.keep_weights}),
-          {}};
+  const Float8Scheme scheme = chosen(kScheme, options);
+  return {std::make_shared<Float8Linear>(scheme, Float8LinearOptions{.emulate = options.emulate,
+                                                                     .keep_weight = options.keep_weights,
+                                                                     .health = {options.health, layer.name}}),
+          {},
+          float8_products(scheme)};
 }
 
 }  // namespace

@@ -71,6 +71,26 @@ TEST(Convert, PatternsThatMatchNothingAreErrors) {
   }
 }
 
+TEST(Convert, RowsSayWhichProductsAreFloat8) {
+  using enum LinearGemm;
+  const auto products = [](std::string_view recipe, const RecipeOptions& options) {
+    nn::CausalLm model(tiny(false), {});
+    return row(apply_recipe(model, find_recipe(recipe), {{}, {"lm_head"}}, options), "model.layers.0.self_attn.o_proj")
+        .float8;
+  };
+  EXPECT_TRUE(products("bf16", {}).empty());
+  EXPECT_EQ(products("float8_tensorwise", {}), (std::vector{forward, dgrad, wgrad}));
+  EXPECT_EQ(products("float8_rowwise", {}), (std::vector{forward, dgrad, wgrad}));
+  EXPECT_EQ(products("float8_rowwise_with_gw_hp", {}), (std::vector{forward, dgrad}));
+  EXPECT_EQ(products("float8_rowwise", {.high_precision = {forward, wgrad}}), std::vector{dgrad});
+  // Not of layers that are left out, for whatever reason.
+  nn::CausalLm model(tiny(false), {});
+  const auto rows = apply_recipe(model, find_recipe("float8_rowwise"), {{}, {"lm_head"}});
+  EXPECT_TRUE(row(rows, "lm_head").float8.empty());
+  EXPECT_FALSE(row(rows, "model.layers.0.mlp.down_proj").skipped_because.empty());  // 24 is no multiple of 16
+  EXPECT_TRUE(row(rows, "model.layers.0.mlp.down_proj").float8.empty());
+}
+
 TEST(Convert, ATiedHeadMayBeNamed) {
   nn::CausalLm model(tiny(true), {});
   EXPECT_NO_THROW((void)apply_recipe(model, kNarrow, {{}, {"lm_head"}}));

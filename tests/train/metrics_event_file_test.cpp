@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "tests/testing.h"
+#include "tests/train/example_health.h"
 #include "train/metrics/crc32c.h"
 #include "train/metrics/event_file.h"
 #include "train/metrics/tensorboard_sink.h"
@@ -206,6 +207,8 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
   metrics.devices = 4;
   metrics.tflops = 12.5;
   metrics.mfu = 0.25;
+  metrics.float8_share = 0.75;
+  metrics.light_share = 0.125;
   metrics.memory_bytes = std::uint64_t{2} << 30;
   metrics.memory_capacity_bytes = std::uint64_t{8} << 30;
   metrics.step_seconds = 0.5;
@@ -228,6 +231,8 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
       {"throughput(tps)", 250.0f},
       {"tflops", 12.5f},
       {"mfu(%)", 25.0f},
+      {"float8_flops(%)", 75.0f},
+      {"light_share(%)", 12.5f},
       {"time_metrics/end_to_end(s)", 0.5f},
       {"time_metrics/data_loading(s)", 0.05f},
       {"time_metrics/data_loading(%)", 10.0f},
@@ -245,8 +250,34 @@ TEST(TensorBoardSink, UnknownValuesAreLeftOut) {
   const testing::TempDir dir;
   TensorBoardSink(dir.path(), std::nullopt, 1.0).step({.step = 1});
   const auto values = scalars_of(records(testing::read_file(only_file(dir.path()))).at(1));
-  for (const char* tag : {"tflops", "mfu(%)", "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
+  for (const char* tag : {"tflops", "mfu(%)", "light_share(%)", "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
     EXPECT_EQ(values.count(tag), 0u) << tag;
+}
+
+TEST(TensorBoardSink, HealthHasATagForEveryNumber) {
+  const testing::TempDir dir;
+  TensorBoardSink sink(dir.path(), std::nullopt, 1.0);
+  sink.health(testing::example_health());
+  const std::map<std::string, float> expected = {
+      {"health/worst_sqnr(dB)", 20.0f},
+      {"health/most_saturated(%)", 5.0f},
+      {"health/most_underflow(%)", 25.0f},
+      {"health/first/input/amax", 3.5f},
+      {"health/first/input/sqnr(dB)", 30.0f},
+      {"health/first/input/saturated(%)", 0.0f},
+      {"health/first/input/underflow(%)", 0.0f},
+      {"health/first/output_gradient/amax", 0.5f},
+      {"health/first/output_gradient/sqnr(dB)", 20.0f},
+      {"health/first/output_gradient/saturated(%)", 5.0f},
+      {"health/first/output_gradient/underflow(%)", 25.0f},
+      {"health/second/weight/amax", 2.0f},
+      {"health/second/weight/saturated(%)", 0.0f},
+      {"health/second/weight/underflow(%)", 0.0f},
+  };
+  const auto all = records(testing::read_file(only_file(dir.path())));
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(only(fields(all[1]), 2).number, 7u);
+  EXPECT_EQ(scalars_of(all[1]), expected);
 }
 
 TEST(TensorBoardSink, ARollbackPurgesToo) {

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "tests/testing.h"
+#include "tests/train/example_health.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/json_lines_sink.h"
 #include "train/metrics/run_files.h"
@@ -15,6 +16,7 @@
 namespace quench {
 namespace {
 
+using testing::example_health;
 using testing::read_file;
 using testing::TempDir;
 using testing::write_file;
@@ -179,6 +181,8 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   good.loss = 3.25;
   good.tflops = 1.5;
   good.mfu = 0.5;
+  good.float8_share = 0.625;
+  good.light_share = 0.375;
   good.memory_bytes = 512;
   good.memory_capacity_bytes = 1024;
   good.step_seconds = 0.25;
@@ -189,6 +193,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   bad.loss = kNan;
   bad.grad_norm = std::numeric_limits<double>::infinity();
   bad.tflops.reset();
+  bad.light_share.reset();
   bad.memory_capacity_bytes = 0;
   {
     JsonLinesSink sink(dir.path(), std::nullopt);
@@ -205,10 +210,14 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   for (const auto& [key, value] : steps[0].as_object()) first_keys.push_back(key);
   for (const auto& [key, value] : steps[1].as_object()) second_keys.push_back(key);
   EXPECT_EQ(first_keys, second_keys);
-  EXPECT_EQ(first_keys,
-            (std::vector<std::string>{"step", "total_steps", "time", "loss", "grad_norm", "lr", "tokens_per_second",
-                                      "devices", "tflops", "mfu", "memory_bytes", "memory_share", "step_ms",
-                                      "data_share", "eta_seconds", "tokens_seen", "skipped_steps", "nonfinite"}));
+  EXPECT_EQ(first_keys, (std::vector<std::string>{
+                            "step",         "total_steps",       "time",         "loss",          "grad_norm",
+                            "lr",           "tokens_per_second", "devices",      "tflops",        "mfu",
+                            "float8_share", "light_share",       "memory_bytes", "memory_share",  "step_ms",
+                            "data_share",   "eta_seconds",       "tokens_seen",  "skipped_steps", "nonfinite"}));
+  EXPECT_EQ(steps[0].at("float8_share").as_double(), 0.625);
+  EXPECT_EQ(steps[0].at("light_share").as_double(), 0.375);
+  EXPECT_TRUE(steps[1].at("light_share").is_null());
   EXPECT_EQ(steps[0].at("loss").as_double(), 3.25);
   EXPECT_EQ(steps[0].at("memory_share").as_double(), 0.5);
   EXPECT_EQ(steps[0].at("step_ms").as_double(), 250.0);
@@ -224,6 +233,37 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   EXPECT_TRUE(evaluation.at("nonfinite").as_bool());
   const Json sample = Json::parse(read_file(dir / run_files::kSamples));
   EXPECT_EQ(sample.at("prompt").as_string(), "a \"quote\"\n");
+}
+
+TEST(JsonLinesSink, HealthIsByLayerAndOperand) {
+  const HealthMetrics metrics = example_health();
+  const Json record = to_json(metrics);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : record.as_object()) keys.push_back(key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"step", "time", "worst_sqnr_db", "most_saturated", "most_underflow",
+                                            "nonfinite", "layers"}));
+  EXPECT_EQ(record.at("step").as_int(), 7);
+  EXPECT_DOUBLE_EQ(record.at("worst_sqnr_db").as_double(), 20.0);
+  EXPECT_DOUBLE_EQ(record.at("most_saturated").as_double(), 0.05);
+  EXPECT_DOUBLE_EQ(record.at("most_underflow").as_double(), 0.25);
+  EXPECT_FALSE(record.at("nonfinite").as_bool());
+  const Json& layers = record.at("layers");
+  ASSERT_EQ(layers.as_object().size(), 2u);
+  EXPECT_EQ(layers.at("first").dump(),
+            "{\"input\":{\"format\":\"e4m3\",\"amax\":3.5,\"sqnr_db\":30.0,\"saturated\":0.0,\"underflow\":0.0,"
+            "\"nonfinite\":false},\"output_gradient\":{\"format\":\"e5m2\",\"amax\":0.5,\"sqnr_db\":20.0,"
+            "\"saturated\":0.05,\"underflow\":0.25,\"nonfinite\":false}}");
+  // Nothing was lost: no ratio.
+  EXPECT_TRUE(Json::parse(layers.at("second").dump()).at("weight").at("sqnr_db").is_null());
+
+  HealthMetrics bad = metrics;
+  bad.operands[1].error.most = std::numeric_limits<double>::infinity();
+  const Json again = Json::parse(to_json(bad).dump());
+  EXPECT_TRUE(again.at("nonfinite").as_bool());
+  EXPECT_TRUE(again.at("worst_sqnr_db").is_null());
+  EXPECT_TRUE(again.at("layers").at("first").at("output_gradient").at("nonfinite").as_bool());
+  EXPECT_TRUE(again.at("layers").at("first").at("output_gradient").at("amax").is_null());
+  EXPECT_FALSE(again.at("layers").at("first").at("input").at("nonfinite").as_bool());
 }
 
 }  // namespace

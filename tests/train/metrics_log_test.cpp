@@ -1,11 +1,8 @@
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-
-#include <sstream>
 
 #include "core/check.h"
-#include "core/log.h"
 #include "tests/testing.h"
+#include "tests/train/captured_log.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/metrics_log.h"
 #include "train/metrics/run_files.h"
@@ -14,24 +11,7 @@
 namespace quench {
 namespace {
 
-// Takes the program's log while it lives.
-class CapturedLog {
- public:
-  CapturedLog() : previous_(spdlog::default_logger()) {
-    spdlog::set_default_logger(
-        std::make_shared<spdlog::logger>("captured", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~CapturedLog() { spdlog::set_default_logger(previous_); }
-  [[nodiscard]] std::size_t lines() const {
-    const std::string text = text_.str();
-    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-  }
-  [[nodiscard]] std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> previous_;
-};
+using testing::CapturedLog;
 
 class CountingSink final : public MetricsSink {
  public:
@@ -108,6 +88,7 @@ TEST(MetricsLog, ARollbackTakesBackWhatItWillRepeat) {
   for (int step = 1; step <= 7; ++step) log.step({.step = step, .loss = 1});
   log.evaluation({.step = 4, .name = "validation"});
   log.evaluation({.step = 6, .name = "validation"});
+  for (const int step : {1, 3, 6}) log.health({.step = step});
   log.rewind(4);
   log.step({.step = 5, .loss = 2});
   log.finish();
@@ -119,6 +100,12 @@ TEST(MetricsLog, ARollbackTakesBackWhatItWillRepeat) {
   });
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
   EXPECT_EQ(last_loss, 2);
+  std::vector<std::int64_t> health;
+  read_json_lines(dir / run_files::kHealth, [&](const Json& record, std::int64_t step) {
+    health.push_back(step);
+    EXPECT_GT(record.at("time").as_double(), 1.6e9);
+  });
+  EXPECT_EQ(health, (std::vector<std::int64_t>{1, 3}));
   EXPECT_EQ(Json::parse(testing::read_file(dir / run_files::kEvaluations)).at("step").as_int(), 4);
   EXPECT_EQ(log.size(), 2u);
 }

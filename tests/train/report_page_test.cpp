@@ -182,6 +182,104 @@ TEST_F(ReportFolder, ShowsWhatARunLeaves) {
     EXPECT_THAT(html, HasSubstr("<h2 id=\"" + std::string(section) + "\">"));
 }
 
+std::string health_line(int step, const std::string& layers) {
+  return "{\"step\":" + std::to_string(step) + ",\"time\":1700000000,\"layers\":{" + layers + "}}\n";
+}
+std::string health_value(const std::string& format, const std::string& sqnr, bool nonfinite = false) {
+  return "{\"format\":\"" + format + "\",\"amax\":1,\"sqnr_db\":" + sqnr +
+         ",\"saturated\":0,\"underflow\":0.01,\"nonfinite\":" + (nonfinite ? "true}" : "false}");
+}
+
+TEST_F(ReportFolder, HealthIsAHeatMapForEveryOperand) {
+  std::string log;
+  const char* layers[] = {"model.layers.0.self_attn.qkv_proj", "model.layers.0.mlp.down_proj", "lm_head"};
+  for (int step = 10; step <= 50; step += 10) {
+    std::string members;
+    for (const char* layer : layers) {
+      const bool down = layer == layers[1];
+      members += std::string(members.empty() ? "" : ",") + "\"" + layer +
+                 "\":{\"input\":" + health_value("e4m3", down && step >= 40 ? "24.5" : "31.5") +
+                 ",\"weight\":" + health_value("e4m3", layer == layers[2] ? "null" : "31.7") +
+                 ",\"output_gradient\":" + health_value("e5m2", "25.6", down && step == 50) + "}";
+    }
+    log += health_line(step, members);
+  }
+  write("metrics/health.jsonl", log);
+  const std::string html = report();
+  EXPECT_THAT(html, HasSubstr("<h2 id=\"health\">Numerical health</h2>"));
+  EXPECT_EQ(count_of(html, "<svg"), 3u);
+  for (const char* title : {"Inputs", "Weights", "Output gradients"})
+    EXPECT_THAT(html, HasSubstr("<b>" + std::string(title) + "</b>"));
+  EXPECT_THAT(html, HasSubstr("dB of SQNR below the 32.2 of dense e4m3 values"));
+  EXPECT_THAT(html, HasSubstr("dB of SQNR below the 26.2 of dense e5m2 values"));
+  // Rows are layers with short names; neighbours that look alike are one cell.
+  EXPECT_EQ(count_of(html, ">0.qkv_proj</text>"), 3u);
+  EXPECT_EQ(count_of(html, ">lm_head</text>"), 3u);
+  EXPECT_EQ(count_of(html, "<rect class=\"h"), 4u + 3u + 4u);
+  EXPECT_THAT(html, HasSubstr("<title>model.layers.0.mlp.down_proj  ·  steps 10 to 30  ·  31.5 dB  ·  1% become 0"));
+  EXPECT_THAT(html, HasSubstr("<title>model.layers.0.mlp.down_proj  ·  steps 40 to 50  ·  24.5 dB"));
+  EXPECT_EQ(count_of(html, "<rect class=\"h5\""), 1u);  // 7.7 dB below
+  EXPECT_THAT(html, HasSubstr("<title>model.layers.0.mlp.down_proj  ·  step 50  ·  not finite</title>"));
+  EXPECT_EQ(count_of(html, "<rect class=\"h7\""), 1u);
+  EXPECT_THAT(html, HasSubstr("lm_head  ·  steps 10 to 50  ·  nothing lost"));
+  // The worst has a card.
+  EXPECT_THAT(html, HasSubstr("Lowest SQNR"));
+  EXPECT_THAT(html, HasSubstr("0.down_proj, gradient, step 50"));
+  EXPECT_THAT(html, HasSubstr("class=\"card bad\""));
+}
+
+TEST_F(ReportFolder, LongHealthLogsAndRepeatedStepsStayReadable) {
+  std::string log;
+  for (int step = 1; step <= 3000; ++step)
+    log += health_line(step, "\"model.layers.0.mlp.down_proj\":{\"input\":" +
+                                 health_value("e4m3", step == 1500    ? "12"
+                                                      : step % 2 == 0 ? "31.9"
+                                                                      : "29.9") +
+                                 "}");
+  // Taken back and written again.
+  log += health_line(2990, "\"model.layers.0.mlp.down_proj\":{\"input\":" + health_value("e4m3", "31.6") + "}");
+  write("metrics/health.jsonl", log);
+  const RunData run = load_run(dir_.path());
+  ASSERT_EQ(run.health.size(), 1u);
+  EXPECT_EQ(run.health[0].points.size(), 2990u);
+  EXPECT_EQ(run.health[0].points.back().sqnr, 31.6);
+  const std::string html = report();
+  EXPECT_EQ(count_of(html, "<rect class=\"h6\""), 1u) << "the one bad step is still seen";
+  EXPECT_THAT(html, HasSubstr("12.0 to 31.9 dB"));
+  EXPECT_LE(count_of(html, "<rect class=\"h"), 4u);
+  EXPECT_THAT(html, HasSubstr("<div class=\"value\">12.0 dB</div>"));
+  // Half a thousand layers.
+  std::string members;
+  for (int layer = 0; layer < 600; ++layer)
+    members += std::string(layer == 0 ? "" : ",") + "\"model.layers." + std::to_string(layer) +
+               ".mlp.down_proj\":{\"input\":" + health_value("e4m3", "31.5") + "}";
+  write("metrics/health.jsonl", health_line(1, members));
+  EXPECT_EQ(count_of(report(), "<rect class=\"h"), 512u);
+}
+
+TEST_F(ReportFolder, DamagedHealthIsNoTrouble) {
+  write("metrics/health.jsonl",
+        "{\"step\":1,\"layers\":[]}\n{\"step\":2,\"layers\":{\"a\":3,\"b\":{\"input\":4},"
+        "\"<b>\":{\"input\":{\"format\":\"<i>\",\"sqnr_db\":1e300,\"saturated\":-1,\"underflow\":\"x\"},"
+        "\"<u>\":{\"sqnr_db\":3}}}}\n{\"step\":3}\nnot json\n");
+  const std::string html = report();
+  EXPECT_THAT(html, HasSubstr("of dense &lt;i&gt; values"));
+  EXPECT_THAT(html, HasSubstr("&lt;b&gt;"));
+  EXPECT_THAT(html, HasSubstr("health.jsonl: skipped 1 lines"));
+}
+
+TEST_F(ReportFolder, TheShareOfLightIsShownWhereItIsNotTheMfu) {
+  const auto line = [](double light) {
+    return "{\"step\":1,\"loss\":1,\"tflops\":600,\"mfu\":0.6,\"light_share\":" + std::to_string(light) + "}\n";
+  };
+  write("metrics/metrics.jsonl", line(0.6));
+  EXPECT_THAT(report(), Not(HasSubstr("speed of light")));
+  write("metrics/metrics.jsonl", line(0.4));
+  const std::string html = report();
+  EXPECT_THAT(html, HasSubstr("share of the speed of light"));
+  EXPECT_THAT(html, HasSubstr("MFU 60.0%, of light 40.0%, median"));
+}
+
 TEST_F(ReportFolder, AnEmptyRunIsAPageThatSaysSo) {
   const std::string html = report();
   EXPECT_THAT(html, HasSubstr("No training metrics were recorded"));

@@ -38,6 +38,9 @@ void add_output_fields(Fields& fields) {
 
   fields.push_back(make_field("metrics.log_every", QUENCH_MEMBER(metrics.log_every), between(1, kMaxSteps), free,
                               "Steps between printed and recorded metrics."));
+  fields.push_back(make_field("metrics.health_every", QUENCH_MEMBER(metrics.health_every), between(0, kMaxSteps), free,
+                              "Steps between measurements of what quantization loses in each layer (health.jsonl, "
+                              "TensorBoard, report, warnings); 0: never."));
   fields.push_back(make_field("metrics.profile_step", QUENCH_MEMBER(metrics.profile_step), between(0, kMaxSteps), free,
                               "Step whose ops are timed one by one on the device: a table on the screen and in "
                               "profile.txt of the run's folder; 0: none."));

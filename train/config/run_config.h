@@ -185,8 +185,9 @@ struct CheckpointSection {
 };
 
 struct MetricsSection {
-  std::int64_t log_every = 10;    // steps
-  std::int64_t profile_step = 0;  // the step whose ops are timed one by one; 0: none
+  std::int64_t log_every = 10;      // steps
+  std::int64_t health_every = 100;  // steps; 0: never
+  std::int64_t profile_step = 0;    // the step whose ops are timed one by one; 0: none
   bool tensorboard = true;
   bool jsonl = true;
   ProgressDisplay progress = ProgressDisplay::automatic;

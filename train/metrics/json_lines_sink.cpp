@@ -29,6 +29,8 @@ Json to_json(const StepMetrics& metrics) {
   record.set("devices", metrics.devices);
   record.set("tflops", number_or_null(metrics.tflops));
   record.set("mfu", number_or_null(metrics.mfu));
+  record.set("float8_share", metrics.float8_share);
+  record.set("light_share", number_or_null(metrics.light_share));
   record.set("memory_bytes", has_memory ? Json(metrics.memory_bytes) : Json());
   record.set("memory_share", has_memory ? number_or_null(metrics.memory_share()) : Json());
   record.set("step_ms", metrics.step_seconds * 1e3);
@@ -67,22 +69,52 @@ Json to_json(const SampleRecord& sample) {
   return record;
 }
 
+Json to_json(const HealthMetrics& metrics) {
+  Json::Object layers;
+  bool nonfinite = false;
+  for (const recipes::OperandHealth& health : metrics.operands) {
+    Json values = Json::object();
+    values.set("format", to_string(health.format));
+    values.set("amax", health.error.most);
+    values.set("sqnr_db", health.error.sqnr());
+    values.set("saturated", health.saturated_share());
+    values.set("underflow", health.underflow_share());
+    values.set("nonfinite", !health.finite());
+    nonfinite |= !health.finite();
+    // A layer's operands follow one another.
+    if (layers.empty() || layers.back().first != health.layer) layers.emplace_back(health.layer, Json::object());
+    layers.back().second.set(to_string(health.operand), std::move(values));
+  }
+  Json record = Json::object();
+  record.set("step", metrics.step);
+  record.set("time", metrics.unix_time);
+  record.set("worst_sqnr_db", metrics.worst_sqnr());
+  record.set("most_saturated", metrics.most_saturated());
+  record.set("most_underflow", metrics.most_underflow());
+  record.set("nonfinite", nonfinite);
+  record.set("layers", Json(std::move(layers)));
+  return record;
+}
+
 JsonLinesSink::JsonLinesSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step)
     : name_((folder / run_files::kMetrics).string()),
       metrics_(folder / run_files::kMetrics, resume_step),
       evaluations_(folder / run_files::kEvaluations, resume_step),
-      samples_(folder / run_files::kSamples, resume_step) {}
+      samples_(folder / run_files::kSamples, resume_step),
+      health_(folder / run_files::kHealth, resume_step) {}
 
 void JsonLinesSink::rewind(std::int64_t step) {
   metrics_.rewind(step);
   evaluations_.rewind(step);
   samples_.rewind(step);
+  health_.rewind(step);
 }
 
 void JsonLinesSink::finish() {
   metrics_.close();
   evaluations_.close();
   samples_.close();
+  health_.close();
 }
 
 }  // namespace quench

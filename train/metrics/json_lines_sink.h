@@ -1,13 +1,16 @@
 #pragma once
-// Metrics for programs: metrics.jsonl, evaluations.jsonl and samples.jsonl in one folder.
+// Metrics for programs: metrics.jsonl, evaluations.jsonl, samples.jsonl and health.jsonl in one folder.
 //
 // Every record has every key of its kind. A value that is unknown, NaN or infinite is null; "nonfinite" tells the last
 // two from the first.
 //   metrics.jsonl      step, total_steps, time, loss, grad_norm, lr, tokens_per_second, devices, tflops, mfu,
-//                      memory_bytes, memory_share, step_ms, data_share, eta_seconds, tokens_seen, skipped_steps,
-//                      nonfinite
+//                      float8_share, light_share, memory_bytes, memory_share, step_ms, data_share, eta_seconds,
+//                      tokens_seen, skipped_steps, nonfinite
 //   evaluations.jsonl  step, time, name, values {name: number}, tokens, seconds, nonfinite
 //   samples.jsonl      step, time, prompt, text
+//   health.jsonl       step, time, worst_sqnr_db, most_saturated, most_underflow, nonfinite,
+//                      layers {name: {operand: {format, amax, sqnr_db, saturated, underflow, nonfinite}}} with operands
+//                      input, weight, output_gradient; sqnr_db is null too where nothing was lost
 // time is in seconds since 1970; shares and mfu are fractions; total_steps is null when unknown.
 
 #include <filesystem>
@@ -21,6 +24,7 @@ namespace quench {
 [[nodiscard]] Json to_json(const StepMetrics& metrics);
 [[nodiscard]] Json to_json(const EvaluationMetrics& metrics);
 [[nodiscard]] Json to_json(const SampleRecord& sample);
+[[nodiscard]] Json to_json(const HealthMetrics& metrics);
 
 class JsonLinesSink final : public MetricsSink {
  public:
@@ -31,6 +35,7 @@ class JsonLinesSink final : public MetricsSink {
   void step(const StepMetrics& metrics) override { metrics_.append(to_json(metrics)); }
   void evaluation(const EvaluationMetrics& metrics) override { evaluations_.append(to_json(metrics)); }
   void sample(const SampleRecord& sample) override { samples_.append(to_json(sample)); }
+  void health(const HealthMetrics& metrics) override { health_.append(to_json(metrics)); }
   void rewind(std::int64_t step) override;
   void finish() override;
 
@@ -39,6 +44,7 @@ class JsonLinesSink final : public MetricsSink {
   JsonLines metrics_;
   JsonLines evaluations_;
   JsonLines samples_;
+  JsonLines health_;
 };
 
 }  // namespace quench

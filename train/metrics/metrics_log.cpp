@@ -65,6 +65,11 @@ void MetricsLog::sample(SampleRecord sample) {
   each([&](MetricsSink& sink) { sink.sample(sample); });
 }
 
+void MetricsLog::health(HealthMetrics metrics) {
+  stamp(metrics);
+  each([&](MetricsSink& sink) { sink.health(metrics); });
+}
+
 void MetricsLog::progress(const Progress& progress) {
   each([&](MetricsSink& sink) { sink.progress(progress); });
 }

@@ -38,6 +38,7 @@ class MetricsLog {
   void step(StepMetrics metrics);
   void evaluation(EvaluationMetrics metrics);
   void sample(SampleRecord sample);
+  void health(HealthMetrics metrics);
   void progress(const Progress& progress);
   // After a rollback to the checkpoint of `step`.
   void rewind(std::int64_t step);

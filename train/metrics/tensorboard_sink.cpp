@@ -1,5 +1,10 @@
 #include "train/metrics/tensorboard_sink.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace quench {
@@ -36,9 +41,11 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
       {"time_metrics/data_loading(%)", metrics.data_share * 100},
       {"n_tokens_seen", static_cast<double>(metrics.tokens_seen)},
       {"skipped_steps", static_cast<double>(metrics.skipped_steps)},
+      {"float8_flops(%)", metrics.float8_share * 100},
   };
   if (metrics.tflops) values.push_back({"tflops", *metrics.tflops});
   if (metrics.mfu) values.push_back({"mfu(%)", *metrics.mfu * 100});
+  if (metrics.light_share) values.push_back({"light_share(%)", *metrics.light_share * 100});
   if (metrics.memory_bytes > 0)
     values.push_back({"memory/max_reserved(GiB)", static_cast<double>(metrics.memory_bytes) / kGiB});
   if (const auto share = metrics.memory_share(); share && metrics.memory_bytes > 0)
@@ -52,6 +59,26 @@ void TensorBoardSink::evaluation(const EvaluationMetrics& metrics) {
   for (const auto& [name, value] : metrics.values) tags.push_back(group + "/" + name);
   std::vector<ScalarSummary> values;
   for (std::size_t i = 0; i < tags.size(); ++i) values.push_back({tags[i], metrics.values[i].second});
+  file_.scalars(metrics.step, metrics.unix_time, values);
+}
+
+void TensorBoardSink::health(const HealthMetrics& metrics) {
+  std::vector<std::pair<std::string, double>> all;
+  const auto ratio = [&](std::string tag, double decibels) {
+    if (!std::isinf(decibels)) all.emplace_back(std::move(tag), decibels);
+  };
+  ratio("health/worst_sqnr(dB)", metrics.worst_sqnr());
+  all.emplace_back("health/most_saturated(%)", metrics.most_saturated() * 100);
+  all.emplace_back("health/most_underflow(%)", metrics.most_underflow() * 100);
+  for (const recipes::OperandHealth& health : metrics.operands) {
+    const std::string prefix = fmt::format("health/{}/{}/", health.layer, to_string(health.operand));
+    all.emplace_back(prefix + "amax", health.error.most);
+    ratio(prefix + "sqnr(dB)", health.error.sqnr());
+    all.emplace_back(prefix + "saturated(%)", health.saturated_share() * 100);
+    all.emplace_back(prefix + "underflow(%)", health.underflow_share() * 100);
+  }
+  std::vector<ScalarSummary> values;
+  for (const auto& [tag, value] : all) values.push_back({tag, value});
   file_.scalars(metrics.step, metrics.unix_time, values);
 }
 

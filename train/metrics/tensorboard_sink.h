@@ -1,10 +1,12 @@
 #pragma once
 // Metrics for TensorBoard, under torchtitan's tags so that runs of both compare on one page:
 //   loss_metrics/global_avg_loss  grad_norm  lr  throughput(tps) [of one device]  tflops  mfu(%)
-//   time_metrics/end_to_end(s)  time_metrics/data_loading(s)  time_metrics/data_loading(%)
-//   memory/max_reserved(GiB)  memory/max_reserved(%)  n_tokens_seen  skipped_steps
+//   float8_flops(%)  light_share(%)  time_metrics/end_to_end(s)  time_metrics/data_loading(s)
+//   time_metrics/data_loading(%) memory/max_reserved(GiB)  memory/max_reserved(%)  n_tokens_seen  skipped_steps
 //   validation_metrics/<value> for the evaluation "validation", <evaluation>/<value> for others
-// Unknown values are left out. Samples and the config go to the text panel.
+//   health/worst_sqnr(dB)  health/most_saturated(%)  health/most_underflow(%), and of each layer and operand
+//   health/<layer>/<operand>/amax, sqnr(dB), saturated(%), underflow(%)
+// Unknown values are left out, and so is the ratio of what lost nothing. Samples and the config go to the text panel.
 
 #include <filesystem>
 #include <optional>
@@ -25,6 +27,7 @@ class TensorBoardSink final : public MetricsSink {
   void step(const StepMetrics& metrics) override;
   void evaluation(const EvaluationMetrics& metrics) override;
   void sample(const SampleRecord& sample) override;
+  void health(const HealthMetrics& metrics) override;
   void rewind(std::int64_t step) override { file_.restart(step + 1, unix_time_now()); }
   void finish() override { file_.close(); }
 

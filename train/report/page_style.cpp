@@ -48,6 +48,11 @@ figure > input:checked ~ .log { display: block; }
   background: currentColor;
 }
 .s0 { color: var(--s0); } .s1 { color: var(--s1); } .s2 { color: var(--s2); } .s3 { color: var(--s3); }
+.legend .key.block { width: 14px; height: 11px; }
+.h0, .h1, .h2, .h3, .h4 { color: var(--s0); } .h5, .h6 { color: var(--s1); } .h7 { color: var(--bad); }
+.h0 { opacity: 0.15; } .h1 { opacity: 0.3; } .h2 { opacity: 0.45; } .h3 { opacity: 0.65; } .h4 { opacity: 0.9; }
+.h5 { opacity: 0.6; }
+svg rect[class^="h"] { fill: currentColor; }
 svg .grid { stroke: var(--grid); }
 svg .axis { stroke: var(--muted); }
 svg .tick { fill: var(--muted); font-size: 11px; }

@@ -9,6 +9,7 @@
 #include "train/report/html.h"
 #include "train/report/line_chart.h"
 #include "train/report/page_style.h"
+#include "train/report/report_health.h"
 #include "train/report/report_tables.h"
 
 namespace quench {
@@ -30,6 +31,15 @@ std::vector<ChartSeries> with_average(const std::string& label, const Curve& cur
           {.label = label + ", averaged", .points = smooth(curve, steps), .color = color}};
 }
 
+// Against the bf16 peak, and against the recipe's own peaks where those are others.
+std::vector<ChartSeries> utilization(const RunData& run) {
+  auto series = with_average("MFU", scaled(run.curve("mfu"), 100), 1);
+  if (median(run.curve("light_share")) < 0.999 * median(run.curve("mfu")))
+    for (ChartSeries& light : with_average("share of the speed of light", scaled(run.curve("light_share"), 100), 0))
+      series.push_back(std::move(light));
+  return series;
+}
+
 std::string charts(const RunData& run) {
   auto loss = with_average("training", run.curve("loss"), 0);
   loss.push_back(
@@ -43,8 +53,7 @@ std::string charts(const RunData& run) {
                        {{.label = "learning rate", .points = run.curve("lr"), .color = 2}}, "rate");
   html += render_chart({.title = "Throughput", .unit = "tokens per second", .from_zero = true},
                        with_average("tokens/s", run.curve("tokens_per_second"), 0), "throughput");
-  html += render_chart({.title = "Model FLOPs utilization", .unit = "%", .from_zero = true},
-                       with_average("MFU", scaled(run.curve("mfu"), 100), 1), "mfu");
+  html += render_chart({.title = "Model FLOPs utilization", .unit = "%", .from_zero = true}, utilization(run), "mfu");
   html += render_chart({.title = "Peak memory", .unit = "GiB per device", .from_zero = true},
                        {{.label = "memory", .points = scaled(run.curve("memory_bytes"), 1.0 / (1 << 30)), .color = 3}},
                        "memory");
@@ -66,6 +75,7 @@ struct Section {
 std::string render_report(const RunData& run) {
   std::vector<Section> sections = {
       {"curves", "Curves", charts(run)},
+      {"health", "Numerical health", render_health(run)},
       {"evaluations", "Evaluations", render_evaluations(run)},
       {"samples", "Generated text", render_samples(run)},
       {"checkpoints", "Checkpoints", render_checkpoints(run)},

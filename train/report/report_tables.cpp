@@ -8,11 +8,13 @@
 
 #include "train/report/axis.h"
 #include "train/report/html.h"
+#include "train/report/report_health.h"
 
 namespace quench {
 namespace {
 
 constexpr std::size_t kMaxSamples = 20;
+constexpr std::size_t kMaxNameBytes = 30;
 constexpr std::size_t kMaxSampleBytes = 4000;
 constexpr std::size_t kMaxHistoryRows = 100;
 constexpr std::size_t kMaxValueBytes = 500;
@@ -118,8 +120,12 @@ std::string render_summary(const RunData& run) {
     html += card("Tokens per second", format_count(std::llround(rate)), "median");
   if (const double tflops = median(run.curve("tflops")); tflops > 0) {
     const double mfu = median(run.curve("mfu"));
+    const double light = median(run.curve("light_share"));
     html += card("TFLOP/s per device", format_short(std::round(tflops * 100) / 100),
-                 mfu > 0 ? fmt::format("MFU {:.1f}%, median", mfu * 100) : "median");
+                 light > 0 && light < 0.999 * mfu
+                     ? fmt::format("MFU {:.1f}%, of light {:.1f}%, median", mfu * 100, light * 100)
+                 : mfu > 0 ? fmt::format("MFU {:.1f}%, median", mfu * 100)
+                           : "median");
   }
   if (const double memory = maximum(run.curve("memory_bytes")); memory > 0 && memory < 1e18) {
     const double share = maximum(run.curve("memory_share"));
@@ -128,6 +134,12 @@ std::string render_summary(const RunData& run) {
   }
   if (run.last_time > run.first_time)
     html += card("Wall time", format_duration(run.last_time - run.first_time), "first to last record");
+  if (const auto [series, point] = worst_health(run); series != nullptr)
+    html += card(
+        "Lowest SQNR", point->finite ? fmt::format("{:.1f} dB", point->sqnr) : "not finite",
+        fmt::format("{}, {}, step {}", shorten(short_layer_name(series->layer), kMaxNameBytes),
+                    series->operand == "output_gradient" ? "gradient" : series->operand, format_count(point->step)),
+        is_poor(*series, *point));
   const Point* skipped = last_value(run.curve("skipped_steps"));
   const double skips = skipped != nullptr ? skipped->y : 0;
   if (skips > 0 || !run.nonfinite_steps.empty())

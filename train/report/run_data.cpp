@@ -20,6 +20,8 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 constexpr int kMaxCheckpointFiles = 10000;
+constexpr double kMaxDecibels = 1000;            // beyond that it is no ratio of ours
+constexpr std::size_t kMaxHealthSeries = 16384;  // operands of layers
 
 double number_or_nan(const Json* value) {
   return value != nullptr && value->is_number() ? value->as_double() : kNan;
@@ -108,6 +110,53 @@ void add_evaluation(RunData& run, const Json& record, std::int64_t step) {
   run.evaluations.push_back(std::move(evaluation));
 }
 
+class HealthReader {
+ public:
+  explicit HealthReader(RunData& run) : run_(run) {}
+
+  void add(const Json& record, std::int64_t step) {
+    // The run went back there.
+    if (step <= last_step_)
+      for (HealthSeries& series : run_.health)
+        std::erase_if(series.points, [&](const HealthPoint& point) { return point.step >= step; });
+    last_step_ = step;
+    const Json* layers = record.find("layers");
+    if (layers == nullptr || !layers->is_object()) return;
+    for (const auto& [layer, operands] : layers->as_object()) {
+      if (!operands.is_object()) continue;
+      for (const auto& [operand, values] : operands.as_object())
+        if (values.is_object()) add_point(layer, operand, values, step);
+    }
+  }
+
+ private:
+  void add_point(const std::string& layer, const std::string& operand, const Json& values, std::int64_t step) {
+    const auto known = places_.find({layer, operand});
+    if (known == places_.end() && run_.health.size() >= kMaxHealthSeries) return;
+    const std::size_t place = known != places_.end() ? known->second : run_.health.size();
+    if (known == places_.end()) {
+      places_.emplace(std::pair(layer, operand), place);
+      run_.health.push_back({layer, operand, text_or_empty(values.find("format")), {}});
+    }
+    const auto share = [&](const char* key) {
+      const double value = number_or_nan(values.find(key));
+      return value >= 0 && value <= 1 ? value : 0.0;
+    };
+    const double ratio = number_or_nan(values.find("sqnr_db"));
+    const Json* nonfinite = values.find("nonfinite");
+    run_.health[place].points.push_back(
+        {.step = step,
+         .finite = nonfinite == nullptr || !nonfinite->is_bool() || !nonfinite->as_bool(),
+         .sqnr = std::abs(ratio) < kMaxDecibels ? ratio : kNan,
+         .saturated = share("saturated"),
+         .underflow = share("underflow")});
+  }
+
+  RunData& run_;
+  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // of (layer, operand) in run_.health
+  std::int64_t last_step_ = 0;
+};
+
 // The number of a folder named "step-<digits>".
 std::optional<std::int64_t> checkpoint_step(const std::string& name) {
   constexpr std::string_view kPrefix = "step-";
@@ -186,6 +235,8 @@ RunData load_run(const std::filesystem::path& folder) {
     run.samples.push_back(
         {.step = step, .prompt = text_or_empty(record.find("prompt")), .text = text_or_empty(record.find("text"))});
   });
+  HealthReader health(run);
+  read_log(folder, run_files::kHealth, run, [&](const Json& record, std::int64_t step) { health.add(record, step); });
   run.config = read_object(folder, run_files::kConfig, run);
   if (const Json* section = run.config.is_object() ? run.config.find("run") : nullptr;
       section != nullptr && section->is_object())

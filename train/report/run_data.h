@@ -23,6 +23,18 @@ struct CheckpointEntry {
   std::string saved;        // "2026-03-01 12:30 UTC"
 };
 
+// What one operand of one layer lost to quantization.
+struct HealthPoint {
+  std::int64_t step = 0;
+  bool finite = true;
+  double sqnr = 0;                      // dB; NaN: nothing was lost, or the operand is not finite
+  double saturated = 0, underflow = 0;  // shares of the elements
+};
+struct HealthSeries {
+  std::string layer, operand, format;
+  std::vector<HealthPoint> points;  // by step
+};
+
 struct RunData {
   std::string name;  // the config's run.name, or that of the folder
 
@@ -37,6 +49,7 @@ struct RunData {
 
   std::vector<EvaluationMetrics> evaluations;  // in order of writing
   std::vector<SampleRecord> samples;
+  std::vector<HealthSeries> health;          // in order of first appearance
   std::vector<CheckpointEntry> checkpoints;  // by step
   Json config;                               // null when there is none
   Json environment;                          // the same
