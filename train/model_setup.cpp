@@ -33,6 +33,16 @@ std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names) {
   return result;
 }
 
+// Casting a weight for every micro-batch takes 6 bytes of memory traffic a parameter; its three products take
+// 6 FLOPs a parameter and token. Below this many tokens the casts would be several per cent of them, which is worth two
+// bytes a parameter; above it the memory is worth more.
+constexpr std::int64_t kFewTokens = 4096;
+
+bool keeps_weights(const RunConfig& config) {
+  const bool few = config.training.micro_batch_size * config.data.seq_len <= kFewTokens;
+  return config.recipe.keep_weights.value_or(few && accumulation_steps(config, 1) > 1);
+}
+
 }  // namespace
 
 recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
@@ -40,7 +50,7 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
   const RecipeSection& recipe = config.recipe;
   return {.emulate = recipe.emulate || target.is_cpu(),
           .pad = recipe.pad,
-          .keep_weights = recipe.keep_weights.value_or(accumulation_steps(config, 1) > 1),
+          .keep_weights = keeps_weights(config),
           .fast_accumulation = gemms(recipe.fast_accumulation),
           .high_precision = gemms(recipe.high_precision_gemms),
           .health = std::move(health)};

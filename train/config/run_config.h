@@ -129,7 +129,7 @@ struct RecipeSection {
   Filter filter;
   bool emulate = false;              // f32 products of the dequantized operands, on any device
   bool pad = false;                  // layers whose sizes the tensor cores do not take
-  std::optional<bool> keep_weights;  // quantized weights between micro-batches; absent: where a step has several
+  std::optional<bool> keep_weights;  // quantized weights between micro-batches; absent: several small ones
   std::vector<std::string> fast_accumulation = {"forward"};
   std::vector<std::string> high_precision_gemms;
   double high_precision_tail = 0;  // share of the steps, at the end, that run without the recipe
