@@ -74,6 +74,8 @@ void add_gradients(nn::CausalLm& model, std::vector<Tensor>& kept, std::vector<S
 }
 
 void run(const ForwardOptions& o) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, o.recipe != "auto",
+                  "--recipe auto is chosen for a run's batches by `quench train` and `quench probe`; name a recipe");
   set_threads(o.threads);
   const SafetensorsReader reader(o.input);
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);

@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
     quench::add_export_verb(app);
     quench::add_inspect_verb(app);
     quench::add_estimate_verb(app);
+    quench::add_probe_verb(app);
     quench::add_config_verb(app);
     quench::add_report_verb(app);
     app.parse(argc, argv);

@@ -12,6 +12,7 @@ void add_export_verb(CLI::App& app);
 void add_forward_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_inspect_verb(CLI::App& app);
+void add_probe_verb(CLI::App& app);
 void add_report_verb(CLI::App& app);
 void add_tokenize_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);

@@ -5,8 +5,8 @@ call.
   TORCHAO_PATH=folder bench/gpu_float8.py --workloads 8b-l8,1b --json results.json
 
 Prints for each run tokens/s (median step of the last half), its ratio to PyTorch's bf16 and to TorchAO's run of the same
-recipe, model TFLOP/s, MFU against the bf16 peak and peak memory with the same ratio. "+head" converts the head too. A run
-that fails is reported with its error line and the rest goes on; the exit status is then 1.
+recipe, model TFLOP/s, MFU against the bf16 peak and peak memory with the same ratio. "+head" converts the head too; "auto"
+must be as fast as the best of the others without it. A run that fails is reported with its error line and the rest goes on; the exit status is then 1.
 
 Needs a Python with PyTorch and TorchAO (--python; TORCHAO_PATH names a folder that holds torchao) and a built or packaged
 program (--quench).
@@ -21,7 +21,7 @@ from gpu_common import (BENCH, Shape, add_program_options, load_run_config, medi
                         torch_train, write_random_tokens)
 from gpu_training import GIB, PEAK_TFLOPS, attempt
 
-OURS = "bf16,float8_tensorwise,float8_rowwise,float8_rowwise_with_gw_hp,float8_tensorwise+head"
+OURS = "bf16,float8_tensorwise,float8_rowwise,float8_rowwise_with_gw_hp,float8_tensorwise+head,auto"
 PEERS = "bf16,tensorwise,rowwise"
 
 

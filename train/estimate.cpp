@@ -8,6 +8,7 @@
 #include "train/metrics/step_metrics.h"
 #include "train/model_setup.h"
 #include "train/optimizer_setup.h"
+#include "train/probe/recipe_choice.h"
 #include "train/train_step.h"
 #include "train/training_state.h"
 
@@ -45,8 +46,11 @@ std::string mib(std::int64_t bytes) {
 
 }  // namespace
 
-RunEstimate estimate_run(const RunConfig& config, Device target) {
+RunEstimate estimate_run(const RunConfig& given, Device target) {
   RunEstimate e;
+  const RunConfig config = with_choice(given, {});
+  e.recipe = config.recipe.name;
+  e.recipe_assumed = config.recipe.name != given.recipe.name;
   const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
   Allocator& plan = Allocator::of(kPlanning);
   plan.trim();
@@ -54,12 +58,8 @@ RunEstimate estimate_run(const RunConfig& config, Device target) {
   {
     const ModelSetup setup = build_model(config, kPlanning, target);
     const auto optimizer = make_optimizer(*setup.model, config);
-    using Level = TrainingSection::ActivationCheckpoint;
-    const Level level = config.training.activation_checkpoint;
     TrainStep step(*setup.model, *optimizer,
-                   {.recompute = level == Level::full        ? autograd::Recompute::full
-                                 : level == Level::selective ? autograd::Recompute::selective
-                                                             : autograd::Recompute::none,
+                   {.recompute = recompute_level(config.training.activation_checkpoint),
                     .loss = loss_options(config, setup.config.vocab_size, target),
                     .offload_layers = offload_layers(config, setup.config, target),
                     .max_norm = config.training.max_norm});
@@ -124,6 +124,8 @@ std::string to_string(const RunEstimate& e) {
     host_rows();
     totals(e.host_bytes, e.host_available_bytes);
   }
+  if (e.recipe_assumed)
+    text += fmt::format("\nrecipe.name is \"auto\", chosen when the run starts: this is for {}\n", e.recipe);
   text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
                       e.fits() ? "fits" : "DOES NOT FIT");
   return text;
@@ -131,6 +133,8 @@ std::string to_string(const RunEstimate& e) {
 
 Json to_json(const RunEstimate& e) {
   Json json = Json::object();
+  json.set("recipe", e.recipe);
+  json.set("recipe_assumed", e.recipe_assumed);
   json.set("parameters", e.parameters);
   json.set("tokens_per_step", e.tokens_per_step);
   json.set("flops_per_token", e.flops_per_token.total());

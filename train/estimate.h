@@ -12,6 +12,8 @@
 namespace quench {
 
 struct RunEstimate {
+  std::string recipe;  // what was planned for: bf16 where recipe.name is "auto", which is chosen on the device
+  bool recipe_assumed = false;
   std::int64_t parameters = 0;
   TrainingFlops flops_per_token;  // model FLOPs of a training step
   DType dtype = DType::bf16;      // of the products that are not float8

@@ -43,6 +43,8 @@ bool keeps_weights(const RunConfig& config) {
   return config.recipe.keep_weights.value_or(few && accumulation_steps(config, 1) > 1);
 }
 
+}  // namespace
+
 recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
                                       std::shared_ptr<recipes::HealthRecorder> health) {
   const RecipeSection& recipe = config.recipe;
@@ -53,8 +55,6 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .high_precision = gemms(recipe.high_precision_gemms),
           .health = std::move(health)};
 }
-
-}  // namespace
 
 bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
   const double tail = config.recipe.high_precision_tail;
@@ -79,6 +79,15 @@ ModelSetup build_model(const RunConfig& config, Device device, Device target) {
   return setup;
 }
 
+autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level) {
+  switch (level) {
+    case TrainingSection::ActivationCheckpoint::none: return autograd::Recompute::none;
+    case TrainingSection::ActivationCheckpoint::selective: return autograd::Recompute::selective;
+    case TrainingSection::ActivationCheckpoint::full: return autograd::Recompute::full;
+  }
+  return autograd::Recompute::none;
+}
+
 LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device) {
   const bool on_gpu = device.type == DeviceType::cuda;
   const DType logits = config.training.logits_dtype.value_or(on_gpu ? config.training.dtype : DType::f32);
@@ -100,10 +109,13 @@ std::int64_t offload_layers(const RunConfig& config, const nn::ModelConfig& mode
   return layers;
 }
 
+bool loads_weights(const RunConfig& config) {
+  return config.model.init == ModelSection::Init::load ||
+         (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
+}
+
 void fill_model(nn::CausalLm& model, const RunConfig& config) {
-  const bool load = config.model.init == ModelSection::Init::load ||
-                    (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
-  if (load) {
+  if (loads_weights(config)) {
     load_weights(model, config.model.path);
   } else {
     model.initialize(static_cast<std::uint64_t>(config.training.seed));

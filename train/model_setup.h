@@ -32,13 +32,20 @@ struct ModelSetup {
   return build_model(config, device, device);
 }
 
-// Gives the model's layers the kernels of the run's recipe on `target`; with `tail` high-precision ones.
+// What the run chooses about its recipe on a device.
+[[nodiscard]] recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
+                                                    std::shared_ptr<recipes::HealthRecorder> health = nullptr);
+
+// Gives the model's layers the kernels of the run's recipe on `target`; with `tail` high-precision ones. recipe.name is
+// not "auto" any more (train/probe/auto_recipe.h).
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
                                                        bool tail,
                                                        std::shared_ptr<recipes::HealthRecorder> health = nullptr);
 
 // Whether the steps from `step` on (0-based, of `steps`) run without the recipe: recipe.high_precision_tail.
 [[nodiscard]] bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps);
+
+[[nodiscard]] autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level);
 
 // How the head's loss is computed on a device: logits of bf16 training are f32 on the CPU and bf16 on a GPU, where the
 // difference is some per cent of a step's memory traffic, unless the config says otherwise.
@@ -47,6 +54,9 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 // How many layers send activations to host memory: training.offload_layers, at most all. Throws bad_config on a CPU and
 // with full recompute, which keeps nothing to send.
 [[nodiscard]] std::int64_t offload_layers(const RunConfig& config, const nn::ModelConfig& model, Device device);
+
+// Whether fill_model() takes the weights from the folder in model.path.
+[[nodiscard]] bool loads_weights(const RunConfig& config);
 
 // Fills the parameters: random, keyed by training.seed, or from the folder in model.path.
 void fill_model(nn::CausalLm& model, const RunConfig& config);

@@ -6,8 +6,8 @@
 
 namespace quench {
 
-std::string start_report(const RunConfig& config, const ModelSetup& model, const DataSetup& data,
-                         const Json& environment, std::int64_t steps) {
+std::string start_report(const RunConfig& config, const RecipeChoice& choice, const ModelSetup& model,
+                         const DataSetup& data, const Json& environment, std::int64_t steps) {
   const nn::ModelConfig& m = model.config;
   const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
   std::string text;
@@ -23,7 +23,10 @@ std::string start_report(const RunConfig& config, const ModelSetup& model, const
   text += fmt::format("types: parameters {}, gradients {}, optimizer state {}{}\n", to_string(options.dtype),
                       to_string(options.grad_dtype), to_string(config.optimizer.state),
                       master ? ", master weights f32" : "");
-  text += fmt::format("recipe: {}\n{}", config.recipe.name, recipes::conversion_report(model.conversion));
+  const std::string recipe = config.recipe.name == kAutoRecipe
+                                 ? fmt::format("auto, which is {}: {}", choice.name, choice.reason)
+                                 : config.recipe.name;
+  text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(model.conversion));
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,

@@ -6,11 +6,12 @@
 #include "core/json.h"
 #include "train/data_setup.h"
 #include "train/model_setup.h"
+#include "train/probe/recipe_choice.h"
 
 namespace quench {
 
 // Model size, batch arithmetic, precision of every layer, data. Several lines, ending in a line break.
-[[nodiscard]] std::string start_report(const RunConfig& config, const ModelSetup& model, const DataSetup& data,
-                                       const Json& environment, std::int64_t steps);
+[[nodiscard]] std::string start_report(const RunConfig& config, const RecipeChoice& choice, const ModelSetup& model,
+                                       const DataSetup& data, const Json& environment, std::int64_t steps);
 
 }  // namespace quench

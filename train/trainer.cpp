@@ -23,6 +23,7 @@
 #include "train/metrics/run_files.h"
 #include "train/metrics/step_timer.h"
 #include "train/optimizer_setup.h"
+#include "train/probe/auto_recipe.h"
 #include "train/run_environment.h"
 #include "train/run_progress.h"
 #include "train/signals.h"
@@ -65,6 +66,7 @@ struct Trainer::Run {
   RunConfig config;
   Device device;
   Json environment;
+  RecipeChoice choice;  // of recipe.name "auto"
   ModelSetup setup;
   DataSetup data;
   std::int64_t steps = 0;
@@ -90,7 +92,7 @@ namespace {
 RunConfig checked(RunConfig config) {
   set_deterministic(config.training.deterministic);
   TrainerSupport support;
-  support.recipes.clear();
+  support.recipes = {std::string(kAutoRecipe)};
   for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
   support.export_model =
       config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
@@ -106,22 +108,14 @@ LossGuardOptions guard_options(const TrainingSection& training) {
   return options;
 }
 
-autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level) {
-  switch (level) {
-    case TrainingSection::ActivationCheckpoint::none: return autograd::Recompute::none;
-    case TrainingSection::ActivationCheckpoint::selective: return autograd::Recompute::selective;
-    case TrainingSection::ActivationCheckpoint::full: return autograd::Recompute::full;
-  }
-  return autograd::Recompute::none;
-}
-
 }  // namespace
 
 Trainer::Run::Run(RunConfig c, Device d)
     : config(checked(std::move(c))),
       device(d),
       environment(run_environment(d)),
-      setup(build_model(config, d)),
+      choice(resolve_auto_recipe(config, d)),
+      setup(build_model(with_choice(config, choice), d)),
       data(open_data(config, setup.config)),
       steps(total_steps(config, *data.train)),
       lock(config.run.folder),
@@ -175,6 +169,8 @@ void Trainer::Run::write_run_files() const {
   fs::create_directories(folder);
   write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
+  if (config.recipe.name == kAutoRecipe)
+    write_file_atomically(folder / run_files::kRecipe, recipe_section(with_choice(config, choice)).dump(2) + "\n");
 }
 
 void Trainer::Run::open_logs() {
@@ -240,7 +236,7 @@ void Trainer::Run::follow_recipe() {
   const bool tail = in_high_precision_tail(config, progress.step, steps);
   if (tail == in_tail) return;
   in_tail = tail;
-  setup.conversion = apply_run_recipe(*setup.model, config, device, tail, setup.health);
+  setup.conversion = apply_run_recipe(*setup.model, with_choice(config, choice), device, tail, setup.health);
   flops = training_flops(setup.config, setup.conversion, config.data.seq_len);
   QUENCH_LOG_INFO(
       "step {}: {}", progress.step + 1,
@@ -327,14 +323,16 @@ void Trainer::Run::report_kernels() {
 }
 
 void Trainer::Run::save() {
-  writer->save(checkpoint_state(config, progress, guard), training_tensors(*setup.model, *optimizer));
+  CheckpointState state = checkpoint_state(config, progress, guard);
+  store_choice(state, config, choice);
+  writer->save(state, training_tensors(*setup.model, *optimizer));
 }
 
 TrainResult Trainer::Run::train() {
   SignalHandlers signals;  // before the first output: a closed pipe must not end the run
   resume_or_fill();
   write_run_files();
-  std::fputs(start_report(config, setup, data, environment, steps).c_str(), stdout);
+  std::fputs(start_report(config, choice, setup, data, environment, steps).c_str(), stdout);
   std::fflush(stdout);
   open_logs();
   if (config.checkpoint.enable) {

@@ -7,10 +7,13 @@ namespace quench {
 
 void add_recipe_fields(Fields& fields) {
   using enum ResumePolicy;
-  fields.push_back(make_field("recipe.name", QUENCH_MEMBER(recipe.name),
-                              one_of({"bf16", "float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp",
-                                      "mxfp8", "auto", "qat_int8dyn_int4", "qat_int4_weight_only", "qat_float8"}),
-                              guarded, "Precision of the linear layers."));
+  fields.push_back(
+      make_field("recipe.name", QUENCH_MEMBER(recipe.name),
+                 one_of({"bf16", "float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp", "mxfp8", "auto",
+                         "qat_int8dyn_int4", "qat_int4_weight_only", "qat_float8"}),
+                 guarded,
+                 "Precision of the linear layers; auto: the fastest on the run's device within an error bound, chosen "
+                 "at the start (docs/probe.md)."));
   fields.push_back(make_field("recipe.filter.include", QUENCH_MEMBER(recipe.filter.include), any_value(), guarded,
                               "Linear layers that get the recipe: glob patterns over module names; empty: all."));
   fields.push_back(make_field("recipe.filter.exclude", QUENCH_MEMBER(recipe.filter.exclude), any_value(), guarded,

@@ -12,6 +12,7 @@ inline constexpr const char* kSamples = "samples.jsonl";          // one record 
 inline constexpr const char* kHealth = "health.jsonl";            // one record a step whose health was measured
 inline constexpr const char* kConfig = "config.json";             // the resolved config
 inline constexpr const char* kEnvironment = "environment.json";   // versions, host, devices
+inline constexpr const char* kRecipe = "recipe.json";             // what recipe.name "auto" became
 inline constexpr const char* kCheckpointFolder = "checkpoints";   // step-N folders
 inline constexpr const char* kReport = "report.html";
 

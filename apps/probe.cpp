@@ -1,0 +1,91 @@
+// quench probe: times and errors of the float8 recipes on a run's own layers, and the recipe to take.
+
+#include <cstdio>
+
+#include "apps/common.h"
+#include "apps/config_arguments.h"
+#include "apps/verbs.h"
+#include "core/determinism.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "core/threads.h"
+#include "train/config/load.h"
+#include "train/probe/probe.h"
+
+namespace quench {
+namespace {
+
+// The verb's own options, taken out of what would else be config overrides.
+struct OwnOptions {
+  std::string output;
+  ErrorBound bound;
+};
+
+double parse_error_bound(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !text.empty() && *end == '\0' && value > 0 && value < 1,
+                  "--max-error is '{}', expected a number between 0 and 1 (0.08 is 8%)", text);
+  return value;
+}
+
+OwnOptions take_options(std::vector<std::string>& arguments) {
+  OwnOptions options;
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto take = [&](const std::string& name) -> std::optional<std::string> {
+      if (arguments[i].starts_with(name + "=")) return arguments[i].substr(name.size() + 1);
+      if (arguments[i] != name) return std::nullopt;
+      QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < arguments.size(), "{} needs a value", name);
+      return arguments[++i];
+    };
+    if (const auto file = take("--output"))
+      options.output = *file;
+    else if (const auto bound = take("--max-error"))
+      options.bound.output = parse_error_bound(*bound);
+    else
+      rest.push_back(arguments[i]);
+  }
+  arguments = std::move(rest);
+  return options;
+}
+
+void run(ConfigArguments arguments) {
+  const OwnOptions own = take_options(arguments.overrides);
+  RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
+  set_log_level(config.metrics.log_level);
+  set_deterministic(config.training.deterministic);
+  set_thread_count(static_cast<int>(config.training.threads));
+  const ProbeResult result =
+      run_probe(config, parse_device(arguments.device),
+                {.bound = own.bound, .progress = [](const std::string& what) { QUENCH_LOG_INFO("{}", what); }});
+  config.recipe.name = kAutoRecipe;
+  config = with_choice(std::move(config), result.choice);
+  if (!own.output.empty()) write_file_atomically(own.output, to_json(config).dump(2) + "\n");
+  if (arguments.json) {
+    Json json = to_json(result);
+    json.set("config", recipe_section(config));
+    return print_json(json);
+  }
+  std::printf("%s\n%s\n", to_string(result).c_str(), recipe_section(config).dump(2).c_str());
+  if (!own.output.empty()) std::printf("wrote %s\n", own.output.c_str());
+}
+
+}  // namespace
+
+void add_probe_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("probe", "Which layers gain from float8 on this device, and what they lose");
+  verb->footer(
+      "Usage: quench probe CONFIG [--device D] [--json] [--output FILE] [--max-error X] [--section.key=value ...]\n"
+      "Times the products of every kind of layer in bf16 and under each float8 recipe, measures errors on a "
+      "micro-batch\n"
+      "of data.train (random tokens where it is empty) and prints the recipe section of the fastest within the bound:\n"
+      "--max-error is the largest relative error of a layer's output (default 0.08); gradients may have twice that.\n"
+      "--output writes the whole config with that section, for `quench train`. recipe.name \"auto\" makes the choice "
+      "when "
+      "a run starts.\n"
+      "Example: quench probe llama_110m --training.micro_batch_size=16 --output chosen.json");
+  take_raw_arguments(verb, "probe", run);
+}
+
+}  // namespace quench

@@ -1,0 +1,75 @@
+#include "train/probe/auto_recipe.h"
+
+#include "core/log.h"
+#include "train/checkpoint/checkpoint_list.h"
+#include "train/estimate.h"
+#include "train/probe/probe.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kKey = "recipe_choice";
+
+std::optional<RecipeChoice> choice_of(const fs::path& checkpoint) {
+  const Manifest manifest = read_manifest(checkpoint);
+  const Json* json = manifest.state.extra.find(kKey);
+  if (json == nullptr) return std::nullopt;
+  return recipe_choice_from_json(*json, checkpoint.string());
+}
+
+// Of the checkpoint that the run will resume from; nothing where there is none or it was written without "auto".
+std::optional<RecipeChoice> stored_choice(const RunConfig& config) {
+  using Mode = ResumeFrom::Mode;
+  const fs::path folder = config.checkpoint.folder;
+  const ResumeFrom& from = config.checkpoint.resume;
+  switch (from.mode) {
+    case Mode::never: return std::nullopt;
+    case Mode::step: return choice_of(folder / step_name(from.step));
+    case Mode::path: return choice_of(from.path);
+    case Mode::automatic:
+    case Mode::must: break;
+  }
+  // The newest; where its data turn out to be damaged the one before is taken, which is of the same run.
+  for (const CheckpointInfo& checkpoint : list_checkpoints(folder).checkpoints)
+    if (checkpoint.valid && !checkpoint.superseded) return choice_of(checkpoint.path);
+  return std::nullopt;
+}
+
+RecipeChoice probed_choice(const RunConfig& config, Device device) {
+  QUENCH_LOG_INFO("recipe.name is \"auto\": comparing the recipes on {}", device.to_string());
+  try {
+    const ProbeResult probe = run_probe(config, device, {.bound = {}, .whole_model = false});
+    RecipeChoice choice = probe.choice;
+    choice.reason += fmt::format(" on {} of its layers ({:.0f} s)", probe.short_layers, probe.seconds);
+    if (choice.name == "bf16") return choice;
+    const RunEstimate estimate = estimate_run(with_choice(config, choice), device);
+    if (estimate.fits()) return choice;
+    return {"bf16", {}, fmt::format("{} would be faster, but does not fit the memory", choice.name)};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+    return {"bf16", {}, "there is no memory to compare recipes in"};
+  }
+}
+
+RecipeChoice found_choice(const RunConfig& config, Device device) {
+  if (std::optional<RecipeChoice> stored = stored_choice(config)) return *stored;
+  if (config.recipe.emulate) return {"bf16", {}, "recipe.emulate makes every other recipe slower"};
+  if (!has_float8_tensor_cores(device))
+    return {"bf16", {}, fmt::format("{} has no float8 tensor cores", device.to_string())};
+  return probed_choice(config, device);
+}
+
+}  // namespace
+
+RecipeChoice resolve_auto_recipe(const RunConfig& config, Device device) {
+  if (config.recipe.name != kAutoRecipe) return {config.recipe.name, {}, {}};
+  return found_choice(config, device);
+}
+
+void store_choice(CheckpointState& state, const RunConfig& config, const RecipeChoice& choice) {
+  if (config.recipe.name == kAutoRecipe) state.extra.set(kKey, to_json(choice));
+}
+
+}  // namespace quench

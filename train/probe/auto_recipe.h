@@ -1,0 +1,19 @@
+#pragma once
+// recipe.name "auto" in a run.
+
+#include "core/device.h"
+#include "train/checkpoint/checkpoint_state.h"
+#include "train/config/run_config.h"
+#include "train/probe/recipe_choice.h"
+
+namespace quench {
+
+// What "auto" stands for: what the checkpoint that the run resumes from says; else, on a GPU with float8 tensor cores,
+// the fastest within the default error bound and the device's memory (train/probe/probe.h); else bf16. The reason
+// says why. Any other recipe is its own choice.
+[[nodiscard]] RecipeChoice resolve_auto_recipe(const RunConfig& config, Device device);
+
+// Where recipe.name is "auto", in the checkpoint's extra state.
+void store_choice(CheckpointState& state, const RunConfig& config, const RecipeChoice& choice);
+
+}  // namespace quench

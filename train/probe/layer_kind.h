@@ -1,0 +1,34 @@
+#pragma once
+// The linear layers of a decoder layer: their shapes, and what stands on either side of each.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nn/model_config.h"
+
+namespace quench {
+
+// The functions that make a layer's input and read its output. Norms and SwiGLU can write what a low-precision layer
+// needs beside their results (autograd/quant_request.h); attention cannot.
+enum class Neighbour { attention, norm, swiglu };
+
+struct LayerKind {
+  std::string name;  // last component of the module's name: "qkv_proj"
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+  bool has_bias = false;
+  Neighbour before = Neighbour::norm;
+  Neighbour after = Neighbour::norm;
+
+  // The glob that names these layers in recipe.filter.
+  [[nodiscard]] std::string pattern() const { return "*." + name; }
+};
+
+// In the order of the forward pass.
+[[nodiscard]] std::vector<LayerKind> layer_kinds(const nn::ModelConfig& model);
+
+// "down_proj" of "model.layers.3.mlp.down_proj".
+[[nodiscard]] std::string_view last_component(std::string_view layer) noexcept;
+
+}  // namespace quench

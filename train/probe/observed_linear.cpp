@@ -1,0 +1,47 @@
+#include "train/probe/observed_linear.h"
+
+#include <array>
+
+namespace quench {
+
+using autograd::Tape;
+using autograd::Variable;
+
+Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
+  const Variable y = kernel_->apply(x, weight, bias);
+  // The gradient passes through a second variable of the same value, on its way to the layer's own backward function.
+  Variable seen(y.value());
+  const bool recorded = Tape::record("observed linear", std::array{y}, std::array{&seen}, [&] {
+    // Not y: SwiGLU's backward pass takes its memory where nobody else holds it.
+    return [observer = observer_, x = x.value(), w = weight.variable.value(),
+            b = bias.defined() ? bias.value() : Tensor(), dy = y.gradient(), dy_of = seen.gradient()] {
+      observer({x, w, b, dy_of->value()});
+      dy->contribute(dy_of->value(), dy_of->written());
+    };
+  });
+  if (!recorded) return y;
+  seen.gradient()->set_request(y.gradient()->request());
+  return seen;
+}
+
+LinearProducts run_products(const nn::LinearKernel& kernel, const LinearOperands& operands) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Variable x = Variable::leaf(operands.x);
+  nn::Parameter weight;
+  weight.variable = Variable::leaf(operands.w, DType::f32);
+  weight.global_shape = operands.w.shape();
+  LinearProducts products;
+  Tape tape;
+  {
+    const autograd::TapeScope recording(tape);
+    const Variable y = kernel.apply(x, weight, operands.b.defined() ? Variable(operands.b) : Variable());
+    products.y = y.value();
+    y.gradient()->contribute(operands.dy);
+  }
+  tape.backward();
+  products.dx = x.grad();
+  products.dw = weight.variable.grad();
+  return products;
+}
+
+}  // namespace quench

@@ -1,0 +1,251 @@
+#include "train/probe/probe.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/allocator.h"
+#include "core/ops/quantize.h"
+#include "core/ops/scaled_gemm.h"
+#include "core/random.h"
+#include "train/config/check.h"
+#include "train/data_setup.h"
+#include "train/model_setup.h"
+#include "train/probe/layer_bench.h"
+#include "train/probe/short_model.h"
+
+namespace quench {
+namespace {
+
+// Micro-batches of a step that are run: more make the share of the weights' casts no smaller worth mentioning.
+constexpr std::int64_t kMostMicroBatches = 4;
+// Rounds over all candidates, the best of which counts: what disturbs only adds.
+constexpr int kRounds = 2;
+
+TimingOptions layer_timing(Device device) {
+  // A matrix product's algorithms take some sixty calls to compare.
+  if (device.is_cpu()) return {.warm_up = 1, .repetitions = 5, .seconds = 0.2};
+  return {.warm_up = 64, .warm_up_seconds = 1.5, .repetitions = 15, .seconds = 0.1};
+}
+
+TimingOptions step_timing(Device device) {
+  if (device.is_cpu()) return {.warm_up = 1, .repetitions = 3, .seconds = 0.5};
+  return {.warm_up = 3, .warm_up_seconds = 0.3, .repetitions = 15, .seconds = 0.4};
+}
+
+// Rows of random tokens, each one sequence.
+Batch random_batch(const RunConfig& config, std::int64_t vocabulary, Device device) {
+  const std::int64_t rows = config.training.micro_batch_size, length = config.data.seq_len;
+  Batch batch;
+  for (Tensor* tensor : {&batch.input_ids, &batch.labels, &batch.positions})
+    *tensor = Tensor::empty_pinned({rows, length}, DType::i32, device);
+  const RandomKey key{static_cast<std::uint64_t>(config.training.seed), hash64("probe"), 0};
+  const auto token = [&](std::int64_t i) {
+    return static_cast<std::int32_t>(
+        random_below(key, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(vocabulary)));
+  };
+  for (std::int64_t i = 0; i < rows * length; ++i) {
+    batch.input_ids.data<std::int32_t>()[i] = token(i);
+    batch.labels.data<std::int32_t>()[i] = token(i + 1);
+    batch.positions.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % length);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) batch.sequences.push_back({r * length, length, r * length, length});
+  batch.valid_tokens = rows * length;
+  return batch;
+}
+
+// The run's first micro-batch; one without targets where there is none that trains.
+Batch first_batch(const RunConfig& config, const nn::ModelConfig& model, Device device) {
+  if (config.data.train.empty()) return {};
+  const DataSetup data = open_data(config, model);
+  BatchLoader loader(data.train, {config.training.micro_batch_size, global_batch_size(config), 0, 1},
+                     {.device = device, .prefetch = 0});
+  std::optional<Batch> batch = loader.next();
+  return batch ? std::move(*batch) : Batch{};
+}
+
+class Probe {
+ public:
+  Probe(const RunConfig& config, Device device, const ProbeOptions& options)
+      : config_(config), device_(device), options_(options), model_(resolve_model_config(config.model)) {
+    result_.device = device;
+    result_.device_name = backend(device.type).device_name(device);
+    config_.recipe.emulate = config.recipe.emulate || !has_float8_tensor_cores(device);
+    result_.emulated = config_.recipe.emulate;
+    result_.dtype = config.training.dtype;
+    result_.tokens = config.training.micro_batch_size * config.data.seq_len;
+    result_.real_weights = loads_weights(config);
+    result_.bound = options.bound;
+    result_.sampled = !options.whole_model && !result_.real_weights;
+    micro_batches_ = std::min(accumulation_steps(config, 1), kMostMicroBatches);
+  }
+
+  ProbeResult run() {
+    batch_ = first_batch(config_, model_, device_);
+    result_.real_data = batch_.valid_tokens > 0;
+    if (!result_.real_data) batch_ = random_batch(config_, model_.vocab_size, device_);
+    find_conversions();
+    time_layers();
+    measure_errors();
+    time_candidates();
+    result_.choice = choose(result_.candidates);
+    if (result_.emulated) result_.choice = {"bf16", {}, "float8 is emulated here, which is slower"};
+    return std::move(result_);
+  }
+
+ private:
+  void say(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  // By running the model's conversion on the planning device.
+  void find_conversions() {
+    for (const LayerKind& kind : layer_kinds(model_)) result_.layers.push_back({kind, 0, {}});
+    for (const std::string& recipe : probed_recipes()) {
+      RunConfig config = config_;
+      config.recipe.name = recipe;
+      const ModelSetup plan = build_model(config, {DeviceType::meta, 0}, device_);
+      for (LayerTimes& layer : result_.layers) {
+        RecipeTime time{recipe, 0, {}};
+        bool converted = false;
+        for (const recipes::LayerConversion& row : plan.conversion) {
+          if (last_component(row.name) != layer.kind.name) continue;
+          if (row.kernel == recipe) {
+            converted = true;
+            converted_[recipe].push_back(row.name);
+          } else {
+            time.skipped_because = row.skipped_because;
+          }
+        }
+        if (converted) time.skipped_because.clear();
+        layer.recipes.push_back(std::move(time));
+      }
+    }
+    Allocator::of({DeviceType::meta, 0}).trim();
+  }
+
+  void time_layers() {
+    const nn::ParameterOptions parameters = parameter_options(config_, device_);
+    for (LayerTimes& layer : result_.layers) {
+      say(fmt::format("timing {} ({} -> {})", layer.kind.name, layer.kind.in_features, layer.kind.out_features));
+      LayerBench bench(layer.kind,
+                       {.tokens = result_.tokens,
+                        .micro_batches = micro_batches_,
+                        .dtype = parameters.dtype,
+                        .grad_dtype = parameters.grad_dtype,
+                        .eps = model_.rms_norm_eps,
+                        .recompute = recompute_level(config_.training.activation_checkpoint)},
+                       device_);
+      layer.high_precision = bench.milliseconds(*nn::high_precision_linear_kernel(), layer_timing(device_));
+      const nn::LinearInfo info{layer.kind.name, layer.kind.in_features, layer.kind.out_features, layer.kind.has_bias,
+                                device_};
+      for (RecipeTime& time : layer.recipes) {
+        if (!time.skipped_because.empty()) continue;
+        const recipes::LinearPlan plan = recipes::find_recipe(time.recipe).plan(info, recipe_options(config_, device_));
+        time.milliseconds = bench.milliseconds(*plan.kernel, layer_timing(device_));
+      }
+    }
+  }
+
+  void measure_errors() {
+    say(fmt::format("errors on one micro-batch of {}", result_.real_data ? "the run" : "random tokens"));
+    ConvertedLayers layers = converted_;
+    if (result_.sampled) {  // any layer stands for all of its kind
+      layers.clear();
+      for (const LayerTimes& layer : result_.layers)
+        for (const RecipeTime& time : layer.recipes)
+          if (time.skipped_because.empty()) layers[time.recipe].push_back(layer.kind.name);
+    }
+    const nn::ModelConfig& shape = result_.sampled ? cut_ : model_;
+    nn::CausalLm model(shape, parameter_options(config_, device_));
+    fill_model(model, config_);
+    result_.errors = measure_layer_errors(model, result_.sampled ? short_batch() : batch_,
+                                          loss_options(config_, shape.vocab_size, device_), layers,
+                                          recipe_options(config_, device_));
+  }
+
+  void time_candidates() {
+    result_.candidates =
+        make_candidates(probed_recipes(), result_.layers, result_.errors, options_.bound, result_.sampled);
+    result_.short_layers = cut_.num_hidden_layers;
+    for (int round = 0; round < kRounds; ++round) {
+      for (Candidate& candidate : result_.candidates) {
+        if (round == 0) say(fmt::format("timing {} layers in {}", result_.short_layers, candidate.recipe));
+        const double milliseconds = short_model().milliseconds(recipes::find_recipe(candidate.recipe),
+                                                               short_filter(candidate), step_timing(device_));
+        if (round == 0 || milliseconds < candidate.milliseconds) candidate.milliseconds = milliseconds;
+      }
+    }
+  }
+
+  // The candidate's filter with what the run's own filter says of whole kinds; names of single layers mean others
+  // there.
+  [[nodiscard]] recipes::LayerFilter short_filter(const Candidate& candidate) const {
+    recipes::LayerFilter filter{.include = {}, .exclude = {"lm_head"}};
+    for (const LayerTimes& layer : result_.layers) {
+      const RecipeTime* time = layer.find(candidate.recipe);
+      const bool skipped = time != nullptr && !time->skipped_because.empty();
+      if (skipped || std::ranges::find(candidate.exclude, layer.kind.pattern()) != candidate.exclude.end())
+        filter.exclude.push_back(layer.kind.pattern());
+    }
+    return filter;
+  }
+
+  Batch short_batch() { return cut_vocabulary(batch_, cut_.vocab_size, device_); }
+  ShortModel& short_model() {
+    if (!short_model_) {
+      short_model_ = std::make_unique<ShortModel>(config_, cut_, short_batch(), micro_batches_, device_);
+    }
+    return *short_model_;
+  }
+
+  RunConfig config_;
+  Device device_;
+  ProbeOptions options_;
+  nn::ModelConfig model_;
+  nn::ModelConfig cut_ = cut_model(model_, {});
+  Batch batch_;
+  std::int64_t micro_batches_ = 1;
+  ConvertedLayers converted_;
+  std::unique_ptr<ShortModel> short_model_;
+  ProbeResult result_;
+};
+
+}  // namespace
+
+std::vector<std::string> probed_recipes() {
+  std::vector<std::string> names;
+  for (const recipes::Recipe& recipe : recipes::recipe_table())
+    if (recipe.name.starts_with("float8_")) names.emplace_back(recipe.name);
+  return names;
+}
+
+bool has_float8_tensor_cores(Device device) {
+  if (device.is_cpu()) return false;
+  try {
+    const QuantTensor operand = quantize_float8(Tensor::zeros({16, 16}, DType::bf16, device), {});
+    gemm(ScaledGemmArgs{.a = operand, .b = operand, .c = Tensor::empty({16, 16}, DType::bf16, device)});
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return false;
+  }
+}
+
+ProbeResult run_probe(const RunConfig& config, Device device, const ProbeOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  // What is not used any more, also after an error.
+  struct Trim {
+    Device device;
+    ~Trim() {
+      for (const Device where : {device, Device{}}) {
+        Allocator::of(where).trim();
+        Allocator::of(where).reset_peak();
+      }
+    }
+  } const trim{device};
+  ProbeResult result = Probe(config, device, options).run();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace quench
