@@ -4,7 +4,9 @@ data, and evaluated on held-out text.
 
   bench/gpu_recipe_quality.py --text corpus1.txt corpus2.txt --json quality.json
 
-The text gets a BPE tokenizer of its own (--tokenizer bytes for none); its last --held-out share is the validation text.
+The last --held-out share of every text is the validation text. Tokens are bytes, or those of --tokenizer (a folder, or
+"train" for a BPE of --vocab tokens trained on the training text). Mind the number of epochs: a model that has begun to
+learn its text by heart compares nothing.
 A seed decides the first weights and the order of the batches, for all recipes alike. Prints for each recipe and seed the
 final validation loss over the whole held-out text, and for each recipe the mean over seeds with its difference from
 bf16's; --json keeps the curves too.
@@ -17,9 +19,7 @@ import statistics
 import sys
 import tempfile
 
-import numpy
-
-from gpu_common import BENCH, BenchError, add_program_options, load_run_config, load_tokens, quench_train
+from gpu_common import BENCH, BenchError, add_program_options, load_run_config, quench_train
 from gpu_loss_curve import make_tokens
 
 RECIPES = "bf16,float8_tensorwise,float8_rowwise,float8_rowwise_with_gw_hp"
@@ -53,6 +53,25 @@ def one_run(args, tokens, folder, recipe, seed):
                 training=[[record["step"], record["loss"]] for record in records])
 
 
+def split_texts(args, folder):
+    """The beginning and the end of every text, cut at line ends: two lists of files."""
+    parts = [], []
+    for i, name in enumerate(args.text):
+        text = pathlib.Path(name).read_bytes()
+        cut = text.rfind(b"\n", 0, int(len(text) * (1 - args.held_out))) + 1
+        for part, content in zip(parts, (text[:cut], text[cut:])):
+            path = folder / f"{'held-out' if part is parts[1] else 'train'}-{i}.txt"
+            path.write_bytes(content)
+            part.append(path)
+    return parts
+
+
+def tokens_of(args, folder, texts, name):
+    args.text = texts
+    path, count = make_tokens(args, folder, args.vocab)
+    return path.rename(folder / name), count
+
+
 def print_table(runs, recipes):
     of = lambda recipe: {run["seed"]: run["validation"] for run in runs if run["recipe"] == recipe and "error" not in run}
     base = of("bf16")
@@ -80,24 +99,25 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--lr", type=float, default=3e-4)
-    parser.add_argument("--vocab", type=int, default=8192, help="of the tokenizer and the model")
-    parser.add_argument("--tokenizer", help="a tokenizer folder, or bytes; default: trained on the text")
-    parser.add_argument("--held-out", type=float, default=0.05, help="share of the text, at its end")
+    parser.add_argument("--vocab", type=int, default=512, help="of the model, and of a tokenizer that is trained")
+    parser.add_argument("--tokenizer", default="bytes", help='bytes, a tokenizer folder, or "train"')
+    parser.add_argument("--held-out", type=float, default=0.05, help="share of each text, at its end")
     parser.add_argument("--jobs", type=int, default=1, help="runs that share the device at a time")
     parser.add_argument("--json", help="file for all numbers")
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
     args = parser.parse_args()
     args.vocab_size = args.vocab
+    args.tokenizer = None if args.tokenizer == "train" else args.tokenizer
     recipes = args.recipes.split(",")
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.work or temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        path, count = make_tokens(args, folder, args.vocab)
-        ids, cut = load_tokens(path), int(count * (1 - args.held_out))
-        tokens = folder / "train.npy", folder / "validation.npy"
-        numpy.save(tokens[0], ids[:cut])
-        numpy.save(tokens[1], ids[cut:])
-        print(f"{cut:,} training tokens, {count - cut:,} held out", file=sys.stderr, flush=True)
+        training_texts, held_out_texts = split_texts(args, folder)
+        train, count = tokens_of(args, folder, training_texts, "train.npy")
+        held_out, held_out_count = tokens_of(args, folder, held_out_texts, "held-out.npy")
+        tokens = train, held_out
+        print(f"{count:,} training tokens ({args.steps * args.batch * args.length / count:.1f} epochs), "
+              f"{held_out_count:,} held out", file=sys.stderr, flush=True)
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             pending = [pool.submit(one_run, args, tokens, folder, recipe, int(seed))
                        for seed in args.seeds.split(",") for recipe in recipes]
