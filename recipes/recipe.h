@@ -1,8 +1,8 @@
 #pragma once
 // A precision recipe: a value that says, for every linear layer, how its three products are computed.
 //
-// A new recipe is one new file, one line in table.cpp and one JSON file in configs/recipes/; the shared tests
-// (gradients, loss curve, resume) run over every entry of the table with the tolerances it declares.
+// A new recipe is one new file and one line in table.cpp; the shared tests (gradients, loss curve, resume) run over
+// every entry of the table with the tolerances it declares.
 
 #include <memory>
 #include <span>

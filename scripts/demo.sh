@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama,
+# From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8,
 # interrupts it half-way and resumes, evaluates, generates, writes a report. About ten minutes on two cores after the
 # build.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
-#   --steps N        optimizer steps (default 600)
+#   --steps N        optimizer steps (default 400)
 #   --output FOLDER  where everything goes (default runs/demo; an earlier demo there is replaced)
 set -euo pipefail
 start_folder=$PWD
 cd "$(dirname "$0")/.."
 
-data= steps=600 output=runs/demo
+data= steps=400 output=runs/demo
 while [ $# -gt 0 ]; do
   case $1 in
     --data) data=$(realpath -m --relative-base=/ "$start_folder/$2"); [ "${2:0:1}" = / ] && data=$2; shift 2 ;;

@@ -21,8 +21,8 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
       bool known = false;
       for (const Part& part : kParts) known = known || part.name == argv[i];
-      QUENCH_CHECK_AS(quench::ErrorCode::bad_config, known,
-                      "'{}' is none of attention, casts, fused, gemm8, optimizer", argv[i]);
+      QUENCH_CHECK_AS(quench::ErrorCode::bad_config, known, "'{}' is none of attention, casts, fused, gemm8, optimizer",
+                      argv[i]);
     }
     for (const Part& part : kParts) {
       bool wanted = argc == 1;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "recipes/float8/hardware.h"
 #include "recipes/float8/linear.h"
 #include "recipes/recipe.h"
 
@@ -72,6 +73,7 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (!pads && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
     return {nullptr, fmt::format("{} x {} are not multiples of {}; recipe.pad pads them", layer.out_features,
                                  layer.in_features, kMultiple)};
+  if (!options.emulate) require_float8_products(layer.device);
   const Float8Scheme scheme = chosen(kScheme, options);
   return {std::make_shared<Float8Linear>(scheme, Float8LinearOptions{.emulate = options.emulate,
                                                                      .keep_weight = options.keep_weights,

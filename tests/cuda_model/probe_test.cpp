@@ -6,6 +6,7 @@
 
 #include "core/allocator.h"
 #include "core/determinism.h"
+#include "recipes/float8/hardware.h"
 #include "tests/train/same_tensors.h"
 #include "tests/train/trainer_fixture.h"
 #include "train/probe/auto_recipe.h"
@@ -30,7 +31,7 @@ Words with(Words words, const Words& more) {
 
 TEST(CudaProbe, MeasuresOnTensorCoresAndGivesTheMemoryBack) {
   const TinyRun tiny;
-  ASSERT_TRUE(has_float8_tensor_cores(kGpu));
+  ASSERT_TRUE(recipes::has_float8_products(kGpu));
   std::vector<std::int64_t> left;  // bytes after each probe; the first one makes what libraries keep
   for (const std::string level : {"none", "selective", "full"}) {
     SCOPED_TRACE(level);

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "recipes/recipe.h"
 #include "tests/train/same_tensors.h"
 #include "tests/train/trainer_fixture.h"
 #include "train/checkpoint/run_lock.h"
@@ -71,6 +72,14 @@ TEST(Trainer, ResumeIsExactInBf16WithStochasticRounding) {
 
 TEST(Trainer, ResumeIsExactInBf16WithMasterWeights) {
   expect_exact_resume({"--training.dtype=bf16"});
+}
+
+TEST(Trainer, ResumeIsExactUnderEveryRecipe) {
+  for (const recipes::Recipe& recipe : recipes::recipe_table()) {
+    SCOPED_TRACE(recipe.name);
+    expect_exact_resume(
+        {"--training.dtype=bf16", "--recipe.name=" + std::string(recipe.name), "--recipe.keep_weights=true"});
+  }
 }
 
 TEST(Trainer, ResumeFromEveryStepIsExact) {

@@ -1,6 +1,7 @@
 #include "train/probe/auto_recipe.h"
 
 #include "core/log.h"
+#include "recipes/float8/hardware.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/estimate.h"
 #include "train/probe/probe.h"
@@ -56,7 +57,7 @@ RecipeChoice probed_choice(const RunConfig& config, Device device) {
 RecipeChoice found_choice(const RunConfig& config, Device device) {
   if (std::optional<RecipeChoice> stored = stored_choice(config)) return *stored;
   if (config.recipe.emulate) return {"bf16", {}, "recipe.emulate makes every other recipe slower"};
-  if (!has_float8_tensor_cores(device))
+  if (!recipes::has_float8_products(device))
     return {"bf16", {}, fmt::format("{} has no float8 tensor cores", device.to_string())};
   return probed_choice(config, device);
 }

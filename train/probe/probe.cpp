@@ -4,9 +4,8 @@
 #include <chrono>
 
 #include "core/allocator.h"
-#include "core/ops/quantize.h"
-#include "core/ops/scaled_gemm.h"
 #include "core/random.h"
+#include "recipes/float8/hardware.h"
 #include "train/config/check.h"
 #include "train/data_setup.h"
 #include "train/model_setup.h"
@@ -69,7 +68,7 @@ class Probe {
       : config_(config), device_(device), options_(options), model_(resolve_model_config(config.model)) {
     result_.device = device;
     result_.device_name = backend(device.type).device_name(device);
-    config_.recipe.emulate = config.recipe.emulate || !has_float8_tensor_cores(device);
+    config_.recipe.emulate = config.recipe.emulate || !recipes::has_float8_products(device);
     result_.emulated = config_.recipe.emulate;
     result_.dtype = config.training.dtype;
     result_.tokens = config.training.micro_batch_size * config.data.seq_len;
@@ -217,18 +216,6 @@ std::vector<std::string> probed_recipes() {
   for (const recipes::Recipe& recipe : recipes::recipe_table())
     if (recipe.name.starts_with("float8_")) names.emplace_back(recipe.name);
   return names;
-}
-
-bool has_float8_tensor_cores(Device device) {
-  if (device.is_cpu()) return false;
-  try {
-    const QuantTensor operand = quantize_float8(Tensor::zeros({16, 16}, DType::bf16, device), {});
-    gemm(ScaledGemmArgs{.a = operand, .b = operand, .c = Tensor::empty({16, 16}, DType::bf16, device)});
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
-    return false;
-  }
 }
 
 ProbeResult run_probe(const RunConfig& config, Device device, const ProbeOptions& options) {

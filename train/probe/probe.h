@@ -37,9 +37,6 @@ struct ProbeResult {
   double seconds = 0;
 };
 
-// Whether matrix products of float8 operands run natively.
-[[nodiscard]] bool has_float8_tensor_cores(Device device);
-
 // Needs, beside the weights, about the memory of two layers' training; gives all of it back. Throws what opening the
 // data and loading the weights throw, and out_of_memory.
 [[nodiscard]] ProbeResult run_probe(const RunConfig& config, Device device, const ProbeOptions& options = {});

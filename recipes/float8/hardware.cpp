@@ -1,0 +1,27 @@
+#include "recipes/float8/hardware.h"
+
+#include "core/ops/quantize.h"
+#include "core/ops/scaled_gemm.h"
+
+namespace quench::recipes {
+
+void require_float8_products(Device device) {
+  if (device.is_cpu() || device.is_meta()) return;
+  // The smallest product there is: what refuses it would refuse the first step.
+  const MemoryScope scope(MemoryCategory::workspace);
+  const QuantTensor operand = quantize_float8(Tensor::zeros({16, 16}, DType::bf16, device), {});
+  gemm(ScaledGemmArgs{.a = operand, .b = operand, .c = Tensor::empty({16, 16}, DType::bf16, device)});
+}
+
+bool has_float8_products(Device device) {
+  if (device.is_cpu()) return false;
+  try {
+    require_float8_products(device);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return false;
+  }
+}
+
+}  // namespace quench::recipes
