@@ -7,6 +7,7 @@
 #include "core/ops/cross_entropy.h"
 #include "core/safetensors.h"
 #include "recipes/convert.h"
+#include "train/config/run_config.h"
 
 namespace quench {
 namespace {
@@ -16,6 +17,8 @@ struct ForwardOptions {
   std::string input;
   std::string output;
   std::string recipe = "bf16";
+  std::vector<std::string> exclude = RecipeSection{}.filter.exclude;
+  bool emulate = false;
   std::string device = "auto";
   std::string dtype = "auto";
   bool grads = false;
@@ -80,7 +83,9 @@ void run(const ForwardOptions& o) {
   const SafetensorsReader reader(o.input);
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);
   nn::CausalLm& model = *loaded.model;
-  recipes::apply_recipe(model, recipes::find_recipe(o.recipe), {});
+  const auto conversion = recipes::apply_recipe(model, recipes::find_recipe(o.recipe), {.exclude = o.exclude},
+                                                {.emulate = o.emulate || model.options().device.is_cpu()});
+  if (o.recipe != "bf16" && !o.json) std::fputs(recipes::conversion_report(conversion).c_str(), stdout);
 
   const Tensor ids = read_ids(reader, "input_ids", loaded.config.vocab_size, false);
   const bool has_labels = reader.find("labels") != nullptr;
@@ -142,6 +147,10 @@ void add_forward_verb(CLI::App& app) {
   verb->add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>")->required();
   verb->add_flag("--grads", options->grads, "Write gradients of the mean loss");
   verb->add_option("--recipe", options->recipe, "Precision recipe of the linear layers")->capture_default_str();
+  verb->add_option("--recipe-exclude", options->exclude, "Patterns of layers that stay in high precision")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb->add_flag("--emulate", options->emulate, "Compute the recipe's products in f32 from the dequantized operands");
   verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
   verb->add_option("--threads", options->threads, "CPU threads; 0: all")->capture_default_str();
