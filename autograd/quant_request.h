@@ -5,8 +5,6 @@
 // with the Gradient. Producers that can fill a Float8Sink on the way do; the others ignore the request, and the
 // consumer makes a pass of its own.
 
-#include <memory>
-
 #include "core/ops/quant_sink.h"
 
 namespace quench::autograd {

@@ -27,7 +27,7 @@ class Linear final : public Module {
   // For the function that makes x.
   [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(); }
 
-  // Before the optimizer is made: it looks at which parameters want their largest magnitude.
+  // Also says whether the optimizer is to keep up the weight's largest magnitude, from the next step on.
   void set_kernel(std::shared_ptr<const LinearKernel> kernel);
   [[nodiscard]] const LinearKernel& kernel() const noexcept { return *kernel_; }
   [[nodiscard]] LinearInfo info(std::string name) const;

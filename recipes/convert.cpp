@@ -97,6 +97,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     LayerConversion row{name, info.in_features, info.out_features, {}, {}, {}};
     const bool included = filter.include.empty() || matches_any(filter.include, include_used, name, *linear);
     const bool excluded = matches_any(filter.exclude, exclude_used, name, *linear);
+    std::shared_ptr<const nn::LinearKernel> kernel;
     if (!included) {
       row.skipped_because = "not in recipe.filter.include";
     } else if (excluded) {
@@ -109,8 +110,10 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       LinearPlan plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
       row.float8 = std::move(plan.float8);
-      if (plan.kernel) linear->set_kernel(std::move(plan.kernel));
+      kernel = std::move(plan.kernel);
     }
+    // A skipped layer loses what an earlier recipe gave it.
+    linear->set_kernel(kernel ? std::move(kernel) : nn::high_precision_linear_kernel());
     row.kernel = linear->kernel().name();
     report.push_back(std::move(row));
   });

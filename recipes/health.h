@@ -3,9 +3,12 @@
 //
 // A run owns one recorder and hands it to its kernels (RecipeOptions::health). Armed for a step, kernels send the
 // operands that they have quantized anyway through quant_error, whose result stays on the device: nothing waits, and
-// nothing that the step computes changes. The first use of an operand in a step counts: further micro-batches, a
-// forward pass that runs again for the backward pass and further chunks of a head are left out.
+// nothing that the step computes changes. Measured is the form that the first product of an operand reads: x and W as
+// in the forward product, dy as in dgrad (the forms for other products hold the same values under scales of their own);
+// an operand whose first product is in high precision is not. The first use of an operand in a step counts: further
+// micro-batches, a forward pass that runs again for the backward pass and further chunks of a head are left out.
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -5,6 +5,7 @@
 // every entry of the table with the tolerances it declares.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,8 @@ enum class LinearGemm { forward, dgrad, wgrad };
 
 // What a run may choose about a recipe (config section recipe).
 struct RecipeOptions {
+  // The device that the run is for, where the model stands on the planning device; absent: the layers' own.
+  std::optional<Device> target;
   // Compute in f32 what the recipe would give to low-precision tensor cores: the same numbers up to the order of sums,
   // on any device, slowly.
   bool emulate = false;

@@ -1,5 +1,7 @@
 #include "train/model_setup.h"
 
+#include <cmath>
+
 #include "train/config/check.h"
 #include "train/config/presets.h"
 #include "train/hf/model_folder.h"
@@ -48,7 +50,8 @@ bool keeps_weights(const RunConfig& config) {
 recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
                                       std::shared_ptr<recipes::HealthRecorder> health) {
   const RecipeSection& recipe = config.recipe;
-  return {.emulate = recipe.emulate || target.is_cpu(),
+  return {.target = target,
+          .emulate = recipe.emulate || target.is_cpu(),
           .pad = recipe.pad,
           .keep_weights = keeps_weights(config),
           .fast_accumulation = gemms(recipe.fast_accumulation),
@@ -57,8 +60,7 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
 }
 
 bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
-  const double tail = config.recipe.high_precision_tail;
-  return tail > 0 && static_cast<double>(steps - step) <= tail * static_cast<double>(steps);
+  return steps - step <= std::llround(config.recipe.high_precision_tail * static_cast<double>(steps));
 }
 
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,

@@ -227,6 +227,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
 std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
   // First, since repeating the step makes the gradients again.
   const std::string gradient = first_nonfinite_gradient(*setup.model);
+  if (in_tail) return gradient;  // no layer has operands to look at
   const std::string operand =
       health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches); });
   return operand.empty() ? gradient : operand;
@@ -331,6 +332,7 @@ void Trainer::Run::save() {
 TrainResult Trainer::Run::train() {
   SignalHandlers signals;  // before the first output: a closed pipe must not end the run
   resume_or_fill();
+  follow_recipe();  // before the report says what applies
   write_run_files();
   std::fputs(start_report(config, choice, setup, data, environment, steps).c_str(), stdout);
   std::fflush(stdout);

@@ -119,7 +119,9 @@ class BlockMax {
 __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
   word = block_max(word);
   if (threadIdx.x == 0) atomicMax(amax, word);
-}  // Who shares a row of the result.
+}
+
+// Who shares a row of the result.
 enum class RowOwner { block, warp };
 
 // Sink of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where there is room, in
@@ -173,8 +175,8 @@ class RowSink<SinkParts::rows, kOwner> {
 
   [[nodiscard]] __device__ bool has_codes() const {
     return sink_.codes != nullptr;
-  }  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together, also
-     // its
+  }
+  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together, also its
   // warps that are left without a row.
   __device__ float finish_row(std::int64_t row, bool exists) {
     std::uint32_t most = widened_max(row_);

@@ -19,7 +19,6 @@ AdamW::AdamW(std::vector<Parameter*> parameters, AdamWOptions options) : options
     const bool decayed = !options_.exclude_from_decay || !options_.exclude_from_decay(*p);
     entry.weight_decay = decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
     entry.random_stream = hash64(p->name);
-    entry.amax = p->amax;
     entry.element_offset = p->global_shape[0] == 0 ? 0 : p->shard.row_begin * (p->numel() / p->global_shape[0]);
     parameters_.push_back(p);
     tensors_.push_back(std::move(entry));
@@ -37,6 +36,7 @@ void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale) {
     const auto& gradient = parameters_[i]->variable.gradient();
     if (!gradient->has_value()) gradient->target().tensor.zero();
     tensors_[i].grad = gradient->value();
+    tensors_[i].amax = parameters_[i]->amax;  // a layer's kernel may have changed
   }
   adamw({.tensors = tensors_,
          .lr = lr,

@@ -5,18 +5,18 @@
 
 namespace quench::recipes {
 
-void require_float8_products(Device device) {
+void require_float8_products(Device device, Granularity scales) {
   if (device.is_cpu() || device.is_meta()) return;
   // The smallest product there is: what refuses it would refuse the first step.
   const MemoryScope scope(MemoryCategory::workspace);
-  const QuantTensor operand = quantize_float8(Tensor::zeros({16, 16}, DType::bf16, device), {});
+  const QuantTensor operand = quantize_float8(Tensor::zeros({16, 16}, DType::bf16, device), {.granularity = scales});
   gemm(ScaledGemmArgs{.a = operand, .b = operand, .c = Tensor::empty({16, 16}, DType::bf16, device)});
 }
 
 bool has_float8_products(Device device) {
   if (device.is_cpu()) return false;
   try {
-    require_float8_products(device);
+    require_float8_products(device, Granularity::tensor);
     return true;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;

@@ -2,15 +2,16 @@
 // Whether a device multiplies float8 matrices.
 
 #include "core/device.h"
+#include "core/quant_tensor.h"
 
 namespace quench::recipes {
 
-// Returns on a GPU with float8 tensor cores (compute capability 8.9 or higher). Throws unsupported naming the
-// capability and recipe.emulate on another one. Nothing is asked of the CPU, which emulates, and of the planning
-// device.
-void require_float8_products(Device device);
+// Returns on a GPU that multiplies float8 matrices with scales by tensor (compute capability 8.9 or higher) or by row
+// (9.0; not every later one): it multiplies a small pair. Throws unsupported, naming what is missing and
+// recipe.emulate, on another one. Nothing is asked of the CPU, which emulates, and of the planning device.
+void require_float8_products(Device device, Granularity scales);
 
-// The same as an answer; false for the CPU.
+// The same as an answer, for scales by tensor; false for the CPU.
 [[nodiscard]] bool has_float8_products(Device device);
 
 }  // namespace quench::recipes

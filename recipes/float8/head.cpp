@@ -9,13 +9,13 @@ void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   if (!forward) return gemm({.a = hidden, .b = weight_, .c = out, .transpose_b = true});
   const MemoryScope scope(MemoryCategory::workspace);
   if (!weight_made_) {
-    weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), {}, false);
+    weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), known_, false);
     weight_made_ = true;
     health_.record(LayerOperand::weight, weight_, weight_codes_.along_columns(), weight_.numel());
   }
-  hidden_codes_ = Float8Matrix(hidden, products_.input_uses(false), {}, false);
-  health_.record(LayerOperand::input, hidden, hidden_codes_.along_columns(), hidden.numel());
-  products_.multiply(hidden_codes_.along_columns(), weight_codes_.along_columns(), out, 0.0f, *forward);
+  const Float8Matrix codes(hidden, products_.input_uses(false), {}, false);
+  health_.record(LayerOperand::input, hidden, codes.along_columns(), hidden.numel());
+  products_.multiply(codes.along_columns(), weight_codes_.along_columns(), out, 0.0f, *forward);
 }
 
 void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
@@ -31,7 +31,7 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
     if (!dgrad) {
       gemm({.a = dlogits, .b = weight_, .c = dhidden});
     } else {
-      if (!weight_made_) weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), {}, false);
+      if (!weight_made_) weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), known_, false);
       weight_made_ = true;
       weight_codes_.keep_along_rows(weight_);
       const Tensor whole =

@@ -3,6 +3,7 @@
 
 #include "core/ops/lm_head_loss.h"
 #include "recipes/float8/products.h"
+#include "recipes/float8/weight.h"
 #include "recipes/health.h"
 
 namespace quench::recipes {
@@ -11,8 +12,11 @@ namespace quench::recipes {
 // states and logit gradients are scaled by chunk, since the whole of them never exists.
 class Float8Head final : public HeadProducts {
  public:
-  Float8Head(const Float8Products& products, const Tensor& weight, LayerHealth health)
-      : products_(products), weight_(weight), health_(std::move(health)) {}
+  Float8Head(const Float8Products& products, const nn::Parameter& weight, LayerHealth health)
+      : products_(products),
+        weight_(weight.variable.value()),
+        known_(known_maxima(weight)),
+        health_(std::move(health)) {}
 
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
@@ -20,9 +24,9 @@ class Float8Head final : public HeadProducts {
 
  private:
   Float8Products products_;
-  Tensor weight_;  // [V,H]
+  Tensor weight_;     // [V,H]
+  Float8Sink known_;  // of the weight
   Float8Matrix weight_codes_;
-  Float8Matrix hidden_codes_;  // of the chunk whose logits were made last
   bool weight_made_ = false;
   LayerHealth health_;
 };

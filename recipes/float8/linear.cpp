@@ -188,7 +188,7 @@ bool Float8Linear::uses_weight_amax() const {
 
 std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
   return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
-                                      weight.variable.value(), options_.health);
+                                      weight, options_.health);
 }
 
 }  // namespace quench::recipes

@@ -20,8 +20,9 @@ struct Float8LinearOptions {
 
 // Differentiable in x, weight and bias. What is saved for the backward pass: under selective recompute an x that its
 // producer makes again is not saved, only its scales are; otherwise its codes along the rows are (one byte an element
-// in place of two); x itself where the scheme's wgrad runs in high precision. Tensor cores contract over multiples of
-// 16: other sizes are padded with zeros, which change no sum.
+// in place of two). x itself is saved where its producer keeps it too (attention's output: no more memory) and where
+// the scheme's wgrad runs in high precision. Tensor cores contract over multiples of 16: other sizes are padded with
+// zeros, which change no sum. The parameter must outlive the backward pass.
 class Float8Linear final : public nn::LinearKernel {
  public:
   Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options);

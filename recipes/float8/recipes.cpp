@@ -65,16 +65,30 @@ std::vector<LinearGemm> float8_products(const Float8Scheme& scheme) {
   return result;
 }
 
+// Whether a product has scales by row, which tensor cores offer apart from those by tensor.
+bool scales_by_row(const Float8Scheme& scheme) {
+  const auto by_row = [](const std::optional<Float8Product>& product) {
+    return product && (product->left.scaling == Float8Scaling::row || product->right.scaling == Float8Scaling::row);
+  };
+  return by_row(scheme.forward) || by_row(scheme.dgrad) || by_row(scheme.wgrad);
+}
+
 template <const Float8Scheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   constexpr std::int64_t kMultiple = 16;
   // A head's logits are used where they are written: no padding there.
-  const bool pads = options.pad && layer.name != "lm_head";
-  if (!pads && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
-    return {nullptr, fmt::format("{} x {} are not multiples of {}; recipe.pad pads them", layer.out_features,
-                                 layer.in_features, kMultiple)};
-  if (!options.emulate) require_float8_products(layer.device);
+  const bool head = layer.name == "lm_head";
+  if ((!options.pad || head) && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
+    return {nullptr,
+            fmt::format("{} x {} are not multiples of {}; {}", layer.out_features, layer.in_features, kMultiple,
+                        head ? "the head is not padded" : "recipe.pad pads them"),
+            {}};
   const Float8Scheme scheme = chosen(kScheme, options);
+  if (!scheme.forward && !scheme.dgrad && !scheme.wgrad)
+    return {nullptr, "all of its products are in recipe.high_precision_gemms", {}};
+  if (!options.emulate)
+    require_float8_products(options.target.value_or(layer.device),
+                            scales_by_row(scheme) ? Granularity::row : Granularity::tensor);
   return {std::make_shared<Float8Linear>(scheme, Float8LinearOptions{.emulate = options.emulate,
                                                                      .keep_weight = options.keep_weights,
                                                                      .health = {options.health, layer.name}}),

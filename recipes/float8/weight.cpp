@@ -2,14 +2,18 @@
 
 namespace quench::recipes {
 
+Float8Sink known_maxima(const nn::Parameter& parameter) {
+  Float8Sink known;
+  if (parameter.amax.defined() && parameter.amax_version == parameter.version && parameter.version > 0)
+    known.amax = parameter.amax;
+  return known;
+}
+
 void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted) {
   const void* address = parameter.variable.value().raw_data();
   const bool current = valid_ && version_ == parameter.version && address_ == address;
   if (current && (!columns_wanted || !uses_.along_columns || matrix_.along_columns().defined())) return;
-  Float8Sink written;
-  if (parameter.amax.defined() && parameter.amax_version == parameter.version && parameter.version > 0)
-    written.amax = parameter.amax;
-  matrix_ = Float8Matrix(value, uses_, written, keep_);
+  matrix_ = Float8Matrix(value, uses_, known_maxima(parameter), keep_);
   version_ = parameter.version;
   address_ = address;
   valid_ = true;

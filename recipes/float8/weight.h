@@ -6,6 +6,9 @@
 
 namespace quench::recipes {
 
+// What the optimizer keeps up of a parameter's value, where it is of this version.
+[[nodiscard]] Float8Sink known_maxima(const nn::Parameter& parameter);
+
 class Float8Weight {
  public:
   // With `keep`, codes are kept from the first use until the weight changes: two bytes an element, and no cast in the

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nn/linear.h"
+#include "nn/optim/adamw.h"
 #include "tests/core/golden_file.h"
 #include "tests/recipes/float8_testing.h"
 
@@ -144,6 +146,45 @@ TEST_P(Float8Recipe, KeptWeightsFollowTheParameter) {
   weight.mark_changed();
   c.w = other;
   expect_same_values(forward(), run_linear(*make_kernel(GetParam(), c, {}), c).y, "codes of the new version");
+}
+
+// The end of a run may be in high precision, and a roll-back may lead out of it again: the optimizer stays.
+TEST_P(Float8Recipe, LayersMayChangeTheirKernelUnderAnOptimizer) {
+  const LinearCase c{random_matrix(16, 32, 71), random_matrix(16, 32, 72), random_matrix(16, 16, 73)};
+  nn::Linear layer(32, 16, false, {.dtype = DType::bf16, .grad_dtype = DType::bf16}, 0.02f);
+  Tensor(layer.weight().variable.value()).copy_from(c.w);
+  layer.weight().name = "weight";
+  layer.set_kernel(make_kernel(GetParam(), c, {}));
+  nn::AdamW optimizer({&layer.weight()}, {});
+  const Tensor scale = Tensor::empty({1}, DType::f32);
+  *scale.data<float>() = 1.0f;
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    if (step == 2) layer.set_kernel(nn::high_precision_linear_kernel());
+    if (step == 3) layer.set_kernel(make_kernel(GetParam(), c, {}));
+    autograd::Tape tape;
+    autograd::Variable y;
+    {
+      const autograd::TapeScope scope(tape);
+      y = layer.forward(autograd::Variable(c.x));
+    }
+    y.gradient()->contribute(c.dy);
+    tape.backward();
+    optimizer.step(1e-2, step, scale);
+    optimizer.zero_grad();
+    const LinearCase now{c.x, layer.weight().variable.value().clone(), c.dy};
+    const autograd::NoGrad no_grad;
+    if (step != 2)
+      expect_same_values(layer.forward(autograd::Variable(c.x)).value(),
+                         run_linear(*make_kernel(GetParam(), now, {}), now).y, "y");
+  }
+}
+
+TEST_P(Float8Recipe, LayersWithoutAFloat8ProductAreNotConverted) {
+  const nn::LinearInfo info{.name = "layer", .in_features = 32, .out_features = 32};
+  const RecipeOptions options{.high_precision = {LinearGemm::forward, LinearGemm::dgrad, LinearGemm::wgrad}};
+  const LinearPlan plan = find_recipe(GetParam()).plan(info, options);
+  EXPECT_EQ(plan.kernel, nullptr);
+  EXPECT_THAT(plan.skipped_because, HasSubstr("recipe.high_precision_gemms"));
 }
 
 TEST_P(Float8Recipe, LayersThatTensorCoresDoNotTakeAreSkippedOrPadded) {

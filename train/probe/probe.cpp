@@ -102,11 +102,18 @@ class Probe {
     for (const std::string& recipe : probed_recipes()) {
       RunConfig config = config_;
       config.recipe.name = recipe;
-      const ModelSetup plan = build_model(config, {DeviceType::meta, 0}, device_);
+      std::vector<recipes::LayerConversion> conversion;
+      std::string refused;  // by the device
+      try {
+        conversion = build_model(config, {DeviceType::meta, 0}, device_).conversion;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw;
+        refused = error.what();
+      }
       for (LayerTimes& layer : result_.layers) {
-        RecipeTime time{recipe, 0, {}};
+        RecipeTime time{recipe, 0, refused};
         bool converted = false;
-        for (const recipes::LayerConversion& row : plan.conversion) {
+        for (const recipes::LayerConversion& row : conversion) {
           if (last_component(row.name) != layer.kind.name) continue;
           if (row.kernel == recipe) {
             converted = true;
