@@ -93,10 +93,11 @@ def learning_rate(config, step, steps):
 
 
 def write_random_tokens(path, vocab, count, seed=1):
-    """Uniformly random ids as a .npy file: one document."""
+    """Uniformly random ids as a .npy file: one document. Ids begin at 3: below are the special tokens of a model that names
+    none, and an end of sequence would split a row into documents for one side only."""
     import numpy
 
-    ids = numpy.random.default_rng(seed).integers(0, vocab, size=count, dtype=numpy.int32)
+    ids = numpy.random.default_rng(seed).integers(3, vocab, size=count, dtype=numpy.int32)
     numpy.save(path, ids)
 
 

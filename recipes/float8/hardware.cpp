@@ -7,10 +7,12 @@ namespace quench::recipes {
 
 void require_float8_products(Device device, Granularity scales) {
   if (device.is_cpu() || device.is_meta()) return;
-  // The smallest product there is: what refuses it would refuse the first step.
+  // What refuses a small product would refuse the first step.
   const MemoryScope scope(MemoryCategory::workspace);
-  const QuantTensor operand = quantize_float8(Tensor::zeros({16, 16}, DType::bf16, device), {.granularity = scales});
-  gemm(ScaledGemmArgs{.a = operand, .b = operand, .c = Tensor::empty({16, 16}, DType::bf16, device)});
+  const auto operand = [&](std::int64_t rows) {
+    return quantize_float8(Tensor::zeros({rows, 96}, DType::bf16, device), {.granularity = scales});
+  };
+  gemm(ScaledGemmArgs{.a = operand(64), .b = operand(80), .c = Tensor::empty({64, 80}, DType::bf16, device)});
 }
 
 bool has_float8_products(Device device) {
