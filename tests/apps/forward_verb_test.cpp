@@ -1,0 +1,91 @@
+// The forward verb under a recipe, as a user meets it.
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "core/json.h"
+#include "core/safetensors.h"
+#include "tests/apps/program.h"
+
+namespace quench {
+namespace {
+
+using testing::golden_dir;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_program;
+using testing::TempDir;
+
+class ForwardVerb : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < 32; ++i) ids.push_back((i * 7 + 3) % 60);
+    const auto bytes = std::as_bytes(std::span(ids));
+    write_safetensors(folder_ / "in.safetensors",
+                      {{"input_ids", DType::i64, {2, 16}, bytes}, {"labels", DType::i64, {2, 16}, bytes}});
+  }
+  Outcome forward(const std::string& output, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"forward",
+                                       "--model",
+                                       (golden_dir() / "models" / "llama").string(),
+                                       "--input",
+                                       "in.safetensors",
+                                       "--output",
+                                       output,
+                                       "--dtype",
+                                       "f32",
+                                       "--device",
+                                       "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(folder_.path(), arguments);
+  }
+  double loss(const std::string& recipe) {
+    const Outcome outcome = forward(recipe + ".safetensors", {"--recipe", recipe, "--json"});
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return Json::parse(outcome.output).at("loss").as_double();
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(ForwardVerb, RecipesAreNearHighPrecisionAndNotEqual) {
+  const double exact = loss("bf16");
+  for (const char* recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"}) {
+    EXPECT_NE(loss(recipe), exact) << recipe;
+    EXPECT_NEAR(loss(recipe), exact, 0.02) << recipe;
+  }
+}
+
+TEST_F(ForwardVerb, SaysWhichLayersAreConverted) {
+  const Outcome usual = forward("a.safetensors", {"--recipe", "float8_rowwise", "--grads"});
+  ASSERT_EQ(usual.status, 0) << usual.errors;
+  EXPECT_THAT(usual.output, HasSubstr("model.layers.*.mlp.down_proj"));
+  EXPECT_THAT(usual.output, HasSubstr("(skipped: in recipe.filter.exclude)")) << "the head";
+  const Outcome fewer =
+      forward("b.safetensors", {"--recipe", "float8_rowwise", "--recipe-exclude", "lm_head,*.o_proj"});
+  ASSERT_EQ(fewer.status, 0) << fewer.errors;
+  const SafetensorsReader a(folder_ / "a.safetensors"), b(folder_ / "b.safetensors");
+  EXPECT_NE(a.find("grad.model.layers.0.mlp.down_proj.weight"), nullptr);
+  EXPECT_EQ(b.find("grad.model.layers.0.mlp.down_proj.weight"), nullptr) << "not asked for";
+}
+
+TEST_F(ForwardVerb, EmulationIsWhatTheCpuDoes) {
+  ASSERT_EQ(forward("a.safetensors", {"--recipe", "float8_tensorwise"}).status, 0);
+  ASSERT_EQ(forward("b.safetensors", {"--recipe", "float8_tensorwise", "--emulate"}).status, 0);
+  EXPECT_EQ(testing::read_file(folder_ / "a.safetensors"), testing::read_file(folder_ / "b.safetensors"));
+}
+
+TEST_F(ForwardVerb, UnknownRecipesAndPatternsAreNamed) {
+  const Outcome recipe = forward("a.safetensors", {"--recipe", "float7"});
+  EXPECT_EQ(recipe.status, 2);
+  EXPECT_THAT(recipe.errors, HasSubstr("float8_rowwise"));
+  const Outcome pattern = forward("a.safetensors", {"--recipe", "float8_rowwise", "--recipe-exclude", "*.q_porj"});
+  EXPECT_EQ(pattern.status, 2);
+  EXPECT_THAT(pattern.errors, HasSubstr("'*.q_porj' matches no linear layer"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a.safetensors"));
+}
+
+}  // namespace
+}  // namespace quench
