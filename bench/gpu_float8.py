@@ -11,15 +11,11 @@ must be as fast as the best of the others without it. A run that fails is report
 Needs a Python with PyTorch and TorchAO (--python; TORCHAO_PATH names a folder that holds torchao) and a built or packaged
 program (--quench).
 """
-import argparse
-import json
-import pathlib
 import sys
-import tempfile
 
-from gpu_common import (BENCH, Shape, add_program_options, load_run_config, median_of_last_half, quench_train, step_times,
+from gpu_common import (Shape, load_run_config, median_of_last_half, quench_train, step_times,
                         torch_train, write_random_tokens)
-from gpu_training import GIB, PEAK_TFLOPS, attempt
+from gpu_training import GIB, attempt, measure_workloads, workload_parser
 
 OURS = "bf16,float8_tensorwise,float8_rowwise,float8_rowwise_with_gw_hp,float8_tensorwise+head,auto"
 PEERS = "bf16,tensorwise,rowwise"
@@ -38,6 +34,8 @@ def run_ours(args, config, shape, tokens, folder, recipe):
 
 def run_peer(args, path, tokens, folder, recipe):
     arguments = ["--config", path, "--data", tokens, "--steps", args.steps, "--precision", "bf16", "--device", args.device]
+    if args.batch:
+        arguments += ["-B", args.batch, "--accumulation", 1]
     if recipe != "bf16":
         arguments += ["--float8", recipe]
     return torch_train(args.python, arguments, folder, args.timeout)[1]
@@ -47,6 +45,8 @@ def measure(args, path, work):
     name, folder = path.stem, work / path.stem
     print(name, file=sys.stderr)
     config = load_run_config(path)
+    if args.batch:
+        config["training"].update(micro_batch_size=args.batch, global_batch_size=args.batch)
     shape = Shape(config)
     folder.mkdir(parents=True, exist_ok=True)
     tokens = folder / "tokens.npy"
@@ -90,23 +90,12 @@ def print_table(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_program_options(parser)
-    parser.add_argument("--workloads", default="8b-l8,1b", help="names in bench/workloads, or run configs")
+    parser = workload_parser(__doc__, "8b-l8,1b")
     parser.add_argument("--recipes", default=OURS, help="our runs; may be empty")
     parser.add_argument("--peers", default=PEERS, help="PyTorch's and TorchAO's runs; may be empty")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--peak-tflops", type=float, default=PEAK_TFLOPS, help="bf16 peak, for MFU")
-    parser.add_argument("--json", help="file for all numbers")
-    parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
+    parser.add_argument("--batch", type=int, help="sequences of a step, in one micro-batch; default: the workload's")
     args = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory() as temporary:
-        for name in args.workloads.split(","):
-            path = pathlib.Path(name) if name.endswith(".json") else BENCH / "workloads" / f"{name}.json"
-            rows.append(measure(args, path, pathlib.Path(args.work or temporary)))
-            if args.json:  # after every workload, so that a run cut short leaves what it had
-                pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    rows = measure_workloads(args, measure)
     print_table(rows)
     if any("error" in side for row in rows for program in ("quench", "torch") for side in row[program].values()):
         sys.exit(1)

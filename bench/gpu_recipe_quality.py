@@ -9,7 +9,7 @@ The last --held-out share of every text is the validation text. Tokens are bytes
 learn its text by heart compares nothing.
 A seed decides the first weights and the order of the batches, for all recipes alike. Prints for each recipe and seed the
 final validation loss over the whole held-out text, and for each recipe the mean over seeds with its difference from
-bf16's; --json keeps the curves too.
+bf16's and the largest difference of the training losses (means of 200 steps, from step 500 on); --json keeps the curves.
 """
 import argparse
 import concurrent.futures
@@ -22,6 +22,7 @@ import tempfile
 from gpu_common import BENCH, BenchError, add_program_options, load_run_config, quench_train
 from gpu_loss_curve import make_tokens
 
+LOG_EVERY = 10
 RECIPES = "bf16,float8_tensorwise,float8_rowwise,float8_rowwise_with_gw_hp"
 
 
@@ -35,7 +36,7 @@ def config_of(args, tokens, recipe, seed):
     config["lr_schedule"]["warmup_steps"] = args.steps // 20
     config["model"]["vocab_size"] = args.vocab
     config["recipe"] = dict(name=recipe)
-    config["metrics"].update(log_every=10, health_every=0)
+    config["metrics"].update(log_every=LOG_EVERY, health_every=0)
     config["evaluation"] = dict(interval=max(1, args.steps // 10), steps=0)
     return config
 
@@ -72,10 +73,20 @@ def tokens_of(args, folder, texts, name):
     return path.rename(folder / name), count
 
 
+def curve_distance(run, base, first, width):
+    """Largest relative difference of two runs' training losses, of means over `width` steps from step `first` on."""
+    curves = [[loss for step, loss in r["training"] if step > first] for r in (run, base)]
+    count = width // LOG_EVERY
+    means = [[sum(c[i:i + count]) / count for i in range(len(c) - count + 1)] for c in curves]
+    return max((abs(a / b - 1) for a, b in zip(*means)), default=0.0)
+
+
 def print_table(runs, recipes):
     of = lambda recipe: {run["seed"]: run["validation"] for run in runs if run["recipe"] == recipe and "error" not in run}
     base = of("bf16")
-    print(f"{'recipe':<28}{'validation loss by seed':<36}{'mean':>9}{'against bf16':>14}{'worst seed':>12}")
+    base_runs = {run["seed"]: run for run in runs if run["recipe"] == "bf16" and "error" not in run}
+    print(f"{'recipe':<28}{'validation loss by seed':<36}{'mean':>9}{'against bf16':>14}{'worst seed':>12}"
+          f"{'training':>10}")
     for recipe in recipes:
         losses = of(recipe)
         if not losses:
@@ -85,7 +96,8 @@ def print_table(runs, recipes):
         relative = [losses[seed] / base[seed] - 1 for seed in shared]
         mean = statistics.mean(losses[seed] for seed in shared) / statistics.mean(base[seed] for seed in shared) - 1 if shared else 0
         print(f"{recipe:<28}{'  '.join(f'{losses[seed]:.4f}' for seed in sorted(losses)):<36}"
-              f"{statistics.mean(losses.values()):>9.4f}{mean:>+14.2%}{max(relative, key=abs, default=0):>+12.2%}")
+              f"{statistics.mean(losses.values()):>9.4f}{mean:>+14.2%}{max(relative, key=abs, default=0):>+12.2%}"
+              f"{max((curve_distance(r, base_runs[r['seed']], 500, 200) for r in runs if r['recipe'] == recipe and r['seed'] in shared), default=0):>10.2%}")
 
 
 def main():

@@ -122,16 +122,19 @@ def print_light(rows):
         print(f"  {'optimizer':<10}{light['optimizer']['ms']:>9.2f} ms   {light['optimizer']['bytes'] / 1e9:.1f} GB")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def workload_parser(description, workloads):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_program_options(parser)
-    parser.add_argument("--workloads", default="8b-l8,8b,7b,1b", help="names in bench/workloads, or run configs")
-    parser.add_argument("--sides", default="rates,quench,torch", help="what to run of these three")
+    parser.add_argument("--workloads", default=workloads, help="names in bench/workloads, or run configs")
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--peak-tflops", type=float, default=PEAK_TFLOPS, help="for MFU")
+    parser.add_argument("--peak-tflops", type=float, default=PEAK_TFLOPS, help="bf16 peak, for MFU")
     parser.add_argument("--json", help="file for all numbers")
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
-    args = parser.parse_args()
+    return parser
+
+
+def measure_workloads(args, measure):
+    """The row of each workload that measure(args, path of its config, folder) gives."""
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         for name in args.workloads.split(","):
@@ -139,6 +142,14 @@ def main():
             rows.append(measure(args, path, pathlib.Path(args.work or temporary)))
             if args.json:  # after every workload, so that a run cut short leaves what it had
                 pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    return rows
+
+
+def main():
+    parser = workload_parser(__doc__, "8b-l8,8b,7b,1b")
+    parser.add_argument("--sides", default="rates,quench,torch", help="what to run of these three")
+    args = parser.parse_args()
+    rows = measure_workloads(args, measure)
     print_table(rows)
     print_light(rows)
     if any("error" in side for row in rows for side in row.values() if isinstance(side, dict)):

@@ -2,17 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "core/determinism.h"
+#include "tests/cuda_model/gpu_runs.h"
 #include "tests/recipes/float8_testing.h"
-#include "tests/train/same_tensors.h"
-#include "tests/train/trainer_fixture.h"
 
 namespace quench {
 namespace {
 
 using namespace quench::testing;  // NOLINT: test helpers
-
-constexpr Device kGpu{DeviceType::cuda, 0};
 
 class CudaFloat8 : public ::testing::TestWithParam<std::string_view> {};
 
@@ -86,10 +82,6 @@ TEST_P(CudaFloat8, RunsAreTheSameHoweverOperandsAreMade) {
   EXPECT_EQ(tiny.losses("away"), tiny.losses("plain"));
 }
 
-double loss_of(const std::string& logged) {
-  return std::stod(logged.substr(logged.find(':') + 1));
-}
-
 TEST_P(CudaFloat8, RunsFollowTheCpu) {
   const TinyRun tiny;
   const std::vector<std::string> options{"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam())};
@@ -101,17 +93,7 @@ TEST_P(CudaFloat8, RunsFollowTheCpu) {
 }
 
 TEST_P(CudaFloat8, ResumeIsExact) {
-  const TinyRun tiny;
-  const std::vector<std::string> whole{"--training.dtype=bf16", "--training.deterministic=true",
-                                       "--lr_schedule.decay_steps=36", "--recipe.name=" + std::string(GetParam())};
-  std::vector<std::string> half = whole;
-  half.emplace_back("--training.steps=20");
-  tiny.run(tiny.config("whole", whole), kGpu);
-  tiny.run(tiny.config("parts", half), kGpu);
-  tiny.run(tiny.config("parts", whole), kGpu);
-  set_deterministic(false);
-  EXPECT_EQ(tiny.losses("parts"), tiny.losses("whole"));
-  expect_same_tensors(tiny.checkpoint("parts", 40), tiny.checkpoint("whole", 40));
+  expect_exact_resume({"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam())});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFloat8,

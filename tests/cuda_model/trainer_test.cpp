@@ -6,19 +6,15 @@
 
 #include "core/allocator.h"
 #include "core/determinism.h"
-#include "tests/train/same_tensors.h"
-#include "tests/train/trainer_fixture.h"
+#include "tests/cuda_model/gpu_runs.h"
 
 namespace quench {
 namespace {
 
+using testing::expect_exact_resume;
+using testing::kGpu;
+using testing::loss_of;
 using testing::TinyRun;
-
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-double loss_of(const std::string& logged) {
-  return std::stod(logged.substr(logged.find(':') + 1));
-}
 
 TEST(CudaTrainer, LossesFollowTheCpuInF32) {
   const TinyRun tiny;
@@ -37,21 +33,6 @@ TEST(CudaTrainer, LossesInBf16StayNearF32) {
   ASSERT_EQ(bf16.size(), f32.size());
   for (std::size_t i = 0; i < f32.size(); ++i)
     EXPECT_NEAR(loss_of(bf16[i]), loss_of(f32[i]), 0.02 * loss_of(f32[i])) << f32[i];
-}
-
-// Stopped at half and resumed equals uninterrupted, in logged losses and in every stored tensor.
-void expect_exact_resume(std::vector<std::string> overrides) {
-  const TinyRun tiny;
-  overrides.emplace_back("--training.deterministic=true");
-  overrides.emplace_back("--lr_schedule.decay_steps=36");
-  std::vector<std::string> half = overrides;
-  half.emplace_back("--training.steps=20");
-  tiny.run(tiny.config("whole", overrides), kGpu);
-  tiny.run(tiny.config("parts", half), kGpu);
-  tiny.run(tiny.config("parts", overrides), kGpu);
-  set_deterministic(false);
-  EXPECT_EQ(tiny.losses("parts"), tiny.losses("whole"));
-  testing::expect_same_tensors(tiny.checkpoint("parts", 40), tiny.checkpoint("whole", 40));
 }
 
 TEST(CudaTrainer, ResumeIsExactInF32) {
