@@ -15,56 +15,6 @@ constexpr std::size_t kInFlight = 2;
 
 }  // namespace
 
-OffloadedTensor::OffloadedTensor(Tensor tensor, Stream link)
-    : device_(tensor.device()), shape_(tensor.shape()), dtype_(tensor.dtype()), on_device_(std::move(tensor)) {
-  Backend& b = backend_of(device_);
-  sent_ = b.create_event(device_);
-  returned_ = b.create_event(device_);
-  if (!device_.is_meta()) on_host_ = Tensor::empty_pinned(shape_, dtype_, device_);
-  b.record(sent_, current_stream(device_));
-  b.wait(link, sent_);
-  if (on_host_.defined())
-    b.copy(on_host_.raw_data(), Device{}, on_device_.raw_data(), device_, on_device_.nbytes(), link);
-  b.record(sent_, link);
-}
-
-OffloadedTensor::~OffloadedTensor() {
-  Backend& b = backend_of(device_);
-  // A block that a copy still uses may not be handed out again.
-  try {
-    if (on_device_.defined()) b.wait(current_stream(device_), fetched_ ? returned_ : sent_);
-  } catch (const Error&) {
-    // The device is lost, and the error that says so is on its way.
-  }
-  b.destroy_event(sent_);
-  b.destroy_event(returned_);
-}
-
-void OffloadedTensor::drop_device_copy() {
-  backend_of(device_).wait(current_stream(device_), sent_);
-  on_device_ = Tensor();
-}
-
-void OffloadedTensor::prefetch(Stream link) {
-  if (on_device_.defined()) return;
-  Backend& b = backend_of(device_);
-  const MemoryScope scope(MemoryCategory::activations);
-  on_device_ = Tensor::empty(shape_, dtype_, device_);
-  // What used the block before must be done with it.
-  b.record(returned_, current_stream(device_));
-  b.wait(link, returned_);
-  if (on_host_.defined())
-    b.copy(on_device_.raw_data(), device_, on_host_.raw_data(), Device{}, on_device_.nbytes(), link);
-  b.record(returned_, link);
-  fetched_ = true;
-}
-
-Tensor OffloadedTensor::get(Stream link) {
-  prefetch(link);
-  if (fetched_) backend_of(device_).wait(current_stream(device_), returned_);
-  return on_device_;
-}
-
 ActivationOffloader::ActivationOffloader(Device device, std::int64_t layers, std::int64_t offloaded)
     : device_(device),
       layers_(layers),
@@ -107,7 +57,7 @@ void ActivationOffloader::begin_backward(std::int64_t layer) {
 
 std::shared_ptr<OffloadedTensor> ActivationOffloader::send(const Tensor& tensor) {
   let_go(kInFlight - 1);
-  leaving_.push_back(std::make_shared<OffloadedTensor>(tensor, out_));
+  leaving_.push_back(std::make_shared<OffloadedTensor>(tensor, MemoryCategory::activations, out_));
   sent_[static_cast<std::size_t>(layer_)].push_back(leaving_.back());
   return leaving_.back();
 }

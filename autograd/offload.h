@@ -10,35 +10,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/offloaded_tensor.h"
 
 namespace quench::autograd {
-
-// One tensor on its way out and back. Values on the planning device are never copied; its memory is.
-class OffloadedTensor {
- public:
-  OffloadedTensor(Tensor tensor, Stream link);
-  ~OffloadedTensor();
-  OffloadedTensor(const OffloadedTensor&) = delete;
-  OffloadedTensor& operator=(const OffloadedTensor&) = delete;
-
-  // Lets the device's copy go; the current stream waits until it has been sent.
-  void drop_device_copy();
-  // Starts the way back.
-  void prefetch(Stream link);
-  // The tensor on the device, for work queued on the current stream from now on; it stays until this object goes.
-  [[nodiscard]] Tensor get(Stream link);
-
- private:
-  Device device_;
-  Shape shape_;
-  DType dtype_;
-  Tensor on_device_;
-  Tensor on_host_;
-  Event sent_;
-  Event returned_;
-  bool fetched_ = false;
-};
 
 class ActivationOffloader {
  public:

@@ -53,10 +53,10 @@ void* PinnedMemory::allocate(std::size_t bytes) {
     return block.pointer;
   }
   void* pointer = gpu.allocate_pinned(device_, size);
-  QUENCH_CHECK_AS(
-      ErrorCode::out_of_memory, pointer != nullptr,
-      "{} bytes of page-locked host memory for {} do not fit; lower training.offload_layers or data.prefetch", size,
-      device_.to_string());
+  QUENCH_CHECK_AS(ErrorCode::out_of_memory, pointer != nullptr,
+                  "{} bytes of page-locked host memory for {} do not fit; lower training.offload_layers, "
+                  "optimizer.offload_ratio or data.prefetch",
+                  size, device_.to_string());
   state_->used.emplace(pointer, Block{pointer, size, gpu.create_event(device_)});
   return pointer;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "nn/kv_cache.h"
 #include "nn/rope_table.h"

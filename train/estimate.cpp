@@ -62,6 +62,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
                    {.recompute = recompute_level(config.training.activation_checkpoint),
                     .loss = loss_options(config, setup.config.vocab_size, target),
                     .offload_layers = offload_layers(config, setup.config, target),
+                    .state_offload_ratio = state_offload_ratio(config, target),
                     .max_norm = config.training.max_norm});
     for (std::int64_t s = 1; s <= 2; ++s) {
       std::vector<Batch> batches;
@@ -75,6 +76,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     const std::int64_t in_work = std::min<std::int64_t>(batch / micro, 2);
     e.offload_bytes = in_work * offload_layers(config, setup.config, target) * micro * config.data.seq_len * 2 *
                       setup.config.intermediate_size * static_cast<std::int64_t>(byte_size(config.training.dtype));
+    e.state_offload_bytes = step.offloaded_state_bytes();
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.checkpoint_bytes = snapshot_bytes(tensors);
     e.parameters = setup.config.parameter_count();
@@ -90,7 +92,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
   // Segments, not blocks: what splitting and merging leave unused is resident too.
   e.total_bytes = e.device.peak_reserved + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
   e.available_bytes = backend(target.type).memory(target).free_bytes;
-  if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes;
+  if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes;
   e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
   return e;
 }
@@ -111,6 +113,7 @@ std::string to_string(const RunEstimate& e) {
     row("batches made ahead", e.data_bytes);
     row("checkpoint staging", e.staging_bytes);
     row("activations sent away", e.offload_bytes);
+    row("optimizer state sent away", e.state_offload_bytes);
     row("program and libraries", e.process_bytes);
   };
   const auto totals = [&](std::int64_t needed, std::int64_t available) {
@@ -145,6 +148,7 @@ Json to_json(const RunEstimate& e) {
   memory.set("batches", e.data_bytes);
   memory.set("checkpoint_staging", e.staging_bytes);
   memory.set("offload", e.offload_bytes);
+  memory.set("optimizer_offload", e.state_offload_bytes);
   memory.set("process", e.process_bytes);
   json.set("memory_bytes", std::move(memory));
   json.set("reserved_bytes", e.device.peak_reserved);
@@ -162,14 +166,15 @@ void require_memory(const RunEstimate& e, Device target) {
   QUENCH_CHECK_AS(
       ErrorCode::out_of_memory, e.total_bytes > e.available_bytes,
       "this run needs about {} MiB of host memory beside {}, {} MiB are available\n{}set checkpoint.async to "
-      "false, or lower training.offload_layers or data.prefetch",
+      "false, or lower training.offload_layers, optimizer.offload_ratio or data.prefetch",
       mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,
               "this run needs about {} MiB on {}, {} MiB are available\n{}reduce training.micro_batch_size or "
               "data.seq_len, set training.activation_checkpoint to \"selective\" or \"full\", lower "
               "training.loss_chunk_size{}",
               mib(e.total_bytes), target.to_string(), mib(e.available_bytes), to_string(e),
-              target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise training.offload_layers");
+              target.is_cpu() ? ", or set checkpoint.async to false"
+                              : ", or raise optimizer.offload_ratio or training.offload_layers");
 }
 
 }  // namespace quench

@@ -18,12 +18,13 @@ struct RunEstimate {
   TrainingFlops flops_per_token;  // model FLOPs of a training step
   DType dtype = DType::bf16;      // of the products that are not float8
   std::int64_t tokens_per_step = 0;
-  MemoryStats device;              // of model, gradients, optimizer, activations over two training steps
-  std::int64_t data_bytes = 0;     // batches made ahead
-  std::int64_t staging_bytes = 0;  // host copy for asynchronous checkpoints
-  std::int64_t offload_bytes = 0;  // activations that wait in host memory (GPU runs)
-  std::int64_t process_bytes = 0;  // program, libraries, thread stacks, generated code (CPU runs)
-  std::int64_t total_bytes = 0;    // peak of the device's memory that the run needs
+  MemoryStats device;                    // of model, gradients, optimizer, activations over two training steps
+  std::int64_t data_bytes = 0;           // batches made ahead
+  std::int64_t staging_bytes = 0;        // host copy for asynchronous checkpoints
+  std::int64_t offload_bytes = 0;        // activations that wait in host memory (GPU runs)
+  std::int64_t state_offload_bytes = 0;  // optimizer state that does
+  std::int64_t process_bytes = 0;        // program, libraries, thread stacks, generated code (CPU runs)
+  std::int64_t total_bytes = 0;          // peak of the device's memory that the run needs
   std::int64_t available_bytes = 0;
   std::int64_t host_bytes = 0;  // of host memory beside the device's (GPU runs)
   std::int64_t host_available_bytes = 0;

@@ -18,6 +18,9 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions
   if (options.offload_layers > 0)
     offloader_ = std::make_unique<autograd::ActivationOffloader>(device, model.config().num_hidden_layers,
                                                                  options.offload_layers);
+  if (options.state_offload_ratio > 0)
+    state_ = std::make_unique<nn::StateOffloader>(optimizer.state_places(), options.state_offload_ratio, device,
+                                                  model.config().num_hidden_layers);
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -28,11 +31,12 @@ void TrainStep::make_report_buffers(std::int64_t micro_batches) {
   host_report_ = Tensor::empty_pinned({micro_batches + 1}, DType::f32, device);
 }
 
-void TrainStep::run_micro_batch(const Batch& batch, float scale, Tensor loss_out) {
+void TrainStep::run_micro_batch(const Batch& batch, float scale, const nn::UnitHooks* hooks, Tensor loss_out) {
   const std::int64_t tokens = batch.input_ids.numel();
   const Device device = model_.options().device;
   nn::ForwardContext context = batch_context(model_, batch);
   context.recompute = options_.recompute;
+  context.hooks = hooks;
   autograd::Tape tape(options_.recompute);
   tape.set_offloader(offloader_.get());
   autograd::Variable loss;
@@ -59,14 +63,20 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   make_report_buffers(count);
   const GemmTuning tuning;
+  nn::StateOffloader::Step state(state_.get());
+  std::int64_t done_tokens = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const Batch& batch = micro_batches[static_cast<std::size_t>(i)];
     Tensor loss = device_report_.narrow(0, i, 1);
-    if (batch.valid_tokens == 0)
+    if (batch.valid_tokens == 0) {
       loss.zero();
-    else
-      run_micro_batch(batch, scale, loss);
+      continue;
+    }
+    const bool first = done_tokens == 0;
+    done_tokens += batch.valid_tokens;
+    run_micro_batch(batch, scale, state.hooks(first, done_tokens == report.valid_tokens), loss);
   }
+  state.end();
   optimizer_.squared_grad_norm(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
               .max_norm = static_cast<float>(options_.max_norm),

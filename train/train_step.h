@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "nn/causal_lm.h"
 #include "nn/optim/adamw.h"
+#include "nn/optim/state_offload.h"
 
 namespace quench {
 
@@ -13,6 +14,7 @@ struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
   LmHeadLossOptions loss;
   std::int64_t offload_layers = 0;  // layers whose largest activation waits in host memory (autograd/offload.h)
+  double state_offload_ratio = 0;   // share of the optimizer's state that waits there (nn/optim/state_offload.h)
   double max_norm = 1.0;            // 0: no clipping
 };
 
@@ -35,15 +37,19 @@ class TrainStep {
   // Forgets the gradients of the last accumulate().
   void discard() { optimizer_.zero_grad(); }
 
+  // Optimizer state that is in host memory during accumulate().
+  [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept { return state_ ? state_->bytes() : 0; }
+
  private:
   void make_report_buffers(std::int64_t micro_batches);
   // Forward and backward; the loss, f32 [1], stays on the device.
-  void run_micro_batch(const Batch& batch, float scale, Tensor loss_out);
+  void run_micro_batch(const Batch& batch, float scale, const nn::UnitHooks* hooks, Tensor loss_out);
 
   nn::CausalLm& model_;
   nn::AdamW& optimizer_;
   TrainStepOptions options_;
   std::unique_ptr<autograd::ActivationOffloader> offloader_;
+  std::unique_ptr<nn::StateOffloader> state_;
   Tensor squared_norm_;  // f64 [1]
   Tensor scale_;         // f32 [1]
   // f32 [micro-batches + 1]: the loss of each, then the gradient norm; on the device and where the host reads it.

@@ -76,4 +76,12 @@ std::vector<AdamW::StateTensor> AdamW::state() const {
   return all;
 }
 
+std::vector<Tensor*> AdamW::state_places() {
+  std::vector<Tensor*> all;
+  for (AdamWTensor& entry : tensors_)
+    for (Tensor* tensor : {&entry.exp_avg, &entry.exp_avg_sq, &entry.master})
+      if (tensor->defined()) all.push_back(tensor);
+  return all;
+}
+
 }  // namespace quench::nn

@@ -48,6 +48,9 @@ class AdamW {
     const Parameter* parameter;
   };
   [[nodiscard]] std::vector<StateTensor> state() const;
+  // Where the tensors of state() are kept, for an owner that moves them to and fro: with the same values, and defined,
+  // whenever another function of this class is called.
+  [[nodiscard]] std::vector<Tensor*> state_places();
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
 
  private:

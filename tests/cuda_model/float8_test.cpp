@@ -76,7 +76,9 @@ TEST_P(CudaFloat8, RunsAreTheSameHoweverOperandsAreMade) {
   tiny.run(tiny.config("selective", with({"--training.activation_checkpoint=selective"})), kGpu);
   tiny.run(tiny.config("away", with({"--training.activation_checkpoint=selective", "--training.offload_layers=1"})),
            kGpu);
+  tiny.run(tiny.config("state", with({"--optimizer.offload_ratio=0.6"})), kGpu);
   set_deterministic(false);
+  EXPECT_EQ(tiny.losses("state"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("kept"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("selective"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("away"), tiny.losses("plain"));

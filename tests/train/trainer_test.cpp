@@ -16,6 +16,9 @@
 #include "train/estimate.h"
 #include "train/hf/model_folder.h"
 #include "train/model_setup.h"
+#include "train/optimizer_setup.h"
+#include "train/train_step.h"
+#include "train/training_state.h"
 
 namespace quench {
 namespace {
@@ -233,6 +236,51 @@ TEST(Trainer, EstimateCountsHostMemoryBesideADevice) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("checkpoint.async"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("DOES NOT FIT"));
   }
+}
+
+TEST(Trainer, StateInHostMemoryGivesTheSameBits) {
+  const TinyRun tiny;
+  const RunConfig config = tiny.config("run", {"--training.micro_batch_size=1", "--training.dtype=bf16"});
+  const DataSetup data = open_data(config, resolve_model_config(config.model));
+  const auto trained = [&](double ratio) {
+    const ModelSetup setup = build_model(config, Device{});
+    fill_model(*setup.model, config);
+    const auto optimizer = make_optimizer(*setup.model, config);
+    optimizer->refresh_master();
+    TrainStep step(*setup.model, *optimizer, {.loss = {.chunk_rows = 64}, .state_offload_ratio = ratio});
+    BatchLoader loader(data.train, {1, 3, 0, 1}, {});
+    for (std::int64_t s = 1; s <= 4; ++s) {
+      std::vector<Batch> batches;
+      for (int i = 0; i < 3; ++i) batches.push_back(std::move(*loader.next()));
+      (void)step.accumulate(batches);
+      step.apply(1e-2, s);
+    }
+    std::string bytes;
+    for (const CheckpointTensor& tensor : training_tensors(*setup.model, *optimizer)) {
+      const Tensor values = tensor.data.to(Device{});
+      bytes.append(static_cast<const char*>(values.raw_data()), values.nbytes());
+    }
+    return bytes;
+  };
+  const std::string here = trained(0);
+  EXPECT_EQ(trained(0.4), here);
+  EXPECT_EQ(trained(1), here);
+}
+
+TEST(Trainer, StateInHostMemoryOfACpuRunIsRefused) {
+  const TinyRun tiny;
+  EXPECT_THAT(error_of([&] { tiny.run(tiny.config("run", {"--optimizer.offload_ratio=0.5"})); }, ErrorCode::bad_config),
+              HasSubstr("optimizer.offload_ratio"));
+}
+
+TEST(Trainer, EstimateCountsStateThatWaitsInHostMemory) {
+  const TinyRun tiny;
+  const Device planning{DeviceType::meta, 0};
+  const RunEstimate here = estimate_run(tiny.config("run"), planning);
+  const RunEstimate away = estimate_run(tiny.config("run", {"--optimizer.offload_ratio=1"}), planning);
+  EXPECT_EQ(away.state_offload_bytes, 2 * 4 * here.parameters);
+  EXPECT_EQ(away.host_bytes, here.host_bytes + away.state_offload_bytes);
+  EXPECT_LE(away.device.peak, here.device.peak);
 }
 
 TEST(Trainer, SteadyStateAsksForNoMemory) {

@@ -94,6 +94,9 @@ void add_optimizer_fields(Fields& fields) {
                               any_value(), guarded,
                               "Round stochastically where the optimizer writes bf16 (parameters without an f32 "
                               "master, bf16 state); false: to nearest."));
+  fields.push_back(make_field("optimizer.offload_ratio", QUENCH_MEMBER(optimizer.offload_ratio), between(0, 1), free,
+                              "On a GPU: share of the optimizer's state (running means and f32 master weights) that "
+                              "waits in host memory while gradients are computed."));
   fields.push_back(make_field("optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
                               "Parameters without weight decay: glob patterns over Hugging Face tensor names."));
 

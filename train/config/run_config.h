@@ -98,6 +98,7 @@ struct OptimizerSection {
   double weight_decay = 0.1;
   DType state = DType::f32;         // f32 or bf16 moments
   bool stochastic_rounding = true;  // where bf16 parameters (master_dtype none) or bf16 moments are written
+  double offload_ratio = 0;         // share of moments and master weights that waits in host memory
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
 
   friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;

@@ -1,0 +1,90 @@
+#include "nn/optim/state_offload.h"
+
+namespace quench::nn {
+
+StateOffloader::StateOffloader(std::span<Tensor* const> state, double ratio, Device device, std::int64_t layers)
+    : device_(device), layers_(layers) {
+  double all = 0;
+  for (const Tensor* tensor : state) all += static_cast<double>(tensor->nbytes());
+  for (Tensor* tensor : state) {
+    const auto size = static_cast<std::int64_t>(tensor->nbytes());
+    // The last one that begins within the share goes whole.
+    if (static_cast<double>(bytes_) >= ratio * all) break;
+    if (size == 0) continue;
+    bytes_ += size;
+    entries_.push_back({tensor, bytes_, nullptr});
+  }
+  out_ = backend(device.type).create_stream(device);
+  in_ = backend(device.type).create_stream(device);
+}
+
+StateOffloader::~StateOffloader() {
+  entries_.clear();
+  backend(device_.type).destroy_stream(out_);
+  backend(device_.type).destroy_stream(in_);
+}
+
+void StateOffloader::send_all() {
+  restore();  // what an exception may have left away
+  sent_ = true;
+  for (Entry& entry : entries_) {
+    entry.away = std::make_shared<OffloadedTensor>(*entry.place, MemoryCategory::optimizer, out_);
+    *entry.place = Tensor();
+  }
+}
+
+void StateOffloader::drop(std::int64_t slot, std::int64_t slots) {
+  for (; dropped_ < entries_.size() && entries_[dropped_].end * slots <= bytes_ * slot; ++dropped_)
+    entries_[dropped_].away->drop_device_copy();
+}
+
+void StateOffloader::fetch(std::int64_t slot, std::int64_t slots) {
+  for (; fetched_ < entries_.size() && entries_[fetched_].end * slots <= bytes_ * slot; ++fetched_)
+    entries_[fetched_].away->prefetch(in_);
+}
+
+void StateOffloader::restore() {
+  if (!sent_) return;
+  for (Entry& entry : entries_) {
+    if (!entry.away) continue;
+    *entry.place = entry.away->get(in_);
+    entry.away.reset();
+  }
+  dropped_ = fetched_ = 0;
+  sent_ = false;
+}
+
+const UnitHooks* StateOffloader::Step::hooks(bool first, bool last) {
+  if (offloader_ == nullptr) return nullptr;
+  StateOffloader& o = *offloader_;
+  o.hooks_ = {};
+  const std::int64_t layers = o.layers_, slots = last ? layers : 2 * layers;
+  if (first) {
+    o.send_all();
+    o.hooks_.before_forward = [&o, slots](std::int64_t layer) { o.drop(layer, slots); };
+    // What follows the last layer, the head, is where memory is shortest.
+    o.hooks_.after_forward = [&o, slots, layers](std::int64_t layer) {
+      if (layer == layers - 1) o.drop(layers, slots);
+    };
+  }
+  if (last)
+    o.hooks_.before_backward = [&o, layers](std::int64_t layer) { o.fetch(layers - layer, layers); };
+  else if (first)
+    o.hooks_.before_backward = [&o, layers, slots](std::int64_t layer) { o.drop(2 * layers - layer, slots); };
+  return first || last ? &o.hooks_ : nullptr;
+}
+
+void StateOffloader::Step::end() {
+  if (offloader_ != nullptr) offloader_->restore();
+  offloader_ = nullptr;
+}
+
+StateOffloader::Step::~Step() {
+  try {
+    end();
+  } catch (const Error&) {
+    // The device is lost or out of memory, and the error that says so is on its way; the run ends with it.
+  }
+}
+
+}  // namespace quench::nn
