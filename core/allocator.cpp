@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <set>
-#include <unordered_map>
 
 #include "core/check.h"
 
@@ -27,9 +26,9 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 struct Block {
   std::size_t size = 0;
-  std::size_t used = 0;  // bytes charged to the statistics while in use
-  std::byte* segment = nullptr;
-  void* stream = nullptr;  // last stream that freed it
+  std::size_t used = 0;          // bytes charged to the statistics while in use
+  std::byte* segment = nullptr;  // nullptr: somewhere in the segments that lie behind one another
+  void* stream = nullptr;        // last stream that freed it
   bool free = false;
   bool small = false;
 };
@@ -47,8 +46,9 @@ struct Allocator::State {
 
   mutable std::mutex mutex;
   Blocks blocks;
-  std::array<std::set<FreeKey>, 2> free_lists;           // [small]
-  std::unordered_map<std::byte*, std::size_t> segments;  // address -> bytes
+  std::array<std::set<FreeKey>, 2> free_lists;  // [small]
+  std::map<std::byte*, std::size_t> segments;   // address -> bytes
+  std::byte* growing_end = nullptr;             // where the next segment behind others will begin, if it is ours
   MemoryStats stats;
   std::int64_t limit = 0;
 
@@ -87,32 +87,118 @@ struct Allocator::State {
     return left;
   }
 
-  bool can_merge(const Block& a, const Block& b) const {
-    return a.free && b.free && a.segment == b.segment && a.stream == b.stream;
+  bool can_merge(Blocks::iterator left, Blocks::iterator right) const {
+    const Block &a = left->second, &b = right->second;
+    return a.free && b.free && a.segment == b.segment && a.stream == b.stream && left->first + a.size == right->first;
   }
 
-  // nullptr where the limit or the device has no room.
-  void* new_segment(Device device, std::size_t bytes) const {
-    if (limit > 0 && stats.reserved + static_cast<std::int64_t>(bytes) > limit) return nullptr;
-    return backend(device.type).allocate(device, bytes);
+  [[nodiscard]] bool within_limit(std::size_t bytes) const {
+    return limit == 0 || stats.reserved + static_cast<std::int64_t>(bytes) <= limit;
+  }
+
+  void add_segment(std::byte* address, std::size_t bytes) {
+    segments.emplace(address, bytes);
+    stats.reserved += static_cast<std::int64_t>(bytes);
+    stats.peak_reserved = std::max(stats.peak_reserved, stats.reserved);
+    ++stats.segment_count;
+  }
+
+  // A free block of `bytes` or more in a segment of its own; end() where the limit or the device has no room.
+  Blocks::iterator new_segment(Device device, std::size_t bytes, bool small, void* stream) {
+    if (!within_limit(bytes)) return blocks.end();
+    auto* address = static_cast<std::byte*>(backend(device.type).allocate(device, bytes));
+    if (address == nullptr) return blocks.end();
+    add_segment(address, bytes);
+    const auto it = blocks.emplace(address, Block{bytes, 0, address, stream, false, small}).first;
+    insert_free(it);
+    return it;
+  }
+
+  // The last of the blocks behind one another, if it is free and this stream may have it.
+  Blocks::iterator last_growing(void* stream) {
+    if (growing_end == nullptr) return blocks.end();
+    auto last = blocks.lower_bound(growing_end);
+    if (last == blocks.begin()) return blocks.end();
+    --last;
+    const bool usable =
+        last->second.free && last->second.stream == stream && last->first + last->second.size == growing_end;
+    return usable ? last : blocks.end();
+  }
+
+  // The same at the end of the segments that lie behind one another: a block there is lengthened by what it lacks,
+  // otherwise `bytes` are added.
+  Blocks::iterator grow(Device device, std::size_t size, std::size_t bytes, void* stream) {
+    const auto last = last_growing(stream);
+    if (last != blocks.end()) bytes = round_up(size - last->second.size, kSegmentGranularity);
+    if (!within_limit(bytes)) return blocks.end();
+    Backend& b = backend(device.type);
+    auto* address = static_cast<std::byte*>(b.allocate_behind(device, bytes));
+    if (address == nullptr) return blocks.end();
+    if (last != blocks.end() && address != growing_end) {  // another allocator's segment lies between
+      b.deallocate(device, address, bytes);
+      return blocks.end();
+    }
+    add_segment(address, bytes);
+    growing_end = address + bytes;
+    auto it = blocks.emplace(address, Block{bytes, 0, nullptr, stream, true, false}).first;
+    if (last != blocks.end()) {
+      erase_free(last);
+      last->second.free = true;
+      it = merge(last, it);
+    }
+    insert_free(it);
+    return it;
+  }
+
+  // Room for a request that no free block holds, with slack for its neighbours to share where there is enough.
+  Blocks::iterator make_room(Device device, std::size_t size, bool small, void* stream) {
+    if (small) return new_segment(device, kSmallSegment, true, stream);
+    const std::size_t exact = round_up(size, kSegmentGranularity);
+    for (const std::size_t bytes : {std::max(kMinLargeSegment, exact), exact}) {
+      auto it = grow(device, size, bytes, stream);
+      if (it == blocks.end()) it = new_segment(device, bytes, false, stream);
+      if (it != blocks.end()) return it;
+    }
+    return blocks.end();
+  }
+
+  // Takes [first, first + bytes) out of the free block that holds it; false where there is no such block.
+  bool cut_free(std::byte* first, std::size_t bytes) {
+    auto it = blocks.upper_bound(first);
+    if (it == blocks.begin()) return false;
+    --it;
+    if (!it->second.free || it->first + it->second.size < first + bytes) return false;
+    erase_free(it);
+    const auto before = static_cast<std::size_t>(first - it->first);
+    const std::size_t behind = it->second.size - before - bytes;
+    Block rest = it->second;
+    if (behind > 0) {
+      rest.size = behind;
+      insert_free(blocks.emplace(first + bytes, rest).first);
+    }
+    if (before > 0) {
+      it->second.size = before;
+      insert_free(it);
+    } else {
+      blocks.erase(it);
+    }
+    return true;
   }
 
   // Returns wholly free segments, which on CUDA waits for the work that may still use them. True if there were any.
+  // From the last one on, so that the back end can give out the same addresses again.
   bool trim(Device device) {
-    const std::size_t before = segments.size();
-    for (auto segment = segments.begin(); segment != segments.end();) {
-      const auto it = blocks.find(segment->first);
-      if (it != blocks.end() && it->second.free && it->second.size == segment->second) {
-        erase_free(it);
-        blocks.erase(it);
-        backend(device.type).deallocate(device, segment->first, segment->second);
-        stats.reserved -= static_cast<std::int64_t>(segment->second);
-        segment = segments.erase(segment);
-      } else {
-        ++segment;
-      }
+    const std::size_t count_before = segments.size();
+    for (auto segment = segments.end(); segment != segments.begin();) {
+      --segment;
+      const auto [address, bytes] = *segment;
+      if (!cut_free(address, bytes)) continue;
+      backend(device.type).deallocate(device, address, bytes);
+      stats.reserved -= static_cast<std::int64_t>(bytes);
+      if (address + bytes == growing_end) growing_end = address;
+      segment = segments.erase(segment);
     }
-    return segments.size() < before;
+    return segments.size() < count_before;
   }
 
   void count(std::int64_t bytes, MemoryCategory category) {
@@ -128,7 +214,9 @@ struct Allocator::State {
 Allocator::Allocator(Device device) : device_(device), state_(std::make_unique<State>()) {}
 
 Allocator::~Allocator() {
-  for (const auto& [address, bytes] : state_->segments) backend(device_.type).deallocate(device_, address, bytes);
+  const auto& segments = state_->segments;
+  for (auto it = segments.rbegin(); it != segments.rend(); ++it)
+    backend(device_.type).deallocate(device_, it->first, it->second);
 }
 
 Allocator& Allocator::of(Device device) {
@@ -147,16 +235,11 @@ void* Allocator::allocate(std::size_t bytes, MemoryCategory category, Stream str
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
   const bool small = size < kSmallRequest;
   auto it = s.find_free(size, small, stream.handle);
+  if (it == s.blocks.end()) it = s.make_room(device_, size, small, stream.handle);
   if (it == s.blocks.end()) {
-    std::size_t segment = small ? kSmallSegment : std::max(kMinLargeSegment, round_up(size, kSegmentGranularity));
-    void* address = s.new_segment(device_, segment);
-    if (address == nullptr) {  // without the slack that neighbours would share
-      segment = round_up(size, kSegmentGranularity);
-      address = s.new_segment(device_, segment);
-    }
-    // What lies idle in segments of other sizes, or belongs to another stream, may make the room.
-    if (address == nullptr && s.trim(device_)) address = s.new_segment(device_, segment);
-    if (address == nullptr) {
+    // What lies idle in other segments, or belongs to another stream, may make the room.
+    if (s.trim(device_)) it = s.make_room(device_, size, small, stream.handle);
+    if (it == s.blocks.end()) {
       const DeviceMemory memory = backend(device_.type).memory(device_);
       QUENCH_FAIL(ErrorCode::out_of_memory,
                   "out of memory on {}: {} bytes for {} do not fit ({} of {} bytes are free, {} of {} bytes taken are "
@@ -166,13 +249,6 @@ void* Allocator::allocate(std::size_t bytes, MemoryCategory category, Stream str
                   device_.to_string(), bytes, to_string(category), memory.free_bytes, memory.total_bytes,
                   s.stats.reserved - s.stats.current, s.stats.reserved, memory_table(s.stats));
     }
-    auto* base = static_cast<std::byte*>(address);
-    s.segments.emplace(base, segment);
-    s.stats.reserved += static_cast<std::int64_t>(segment);
-    s.stats.peak_reserved = std::max(s.stats.peak_reserved, s.stats.reserved);
-    ++s.stats.segment_count;
-    it = s.blocks.emplace(base, Block{segment, 0, base, stream.handle, false, small}).first;
-    s.insert_free(it);
   }
   s.erase_free(it);
   s.split(it, size);
@@ -191,13 +267,13 @@ void Allocator::release(void* pointer, MemoryCategory category, Stream stream) n
   it->second.free = true;
   if (it != s.blocks.begin()) {
     const auto left = std::prev(it);
-    if (s.can_merge(left->second, it->second)) {
+    if (s.can_merge(left, it)) {
       s.free_lists[left->second.small].erase({left->second.size, left->first});
       it = s.merge(left, it);
     }
   }
   const auto right = std::next(it);
-  if (right != s.blocks.end() && s.can_merge(it->second, right->second)) {
+  if (right != s.blocks.end() && s.can_merge(it, right)) {
     s.free_lists[right->second.small].erase({right->second.size, right->first});
     it = s.merge(it, right);
   }

@@ -58,6 +58,10 @@ class Backend {
 
   // Raw segments for the caching allocator; at least 64-byte aligned. nullptr when the device is out of memory.
   virtual void* allocate(Device device, std::size_t bytes) = 0;
+  // The same right behind what the last such call for the device gave, so that a block may lie across the two; whole
+  // multiples of 2 MiB. nullptr also where the back end cannot do it.
+  virtual void* allocate_behind(Device, std::size_t) { return nullptr; }
+  // What one of the two gave, as a whole.
   virtual void deallocate(Device device, void* pointer, std::size_t bytes) noexcept = 0;
 
   // Page-locked host memory; nullptr when there is no more. Only for devices whose copies run asynchronously.

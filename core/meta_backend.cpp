@@ -1,9 +1,10 @@
-// The planning device: addresses without bytes. Each segment takes a fresh range of an address space that is never
-// touched, so the allocator's bookkeeping, and with it the memory plan, is the real one.
+// The planning device: addresses without bytes. Segments take ranges of an address space that is never touched, so the
+// allocator's bookkeeping, and with it the memory plan, is the real one.
 
 #include <atomic>
 #include <cstdint>
 
+#include "core/address_range.h"
 #include "core/device.h"
 
 namespace quench {
@@ -17,7 +18,10 @@ class MetaBackend final : public Backend {
   void* allocate(Device, std::size_t bytes) override {
     return reinterpret_cast<void*>(next_.fetch_add((bytes + kPage - 1) / kPage * kPage));
   }
-  void deallocate(Device, void*, std::size_t) noexcept override {}
+  void* allocate_behind(Device, std::size_t bytes) override { return reinterpret_cast<void*>(growing_.take(bytes)); }
+  void deallocate(Device, void* pointer, std::size_t bytes) noexcept override {
+    growing_.give_back(reinterpret_cast<std::uintptr_t>(pointer), bytes);
+  }
   Stream create_stream(Device device) override { return {device, nullptr}; }
   void destroy_stream(Stream) noexcept override {}
   void synchronize(Stream) override {}
@@ -33,6 +37,7 @@ class MetaBackend final : public Backend {
   static constexpr std::uintptr_t kPage = std::uintptr_t{2} << 20;
   // Above any user-space address, so that an accidental access faults at once.
   std::atomic<std::uintptr_t> next_{std::uintptr_t{1} << 60};
+  AddressRange growing_{std::uintptr_t{1} << 61, std::uintptr_t{1} << 62};
 };
 
 MetaBackend meta_backend;

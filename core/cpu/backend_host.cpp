@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <mutex>
+#include <optional>
 #include <string>
 
+#include "core/address_range.h"
 #include "core/device.h"
 
 namespace quench {
@@ -67,7 +70,31 @@ class HostBackend final : public Backend {
     if (bytes >= kHuge) ::madvise(pointer, bytes, MADV_HUGEPAGE);
     return pointer;
   }
-  void deallocate(Device, void* pointer, std::size_t bytes) noexcept override { ::munmap(pointer, bytes); }
+
+  void* allocate_behind(Device, std::size_t bytes) override {
+    AddressRange& range = growing_range();
+    const std::uintptr_t address = range.take(bytes);
+    if (address == 0) return nullptr;
+    auto* pointer = reinterpret_cast<void*>(address);
+    if (::mprotect(pointer, bytes, PROT_READ | PROT_WRITE) != 0) {
+      range.give_back(address, bytes);
+      return nullptr;
+    }
+    ::madvise(pointer, bytes, MADV_HUGEPAGE);
+    return pointer;
+  }
+
+  void deallocate(Device, void* pointer, std::size_t bytes) noexcept override {
+    AddressRange& range = growing_range();
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    if (range_begin_ == 0 || address < range_begin_ || address >= range_begin_ + kRange) {
+      ::munmap(pointer, bytes);
+      return;
+    }
+    // The addresses stay ours, the memory goes.
+    ::mmap(pointer, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    range.give_back(address, bytes);
+  }
 
   Stream create_stream(Device device) override { return {device, nullptr}; }
   void destroy_stream(Stream) noexcept override {}
@@ -91,6 +118,27 @@ class HostBackend final : public Backend {
       std::memset(start + begin, 0, std::min(kPiece, bytes - begin));
     }
   }
+
+ private:
+  // Addresses only, set aside once; empty where the process may not have so many (ulimit -v).
+  AddressRange& growing_range() {
+    std::call_once(reserved_, [this] {
+      constexpr std::size_t kHuge = std::size_t{2} << 20;
+      void* raw = ::mmap(nullptr, kRange + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (raw == MAP_FAILED) {
+        range_.emplace(0, 0);
+        return;
+      }
+      range_begin_ = (reinterpret_cast<std::uintptr_t>(raw) + kHuge - 1) / kHuge * kHuge;
+      range_.emplace(range_begin_, range_begin_ + kRange);
+    });
+    return *range_;
+  }
+
+  static constexpr std::size_t kRange = std::size_t{4} << 40;
+  std::once_flag reserved_;
+  std::uintptr_t range_begin_ = 0;
+  std::optional<AddressRange> range_;
 };
 
 HostBackend host_backend;

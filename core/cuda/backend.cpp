@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/cuda/cuda_error.h"
+#include "core/cuda/growing_memory.h"
 #include "core/cuda/kernel_image.h"
 #include "core/log.h"
 
@@ -110,12 +111,16 @@ class CudaBackend final : public Backend {
     return pointer;
   }
 
-  void deallocate(Device device, void* pointer, std::size_t) noexcept override {
+  void* allocate_behind(Device device, std::size_t bytes) override {
+    return cuda::GrowingMemory::of(device).append(bytes);
+  }
+
+  void deallocate(Device device, void* pointer, std::size_t bytes) noexcept override {
     int previous = 0;
     cudaGetDevice(&previous);
     cudaSetDevice(device.index);
     cudaDeviceSynchronize();  // work of any stream may still use it
-    cudaFree(pointer);
+    if (!cuda::GrowingMemory::of(device).remove(pointer, bytes)) cudaFree(pointer);
     cudaSetDevice(previous);
   }
 
