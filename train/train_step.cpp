@@ -10,14 +10,13 @@ nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) 
 }
 
 TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions options)
-    : model_(model), optimizer_(optimizer), options_(options) {
+    : model_(model), optimizer_(optimizer), options_(std::move(options)) {
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model.options().device;
   squared_norm_ = Tensor::empty({1}, DType::f64, device);
   scale_ = Tensor::empty({1}, DType::f32, device);
-  if (options.offload_layers > 0)
-    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, model.config().num_hidden_layers,
-                                                                 options.offload_layers);
+  if (options_.activations.count(autograd::LargestActivation::offloaded) > 0)
+    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -33,6 +32,7 @@ void TrainStep::run_micro_batch(const Batch& batch, float scale, Tensor loss_out
   const Device device = model_.options().device;
   nn::ForwardContext context = batch_context(model_, batch);
   context.recompute = options_.recompute;
+  context.activations = options_.activations;
   autograd::Tape tape(options_.recompute);
   tape.set_offloader(offloader_.get());
   autograd::Variable loss;
