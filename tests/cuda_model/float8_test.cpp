@@ -76,10 +76,14 @@ TEST_P(CudaFloat8, RunsAreTheSameHoweverOperandsAreMade) {
   tiny.run(tiny.config("selective", with({"--training.activation_checkpoint=selective"})), kGpu);
   tiny.run(tiny.config("away", with({"--training.activation_checkpoint=selective", "--training.offload_layers=1"})),
            kGpu);
+  tiny.run(tiny.config("again", with({"--training.activation_checkpoint=selective", "--training.offload_layers=1",
+                                      "--training.recompute_mlp_layers=1", "--recipe.keep_weights=true"})),
+           kGpu);
   set_deterministic(false);
   EXPECT_EQ(tiny.losses("kept"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("selective"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("away"), tiny.losses("plain"));
+  EXPECT_EQ(tiny.losses("again"), tiny.losses("plain"));
 }
 
 TEST_P(CudaFloat8, RunsFollowTheCpu) {
