@@ -62,7 +62,7 @@ TEST(ActivationPlan, FewRecomputedLayersStandBehindOffloadedOnes) {
   EXPECT_EQ(letters({8, 2, 0}), "okkkokkk");
   EXPECT_EQ(letters({8, 2, 1}), "orkkokkk");
   EXPECT_EQ(letters({8, 2, 2}), "orkkorkk");
-  EXPECT_EQ(letters({8, 2, 4}), "orrkorrk");
+  EXPECT_EQ(letters({8, 2, 4}), "orkrorrk");
   EXPECT_EQ(letters({8, 0, 2}), "rkkkrkkk");
 }
 

@@ -280,11 +280,15 @@ TEST(RecomputeMlpLayers, EstimateFallsByTheTensorOfEachLayer) {
     const std::int64_t tensor = std::int64_t{2} * 1024 * 2 * 2048 * 2;
     for (std::int64_t layers = 1; layers <= 5 - away; ++layers) {
       const RunEstimate with = estimate(layers);
-      EXPECT_EQ(without.device.peak - with.device.peak, layers * tensor) << layers;
+      // A maximum of the product's input is kept instead.
+      EXPECT_NEAR(static_cast<double>(without.device.peak - with.device.peak), static_cast<double>(layers * tensor),
+                  static_cast<double>(layers) * 1024)
+          << layers;
       EXPECT_EQ(with.offload_bytes, without.offload_bytes);
       EXPECT_EQ(with.flops_per_token.total(), without.flops_per_token.total());
     }
-    EXPECT_LE(estimate(6).device.peak, estimate(5 - away).device.peak);
+    // The head of this model is small, and the last layer's tensor is back at once.
+    EXPECT_LT(estimate(5 - away).device.peak - estimate(6).device.peak, tensor / 2);
   }
 }
 
