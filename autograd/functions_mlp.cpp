@@ -15,12 +15,13 @@ Variable swiglu(const Variable& gate_up, const QuantRequest& wanted) {
   out.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("swiglu", std::array{gate_up}, std::array{&out}, [&] {
-    const Saved saved = Saved::large(in);
+    const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
     again->again = [saved, shape] {
       const MemoryScope again_scope(MemoryCategory::workspace);
-      const Tensor value = Tensor::empty(shape, saved.get().dtype(), saved.get().device());
-      quench::swiglu({saved.get(), value});
+      const Tensor kept = saved.get();
+      const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
+      quench::swiglu({kept, value});
       return value;
     };
     again->makes_again = true;

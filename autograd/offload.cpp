@@ -1,6 +1,6 @@
 #include "autograd/offload.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace quench::autograd {
 namespace {
@@ -15,19 +15,12 @@ constexpr std::size_t kInFlight = 2;
 
 }  // namespace
 
-ActivationOffloader::ActivationOffloader(Device device, std::int64_t layers, std::int64_t offloaded)
+ActivationOffloader::ActivationOffloader(Device device, ActivationPlan plan)
     : device_(device),
-      layers_(layers),
-      offloaded_(std::min(offloaded, layers)),
+      plan_(std::move(plan)),
       out_(backend_of(device).create_stream(device)),
       in_(backend_of(device).create_stream(device)),
-      sent_(static_cast<std::size_t>(layers)) {}
-
-bool ActivationOffloader::is_offloaded(std::int64_t layer) const noexcept {
-  if (offloaded_ >= layers_) return true;
-  const std::int64_t choice = layers_ - 1;
-  return layer < choice && layer * offloaded_ % choice < offloaded_;
-}
+      sent_(static_cast<std::size_t>(plan_.layers())) {}
 
 ActivationOffloader::~ActivationOffloader() {
   leaving_.clear();
@@ -50,7 +43,7 @@ void ActivationOffloader::end_forward() {
 }
 
 void ActivationOffloader::begin_backward(std::int64_t layer) {
-  if (layer < 1 || layer >= layers_) return;
+  if (layer < 1 || layer >= plan_.layers()) return;
   for (const auto& tensor : sent_[static_cast<std::size_t>(layer - 1)])
     if (const auto alive = tensor.lock()) alive->prefetch(in_);
 }

@@ -2,22 +2,23 @@
 // Saved activations that wait for the backward pass in host memory.
 //
 // The largest saved tensor of some layers is copied to page-locked host memory while later layers compute, and copied
-// back one layer before it is needed, on streams of their own. The layers are spread over the model, so that the link
-// has the whole forward pass to send; the GPU computes on, and waits only where the link is slower than that.
+// back one layer before it is needed, on streams of their own. The layers (autograd/activation_plan.h) are spread over
+// the model, so that the link has the whole forward pass to send; the GPU computes on, and waits only where the link is
+// slower than that.
 
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <vector>
 
+#include "autograd/activation_plan.h"
 #include "core/offloaded_tensor.h"
 
 namespace quench::autograd {
 
 class ActivationOffloader {
  public:
-  // `offloaded` of the model's `layers`.
-  ActivationOffloader(Device device, std::int64_t layers, std::int64_t offloaded);
+  ActivationOffloader(Device device, ActivationPlan plan);
   ~ActivationOffloader();
   ActivationOffloader(const ActivationOffloader&) = delete;
   ActivationOffloader& operator=(const ActivationOffloader&) = delete;
@@ -27,10 +28,7 @@ class ActivationOffloader {
   void end_forward();  // of all layers: what has been sent leaves the device
   void begin_backward(std::int64_t layer);
   // True while a layer runs forward whose activations go.
-  [[nodiscard]] bool wanted() const noexcept { return layer_ >= 0 && is_offloaded(layer_); }
-  // Evenly spaced from the first layer on, so that the link has time after each, the last one too. Not the last layer
-  // of the model unless all are: it would come straight back.
-  [[nodiscard]] bool is_offloaded(std::int64_t layer) const noexcept;
+  [[nodiscard]] bool wanted() const noexcept { return plan_.of(layer_) == LargestActivation::offloaded; }
   // Sends a tensor of the current layer; nobody may write to it any more.
   [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);
   [[nodiscard]] Tensor get(OffloadedTensor& tensor) const { return tensor.get(in_); }
@@ -39,8 +37,7 @@ class ActivationOffloader {
   void let_go(std::size_t keep);
 
   Device device_;
-  std::int64_t layers_;
-  std::int64_t offloaded_;
+  ActivationPlan plan_;
   std::int64_t layer_ = -1;
   Stream out_, in_;
   std::vector<std::vector<std::weak_ptr<OffloadedTensor>>> sent_;  // by layer

@@ -93,15 +93,13 @@ Saved::Saved(const Variable& variable) {
   }
 }
 
-Saved Saved::large(const Tensor& tensor) {
-  Saved saved;
+Saved Saved::large(const Variable& variable) {
+  Saved saved(variable);
   const Tape* tape = Tape::current();
   ActivationOffloader* offloader = tape != nullptr ? tape->offloader() : nullptr;
-  if (offloader != nullptr && offloader->wanted()) {
-    saved.offloaded_ = offloader->send(tensor);
+  if (!saved.recompute_ && offloader != nullptr && offloader->wanted()) {
+    saved.offloaded_ = offloader->send(std::exchange(saved.tensor_, Tensor()));
     saved.offloader_ = offloader;
-  } else {
-    saved.tensor_ = tensor;
   }
   return saved;
 }

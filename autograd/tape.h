@@ -115,8 +115,8 @@ class Saved {
   // Under selective recompute a variable that knows how to be recomputed is saved that way.
   explicit Saved(const Variable& variable);
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
-  // A large tensor that nobody writes to any more and that is read once: it may wait in host memory.
-  [[nodiscard]] static Saved large(const Tensor& tensor);
+  // The same for a large tensor that nobody writes to any more and that is read once: it may wait in host memory.
+  [[nodiscard]] static Saved large(const Variable& variable);
   [[nodiscard]] Tensor get() const;
   // Puts a use off until the value has been made again anyway, and returns true; false when that will not happen:
   // then get() is the way.

@@ -3,7 +3,8 @@
 namespace quench::nn {
 
 DecoderLayer::DecoderLayer(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
-    : input_norm_(config.hidden_size, config.rms_norm_eps, options),
+    : layer_(layer),
+      input_norm_(config.hidden_size, config.rms_norm_eps, options),
       attention_(config, layer, options),
       post_attention_norm_(config.hidden_size, config.rms_norm_eps, options),
       mlp_(config, options) {
@@ -26,7 +27,7 @@ std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, co
   const Variable mixed = attention_.forward(normed, context);
   std::tie(stream, normed) = autograd::add_rms_norm(stream, mixed, post_attention_norm_.weight(),
                                                     post_attention_norm_.eps(), mlp_.input_request());
-  return {stream, mlp_.forward(normed)};
+  return {stream, mlp_.forward(normed, context.activations.of(layer_) == autograd::LargestActivation::recomputed)};
 }
 
 }  // namespace quench::nn

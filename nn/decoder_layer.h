@@ -19,6 +19,7 @@ class DecoderLayer final : public Module {
                                                       const ForwardContext& context) const;
 
  private:
+  std::int64_t layer_;
   RmsNorm input_norm_;
   Attention attention_;
   RmsNorm post_attention_norm_;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "autograd/activation_plan.h"
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "nn/kv_cache.h"
@@ -25,6 +26,7 @@ struct ForwardContext {
   std::vector<SequenceRange> sequences;  // tile the N tokens
   KvCache* cache = nullptr;              // generation: keys and values go here, attention reads from here
   autograd::Recompute recompute = autograd::Recompute::none;
+  autograd::ActivationPlan activations;  // selective recompute: which layers make their largest activation again
   const UnitHooks* hooks = nullptr;
 };
 

@@ -17,6 +17,21 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias, c
   }
 }
 
+Variable Linear::forward_recomputable(const Variable& x) const {
+  Variable y = forward(x);
+  if (!y.requires_grad()) return y;
+  Float8Sink known;
+  known.amax = x.written().amax;  // spares a pass over x; what else was written is too large to keep
+  const auto again = std::make_shared<autograd::Recomputation>();
+  again->again = [this, kernel = kernel_, saved = autograd::Saved(x), known] {
+    Variable x_again(saved.get());
+    x_again.set_written(known);
+    return kernel->apply_again(x_again, weight_, has_bias_ ? bias_.variable : Variable());
+  };
+  y.set_recompute(again);
+  return y;
+}
+
 void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
   kernel_ = std::move(kernel);
   weight_.amax =

@@ -24,6 +24,10 @@ class Linear final : public Module {
   [[nodiscard]] Variable forward(const Variable& x) const {
     return kernel_->apply(x, weight_, has_bias_ ? bias_.variable : Variable());
   }
+  // The same, and the backward pass can make the result again from what is saved of x, for another product
+  // (autograd::Recomputation): under selective recompute it is not saved then. The layer must outlive the backward
+  // pass.
+  [[nodiscard]] Variable forward_recomputable(const Variable& x) const;
   // For the function that makes x.
   [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(); }
 

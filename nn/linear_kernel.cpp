@@ -15,6 +15,11 @@ class HighPrecisionLinear final : public LinearKernel {
 
 }  // namespace
 
+Tensor LinearKernel::apply_again(const Variable& x, const Parameter& weight, const Variable& bias) const {
+  const autograd::NoGrad no_grad;
+  return apply(x, weight, bias).value();
+}
+
 std::shared_ptr<const LinearKernel> high_precision_linear_kernel() {
   static const auto kernel = std::make_shared<const HighPrecisionLinear>();
   return kernel;

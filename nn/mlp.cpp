@@ -16,8 +16,14 @@ Mlp::Mlp(const ModelConfig& config, const ParameterOptions& options)
   add_module("down_proj", down_proj_);
 }
 
-Variable Mlp::forward(const Variable& x) const {
-  return down_proj_.forward(autograd::swiglu(gate_up_proj_.forward(x), down_proj_.input_request()));
+Variable Mlp::forward(const Variable& x, bool recompute_product) const {
+  Variable inner;
+  {
+    // Where it is not saved, its memory is free before the second product.
+    const Variable gate_up = recompute_product ? gate_up_proj_.forward_recomputable(x) : gate_up_proj_.forward(x);
+    inner = autograd::swiglu(gate_up, down_proj_.input_request());
+  }
+  return down_proj_.forward(inner);
 }
 
 }  // namespace quench::nn

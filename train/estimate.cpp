@@ -58,10 +58,11 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
   {
     const ModelSetup setup = build_model(config, kPlanning, target);
     const auto optimizer = make_optimizer(*setup.model, config);
+    const autograd::ActivationPlan activations = activation_plan(config, setup.config, target);
     TrainStep step(*setup.model, *optimizer,
                    {.recompute = recompute_level(config.training.activation_checkpoint),
                     .loss = loss_options(config, setup.config.vocab_size, target),
-                    .offload_layers = offload_layers(config, setup.config, target),
+                    .activations = activations,
                     .state_offload_ratio = state_offload_ratio(config, target),
                     .max_norm = config.training.max_norm});
     for (std::int64_t s = 1; s <= 2; ++s) {
@@ -74,8 +75,9 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     // Of each such layer, the input of swiglu. The host queues a micro-batch while the device works on the one before
     // it, whose blocks are not free yet.
     const std::int64_t in_work = std::min<std::int64_t>(batch / micro, 2);
-    e.offload_bytes = in_work * offload_layers(config, setup.config, target) * micro * config.data.seq_len * 2 *
-                      setup.config.intermediate_size * static_cast<std::int64_t>(byte_size(config.training.dtype));
+    e.offload_bytes = in_work * activations.count(autograd::LargestActivation::offloaded) * micro *
+                      config.data.seq_len * 2 * setup.config.intermediate_size *
+                      static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.checkpoint_bytes = snapshot_bytes(tensors);
@@ -170,11 +172,11 @@ void require_memory(const RunEstimate& e, Device target) {
       mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,
               "this run needs about {} MiB on {}, {} MiB are available\n{}reduce training.micro_batch_size or "
-              "data.seq_len, set training.activation_checkpoint to \"selective\" or \"full\", lower "
-              "training.loss_chunk_size{}",
+              "data.seq_len, set training.activation_checkpoint to \"selective\" (and then raise "
+              "training.recompute_mlp_layers{}) or to \"full\", lower training.loss_chunk_size{}",
               mib(e.total_bytes), target.to_string(), mib(e.available_bytes), to_string(e),
-              target.is_cpu() ? ", or set checkpoint.async to false"
-                              : ", or raise optimizer.offload_ratio or training.offload_layers");
+              target.is_cpu() ? "" : " or training.offload_layers",
+              target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise optimizer.offload_ratio");
 }
 
 }  // namespace quench

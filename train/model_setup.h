@@ -51,9 +51,11 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 // difference is some per cent of a step's memory traffic, unless the config says otherwise.
 [[nodiscard]] LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device);
 
-// How many layers send activations to host memory: training.offload_layers, at most all. Throws bad_config on a CPU and
-// with full recompute, which keeps nothing to send.
-[[nodiscard]] std::int64_t offload_layers(const RunConfig& config, const nn::ModelConfig& model, Device device);
+// Where each layer's largest activation waits for the backward pass: training.offload_layers and, of the layers that
+// remain, training.recompute_mlp_layers, each at most all. Throws bad_config for offloading on a CPU or with full
+// recompute, which keeps nothing to send, and for recomputed products unless recompute is selective.
+[[nodiscard]] autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model,
+                                                       Device device);
 
 // Whether fill_model() takes the weights from the folder in model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);

@@ -10,14 +10,13 @@ nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) 
 }
 
 TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions options)
-    : model_(model), optimizer_(optimizer), options_(options) {
+    : model_(model), optimizer_(optimizer), options_(std::move(options)) {
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model.options().device;
   squared_norm_ = Tensor::empty({1}, DType::f64, device);
   scale_ = Tensor::empty({1}, DType::f32, device);
-  if (options.offload_layers > 0)
-    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, model.config().num_hidden_layers,
-                                                                 options.offload_layers);
+  if (options_.activations.count(autograd::LargestActivation::offloaded) > 0)
+    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
   if (options.state_offload_ratio > 0)
     state_ = std::make_unique<nn::StateOffloader>(optimizer.state_places(), options.state_offload_ratio, device,
                                                   model.config().num_hidden_layers);
@@ -37,6 +36,7 @@ void TrainStep::run_micro_batch(const Batch& batch, float scale, const nn::UnitH
   nn::ForwardContext context = batch_context(model_, batch);
   context.recompute = options_.recompute;
   context.hooks = hooks;
+  context.activations = options_.activations;
   autograd::Tape tape(options_.recompute);
   tape.set_offloader(offloader_.get());
   autograd::Variable loss;

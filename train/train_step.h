@@ -13,9 +13,9 @@ namespace quench {
 struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
   LmHeadLossOptions loss;
-  std::int64_t offload_layers = 0;  // layers whose largest activation waits in host memory (autograd/offload.h)
-  double state_offload_ratio = 0;   // share of the optimizer's state that waits there (nn/optim/state_offload.h)
-  double max_norm = 1.0;            // 0: no clipping
+  autograd::ActivationPlan activations;
+  double state_offload_ratio = 0;  // of the optimizer's state that waits in host memory (nn/optim/state_offload.h)
+  double max_norm = 1.0;           // 0: no clipping
 };
 
 // What the host must know before it lets the update happen.

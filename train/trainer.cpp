@@ -127,7 +127,7 @@ Trainer::Run::Run(RunConfig c, Device d)
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
-                                                   .offload_layers = offload_layers(config, setup.config, device),
+                                                   .activations = activation_plan(config, setup.config, device),
                                                    .state_offload_ratio = state_offload_ratio(config, device),
                                                    .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));

@@ -123,62 +123,92 @@ autograd::QuantRequest Float8Linear::input_request() const {
   return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(Tape::current() != nullptr));
 }
 
+struct Float8Linear::Input {
+  Float8Products products;
+  Tensor x;       // [M,K]
+  Tensor source;  // x, or a copy with zeros behind its rows and columns
+  Float8Matrix codes;
+};
+
+Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bool uses_rows,
+                                            bool transpose_now) const {
+  const Tensor in = x.value();
+  Float8Products products(scheme_, options_.emulate, in.device());
+  // Along the rows, M is contracted: that copy is padded there too, and all products take the same rows.
+  const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
+  const Tensor source = zero_padded(in, rows, products.size(in.size(1)));
+  const bool pads = source.shape() != in.shape();
+  return {products, in, source,
+          Float8Matrix(source, products.input_uses(uses_rows), pads ? Float8Sink{} : x.written(), transpose_now)};
+}
+
+void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Variable& bias, const Tensor& y,
+                            const LayerHealth& health) const {
+  const Float8Products& products = input.products;
+  const Tensor w = weight.variable.value();
+  health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
+  if (!scheme_.forward) {
+    gemm({.a = input.x, .b = w, .c = y, .transpose_b = true, .bias = bias.defined() ? bias.value() : Tensor()});
+    return;
+  }
+  const Tensor weight_source = zero_padded(w, products.size(w.size(0)), products.size(w.size(1)));
+  const QuantTensor weight_codes = weight_->along_columns(weight, weight_source);
+  health.record(LayerOperand::weight, weight_source, weight_codes, w.numel());
+  const Shape whole_shape{input.source.size(0), weight_source.size(0)};
+  if (whole_shape == y.shape()) {
+    products.multiply(input.codes.along_columns(), weight_codes, y, 0.0f, *scheme_.forward);
+  } else {
+    const Tensor whole = Tensor::empty(whole_shape, y.dtype(), y.device());
+    products.multiply(input.codes.along_columns(), weight_codes, whole, 0.0f, *scheme_.forward);
+    copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
+  }
+  if (bias.defined()) add_bias(y, bias.value());
+}
+
 Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
   const Tensor in = x.value(), w = weight.variable.value();
   QUENCH_CHECK(in.rank() == 2 && w.rank() == 2 && in.size(1) == w.size(1),
                "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, in.describe(), w.describe());
   const MemoryScope scope(MemoryCategory::activations);
-  const Float8Products products(scheme_, options_.emulate, in.device());
-  const std::int64_t m = in.size(0), k = in.size(1), n = w.size(0);
-  const std::int64_t padded_k = products.size(k), padded_n = products.size(n);
-  Variable y(Tensor::empty({m, n}, in.dtype(), in.device()));
+  Variable y(Tensor::empty({in.size(0), w.size(0)}, in.dtype(), in.device()));
 
   const bool training = Tape::current() != nullptr && weight.variable.requires_grad();
   // x will be there again in the backward pass, at no cost in memory.
   const bool there_again = x.kept_by_producer() || (x.recompute() != nullptr && Tape::current() != nullptr &&
                                                     Tape::current()->recompute() == autograd::Recompute::selective);
-  // Along the rows, M is contracted: that copy is padded there too.
-  const std::int64_t padded_m = training && scheme_.wgrad ? products.size(m) : m;
-  const bool pads = padded_m != m || padded_k != k;
-  const Tensor source = zero_padded(in, padded_m, padded_k);
-  Float8Matrix codes(source, products.input_uses(training), pads ? Float8Sink{} : x.written(), !there_again);
-  options_.health.record(LayerOperand::input, source, codes.along_columns(), in.numel());
-  if (scheme_.forward) {
-    const Tensor weight_source = zero_padded(w, padded_n, padded_k);
-    const QuantTensor weight_codes = weight_->along_columns(weight, weight_source);
-    options_.health.record(LayerOperand::weight, weight_source, weight_codes, w.numel());
-    if (padded_m == m && padded_n == n) {
-      products.multiply(codes.along_columns(), weight_codes, y.value(), 0.0f, *scheme_.forward);
-    } else {
-      const Tensor whole = Tensor::empty({padded_m, padded_n}, in.dtype(), in.device());
-      products.multiply(codes.along_columns(), weight_codes, whole, 0.0f, *scheme_.forward);
-      copy_rows({whole.narrow(0, 0, m).narrow(1, 0, n), y.value()});
-    }
-    if (bias.defined()) add_bias(y.value(), bias.value());
-  } else {
-    gemm({.a = in, .b = w, .c = y.value(), .transpose_b = true, .bias = bias.defined() ? bias.value() : Tensor()});
-  }
+  Input input = quantized(x, training, training, !there_again);
+  multiply(input, weight, bias, y.value(), options_.health);
 
   Tape::record(scheme_.name, std::array{x, weight.variable, bias}, std::array{&y}, [&]() -> std::function<void()> {
-    codes.drop_columns();
-    const bool needs_x = weight.variable.requires_grad() && !codes.along_rows().defined();
-    Backward backward{products,
+    input.codes.drop_columns();
+    const bool needs_x = weight.variable.requires_grad() && !input.codes.along_rows().defined();
+    Backward backward{input.products,
                       weight_,
                       &weight,
                       w,
-                      m,
-                      k,
-                      n,
+                      in.size(0),
+                      in.size(1),
+                      w.size(0),
                       needs_x ? Saved(x) : Saved(),
-                      std::move(codes),
+                      std::move(input.codes),
                       x.gradient(),
                       weight.variable.gradient(),
                       bias.gradient(),
                       y.gradient(),
                       options_.health};
-    y.gradient()->set_request(request_for(products.gradient_uses(x.requires_grad(), weight.variable.requires_grad())));
+    y.gradient()->set_request(
+        request_for(input.products.gradient_uses(x.requires_grad(), weight.variable.requires_grad())));
     return backward;
   });
+  return y;
+}
+
+Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
+  const MemoryScope scope(MemoryCategory::activations);
+  Tensor y = Tensor::empty({x.value().size(0), weight.variable.value().size(0)}, x.value().dtype(), x.value().device());
+  // Products of the same sizes, so that a library takes the same way; what the weight's gradient needs is kept from the
+  // recorded pass.
+  multiply(quantized(x, weight.variable.requires_grad(), false, false), weight, bias, y, LayerHealth());
   return y;
 }
 

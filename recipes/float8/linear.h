@@ -29,13 +29,23 @@ class Float8Linear final : public nn::LinearKernel {
 
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
                                          const autograd::Variable& bias) const override;
+  [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
+                                   const autograd::Variable& bias) const override;
   [[nodiscard]] autograd::QuantRequest input_request() const override;
   [[nodiscard]] bool uses_weight_amax() const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 
  private:
+  struct Input;
   struct Backward;
+
+  // The layer's input as its products take it. `training`: their use for the weight's gradient counts, which decides
+  // about padding too. `uses_rows`: codes for it are made, or (with `transpose_now` false) their scales.
+  [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now) const;
+  // y = x * weight^T + bias
+  void multiply(const Input& input, const nn::Parameter& weight, const autograd::Variable& bias, const Tensor& y,
+                const LayerHealth& health) const;
 
   Float8Scheme scheme_;
   Float8LinearOptions options_;

@@ -7,29 +7,10 @@ namespace {
 
 constexpr Device kPlanning{DeviceType::meta, 0};
 
-TEST(ActivationOffloader, SpreadsTheLayersAndLeavesTheLast) {
-  for (const std::int64_t layers : {2, 7, 8, 32})
-    for (std::int64_t offloaded = 1; offloaded < layers; ++offloaded) {
-      const ActivationOffloader offloader(kPlanning, layers, offloaded);
-      std::int64_t count = 0, longest_run = 0, run = 0;
-      for (std::int64_t layer = 0; layer < layers; ++layer) {
-        run = offloader.is_offloaded(layer) ? run + 1 : 0;
-        count += offloader.is_offloaded(layer) ? 1 : 0;
-        longest_run = std::max(longest_run, run);
-      }
-      EXPECT_EQ(count, offloaded) << layers;
-      EXPECT_FALSE(offloader.is_offloaded(layers - 1)) << layers << ' ' << offloaded;
-      if (2 * offloaded <= layers - 1) {
-        EXPECT_EQ(longest_run, 1) << layers << ' ' << offloaded;
-      }
-    }
-  EXPECT_TRUE(ActivationOffloader(kPlanning, 4, 9).is_offloaded(3)) << "all layers";
-}
-
 // On the planning device: at most two tensors wait on their way out, and each is there again when it is asked for.
 TEST(ActivationOffloader, GivesDeviceMemoryBackAndTakesItAgain) {
   constexpr std::int64_t kLayers = 6;
-  ActivationOffloader offloader(kPlanning, kLayers, kLayers);
+  ActivationOffloader offloader(kPlanning, ActivationPlan(kLayers, kLayers, 0));
   std::vector<std::shared_ptr<OffloadedTensor>> sent;
   std::vector<std::weak_ptr<Storage>> first_copies;
   for (std::int64_t layer = 0; layer < kLayers; ++layer) {

@@ -77,11 +77,37 @@ TEST_P(CudaFloat8, RunsAreTheSameHoweverOperandsAreMade) {
   tiny.run(tiny.config("away", with({"--training.activation_checkpoint=selective", "--training.offload_layers=1"})),
            kGpu);
   tiny.run(tiny.config("state", with({"--optimizer.offload_ratio=0.6"})), kGpu);
+  tiny.run(tiny.config("again", with({"--training.activation_checkpoint=selective", "--training.offload_layers=1",
+                                      "--training.recompute_mlp_layers=1", "--recipe.keep_weights=true"})),
+           kGpu);
   set_deterministic(false);
   EXPECT_EQ(tiny.losses("state"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("kept"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("selective"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("away"), tiny.losses("plain"));
+  EXPECT_EQ(tiny.losses("again"), tiny.losses("plain"));
+}
+
+// The second run of a product has the sizes of the first, padded tokens included.
+TEST_P(CudaFloat8, ProductsRunAgainWithTheSameBits) {
+  const TinyRun tiny;
+  for (const char* length : {"23", "24"}) {
+    const std::vector<std::string> base{"--training.dtype=bf16",
+                                        "--training.deterministic=true",
+                                        "--training.steps=4",
+                                        "--training.activation_checkpoint=selective",
+                                        "--metrics.health_every=2",
+                                        "--recipe.name=" + std::string(GetParam()),
+                                        std::string("--data.seq_len=") + length};
+    const std::string plain = std::string("plain") + length, again = std::string("again") + length;
+    std::vector<std::string> options = base;
+    tiny.run(tiny.config(plain, options), kGpu);
+    options.emplace_back("--training.recompute_mlp_layers=2");
+    tiny.run(tiny.config(again, options), kGpu);
+    set_deterministic(false);
+    EXPECT_EQ(tiny.losses(again), tiny.losses(plain)) << length;
+    expect_same_tensors(tiny.checkpoint(again, 4), tiny.checkpoint(plain, 4));
+  }
 }
 
 TEST_P(CudaFloat8, RunsFollowTheCpu) {

@@ -62,7 +62,11 @@ TEST(CudaTrainer, RecomputeLevelsGiveTheSameBits) {
     tiny.run(tiny.config(level, {"--training.steps=5", "--training.deterministic=true",
                                  "--training.activation_checkpoint=" + level}),
              kGpu);
+  tiny.run(tiny.config("products", {"--training.steps=5", "--training.deterministic=true",
+                                    "--training.activation_checkpoint=selective", "--training.recompute_mlp_layers=2"}),
+           kGpu);
   set_deterministic(false);
+  EXPECT_EQ(tiny.losses("none"), tiny.losses("products"));
   EXPECT_EQ(tiny.losses("none"), tiny.losses("selective"));
   EXPECT_EQ(tiny.losses("none"), tiny.losses("full"));
 }

@@ -56,6 +56,9 @@ TEST(TrainerHealth, EveryConvertedLayerIsRecordedAndNoLossChanges) {
     EXPECT_EQ(tiny.losses(level), tiny.losses("off")) << level;
     testing::expect_same_tensors(tiny.checkpoint(level, 10), tiny.checkpoint("off", 10));
   }
+  tiny.run(tiny.config("products", with({"--metrics.health_every=4", "--training.activation_checkpoint=selective",
+                                         "--training.recompute_mlp_layers=2"})));
+  EXPECT_EQ(tiny.losses("products"), tiny.losses("off"));
   const std::vector<Json> records = health_of(tiny, "none");
   EXPECT_EQ(steps_of(records), (std::vector<std::int64_t>{1, 4, 8}));
   for (const Json& record : records) {
@@ -81,6 +84,7 @@ TEST(TrainerHealth, EveryConvertedLayerIsRecordedAndNoLossChanges) {
   }
   EXPECT_EQ(layers_of(health_of(tiny, "selective")), layers_of(records));
   EXPECT_EQ(layers_of(health_of(tiny, "full")), layers_of(records));
+  EXPECT_EQ(layers_of(health_of(tiny, "products")), layers_of(records));
 }
 
 TEST(TrainerHealth, AConvertedHeadIsALayerToo) {

@@ -72,6 +72,10 @@ void add_training_fields(Fields& fields) {
                               free,
                               "On a GPU: layers, evenly spaced, whose largest activation waits for the backward pass "
                               "in host memory."));
+  fields.push_back(make_field("training.recompute_mlp_layers", QUENCH_MEMBER(training.recompute_mlp_layers),
+                              between(0, 1 << 20), free,
+                              "With activation_checkpoint selective: layers, evenly spaced among those that are not "
+                              "offloaded, whose largest activation is made again by the product it came from."));
   fields.push_back(make_field("training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
                               "CPU threads of one rank; 0: as many as the process may use."));
 }

@@ -85,7 +85,9 @@ struct TrainingSection {
   std::int64_t loss_chunk_size = 0;   // tokens whose logits exist at once; 0: chosen by the trainer
   std::optional<DType> logits_dtype;  // f32 or bf16, of the loss while training in bf16; unset: chosen by the trainer
   std::int64_t offload_layers = 0;    // layers whose largest activation waits in host memory for the backward pass
-  std::int64_t threads = 0;           // CPU threads of one rank; 0: all that the process may use
+  // Layers that make the same activation again in the backward pass, under selective recompute.
+  std::int64_t recompute_mlp_layers = 0;
+  std::int64_t threads = 0;  // CPU threads of one rank; 0: all that the process may use
 
   friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
 };

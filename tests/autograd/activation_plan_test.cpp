@@ -1,0 +1,84 @@
+#include "autograd/activation_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace quench::autograd {
+namespace {
+
+using enum LargestActivation;
+
+// One letter a layer: kept, offloaded, recomputed.
+std::string letters(const ActivationPlan& plan) {
+  std::string result;
+  for (std::int64_t layer = 0; layer < plan.layers(); ++layer) {
+    const LargestActivation what = plan.of(layer);
+    result += what == kept ? 'k' : what == offloaded ? 'o' : 'r';
+  }
+  return result;
+}
+
+// Longest run of neighbours with the same letter.
+std::int64_t longest_run(const std::string& text, char letter) {
+  std::int64_t longest = 0, run = 0;
+  for (const char c : text) longest = std::max(longest, run = c == letter ? run + 1 : 0);
+  return longest;
+}
+
+TEST(ActivationPlan, SpreadsOffloadedLayersAndLeavesTheLast) {
+  for (const std::int64_t layers : {2, 7, 8, 32})
+    for (std::int64_t wanted = 1; wanted < layers; ++wanted) {
+      const ActivationPlan plan(layers, wanted, 0);
+      SCOPED_TRACE(letters(plan));
+      EXPECT_EQ(plan.count(offloaded), wanted);
+      EXPECT_EQ(plan.count(recomputed), 0);
+      EXPECT_EQ(plan.of(0), offloaded);
+      EXPECT_EQ(plan.of(layers - 1), kept);
+      if (2 * wanted <= layers - 1) {
+        EXPECT_EQ(longest_run(letters(plan), 'o'), 1);
+      }
+    }
+}
+
+TEST(ActivationPlan, RecomputesAmongTheLayersThatRemain) {
+  for (const std::int64_t layers : {1, 2, 5, 8, 28, 32})
+    for (std::int64_t away = 0; away <= layers; ++away)
+      for (std::int64_t again = 0; again <= layers + 2; ++again) {
+        const ActivationPlan plan(layers, away, again), alone(layers, away, 0);
+        SCOPED_TRACE(letters(plan));
+        EXPECT_EQ(plan.count(offloaded), away);
+        EXPECT_EQ(plan.count(recomputed), std::min(again, layers - away));
+        EXPECT_EQ(plan.of(layers - 1) == kept, away + again < layers);
+        for (std::int64_t layer = 0; layer < layers; ++layer)
+          EXPECT_EQ(plan.of(layer) == offloaded, alone.of(layer) == offloaded) << layer;
+        if (away == 0 && again > 0 && 2 * again <= layers - 1) {
+          EXPECT_EQ(longest_run(letters(plan), 'r'), 1);
+        }
+      }
+}
+
+TEST(ActivationPlan, FewRecomputedLayersStandBehindOffloadedOnes) {
+  EXPECT_EQ(letters({8, 2, 0}), "okkkokkk");
+  EXPECT_EQ(letters({8, 2, 1}), "orkkokkk");
+  EXPECT_EQ(letters({8, 2, 2}), "orkkorkk");
+  EXPECT_EQ(letters({8, 2, 4}), "orkrorrk");
+  EXPECT_EQ(letters({8, 0, 2}), "rkkkrkkk");
+}
+
+TEST(ActivationPlan, AllIsAll) {
+  EXPECT_EQ(letters({4, 9, 9}), "oooo");
+  EXPECT_EQ(letters({4, 3, 9}), "ooor");
+  EXPECT_EQ(letters({4, 0, 9}), "rrrr");
+  EXPECT_EQ(letters({4, 0, 3}), "rrrk");
+}
+
+TEST(ActivationPlan, KeepsWhatItDoesNotKnow) {
+  EXPECT_EQ(ActivationPlan().of(0), kept);
+  const ActivationPlan all(2, 2, 0);
+  EXPECT_EQ(all.of(-1), kept) << "no layer runs";
+  EXPECT_EQ(all.of(2), kept);
+}
+
+}  // namespace
+}  // namespace quench::autograd
