@@ -9,13 +9,15 @@ namespace quench {
 namespace {
 
 // After `turns` turns an entrant that is this many times slower than the best is out. One or two times may be
-// disturbed: the margin is wide, and the smallest time counts, less what is in doubt. From three on the median counts.
+// disturbed: the margin is wide, and the smallest of those with little doubt counts. From three on the median of all
+// counts.
 struct Rule {
   std::size_t turns;
   float slack;
 };
 constexpr std::array kRules{Rule{1, 1.5f}, Rule{2, 1.15f}, Rule{3, 1.04f}, Rule{5, 1.02f}};
 constexpr std::size_t kMedianTurns = 3;
+constexpr float kLittleDoubt = 0.25f;  // of the time
 
 }  // namespace
 
@@ -88,8 +90,8 @@ void TimedContest::finished(std::size_t entrant, float time, float doubt) {
   QUENCH_CHECK(e.running > 0, "entrant {} ends a turn that it has not begun", entrant);
   --e.running;
   if (e.out) return;
-  e.least = e.times.empty() ? time - doubt : std::min(e.least, time - doubt);
   e.times.push_back(time);
+  if (doubt <= kLittleDoubt * time) e.least = e.certain++ == 0 ? time - doubt : std::min(e.least, time - doubt);
   drop_slow();
 }
 
@@ -104,9 +106,10 @@ void TimedContest::drop_slow() {
   const float best = entrants_[leader()].median();
   for (Entrant& e : entrants_) {
     if (e.out || e.times.empty()) continue;
-    const float own = e.times.size() < kMedianTurns ? e.least : e.median();
+    const bool many = e.times.size() >= kMedianTurns;
+    const float own = many ? e.median() : e.least;
     for (const Rule& rule : kRules)
-      if (rule.turns <= e.times.size() && own > rule.slack * best) e.out = true;
+      if (rule.turns <= (many ? e.times.size() : e.certain) && own > rule.slack * best) e.out = true;
   }
   end_if_done();
 }

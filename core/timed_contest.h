@@ -27,7 +27,8 @@ class TimedContest {
 
   // A turn is on its way. Several may be, and end in any order.
   void started(std::size_t entrant);
-  // It took between `time - doubt` and `time`, in any unit. Nothing happens if the entrant has left meanwhile.
+  // It took between `time - doubt` and `time`, in any unit; what is mostly in doubt takes nobody out by itself. Nothing
+  // happens if the entrant has left meanwhile.
   void finished(std::size_t entrant, float time, float doubt = 0.0f);
   // The entrant cannot do the work. At least one other must be left.
   void withdraw(std::size_t entrant);
@@ -41,7 +42,8 @@ class TimedContest {
  private:
   struct Entrant {
     std::vector<float> times;
-    float least = 0;          // the smallest of time - doubt
+    std::size_t certain = 0;  // times with little doubt,
+    float least = 0;          // and the smallest time - doubt of those
     std::size_t running = 0;  // turns on their way
     bool out = false;
     [[nodiscard]] float median() const;

@@ -38,7 +38,7 @@ class GemmContest {
     std::size_t entrant;
     cudaEvent_t begin, end;
     Clock::time_point called;
-    float host_ms = 0;  // how long the call kept the host
+    float doubt_ms = 0;  // of its time, what the device may have waited for the host
   };
 
   void collect();

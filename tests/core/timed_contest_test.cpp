@@ -111,6 +111,23 @@ TEST(TimedContest, TheDoubtfulPartOfATimeTakesNobodyOut) {
   }
 }
 
+// The first turn of each has loaded its kernel: the second one tells.
+TEST(TimedContest, AHopelessOneAfterADoubtfulTimeTakesTwoTurns) {
+  TimedContest contest(3);
+  std::vector<std::size_t> turns(3);
+  const std::vector<float> times{1.0f, 1.3f, 1.6f};
+  while (!contest.decided()) {
+    const auto entrant = contest.next();
+    ASSERT_TRUE(entrant);
+    contest.started(*entrant);
+    const bool loads = turns[*entrant]++ == 0;
+    contest.finished(*entrant, times[*entrant] + (loads ? 20.0f : 0.0f), loads ? 20.0f : 0.01f);
+  }
+  EXPECT_EQ(contest.leader(), 0U);
+  EXPECT_EQ(turns[2], 2U);
+  EXPECT_LE(turns[1], 3U);
+}
+
 TEST(TimedContest, OfEqualOnesTheFirstWins) {
   TimedContest contest(3);
   const auto turns = play(contest, 3, constant({1.0f, 1.0f, 1.0f}), 5);
