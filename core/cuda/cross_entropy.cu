@@ -5,15 +5,14 @@
 // from memory. Instead a cluster of up to eight blocks shares a row, each thread with up to ten pieces of it in
 // registers, and the blocks exchange one maximum and one sum through distributed shared memory: the row is read
 // once, in loads that are all in flight together. Two blocks a multiprocessor, mostly of different clusters,
-// keep reads and writes overlapping. Longer rows and those that are not aligned to 16 bytes are read twice.
+// keep reads and writes overlapping. Longer rows and those that are not aligned to 16 bytes are read twice. Rows of
+// bf16 that are long have a kernel of their own (cross_entropy_stream.cu).
 
 #include "core/ops/cross_entropy.h"
 
 #include <cooperative_groups.h>
 
-#include "core/cuda/launch.h"
-#include "core/cuda/pack.cuh"
-#include "core/cuda/reduce.cuh"
+#include "core/cuda/cross_entropy.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -22,53 +21,6 @@ constexpr int kThreads = 512;
 constexpr int kMaxCluster = 8;    // the largest that every device of this generation schedules
 constexpr int kFewVectors = 8;    // pieces of 16 bytes a thread holds,
 constexpr int kMostVectors = 10;  // and for the longest rows
-
-template <class T, class G>
-struct LossRows {
-  const T* logits;
-  const std::int32_t* labels;
-  float* losses;
-  G* dlogits;  // null when not wanted; may be logits
-  std::int64_t rows, vocab;
-  float scale;
-};
-
-struct LargestNumber {  // skips NaN, which shows in the sum
-  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-
-// e^x for x <= 0. For logits of f32 to 2 ulp. For logits of bf16 the bare instruction on a rounded product, within
-// |x| 2^-23 relative: what is lost where x is far below 0 is far below the rounding of the sum.
-template <class T>
-__device__ inline float exp_term(float x) {
-  if constexpr (sizeof(T) == 4) {
-    return expf(x);
-  } else {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 0x1.715476p+0f));
-    return result;
-  }
-}
-
-// What is subtracted before the exponential: without the infinities' difference where there is no number yet.
-__device__ inline float shift_of(float largest) {
-  return largest == -INFINITY ? 0.0f : largest;
-}
-
-// The gradients of one piece of a row from its terms e^(logit - shift), which times `factor` are scale * softmax.
-template <class G, int N>
-__device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float, N> terms, float factor, float scale,
-                                       std::int32_t label) {
-  const std::int64_t at = label - piece * N;
-  if (at >= 0 && at < N) {  // one thread of the row
-#pragma unroll
-    for (int j = 0; j < N; ++j) terms[j] = fmaf(terms[j], factor, at == j ? -scale : -0.0f);
-  } else {
-#pragma unroll
-    for (int j = 0; j < N; ++j) terms[j] *= factor;
-  }
-  store_values(row, piece, terms);
-}
 
 // Reads the logits and writes the gradients once: 6 bytes an element for f32 and bf16, 4 for bf16 alone.
 // One cluster a row; a row has at most kThreads * kVectors pieces for each block of the cluster.
@@ -217,6 +169,8 @@ void launch_loss(const OpLaunch& launch, const LossRows<T, G>& args) {
   const bool wide =
       rows_are_wide<T>(args.logits, args.vocab, args.vocab) && reinterpret_cast<std::uintptr_t>(args.dlogits) % 16 == 0;
   const std::int64_t pieces = args.vocab / kVectorWidth<T>;
+  if constexpr (std::is_same_v<T, bfloat16>)
+    if (wide && pieces > std::int64_t{kThreads} * kFewVectors && stream_loss(launch, args)) return;
   unsigned cluster = 1;
   while (cluster < kMaxCluster && pieces > std::int64_t{cluster} * kThreads * kFewVectors) cluster *= 2;
   if (!wide || pieces > std::int64_t{kMaxCluster} * kThreads * kMostVectors || args.rows * cluster > 0x7FFFFFFF) {

@@ -1,22 +1,24 @@
 #pragma once
 // Chooses the algorithm of a matrix product while the product does its work.
 //
-// cuBLASLt's candidates take turns at the calls of a run, each call timed on its stream, until one has been the fastest
-// often enough. So they are compared on the run's data, in its caches and at its clocks: a large GPU under load runs at
-// its power limit, far below the clocks it has in a trial of its own, and the order of algorithms is another there.
-// Nothing waits, no output is written twice, and a run begins at once.
+// cuBLASLt's candidates take turns at the calls of a run, each call timed on its stream, until one has won
+// (core/timed_contest.h). So they are compared on the run's data, in its caches and at its clocks: a large GPU under
+// load runs at its power limit, far below the clocks it has in a trial of its own, and the order of algorithms is
+// another there. Nothing waits, no output is written twice, and a run begins at once.
 
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <vector>
 
 #include "core/cuda/gemm_plan.h"
+#include "core/timed_contest.h"
 
 namespace quench::cuda {
 
 class GemmContest {
  public:
-  // With one candidate the contest is decided from the start; there is at least one.
+  // `candidates` as cuBLASLt orders them. With one the contest is decided from the start; there is at least one.
   GemmContest(const GemmProblem& problem, std::vector<cublasLtMatmulAlgo_t> candidates, Device device);
   ~GemmContest();
   GemmContest(const GemmContest&) = delete;
@@ -31,28 +33,27 @@ class GemmContest {
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> take_winner();
 
  private:
-  struct Entrant {
-    cublasLtMatmulAlgo_t algorithm;
-    int rank = 0;              // in cuBLASLt's order
-    std::vector<float> times;  // milliseconds
-    [[nodiscard]] float median() const;
-  };
+  using Clock = std::chrono::steady_clock;
   struct Running {
     std::size_t entrant;
     cudaEvent_t begin, end;
+    Clock::time_point called;
+    float doubt_ms = 0;  // of its time, what the device may have waited for the host
   };
 
   void collect();
-  void drop_slow();
-  [[nodiscard]] std::size_t next() const;
+  void release_events();
+  [[nodiscard]] cudaEvent_t take_event();
 
   GemmProblem problem_;
   Device device_;
-  std::vector<Entrant> entrants_;
+  std::vector<cublasLtMatmulAlgo_t> candidates_;
+  TimedContest contest_;
   std::deque<Running> running_;  // calls whose time is not known yet, oldest first
   std::vector<cudaEvent_t> spare_;
   std::int64_t calls_ = 0;
-  bool open_ = false;  // between begin() and end() of a timed call
+  std::size_t current_ = 0;  // the candidate of the call between begin() and end()
+  bool open_ = false;        // that call is timed
   bool announced_ = false;
 };
 

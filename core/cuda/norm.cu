@@ -1,12 +1,13 @@
 // RMSNorm, forward.
 //
 // A row stays in registers between the sum of its squares and its normalisation, so that x is read once; the weight
-// stays there from row to row of a persistent block. With a float8 sink the result stays there until its largest
-// magnitude is known; the columns' largest magnitudes are in shared memory, each where one thread alone comes by.
+// stays there from row to row of a persistent block. Sinks that take more than the largest magnitude of all have a
+// kernel of their own (norm_sink.cu).
 
 #include "core/ops/norm.h"
 
 #include "core/cuda/launch.h"
+#include "core/cuda/norm_sink.h"
 #include "core/cuda/pack.cuh"
 #include "core/cuda/quant_sink.cuh"
 #include "core/cuda/rows.cuh"
@@ -52,24 +53,19 @@ inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 constexpr int kResidentThreads = 1024;
 
 // Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
-// bf16, and H for codes. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order
-// with every sink. Sinks need bf16; with SinkParts::rows a row belongs to a block or a warp.
+// bf16. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order with every sink.
+// Sinks need bf16.
 template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
-  static_assert(kSink != SinkParts::rows || kRows == 1 || kGroup == 32);
+  static_assert(kSink != SinkParts::rows);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
   const int vectors = static_cast<int>(args.width / kWidth);
   __shared__ BlockMax::Scratch max_scratch;
-  __shared__ Packed columns[kSink == SinkParts::rows ? kBlock<kGroup> * kVectors : 1];
-  Packed* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
-  BlockMax block_max(max_scratch);
-  RowSink<kSink, kRows == 1 ? RowOwner::block : RowOwner::warp> sink(args.sink, block_max);
-  if constexpr (kSink == SinkParts::rows)
-    for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
+  RunningMax<T> largest;
 
   Packed weight[kVectors];
 #pragma unroll
@@ -83,8 +79,6 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
     const int end = number < args.rows ? vectors : 0;  // pieces of this row
     const RowPosition at = args.numbering(row);
     const T* x = args.x[at];
-    if constexpr (kSink == SinkParts::rows)
-      for (Packed& piece : weight) keep_packed(piece);
     Packed value[kVectors];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
@@ -134,15 +128,13 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
       for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
       value[k] = pack<T>(out);
       store_packed(y, lane + k * kGroup, value[k]);
-      sink.add(value[k], own_columns[k * kGroup]);
+      if constexpr (kSink == SinkParts::amax) largest.add(value[k]);
     }
-    const float scale = sink.finish_row(row, end > 0);
-    if (!sink.has_codes()) continue;
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k)
-      if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, value[k], scale);
   }
-  sink.template finish<kRows, kGroup * kVectors>(vectors, columns);
+  if constexpr (kSink == SinkParts::amax) {
+    BlockMax block_max(max_scratch);
+    raise_amax(args.sink.amax, largest.word(), block_max);
+  }
 }
 
 constexpr int kAnyThreads = 256;
@@ -179,16 +171,6 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args)
   }
 }
 
-// What of its sink a kernel can fill for these operands; with none it is left to fill_sink.
-template <class T>
-SinkParts fused_parts(const NormRows<T>& args, const Float8Sink& sink) {
-  const std::int64_t vectors = args.width / kVectorWidth<T>;
-  const SinkParts parts = parts_of(sink);
-  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 4096) return SinkParts::none;
-  if (parts == SinkParts::rows && (vectors <= 32 || vectors > 1024 || !args.sink.wide())) return SinkParts::none;
-  return parts;
-}
-
 template <class T, SinkParts kSink>
 void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
@@ -197,34 +179,37 @@ void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
     launch(norm_kernel<T, kGroup, kVectors, kSink>,
            strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0, args);
   };
-  if constexpr (kSink != SinkParts::rows) {
-    if (vectors <= 8) return run.template operator()<8, 1>();
-    if (vectors <= 16) return run.template operator()<16, 1>();
-    if (vectors <= 32) return run.template operator()<32, 1>();
-    if (vectors > 1024) return run.template operator()<1024, 4>();
-  }
+  if (vectors <= 8) return run.template operator()<8, 1>();
+  if (vectors <= 16) return run.template operator()<16, 1>();
+  if (vectors <= 32) return run.template operator()<32, 1>();
   if (vectors <= 128) return run.template operator()<32, 4>();
   if (vectors <= 256) return run.template operator()<64, 4>();
   if (vectors <= 512) return run.template operator()<128, 4>();
-  run.template operator()<256, 4>();
+  if (vectors <= 1024) return run.template operator()<256, 4>();
+  run.template operator()<1024, 4>();
 }
 
 void rms_norm(const RmsNormArgs& args) {
   const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_row_count("rms_norm", args.rstd.numel());
-  const SinkParts fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
+  const SinkParts parts = parts_of(args.sink);
+  if (parts == SinkParts::rows && rms_norm_by_rows(launch, args)) return;
+  const bool fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
     const NormRows<T> rows(args);
-    const SinkParts parts = fused_parts(rows, args.sink);
-    if (!rows.wide() || rows.width / kVectorWidth < T >> 4096)
+    if (!rows.wide() || rows.width / kVectorWidth < T >> 4096) {
       launch(norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
-    else if (parts == SinkParts::none)
-      launch_norm<T, SinkParts::none>(launch, rows);
-    else if constexpr (std::is_same_v<T, bfloat16>)
-      parts == SinkParts::amax ? launch_norm<T, SinkParts::amax>(launch, rows)
-                               : launch_norm<T, SinkParts::rows>(launch, rows);
-    return parts;
+      return false;
+    }
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (parts == SinkParts::amax) {
+        launch_norm<T, SinkParts::amax>(launch, rows);
+        return true;
+      }
+    }
+    launch_norm<T, SinkParts::none>(launch, rows);
+    return false;
   });
-  if (fused == SinkParts::none) fill_sink(args.sink, args.y);
+  if (!fused) fill_sink(args.sink, args.y);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_slot, rms_norm);

@@ -3,7 +3,10 @@
 // With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
 // A row of dy, x and dsum stays in registers between the dot product and dx. A persistent block keeps its share of
 // dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics. With a
-// float8 sink dx stays in registers until its largest magnitude is known.
+// float8 sink dx stays in registers until its largest magnitude is known; the next row is on its way into shared memory
+// meanwhile, where there is room: each thread fetches what it reads itself.
+
+#include <cuda_pipeline.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -63,8 +66,9 @@ inline constexpr std::size_t kSharedBytes =
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
 // few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
 // overwrites. All sums have the same order with every sink. Sinks need bf16; with SinkParts::rows a row belongs to a
-// block or a warp.
-template <class T, int kGroup, int kVectors, SinkParts kSink>
+// block or a warp. kAhead: with dynamic shared memory for kStages rows of a group, [kStages][3][vectors] pieces each.
+constexpr int kStages = 2;
+template <class T, int kGroup, int kVectors, SinkParts kSink, bool kAhead>
 __global__ __launch_bounds__(kBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
@@ -84,6 +88,31 @@ __global__ __launch_bounds__(kBlock<kGroup>,
   if constexpr (kSink == SinkParts::rows)
     for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
 
+  extern __shared__ Packed ahead[];
+  __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kBlock<kGroup> : 1];  // of each thread
+  Packed* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
+  int stage = 0;
+  // An empty group of copies past the last row keeps their count.
+  const auto fetch = [&](std::uint32_t row, int to) {
+    if (row < args.rows) {
+      const RowPosition at = args.numbering(row);
+      const auto copy = [&](const Rows<const T>& operand, int slot) {
+        const auto* from = reinterpret_cast<const Packed*>(operand[at]) + lane;
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k)
+          if (lane + k * kGroup < vectors)
+            __pipeline_memcpy_async(own_slots + (to * 3 + slot) * vectors + k * kGroup, from + k * kGroup,
+                                    sizeof(Packed));
+      };
+      __pipeline_memcpy_async(&rstd_ahead[to][threadIdx.x], args.rstd + row, sizeof(float));
+      copy(args.dy, 0);
+      copy(args.x, 1);
+      if (args.dsum.base != nullptr) copy(args.dsum, 2);
+    }
+    __pipeline_commit();
+  };
+  if constexpr (kAhead) fetch(blockIdx.x * kRows + threadIdx.x / kGroup, stage);
+
   Packed weight[kVectors];
   Floats<T> share[kVectors] = {};
 #pragma unroll
@@ -100,15 +129,25 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     const T* x = args.x[at];
     if constexpr (kSink == SinkParts::rows)
       for (Packed& piece : weight) keep_packed(piece);
-    const float inverse = args.rstd[row];
     Packed gradient[kVectors], value[kVectors], past[kVectors];
+    const Packed* slots = own_slots;
+    float inverse = 0;
+    if constexpr (kAhead) {
+      fetch(number + gridDim.x * kRows, stage ^ 1);  // where the thread is done with the row before
+      __pipeline_wait_prior(kStages - 1);
+      slots += stage * 3 * vectors;
+      inverse = rstd_ahead[stage][threadIdx.x];
+      stage ^= 1;
+    } else {
+      inverse = args.rstd[row];
+    }
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      gradient[k] = load_packed_once(dy, lane + k * kGroup);
-      value[k] = load_packed_once(x, lane + k * kGroup);
+      gradient[k] = kAhead ? slots[k * kGroup] : load_packed_once(dy, lane + k * kGroup);
+      value[k] = kAhead ? slots[vectors + k * kGroup] : load_packed_once(x, lane + k * kGroup);
     }
-    if (args.dsum.base != nullptr) {
+    if (!kAhead && args.dsum.base != nullptr) {
       const T* dsum = args.dsum[at];
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
@@ -144,7 +183,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * w[j]) * inverse;
       if (args.dsum.base != nullptr) {
-        const Floats<T> p = unpack<T>(past[k]);
+        const Floats<T> p = unpack<T>(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) result[j] += p[j];
       }
@@ -274,7 +313,20 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
       partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
       args.partial = partial.data<float>();
     }
-    launch(norm_backward_kernel<T, kGroup, kVectors, kSink>, blocks, kThreads, 0, args);
+    if constexpr (kSink == SinkParts::rows && kGroup > 32) {
+      // The blocks of a multiprocessor stay as many: the order of the sums of dweight depends on them.
+      constexpr int kReserved = 1024;  // of a block's shared memory, not for our use
+      constexpr std::size_t kStatic = kSharedBytes<kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kSink> +
+                                      sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
+                                      kStages * kThreads * sizeof(float) + kReserved;
+      const std::size_t shared = sizeof(Packed) * kStages * 3 * static_cast<std::size_t>(vectors) * kThreads / kGroup;
+      if (kResidentBlocks<kGroup, kVectors> * (shared + kStatic) <=
+          static_cast<std::size_t>(max_shared_bytes(launch.device()) + kReserved)) {
+        launch(norm_backward_kernel<T, kGroup, kVectors, kSink, true>, blocks, kThreads, shared, args);
+        return partial;
+      }
+    }
+    launch(norm_backward_kernel<T, kGroup, kVectors, kSink, false>, blocks, kThreads, 0, args);
     return partial;
   };
   if constexpr (kSink != SinkParts::rows) {

@@ -105,6 +105,27 @@ __device__ inline Floats<T> rounded(const Floats<T>& values) {
   return unpack<T>(pack<T>(values));
 }
 
+// Sums and products of bf16, rounded once, two to an instruction. They have the bits of the same in f32 rounded to
+// bf16:
+// - An f32 holds a product (16 bits) as it is, but for those below 2^-134, which are 0 in bf16 either way.
+// - A sum that an f32 does not hold has an addend that is 2^-14 of the other at most: it is no nearer to the middle of
+//   two neighbours in bf16 than 2^-10, and is rounded to the same one.
+__device__ inline Packed fused_bf16(const Packed& a, const Packed& b, const Packed& c) {
+  Packed result;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result.words[i]) : "r"(a.words[i]), "r"(b.words[i]), "r"(c.words[i]));
+  return result;
+}
+__device__ inline Packed sum_bf16(const Packed& a, const Packed& b) {
+  constexpr std::uint32_t kOnes = 0x3F803F80;
+  return fused_bf16(a, {kOnes, kOnes, kOnes, kOnes}, b);
+}
+__device__ inline Packed product_bf16(const Packed& a, const Packed& b) {
+  constexpr std::uint32_t kZeros = 0x80008000;  // negative: a zero keeps the product's sign
+  return fused_bf16(a, b, {kZeros, kZeros, kZeros, kZeros});
+}
+
 // Sixteen bytes number `index` of an aligned run of T.
 template <class T>
 __device__ inline Packed load_packed(const T* pointer, std::int64_t index) {

@@ -121,6 +121,31 @@ __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, Block
   if (threadIdx.x == 0) atomicMax(amax, word);
 }
 
+// Stores the codes of piece number `index` of a matrix.
+__device__ inline void encode_piece(const SinkPointers& sink, std::int64_t index, Packed piece, float scale) {
+  keep_packed(piece);
+  const Floats<bfloat16> values = unpack<bfloat16>(piece);
+  Group group;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) group.x[i] = values[i];
+  reinterpret_cast<uint2*>(sink.codes)[index] =
+      sink.is_e5m2 ? encode_group<E5m2>(group, scale) : encode_group<E4m3>(group, scale);
+}
+
+// Raises the columns' maxima to those in `columns`, shared memory: those of `rows` rows of `pieces` pieces, `stride`
+// apart. The block calls it together, after a barrier. Neighbours raise neighbours: the atomics of a warp are one
+// access. They move 4 bytes a column and block.
+__device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, const Packed* columns, int rows,
+                                     int stride) {
+  for (int column = static_cast<int>(threadIdx.x); column < kGroup * pieces; column += static_cast<int>(blockDim.x)) {
+    std::uint32_t pair = 0;
+#pragma unroll 4
+    for (int r = 0; r < rows; ++r)
+      pair = larger<bfloat16>(pair, (columns + r * stride + column / kGroup)->words[column % kGroup / 2]);
+    atomicMax(column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
+  }
+}
+
 // Who shares a row of the result.
 enum class RowOwner { block, warp };
 
@@ -192,14 +217,8 @@ class RowSink<SinkParts::rows, kOwner> {
   }
 
   // Stores the codes of piece number `index` of the matrix.
-  __device__ void encode(std::int64_t index, Packed piece, float scale) const {
-    keep_packed(piece);
-    const Floats<bfloat16> values = unpack<bfloat16>(piece);
-    Group group;
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) group.x[i] = values[i];
-    reinterpret_cast<uint2*>(sink_.codes)[index] =
-        sink_.is_e5m2 ? encode_group<E5m2>(group, scale) : encode_group<E4m3>(group, scale);
+  __device__ void encode(std::int64_t index, const Packed& piece, float scale) const {
+    encode_piece(sink_, index, piece, scale);
   }
 
   // After the last row: raises the maxima. `columns`, in shared memory, has those of the kRows rows of `pieces` pieces
@@ -209,13 +228,7 @@ class RowSink<SinkParts::rows, kOwner> {
     if (sink_.amax != nullptr) raise_amax(sink_.amax, most_, block_max_);
     if (sink_.column_amax == nullptr) return;
     __syncthreads();
-    // Neighbours raise neighbours: the atomics of a warp are one access. They move 4 bytes a column and block.
-    for (int column = static_cast<int>(threadIdx.x); column < kGroup * pieces; column += static_cast<int>(blockDim.x)) {
-      std::uint32_t pair = 0;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) pair = larger<bfloat16>(pair, (columns + r * kStride)->words[column / 2]);
-      atomicMax(sink_.column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
-    }
+    raise_columns(sink_.column_amax, pieces, columns, kRows, kStride);
   }
 
  private:

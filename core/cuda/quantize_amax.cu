@@ -49,13 +49,18 @@ __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std:
   if (threadIdx.x % kRowThreads == 0) amax[row] = __uint_as_float(most);
 }
 
-// A block takes a strip of 32 groups of columns by kStripRows rows, a warp every eighth of them; reads x once.
+// A block takes a strip of 32 groups of columns by `part_rows` rows, a warp every eighth of them; reads x once.
 constexpr int kStripColumns = 32 * kGroup;
-constexpr int kStripRows = 256;
+constexpr int kResidentStrips = 4;  // of a multiprocessor
+template <class T>
+inline constexpr int kRowsInFlight = 32 / Stored<T>::kWords;  // of a warp: 128 bytes a thread
 
 template <class T, bool kWide>
-__global__ __launch_bounds__(kThreads) void amax_of_columns_kernel(const T* x, MatrixBatch shape, std::int64_t strips,
-                                                                   std::int64_t parts, std::uint32_t* amax) {
+__global__ __launch_bounds__(kThreads,
+                             kResidentStrips) void amax_of_columns_kernel(const T* x, MatrixBatch shape,
+                                                                          std::int64_t strips, std::int64_t parts,
+                                                                          std::int64_t part_rows, std::uint32_t* amax) {
+  constexpr int kRows = kRowsInFlight<T>;
   __shared__ std::uint32_t most[kWarps][kStripColumns];
   const std::int64_t strip = blockIdx.x % strips, part = blockIdx.x / strips % parts,
                      batch = blockIdx.x / strips / parts;
@@ -63,18 +68,23 @@ __global__ __launch_bounds__(kThreads) void amax_of_columns_kernel(const T* x, M
   const std::int64_t column = strip * kStripColumns + lane * kGroup;
   const auto count =
       static_cast<int>(max(std::int64_t{0}, min(static_cast<std::int64_t>(kGroup), shape.columns - column)));
-  const std::int64_t end = min(shape.rows, (part + 1) * kStripRows);
+  const std::int64_t end = count > 0 ? min(shape.rows, (part + 1) * part_rows) : 0, step = kWarps * shape.columns;
+  std::int64_t row = part * part_rows + warp;
+  const T* from = x + (batch * shape.rows + row) * shape.columns + column;
   Stored<T> own = {};
-  const T* from = x + batch * shape.rows * shape.columns + column;
-  for (std::int64_t first = part * kStripRows + warp; count > 0 && first < end; first += kInFlight * kWarps) {
-    Stored<T> stored[kInFlight] = {};
+  for (; row + (kRows - 1) * kWarps < end; row += kRows * kWarps, from += kRows * step) {
+    Stored<T> stored[kRows];
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-      if (const std::int64_t row = first + k * kWarps; row < end)
-        stored[k] = load_stored(from + row * shape.columns, kWide, kWide ? kGroup : count);
+    for (int k = 0; k < kRows; ++k) stored[k] = load_stored(from + k * step, kWide, kWide ? kGroup : count);
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) raise(own, stored[k]);
+    for (int k = 0; k < kRows; ++k) raise(own, stored[k]);
   }
+  Stored<T> last[kRows] = {};
+#pragma unroll
+  for (int k = 0; k < kRows; ++k)
+    if (row + k * kWarps < end) last[k] = load_stored(from + k * step, kWide, kWide ? kGroup : count);
+#pragma unroll
+  for (int k = 0; k < kRows; ++k) raise(own, last[k]);
   const Group group = widened(own);
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) most[warp][i * 32 + lane] = __float_as_uint(group.x[i]);  // one bank a lane
@@ -130,13 +140,20 @@ QUENCH_CUDA_KERNEL(amax_slot, amax_cuda);
 void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& amax) {
   const MatrixBatch shape(x.shape());
   if (shape.numel() == 0) return;
-  const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns,
-                     parts = (shape.rows + kStripRows - 1) / kStripRows;
+  const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns, across = shape.batch * strips,
+                     resident = std::int64_t{multiprocessor_count(launch.device())} * kResidentStrips;
+  // As many parts as are in work at a time: all blocks begin and end together. Where the strips alone are more, small
+  // parts leave little for a last wave.
+  constexpr std::int64_t kFewestRows = 4 * kWarps, kRowsOfMany = 512;
+  const std::int64_t wanted = across <= resident ? resident / across : (shape.rows + kRowsOfMany - 1) / kRowsOfMany,
+                     part_rows = std::max((shape.rows + wanted - 1) / wanted, kFewestRows),
+                     parts = (shape.rows + part_rows - 1) / part_rows;
   dispatch<float, bfloat16>(x.dtype(), "amax", [&]<class T>() {
     const T* elements = x.data<T>();
     const bool wide = shape.columns % kGroup == 0 && aligned(elements);
     launch(wide ? amax_of_columns_kernel<T, true> : amax_of_columns_kernel<T, false>,
-           dim3(static_cast<unsigned>(shape.batch * strips * parts)), kThreads, 0, elements, shape, strips, parts,
+           dim3(static_cast<unsigned>(shape.batch * strips * parts)), kThreads, 0, elements, shape,
+           static_cast<std::uint32_t>(strips), static_cast<std::uint32_t>(parts), part_rows,
            reinterpret_cast<std::uint32_t*>(amax.data<float>()));
   });
 }

@@ -52,14 +52,20 @@ inline void check_row_count(std::string_view op, std::int64_t rows) {
                   op, rows);
 }
 
+// Waits for the block.
+struct BlockBarrier {
+  __device__ void operator()() const { __syncthreads(); }
+};
+
 // Sum over the kGroup threads that share a row; every thread gets it. kGroup is a power of two: groups of at most 32
-// lie within a warp, a larger one is the whole block. The block calls it together. `scratch` belongs to the block and
-// `turn` to the thread: the two halves of the scratch alternate, so that one barrier a call is enough.
+// lie within a warp, a larger one is the whole block, or those that `barrier` waits for. They call it together.
+// `scratch` belongs to them and `turn` to the thread: the two halves of the scratch alternate, so that one barrier a
+// call is enough.
 struct GroupScratch {
   float values[2][32];
 };
-template <int kGroup>
-__device__ inline float group_sum(float value, GroupScratch& scratch, int& turn) {
+template <int kGroup, class Barrier = BlockBarrier>
+__device__ inline float group_sum(float value, GroupScratch& scratch, int& turn, Barrier barrier = {}) {
 #pragma unroll
   for (int offset = (kGroup < 32 ? kGroup : 32) / 2; offset > 0; offset /= 2)
     value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
@@ -68,8 +74,8 @@ __device__ inline float group_sum(float value, GroupScratch& scratch, int& turn)
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float* values = scratch.values[turn];
     turn ^= 1;
-    if (lane == 0) values[threadIdx.x / 32] = value;
-    __syncthreads();
+    if (lane == 0) values[threadIdx.x % kGroup / 32] = value;
+    barrier();
     value = lane < kWarps ? values[lane] : 0.0f;
 #pragma unroll
     for (int offset = kWarps / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);

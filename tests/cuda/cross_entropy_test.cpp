@@ -1,5 +1,6 @@
 #include "core/ops/cross_entropy.h"
 
+#include "core/ops/elementwise.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {
@@ -24,7 +25,7 @@ void compare(std::uint32_t seed, std::int64_t n, std::int64_t vocab, DType dtype
       fmt::format("{} {} rows {} vocab {} spread {}", to_string(dtype), to_string(gradient), n, vocab, spread));
   Generator random(seed);
   const Tensor logits = random.normal({n, vocab}, dtype, spread), labels = random.integers(n, vocab);
-  if (n > 1) labels.data<std::int32_t>()[0] = kIgnoreLabel;
+  for (std::int64_t i = 0; n > 1 && i < n; i += i % 14 == 0 ? 3 : 11) labels.data<std::int32_t>()[i] = kIgnoreLabel;
   labels.data<std::int32_t>()[n - 1] = static_cast<std::int32_t>(vocab - 1);
   const Tensor losses = Tensor::empty({n}, DType::f32), dlogits = Tensor::empty({n, vocab}, gradient);
   const float scale = 1.0f / static_cast<float>(n);
@@ -62,14 +63,38 @@ TEST(CudaCrossEntropy, LargeVocabularies) {
   compare(++seed, 3, 128256, DType::f32, DType::bf16, 2.0);
 }
 
+// Clusters of two, four and eight, with the fewest and the most pieces a thread, and what is just beyond.
+TEST(CudaCrossEntropy, LongRowsOfBf16) {
+  std::uint32_t seed = 250;
+  for (const std::int64_t vocab : {32776, 40960, 40968, 49152, 49160, 65536, 98304, 98312, 131080, 196608, 196616})
+    for (const DType gradient : {DType::bf16, DType::f32}) compare(++seed, 3, vocab, DType::bf16, gradient, 3.0);
+}
+
 // More rows than clusters are resident.
 TEST(CudaCrossEntropy, ManyRows) {
   compare(300, 700, 1024, DType::f32, DType::bf16, 1.0);
   compare(301, 130, 32768, DType::bf16, DType::bf16, 1.0);
+  compare(302, 150, 32776, DType::bf16, DType::bf16, 1.0);
+  compare(303, 77, 49160, DType::bf16, DType::bf16, 1.0);
+  compare(304, 70, 98312, DType::bf16, DType::bf16, 1.0);
+}
+
+TEST(CudaCrossEntropy, BitsOfARowDoNotDependOnTheOthers) {
+  constexpr std::int64_t kRows = 90, kVocab = 50264;
+  Generator random(310);
+  const Tensor logits = random.normal({kRows, kVocab}, DType::bf16, 2.0), labels = random.integers(kRows, kVocab);
+  const Result all = on_gpu_with(logits, labels, DType::bf16, 1.0f);
+  for (const std::int64_t row : {0, 1, 65, 66, 89}) {
+    const Result alone = on_gpu_with(logits.narrow(0, row, 1), labels.narrow(0, row, 1), DType::bf16, 1.0f);
+    EXPECT_TRUE(same_bits(on_cpu(alone.losses), on_cpu(all.losses.narrow(0, row, 1)))) << row;
+    EXPECT_TRUE(same_bits(on_cpu(alone.dlogits), on_cpu(all.dlogits.narrow(0, row, 1)))) << row;
+  }
 }
 
 TEST(CudaCrossEntropy, InfiniteAndNanLogits) {
-  for (const std::int64_t vocab : {20, 21, 20000}) {  // one block a row, unaligned rows, a cluster
+  for (const auto& [vocab, dtype] :  // one block a row, unaligned rows, a cluster, a cluster that takes rows in turn
+       {std::pair{std::int64_t{20}, DType::f32}, std::pair{std::int64_t{21}, DType::f32},
+        std::pair{std::int64_t{20000}, DType::f32}, std::pair{std::int64_t{40000}, DType::bf16}}) {
     SCOPED_TRACE(vocab);
     const Tensor logits = Tensor::zeros({6, vocab}, DType::f32), labels = Tensor::zeros({6}, DType::i32);
     float* x = logits.data<float>();
@@ -80,7 +105,9 @@ TEST(CudaCrossEntropy, InfiniteAndNanLogits) {
     std::fill(x + 4 * vocab, x + 5 * vocab, -INFINITY);
     std::fill(x + 5 * vocab, x + 6 * vocab, -INFINITY);  // all but one masked: most threads see no number
     x[5 * vocab] = -1000.0f;
-    const Result result = on_gpu_with(logits, labels, DType::f32, 1.0f);
+    const Tensor stored = Tensor::empty(logits.shape(), dtype);
+    cast({logits, stored});
+    const Result result = on_gpu_with(stored, labels, DType::f32, 1.0f);
     const Tensor losses = on_cpu(result.losses), dlogits = on_cpu(result.dlogits);
     const float* loss = losses.data<float>();
     const float* g = dlogits.data<float>();
@@ -107,10 +134,11 @@ TEST(CudaCrossEntropy, LargeLogitsDoNotOverflow) {
 
 // The host cannot see labels on the GPU: a bad one makes the row NaN, which stops the run, and its neighbours stay.
 TEST(CudaCrossEntropy, LabelsOutsideTheVocabularyGiveNan) {
-  for (const std::int64_t vocab : {64, 65, 32000}) {
+  for (const std::int64_t vocab : {64, 65, 32000, 40000}) {
     SCOPED_TRACE(vocab);
     Generator random(9);
-    const Tensor logits = random.normal({5, vocab}, DType::f32), labels = Tensor::zeros({5}, DType::i32);
+    const Tensor logits = random.normal({5, vocab}, vocab == 40000 ? DType::bf16 : DType::f32),
+                 labels = Tensor::zeros({5}, DType::i32);
     const std::int32_t bad[] = {-1, static_cast<std::int32_t>(vocab), 0, 0x7FFFFFFF,
                                 static_cast<std::int32_t>(0x80000000)};
     std::copy(std::begin(bad), std::end(bad), labels.data<std::int32_t>());

@@ -38,6 +38,22 @@ TEST(CudaQuantizeFloat8, EveryGranularityMatchesTheCpu) {
         }
 }
 
+// Tall, wide and many matrices: one part of the rows and many, parts of few rows, a last part that is short, strips of
+// columns that are short, more strips than are in work at a time.
+TEST(CudaQuantizeFloat8, MaximaOfColumnsInEveryDivision) {
+  std::uint64_t seed = 0;
+  for (const Shape& shape : {Shape{1, 4096}, Shape{31, 2048}, Shape{33, 2056}, Shape{5003, 264}, Shape{40001, 8},
+                             Shape{20000, 37}, Shape{3, 700, 1000}, Shape{12, 135200}, Shape{530, 520, 8}})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t shift : {0, 1}) {
+        const Tensor x = input(shape, dtype, shift, ++seed);
+        if (seed % 3 == 0) spoil(x, 99991);
+        SCOPED_TRACE(fmt::format("{} {} shift {}", shape.to_string(), to_string(dtype), shift));
+        const Tensor on_device = on_gpu(x), expected = amax(x, Granularity::column);
+        for (int run = 0; run < 2; ++run) EXPECT_TRUE(equal(amax(on_device, Granularity::column), expected));
+      }
+}
+
 TEST(CudaQuantizeFloat8, EveryBf16ValueAndAMillionF32Words) {
   const Tensor all = Tensor::empty({65536}, DType::bf16), words = Tensor::empty({1 << 20}, DType::f32);
   for (std::int64_t i = 0; i < 65536; ++i) all.data<bfloat16>()[i] = bfloat16::from_bits(static_cast<std::uint16_t>(i));
