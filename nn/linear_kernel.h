@@ -28,7 +28,7 @@ class LinearKernel {
   // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three.
   [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const = 0;
   // What the function that makes x may write beside it.
-  [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
+  [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
   // The layer's products as the head of a language model, for one loss; null: plain gemms.

@@ -28,12 +28,13 @@ void TrainStep::make_report_buffers(std::int64_t micro_batches) {
   host_report_ = Tensor::empty_pinned({micro_batches + 1}, DType::f32, device);
 }
 
-void TrainStep::run_micro_batch(const Batch& batch, float scale, Tensor loss_out) {
+void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, Tensor loss_out) {
   const std::int64_t tokens = batch.input_ids.numel();
   const Device device = model_.options().device;
   nn::ForwardContext context = batch_context(model_, batch);
   context.recompute = options_.recompute;
   autograd::Tape tape(options_.recompute);
+  tape.set_pass(pass);
   tape.set_offloader(offloader_.get());
   autograd::Variable loss;
   {
@@ -47,7 +48,7 @@ void TrainStep::run_micro_batch(const Batch& batch, float scale, Tensor loss_out
   tape.backward(loss);
 }
 
-GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
+GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step) {
   optimizer_.zero_grad();
   GradientReport report;
   for (const Batch& batch : micro_batches) report.valid_tokens += batch.valid_tokens;
@@ -65,7 +66,7 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
     if (batch.valid_tokens == 0)
       loss.zero();
     else
-      run_micro_batch(batch, scale, loss);
+      run_micro_batch(batch, static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(i), scale, loss);
   }
   optimizer_.squared_grad_norm(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,

@@ -60,11 +60,18 @@ __device__ int clamped(std::int64_t rest, int most) {
   return static_cast<int>(max(std::int64_t{0}, min(rest, static_cast<std::int64_t>(most))));
 }
 
+// Blocks whose registers a multiprocessor holds; draws take some.
+template <class T, class Rounding, bool kWide>
+inline constexpr int kBlocks = sizeof(T) == 4                              ? 2
+                               : std::is_same_v<Rounding, NearestRounding> ? 4
+                               : kWide                                     ? 3
+                                                                           : 2;
+
 // Reads x once and the scales a few times from the caches; writes a byte an element to each of `natural` and
 // `transposed` that is not null. kWide: the rows of x and of both results begin at multiples of 16, 8 and 16 bytes and
 // are of whole pieces of 8, 8 and 16 elements, and the scales of a column begin at a multiple of 16 bytes.
 template <class T, class Element, class Rounding, bool kWide>
-__global__ __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2) void cast_tiles_kernel(
+__global__ __launch_bounds__(kThreads, kBlocks<T, Rounding, kWide>) void cast_tiles_kernel(
     const T* x, std::uint8_t* natural, std::uint8_t* transposed, const float* scale, bool by_column, MatrixBatch shape,
     TileGrid grid, Rounding rounding) {
   // Eight codes of a column, from the rows of one thread, are a unit. A column has as many units as there are banks of

@@ -52,6 +52,7 @@ struct Float8Linear::Backward {
   Float8Matrix x;
   std::shared_ptr<Gradient> dx, dw, db, dy_of;
   LayerHealth health;
+  Float8Rounding rounding;  // of dy
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
@@ -59,8 +60,9 @@ struct Float8Linear::Backward {
     const bool pads = products.size(rows) != rows || products.size(out) != out;
     const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
-    const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true);
-    health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel());
+    const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true, rounding);
+    health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel(),
+                  rounding.key.has_value());
     if (dw) weight_gradient(dy, gradient.along_rows());
     if (db) {
       const GradientTarget into = db->target();
@@ -119,8 +121,15 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
       weight_(std::make_shared<Float8Weight>(Float8Products(scheme, options.emulate, Device{}).weight_uses(),
                                              options.keep_weight)) {}
 
-autograd::QuantRequest Float8Linear::input_request() const {
-  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(Tape::current() != nullptr));
+autograd::QuantRequest Float8Linear::input_request(const nn::Parameter& weight) const {
+  const bool training = Tape::current() != nullptr && weight.variable.requires_grad();
+  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(training));
+}
+
+Float8Rounding Float8Linear::gradient_rounding() const {
+  Float8Rounding rounding{options_.gradient_draws};
+  if (rounding.key && Tape::current() != nullptr) rounding.key->step = Tape::current()->pass();
+  return rounding;
 }
 
 Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
@@ -145,7 +154,8 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
   options_.health.record(LayerOperand::input, source, codes.along_columns(), in.numel());
   if (scheme_.forward) {
     const Tensor weight_source = zero_padded(w, padded_n, padded_k);
-    const QuantTensor weight_codes = weight_->along_columns(weight, weight_source);
+    const bool backward_follows = Tape::current() != nullptr && x.requires_grad();
+    const QuantTensor weight_codes = weight_->along_columns(weight, weight_source, backward_follows);
     options_.health.record(LayerOperand::weight, weight_source, weight_codes, w.numel());
     if (padded_m == m && padded_n == n) {
       products.multiply(codes.along_columns(), weight_codes, y.value(), 0.0f, *scheme_.forward);
@@ -175,8 +185,10 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
                       weight.variable.gradient(),
                       bias.gradient(),
                       y.gradient(),
-                      options_.health};
-    y.gradient()->set_request(request_for(products.gradient_uses(x.requires_grad(), weight.variable.requires_grad())));
+                      options_.health,
+                      gradient_rounding()};
+    y.gradient()->set_request(
+        request_for(products.gradient_uses(x.requires_grad(), weight.variable.requires_grad()), backward.rounding));
     return backward;
   });
   return y;
@@ -188,7 +200,7 @@ bool Float8Linear::uses_weight_amax() const {
 
 std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
   return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
-                                      weight, options_.health);
+                                      weight, options_.health, Tape::current() != nullptr, gradient_rounding());
 }
 
 }  // namespace quench::recipes

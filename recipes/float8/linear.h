@@ -16,6 +16,9 @@ struct Float8LinearOptions {
   bool keep_weight = false;
   // Records what quantization loses.
   LayerHealth health = {};
+  // Seed and stream of the draws that output gradients are rounded with, stochastically, in every pass with others
+  // (autograd::Tape::pass); absent: they are rounded to nearest.
+  std::optional<RandomKey> gradient_draws = std::nullopt;
 };
 
 // Differentiable in x, weight and bias. What is saved for the backward pass: under selective recompute an x that its
@@ -29,13 +32,15 @@ class Float8Linear final : public nn::LinearKernel {
 
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
                                          const autograd::Variable& bias) const override;
-  [[nodiscard]] autograd::QuantRequest input_request() const override;
+  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 
  private:
   struct Backward;
+  // Of the current pass.
+  [[nodiscard]] Float8Rounding gradient_rounding() const;
 
   Float8Scheme scheme_;
   Float8LinearOptions options_;
