@@ -1,6 +1,7 @@
 // quench probe: times and errors of the float8 recipes on a run's own layers, and the recipe to take.
 
 #include <cstdio>
+#include <filesystem>
 
 #include "apps/common.h"
 #include "apps/config_arguments.h"
@@ -14,6 +15,16 @@
 
 namespace quench {
 namespace {
+
+// Before a minute's work, whose result would be lost.
+void require_folder_of(const std::string& output) {
+  if (output.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(output).parent_path();
+  std::error_code ignored;
+  QUENCH_CHECK_AS(ErrorCode::io, std::filesystem::is_directory(folder, ignored), "--output {}: no folder {}", output,
+                  folder.string());
+  QUENCH_CHECK_AS(ErrorCode::io, !std::filesystem::is_directory(output, ignored), "--output {}: is a folder", output);
+}
 
 // The verb's own options, taken out of what would else be config overrides.
 struct OwnOptions {
@@ -52,6 +63,7 @@ OwnOptions take_options(std::vector<std::string>& arguments) {
 
 void run(ConfigArguments arguments) {
   const OwnOptions own = take_options(arguments.overrides);
+  require_folder_of(own.output);
   RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
   set_log_level(config.metrics.log_level);
   set_deterministic(config.training.deterministic);

@@ -23,7 +23,7 @@ std::vector<Variable> recompute(const Region& region, std::vector<Variable> inpu
   Tape::record("recompute", dependencies, output_pointers, [&] {
     std::vector<std::shared_ptr<Gradient>> upstream;
     for (const Variable& output : outputs) upstream.push_back(output.gradient());
-    return [region, inputs, upstream] {
+    return [region, inputs, upstream, pass = Tape::current()->pass()] {
       std::vector<Variable> fresh;
       for (const Variable& input : inputs) {
         Variable copy = input.detach();
@@ -32,6 +32,7 @@ std::vector<Variable> recompute(const Region& region, std::vector<Variable> inpu
         fresh.push_back(copy);
       }
       Tape tape;
+      tape.set_pass(pass);
       {
         const TapeScope scope(tape);
         const std::vector<Variable> again = region(fresh);

@@ -47,6 +47,11 @@ class Tape {
   [[nodiscard]] std::size_t size() const noexcept { return nodes_.size(); }
   [[nodiscard]] Recompute recompute() const noexcept { return recompute_; }
 
+  // The number of this pass among those of a run: the step of the random draws (core/random.h) that functions make, so
+  // that a pass that runs again, as a whole or in parts, sees the same ones. 0 unless somebody says.
+  void set_pass(std::uint64_t pass) noexcept { pass_ = pass; }
+  [[nodiscard]] std::uint64_t pass() const noexcept { return pass_; }
+
   // Where saved tensors may wait for the backward pass; nullptr: on the device.
   void set_offloader(ActivationOffloader* offloader) noexcept { offloader_ = offloader; }
   [[nodiscard]] ActivationOffloader* offloader() const noexcept { return offloader_; }
@@ -65,6 +70,7 @@ class Tape {
 
   std::vector<Node> nodes_;
   Recompute recompute_;
+  std::uint64_t pass_ = 0;
   ActivationOffloader* offloader_ = nullptr;
 };
 

@@ -9,7 +9,8 @@ The last --held-out share of every text is the validation text. Tokens are bytes
 learn its text by heart compares nothing.
 A seed decides the first weights and the order of the batches, for all recipes alike. Prints for each recipe and seed the
 final validation loss over the whole held-out text, and for each recipe the mean over seeds with its difference from
-bf16's and the largest difference of the training losses (means of 200 steps, from step 500 on); --json keeps the curves.
+bf16's and the largest difference of the training losses (means over a tenth of the steps, after the first quarter); --json
+keeps the curves.
 """
 import argparse
 import concurrent.futures
@@ -81,7 +82,7 @@ def curve_distance(run, base, first, width):
     return max((abs(a / b - 1) for a, b in zip(*means)), default=0.0)
 
 
-def print_table(runs, recipes):
+def print_table(runs, recipes, steps):
     of = lambda recipe: {run["seed"]: run["validation"] for run in runs if run["recipe"] == recipe and "error" not in run}
     base = of("bf16")
     base_runs = {run["seed"]: run for run in runs if run["recipe"] == "bf16" and "error" not in run}
@@ -97,7 +98,7 @@ def print_table(runs, recipes):
         mean = statistics.mean(losses[seed] for seed in shared) / statistics.mean(base[seed] for seed in shared) - 1 if shared else 0
         print(f"{recipe:<28}{'  '.join(f'{losses[seed]:.4f}' for seed in sorted(losses)):<36}"
               f"{statistics.mean(losses.values()):>9.4f}{mean:>+14.2%}{max(relative, key=abs, default=0):>+12.2%}"
-              f"{max((curve_distance(r, base_runs[r['seed']], 500, 200) for r in runs if r['recipe'] == recipe and r['seed'] in shared), default=0):>10.2%}")
+              f"{max((curve_distance(r, base_runs[r['seed']], steps // 4, steps // 10) for r in runs if r['recipe'] == recipe and r['seed'] in shared), default=0):>10.2%}")
 
 
 def main():
@@ -136,7 +137,7 @@ def main():
             runs = [future.result() for future in pending]
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(runs, indent=1) + "\n")
-    print_table(runs, recipes)
+    print_table(runs, recipes, args.steps)
     if any("error" in run for run in runs):
         sys.exit(1)
 

@@ -29,11 +29,13 @@ class Linear final : public Module {
   // pass.
   [[nodiscard]] Variable forward_recomputable(const Variable& x) const;
   // For the function that makes x.
-  [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(); }
+  [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(weight_); }
 
   // Also says whether the optimizer is to keep up the weight's largest magnitude, from the next step on.
   void set_kernel(std::shared_ptr<const LinearKernel> kernel);
   [[nodiscard]] const LinearKernel& kernel() const noexcept { return *kernel_; }
+  // For who puts another in front of it.
+  [[nodiscard]] std::shared_ptr<const LinearKernel> shared_kernel() const noexcept { return kernel_; }
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] Parameter& weight() noexcept { return weight_; }
   [[nodiscard]] const std::vector<Part>& parts() const noexcept { return parts_; }

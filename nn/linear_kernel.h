@@ -31,7 +31,7 @@ class LinearKernel {
   // and nothing measured. This one suits kernels whose product does not depend on whether it is recorded.
   [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Variable& bias) const;
   // What the function that makes x may write beside it.
-  [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
+  [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
   // The layer's products as the head of a language model, for one loss; null: plain gemms.

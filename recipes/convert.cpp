@@ -50,6 +50,31 @@ std::int64_t stack_size(nn::Module& root) {
   return size;
 }
 
+std::string bytes_text(std::int64_t bytes) {
+  const auto number = static_cast<double>(bytes);
+  return bytes >= std::int64_t{1} << 20 ? fmt::format("{:.1f} MiB", number / (1 << 20))
+         : bytes >= 1024                ? fmt::format("{:.1f} KiB", number / 1024)
+                                        : fmt::format("{} B", bytes);
+}
+
+std::string_view words(KeptInput::Form form) {
+  switch (form) {
+    case KeptInput::Form::input: return "the input";
+    case KeptInput::Form::held_by_producer: return "scales; its producer keeps the input";
+    case KeptInput::Form::made_again: return "scales; the input is made again";
+    case KeptInput::Form::codes: return "float8 codes";
+    case KeptInput::Form::layer_runs_again: return "the layer runs again";
+  }
+  return "";
+}
+
+// "  keeps 4.0 MiB (float8 codes), 8.0 MiB in high precision"
+std::string kept_text(const LayerConversion& layer) {
+  if (!layer.kept) return {};
+  return fmt::format("  keeps {} ({}), {} in high precision", bytes_text(layer.kept->bytes), words(layer.kept->form),
+                     bytes_text(layer.kept_in_high_precision.bytes));
+}
+
 }  // namespace
 
 bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
@@ -130,19 +155,26 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
 }
 
 std::string conversion_report(const std::vector<LayerConversion>& layers) {
-  using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::string, std::string>;
+  using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::string, std::string, std::string>;
   std::vector<Key> order;
   std::map<Key, int> counts;
+  std::int64_t kept = 0, in_high_precision = 0;
   for (const LayerConversion& layer : layers) {
-    Key key{without_index(layer.name), layer.in_features, layer.out_features, layer.kernel, layer.skipped_because};
+    Key key{without_index(layer.name), layer.in_features, layer.out_features, layer.kernel,
+            layer.skipped_because,     kept_text(layer)};
     if (counts[key]++ == 0) order.push_back(key);
+    if (layer.kept) kept += layer.kept->bytes;
+    if (layer.kept) in_high_precision += layer.kept_in_high_precision.bytes;
   }
   std::string text;
   for (const Key& key : order) {
-    const auto& [name, in, out, kernel, reason] = key;
-    text += fmt::format("  {:<44} {:>6} -> {:<7} x{:<4} {}", name, in, out, counts[key], kernel);
+    const auto& [name, in, out, kernel, reason, kept_of_one] = key;
+    text += fmt::format("  {:<44} {:>6} -> {:<7} x{:<4} {}{}", name, in, out, counts[key], kernel, kept_of_one);
     text += reason.empty() ? "\n" : fmt::format("  (skipped: {})\n", reason);
   }
+  if (std::ranges::any_of(layers, [](const LayerConversion& layer) { return layer.kept.has_value(); }))
+    text += fmt::format("  these layers keep {} of a micro-batch for the backward pass, {} in high precision\n",
+                        bytes_text(kept), bytes_text(in_high_precision));
   return text;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The conversion walk: gives every linear layer of a model the kernel its recipe plans, and reports layer by layer.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,19 @@ struct LayerFilter {
   std::int64_t skip_last_layers = 0;
 };
 
+// What a layer keeps of its input from its forward to its backward pass.
+struct KeptInput {
+  enum class Form {
+    input,             // x itself
+    held_by_producer,  // x, which the function that made it keeps anyway: no bytes of its own
+    made_again,        // x is made again from what its producer keeps; only its scales
+    codes,             // x as float8, and scales
+    layer_runs_again,  // nothing: all of the layer does
+  };
+  std::int64_t bytes = 0;  // of a micro-batch
+  Form form = Form::input;
+};
+
 struct LayerConversion {
   std::string name;
   std::int64_t in_features = 0;
@@ -26,13 +40,17 @@ struct LayerConversion {
   std::string kernel;              // what the layer runs now
   std::string skipped_because;     // empty when the recipe applies
   std::vector<LinearGemm> float8;  // products of float8 operands
+  // Where somebody has measured it (train/kept_inputs.h), and what the layer would keep in high precision.
+  std::optional<KeptInput> kept = std::nullopt;
+  KeptInput kept_in_high_precision = {};
 };
 
 // Throws bad_config naming a pattern that matches no layer, and when nothing is left between the skipped layers.
 std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
                                           const RecipeOptions& options = {});
 
-// One line per distinct (shape, outcome), with the number of layers and the reason where one was skipped.
+// One line per distinct (shape, outcome), with the number of layers and the reason where one was skipped; where it was
+// measured, what a layer keeps for the backward pass, and what all of them save.
 [[nodiscard]] std::string conversion_report(const std::vector<LayerConversion>& layers);
 
 [[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;

@@ -15,10 +15,10 @@ std::string_view to_string(LayerOperand operand) noexcept {
   return "unknown";
 }
 
-double dense_sqnr(ElementFormat format) {
+double dense_sqnr(ElementFormat format, bool stochastic) {
   int mantissa_bits = 0;
   dispatch_element<E4m3, E5m2>(format, "dense_sqnr", [&]<class Element>() { mantissa_bits = Element::kMantissaBits; });
-  return 10 * std::log10(18 / std::numbers::ln2 * std::pow(4.0, mantissa_bits));
+  return 10 * std::log10((stochastic ? 9 : 18) / std::numbers::ln2 * std::pow(4.0, mantissa_bits));
 }
 
 std::size_t HealthRecorder::add_layer(const std::string& name) {
@@ -36,7 +36,7 @@ void HealthRecorder::arm() {
 }
 
 void HealthRecorder::record(std::size_t layer, LayerOperand operand, const Tensor& x, const QuantTensor& codes,
-                            std::int64_t elements) {
+                            std::int64_t elements, bool stochastic) {
   if (!armed_ || !codes.defined()) return;
   Entry& entry = entries_.at(layer * kLayerOperandCount + static_cast<std::size_t>(operand));
   if (entry.row >= 0) return;
@@ -46,7 +46,7 @@ void HealthRecorder::record(std::size_t layer, LayerOperand operand, const Tenso
     results_ = Tensor::empty({capacity, QuantError::kFields}, DType::f64, x.device());
   }
   quant_error({x.is_contiguous() ? x : x.clone(), codes, results_.select(0, recorded_)});
-  entry = {recorded_++, codes.format().element, elements, codes.scales().numel()};
+  entry = {recorded_++, codes.format().element, elements, stochastic};
 }
 
 std::vector<OperandHealth> HealthRecorder::collect() {
@@ -58,7 +58,7 @@ std::vector<OperandHealth> HealthRecorder::collect() {
     const Entry& entry = entries_[i];
     if (entry.row < 0) continue;
     result.push_back({layers_[i / kLayerOperandCount], static_cast<LayerOperand>(i % kLayerOperandCount), entry.format,
-                      entry.elements, entry.scales, entry.row, QuantError::read(host.select(0, entry.row))});
+                      entry.elements, entry.stochastic, entry.row, QuantError::read(host.select(0, entry.row))});
   }
   recorded_ = 0;
   return result;

@@ -31,7 +31,7 @@ struct OperandHealth {
   LayerOperand operand = LayerOperand::input;
   ElementFormat format = ElementFormat::e4m3;
   std::int64_t elements = 0;
-  std::int64_t scales = 0;  // that share these elements among them
+  bool stochastic = false;  // how they were rounded
   std::int64_t order = 0;   // 0: measured first in its step
   QuantError error;
 
@@ -50,8 +50,9 @@ struct OperandHealth {
 // an error spread evenly over the step 2^-m of a significand with m bits has the variance 4^-m / 12, and significands
 // spread evenly in the logarithm over [1,2) have the mean square 3 / (2 ln 2), together 10 log10(18 / ln 2 * 4^m).
 // 32.2 for e4m3 and 26.2 for e5m2 (normally distributed values: 31.5 and 25.5); significands near 1 lose 3.3 more,
-// those near 2 lose 2.7 less.
-[[nodiscard]] double dense_sqnr(ElementFormat format);
+// those near 2 lose 2.7 less. Stochastic rounding, whose error has the variance f (1 - f) of a step at the distance f,
+// 4^-m / 6 in the mean, has twice the noise: 3 less.
+[[nodiscard]] double dense_sqnr(ElementFormat format, bool stochastic = false);
 
 class HealthRecorder {
  public:
@@ -65,8 +66,8 @@ class HealthRecorder {
   [[nodiscard]] bool armed() const noexcept { return armed_; }
   // `codes` are those of x, natural orientation. `elements` of x count, where others are padding. No effect without
   // codes, unless armed, and for an operand that has been recorded already.
-  void record(std::size_t layer, LayerOperand operand, const Tensor& x, const QuantTensor& codes,
-              std::int64_t elements);
+  void record(std::size_t layer, LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
+              bool stochastic = false);
   // Ends the record and reads it with one copy, which waits for the device. By layer in order of add_layer().
   [[nodiscard]] std::vector<OperandHealth> collect();
 
@@ -75,7 +76,7 @@ class HealthRecorder {
     std::int64_t row = -1;  // of results_
     ElementFormat format = ElementFormat::e4m3;
     std::int64_t elements = 0;
-    std::int64_t scales = 0;
+    bool stochastic = false;
   };
 
   std::vector<std::string> layers_;
@@ -91,8 +92,9 @@ class LayerHealth {
   LayerHealth() = default;
   LayerHealth(std::shared_ptr<HealthRecorder> recorder, const std::string& name);
 
-  void record(LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements) const {
-    if (recorder_ && recorder_->armed()) recorder_->record(layer_, operand, x, codes, elements);
+  void record(LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
+              bool stochastic = false) const {
+    if (recorder_ && recorder_->armed()) recorder_->record(layer_, operand, x, codes, elements, stochastic);
   }
 
  private:

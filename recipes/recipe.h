@@ -41,6 +41,9 @@ struct RecipeOptions {
   std::vector<LinearGemm> fast_accumulation = {LinearGemm::forward};
   // Products that stay in high precision whatever the recipe says.
   std::vector<LinearGemm> high_precision;
+  // Quantized output gradients are rounded stochastically, with draws of this seed; absent: to nearest. No effect on
+  // recipes that quantize none.
+  std::optional<std::uint64_t> stochastic_gradients;
   // Where kernels record what quantization loses; null: nowhere.
   std::shared_ptr<HealthRecorder> health;
 };

@@ -8,14 +8,13 @@
 #include "train/metrics/step_metrics.h"
 #include "train/model_setup.h"
 #include "train/optimizer_setup.h"
+#include "train/planning_batch.h"
 #include "train/probe/recipe_choice.h"
 #include "train/train_step.h"
 #include "train/training_state.h"
 
 namespace quench {
 namespace {
-
-constexpr Device kPlanning{DeviceType::meta, 0};
 
 // Resident bytes of this process now: the program, its libraries and what they keep.
 std::int64_t resident_bytes() {
@@ -28,17 +27,6 @@ std::int64_t resident_bytes() {
 // What the first steps add to a CPU process besides tensors: generated code of the matrix products, thread stacks,
 // buffers of the logs. Measured on models from 0.9 to 110 million parameters, where it was 3.5 to 4.5 MiB.
 constexpr std::int64_t kFirstStepBytes = std::int64_t{4} << 20;
-
-// A batch of the right shape; its values are never read.
-Batch planning_batch(std::int64_t rows, std::int64_t length) {
-  Batch batch;
-  batch.input_ids = Tensor::empty({rows, length}, DType::i32, kPlanning);
-  batch.labels = Tensor::empty({rows, length}, DType::i32, kPlanning);
-  batch.positions = Tensor::empty({rows, length}, DType::i32, kPlanning);
-  for (std::int64_t r = 0; r < rows; ++r) batch.sequences.push_back({r * length, length, r * length, length});
-  batch.valid_tokens = rows * length;
-  return batch;
-}
 
 std::string mib(std::int64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
@@ -68,7 +56,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     for (std::int64_t s = 1; s <= 2; ++s) {
       std::vector<Batch> batches;
       for (std::int64_t i = 0; i < batch / micro; ++i) batches.push_back(planning_batch(micro, config.data.seq_len));
-      (void)step.accumulate(batches);
+      (void)step.accumulate(batches, s);
       step.apply(0.0, s);
     }
     e.device = plan.stats();

@@ -39,12 +39,10 @@ std::vector<HealthFinding> find_faults(std::span<const OperandHealth> operands) 
   std::ranges::sort(findings, {}, [](const HealthFinding& finding) { return finding.operand->order; });
   for (const OperandHealth& health : operands) {
     if (!health.finite()) continue;  // the other numbers mean nothing
-    const auto elements = static_cast<double>(health.elements);
-    if (health.error.saturated - static_cast<double>(health.scales) > kMaxSaturatedShare * elements)
-      findings.push_back({HealthFault::saturation, &health});
+    if (health.saturated_share() > kMaxSaturatedShare) findings.push_back({HealthFault::saturation, &health});
     if (health.underflow_share() > kMaxUnderflowShare) findings.push_back({HealthFault::underflow, &health});
     // Also where the noise has swallowed everything, NaN included.
-    const bool enough = health.error.sqnr() >= recipes::dense_sqnr(health.format) - kMaxSqnrLoss;
+    const bool enough = health.error.sqnr() >= recipes::dense_sqnr(health.format, health.stochastic) - kMaxSqnrLoss;
     if (!enough && health.error.noise != 0) findings.push_back({HealthFault::noise, &health});
   }
   return findings;
@@ -61,15 +59,16 @@ std::string describe(const HealthFinding& finding) {
           "{} is not finite (largest magnitude {}); training.on_nonfinite decides what becomes of the step",
           name(health), health.error.most);
     case HealthFault::saturation:
-      return fmt::format("{}: {} of the elements are beyond the largest {} value, where scales allow for one each{}",
-                         name(health), percent(health.saturated_share()), format, remedy);
+      return fmt::format(
+          "{}: {} of the elements are clipped to the largest {} value, which scales of their own would prevent{}",
+          name(health), percent(health.saturated_share()), format, remedy);
     case HealthFault::underflow:
       return fmt::format("{}: {} of the elements become 0 in {}, more than {}: one scale does not span them{}",
                          name(health), percent(health.underflow_share()), format, percent(kMaxUnderflowShare), remedy);
     case HealthFault::noise:
       return fmt::format(
           "{}: the signal is {:.1f} dB above the quantization noise of {}, which leaves dense values {:.1f}{}",
-          name(health), health.error.sqnr(), format, recipes::dense_sqnr(health.format), remedy);
+          name(health), health.error.sqnr(), format, recipes::dense_sqnr(health.format, health.stochastic), remedy);
   }
   return {};
 }

@@ -17,13 +17,13 @@ namespace quench {
 
 enum class HealthFault {
   nonfinite,   // NaN or infinite values
-  saturation,  // values beyond the format's largest
+  saturation,  // values clipped to the format's largest
   underflow,   // values that become 0
   noise,       // a poor signal to noise ratio
 };
 
-// Dynamic scaling maps the largest element of a scale's group to the format's largest value, or a rounding above it:
-// one saturated element a scale is no fault. Beyond those, more than this share is: the scale belongs to other values.
+// Dynamic scaling maps the largest element of a scale's group to the format's largest value: none is clipped. More than
+// this share is a fault: the scale belongs to other values.
 inline constexpr double kMaxSaturatedShare = 1e-3;
 
 // When the standard deviation of the bulk of an operand has sunk to the smallest normal number of e4m3, 2^-6, half the

@@ -56,6 +56,9 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .keep_weights = keeps_weights(config),
           .fast_accumulation = gemms(recipe.fast_accumulation),
           .high_precision = gemms(recipe.high_precision_gemms),
+          .stochastic_gradients = recipe.gradient_rounding == RecipeSection::GradientRounding::stochastic
+                                      ? std::optional(static_cast<std::uint64_t>(config.training.seed))
+                                      : std::nullopt,
           .health = std::move(health)};
 }
 

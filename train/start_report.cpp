@@ -1,6 +1,7 @@
 #include "train/start_report.h"
 
 #include "train/config/check.h"
+#include "train/kept_inputs.h"
 #include "train/metrics/step_metrics.h"
 #include "train/training_flops.h"
 
@@ -26,7 +27,9 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
   const std::string recipe = config.recipe.name == kAutoRecipe
                                  ? fmt::format("auto, which is {}: {}", choice.name, choice.reason)
                                  : config.recipe.name;
-  text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(model.conversion));
+  std::vector<recipes::LayerConversion> conversion = model.conversion;
+  measure_kept_inputs(conversion, with_choice(config, choice), options.device);
+  text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,

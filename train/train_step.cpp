@@ -30,7 +30,8 @@ void TrainStep::make_report_buffers(std::int64_t micro_batches) {
   host_report_ = Tensor::empty_pinned({micro_batches + 1}, DType::f32, device);
 }
 
-void TrainStep::run_micro_batch(const Batch& batch, float scale, const nn::UnitHooks* hooks, Tensor loss_out) {
+void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, const nn::UnitHooks* hooks,
+                                Tensor loss_out) {
   const std::int64_t tokens = batch.input_ids.numel();
   const Device device = model_.options().device;
   nn::ForwardContext context = batch_context(model_, batch);
@@ -38,6 +39,7 @@ void TrainStep::run_micro_batch(const Batch& batch, float scale, const nn::UnitH
   context.hooks = hooks;
   context.activations = options_.activations;
   autograd::Tape tape(options_.recompute);
+  tape.set_pass(pass);
   tape.set_offloader(offloader_.get());
   autograd::Variable loss;
   {
@@ -51,7 +53,7 @@ void TrainStep::run_micro_batch(const Batch& batch, float scale, const nn::UnitH
   tape.backward(loss);
 }
 
-GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
+GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step) {
   optimizer_.zero_grad();
   GradientReport report;
   for (const Batch& batch : micro_batches) report.valid_tokens += batch.valid_tokens;
@@ -74,7 +76,8 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches) {
     }
     const bool first = done_tokens == 0;
     done_tokens += batch.valid_tokens;
-    run_micro_batch(batch, scale, state.hooks(first, done_tokens == report.valid_tokens), loss);
+    run_micro_batch(batch, static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(i), scale,
+                    state.hooks(first, done_tokens == report.valid_tokens), loss);
   }
   state.end();
   optimizer_.squared_grad_norm(squared_norm_);

@@ -31,8 +31,9 @@ class TrainStep {
 
   // Leaves in the parameters the gradient of (sum of cross-entropies) / (valid tokens of all micro-batches): the mean
   // over tokens, however they are split into micro-batches. A step without any valid token has loss and gradient 0.
-  GradientReport accumulate(std::span<const Batch> micro_batches);
-  // Clips and updates with the gradients of the last accumulate(). `step` is 1-based.
+  // `step`, 1-based, counts the steps of the run: it keys the random draws of a recipe.
+  GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
+  // Clips and updates with the gradients of the last accumulate(). `step` is 1-based and counts updates.
   void apply(double lr, std::int64_t step);
   // Forgets the gradients of the last accumulate().
   void discard() { optimizer_.zero_grad(); }
@@ -43,7 +44,8 @@ class TrainStep {
  private:
   void make_report_buffers(std::int64_t micro_batches);
   // Forward and backward; the loss, f32 [1], stays on the device.
-  void run_micro_batch(const Batch& batch, float scale, const nn::UnitHooks* hooks, Tensor loss_out);
+  void run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, const nn::UnitHooks* hooks,
+                       Tensor loss_out);
 
   nn::CausalLm& model_;
   nn::AdamW& optimizer_;

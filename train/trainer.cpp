@@ -66,11 +66,12 @@ struct Trainer::Run {
   RunConfig config;
   Device device;
   Json environment;
+  // Before the choice of a recipe: that reads the folder's checkpoints, and may measure for a minute.
+  RunLock lock;
   RecipeChoice choice;  // of recipe.name "auto"
   ModelSetup setup;
   DataSetup data;
   std::int64_t steps = 0;
-  RunLock lock;
   LossGuard guard;
   HealthLog health;
   TrainingFlops flops;  // of a token, under the recipe that applies now
@@ -114,11 +115,11 @@ Trainer::Run::Run(RunConfig c, Device d)
     : config(checked(std::move(c))),
       device(d),
       environment(run_environment(d)),
+      lock(config.run.folder),
       choice(resolve_auto_recipe(config, d)),
       setup(build_model(with_choice(config, choice), d)),
       data(open_data(config, setup.config)),
       steps(total_steps(config, *data.train)),
-      lock(config.run.folder),
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
       flops(training_flops(setup.config, setup.conversion, config.data.seq_len)) {
@@ -230,7 +231,7 @@ std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
   const std::string gradient = first_nonfinite_gradient(*setup.model);
   if (in_tail) return gradient;  // no layer has operands to look at
   const std::string operand =
-      health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches); });
+      health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches, progress.step + 1); });
   return operand.empty() ? gradient : operand;
 }
 
@@ -252,7 +253,7 @@ bool Trainer::Run::run_step() {
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
   health.begin_step(progress.step + 1);
-  const GradientReport report = step->accumulate(batches);
+  const GradientReport report = step->accumulate(batches, progress.step + 1);
   health.end_step(progress.step + 1, metrics);
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
   const StepVerdict verdict =

@@ -44,6 +44,13 @@ void measure_float8(std::int64_t rows, std::int64_t columns) {
     Tensor(most).zero();
     (void)quantize_float8_rows(x, kElement, false, most);
   });
+  const Float8Rounding stochastic{RandomKey{1, 2, 3}};
+  line("float8 pair, given scale, stochastic", 4 * n,
+       [&] { (void)cast_float8_pair(x, of_tensor, kElement, stochastic); });
+  line("float8 transposed, given scales of columns, stochastic", 3 * n,
+       [&] { (void)cast_float8(x, of_columns, kElement, Granularity::column, Orientation::transposed, stochastic); });
+  line("float8 by row, stochastic", 3 * n,
+       [&] { (void)quantize_float8_rows(x, kElement, false, Tensor(), stochastic); });
 }
 
 void measure_blocks(std::int64_t rows, std::int64_t columns) {

@@ -24,7 +24,7 @@ QuantError error_of(const T* x, const std::uint8_t* codes, const float* scales, 
       const float lost = value - Element::decode(codes[i]) / *scale;
       sum.signal += static_cast<double>(value) * value;
       sum.noise += static_cast<double>(lost) * lost;
-      sum.saturated += std::abs(value * *scale) > Element::kMax ? 1 : 0;
+      sum.saturated += is_clipped<Element>(value * *scale) ? 1 : 0;
       const bool zero_code = (codes[i] & Element::Grid::kMagnitudeMask) == 0;
       sum.underflows += zero_code && value != 0.0f && std::isfinite(value) ? 1 : 0;
       most = std::max(most, magnitude(x[i]));

@@ -1,6 +1,7 @@
 // float8 casts with one f32 encode scale per tensor, row or column.
 
 #include "core/cpu/quantize_common.h"
+#include "core/stochastic_float8.h"
 
 namespace quench {
 namespace {
@@ -72,12 +73,51 @@ void cast_transposed(const T* x, std::uint8_t* out, const float* scale, const Ma
   }
 }
 
+// Row `row` of the matrix that draws are for. The scale of column c is scale[c * scale_step]; store(c, code) for each.
+template <class Element, class T, class Store>
+inline void round_row(const T* x, std::int64_t columns, const float* scale, std::int64_t scale_step,
+                      const RandomKey& key, std::uint64_t row, const Store& store) {
+  constexpr std::int64_t kRun = kRoundingsPerBlock;
+  for (std::int64_t first = 0; first < columns; first += kRun) {
+    const PhiloxBlock block = matrix_rounding_block(key, row, static_cast<std::uint64_t>(first));
+    for (std::int64_t c = first, end = std::min(columns, first + kRun); c < end; ++c)
+      store(c, stochastic_round_float8<Element>(static_cast<float>(x[c]) * scale[c * scale_step],
+                                                rounding_bits(block, static_cast<std::uint64_t>(c))));
+  }
+}
+
+// Both orientations, with scales of any granularity.
+template <class Element, class T>
+void cast_stochastically(const Float8CastArgs& args, const MatrixBatch& shape) {
+  const QuantTensor& any = args.out.defined() ? args.out : args.transposed;
+  const Granularity granularity = any.format().granularity;
+  const T* x = args.x.data<T>();
+  const float* scale = any.scales().data<float>();
+  std::uint8_t* natural = args.out.defined() ? codes(args.out) : nullptr;
+  std::uint8_t* transposed = args.transposed.defined() ? codes(args.transposed) : nullptr;
+  const std::int64_t rows = shape.batch * shape.rows, columns = shape.columns;
+#pragma omp parallel for schedule(static) if (rows * columns >= kParallelElements)
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t batch = r / shape.rows;
+    const float* by = granularity == Granularity::row      ? scale + r
+                      : granularity == Granularity::column ? scale + batch * columns
+                                                           : scale;
+    std::uint8_t* turned = transposed == nullptr ? nullptr : transposed + batch * shape.rows * columns + r % shape.rows;
+    round_row<Element>(x + r * columns, columns, by, granularity == Granularity::column ? 1 : 0, *args.rounding.key,
+                       args.rounding.first_row + static_cast<std::uint64_t>(r), [&](std::int64_t c, std::uint8_t code) {
+                         if (natural != nullptr) natural[r * columns + c] = code;
+                         if (turned != nullptr) turned[c * shape.rows] = code;
+                       });
+  }
+}
+
 void float8_cast_cpu(const Float8CastArgs& args) {
   const MatrixBatch shape(args.x.shape());
   const QuantTensor& any = args.out.defined() ? args.out : args.transposed;
   const float* scale = any.scales().data<float>();
   const Granularity granularity = any.format().granularity;
   dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), any.format().element, [&]<class T, class Element>() {
+    if (args.rounding.key) return cast_stochastically<Element, T>(args, shape);
     const T* x = args.x.data<T>();
     if (args.out.defined()) {
       std::uint8_t* out = codes(args.out);
@@ -110,7 +150,12 @@ void float8_rows_cpu(const Float8RowsArgs& args) {
         for (std::int64_t r = 0; r < rows; ++r) {
           const T* row = x + r * columns;
           scale[r] = float8_scale(magnitude_value(max_magnitude(row, columns)), Element::kMax, args.power_of_two);
-          cast_run<Element>(row, out + r * columns, columns, scale[r]);
+          if (!args.rounding.key)
+            cast_run<Element>(row, out + r * columns, columns, scale[r]);
+          else
+            round_row<Element>(row, columns, scale + r, 0, *args.rounding.key,
+                               args.rounding.first_row + static_cast<std::uint64_t>(r),
+                               [&](std::int64_t c, std::uint8_t code) { out[r * columns + c] = code; });
         }
       });
   if (!args.column_amax.defined()) return;

@@ -39,7 +39,7 @@ struct Loss {
     const auto wide = static_cast<double>(x), wide_lost = static_cast<double>(lost);
     signal = fma(wide, wide, signal);  // the products are exact: 24 bits squared fit into 53
     noise = fma(wide_lost, wide_lost, noise);
-    saturated += fabsf(x * scale) > Element::kMax ? 1 : 0;
+    saturated += is_clipped<Element>(x * scale) ? 1 : 0;
     const bool zero_code = (code & Element::Grid::kMagnitudeMask) == 0;
     underflows += zero_code && x != 0.0f && magnitude(x) < kF32Infinity ? 1 : 0;
     most = max(most, magnitude(x));

@@ -1,6 +1,6 @@
 // float8 scales, and casts with a scale made before, one for the tensor or for each row.
 
-#include "core/cuda/quantize_common.cuh"
+#include "core/cuda/float8_rounding.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -27,9 +27,9 @@ constexpr int kInFlight = 4;  // groups of a thread on their way
 
 // `chunks` blocks a row, each with one scale: a row, or the whole tensor as one. Reads x, writes a byte an element.
 // kWide: rows begin at multiples of 16 bytes in x and of 8 in `out`.
-template <class T, class Element, bool kWide>
+template <class T, class Element, class Rounding, bool kWide>
 __global__ __launch_bounds__(kThreads) void cast_rows_kernel(const T* x, std::uint8_t* out, const float* scales,
-                                                             std::int64_t columns, unsigned chunks) {
+                                                             std::int64_t columns, unsigned chunks, Rounding rounding) {
   const unsigned row = blockIdx.x / chunks;
   const float by = scales[row];
   x += row * columns;
@@ -44,10 +44,11 @@ __global__ __launch_bounds__(kThreads) void cast_rows_kernel(const T* x, std::ui
   for (int k = 0; k < kInFlight; ++k) {
     const std::int64_t g = first + k * kThreads;
     if (g < groups) {
-      store_codes(out + g * kGroup, encode_group<Element>(widened(stored[k]), by), kWide);
+      store_codes(out + g * kGroup, rounding.template encode<Element>(widened(stored[k]), by, row, g * kGroup), kWide);
     } else if (g == groups) {
       const auto rest = static_cast<int>(columns - groups * kGroup);
-      store_codes(out + g * kGroup, encode_group<Element>(load_group(x + g * kGroup, false, rest), by), false, rest);
+      const Group last = load_group(x + g * kGroup, false, rest);
+      store_codes(out + g * kGroup, rounding.template encode<Element>(last, by, row, g * kGroup), false, rest);
     }
   }
 }
@@ -64,14 +65,19 @@ void cast_float8_rows(const Float8CastArgs& args) {
   dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), format.element, [&]<class T, class Element>() {
     const T* x = args.x.data<T>();
     const bool wide = aligned(x) && aligned(out, 8) && (rows == 1 || columns % kGroup == 0);
-    launch(wide ? cast_rows_kernel<T, Element, true> : cast_rows_kernel<T, Element, false>,
-           dim3(static_cast<unsigned>(rows) * chunks), kThreads, 0, x, out, args.out.scales().data<float>(), columns,
-           chunks);
+    with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
+      launch(wide ? cast_rows_kernel<T, Element, Rounding, true> : cast_rows_kernel<T, Element, Rounding, false>,
+             dim3(static_cast<unsigned>(rows) * chunks), kThreads, 0, x, out, args.out.scales().data<float>(), columns,
+             chunks, rounding);
+    });
   });
 }
 
 void float8_cast_cuda(const Float8CastArgs& args) {
-  if (args.transposed.defined() || args.out.format().granularity == Granularity::column)
+  // Draws ask for the row of an element, which a tensor taken as one long row does not tell.
+  const Granularity granularity = args.out.format().granularity;
+  if (args.transposed.defined() || granularity == Granularity::column ||
+      (granularity == Granularity::tensor && args.rounding.key))
     cast_float8_tiles(args);
   else
     cast_float8_rows(args);

@@ -1,6 +1,6 @@
 // amax, scale and cast of each row in one pass over x, with the columns' largest magnitudes on the way.
 
-#include "core/cuda/quantize_common.cuh"
+#include "core/cuda/float8_rounding.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -33,9 +33,10 @@ struct Row {
 };
 
 // Writes a byte an element of the row, and its scale.
-template <class Element, class T, int kThreads, int kKept>
-__device__ void cast_row(const Row<T, kThreads, kKept>& row, std::uint8_t* out, float* scale, int columns,
-                         bool power_of_two, BlockMax<kThreads>& scratch, int turn) {
+template <class Element, class T, class Rounding, int kThreads, int kKept>
+__device__ void cast_row(const Row<T, kThreads, kKept>& row, std::int64_t number, std::uint8_t* out, float* scale,
+                         int columns, bool power_of_two, const Rounding& rounding, BlockMax<kThreads>& scratch,
+                         int turn) {
   Stored<T> most = {};
 #pragma unroll
   for (int k = 0; k < kKept; ++k) raise(most, row.groups[k]);
@@ -44,28 +45,30 @@ __device__ void cast_row(const Row<T, kThreads, kKept>& row, std::uint8_t* out, 
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
     if (const int c = row.column(k); c < columns)
-      store_codes(out + c, encode_group<Element>(widened(row.groups[k]), by), true);
+      store_codes(out + c, rounding.template encode<Element>(widened(row.groups[k]), by, number, c), true);
 }
 
 // A block a row of at most kKept * kThreads whole groups: reads x once, writes a byte an element and a scale a row.
-template <class T, class Element, int kThreads, int kKept, int kBlocks>
+template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
 __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
-                                                                        int columns, bool power_of_two) {
+                                                                        int columns, bool power_of_two,
+                                                                        Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
   const std::int64_t r = blockIdx.x;
   Row<T, kThreads, kKept> row;
   row.load(x + r * columns, columns);
-  cast_row<Element>(row, out + r * columns, scales + r, columns, power_of_two, scratch, 0);
+  cast_row<Element>(row, r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch, 0);
 }
 
 // The same with blocks that stay, each for every gridDim.x-th row, and read a row while they cast the one before. The
 // columns' largest magnitudes among its rows stay in registers; at the end a block raises `column_amax`, where it does
 // not already hold as much: few of the columns of most blocks. Moves what the other kernel moves.
-template <class T, class Element, int kThreads, int kKept, int kBlocks>
-__global__ __launch_bounds__(kThreads,
-                             kBlocks) void float8_rows_columns_kernel(const T* x, std::uint8_t* out, float* scales,
-                                                                      std::uint32_t* column_amax, std::int64_t rows,
-                                                                      int columns, bool power_of_two) {
+template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
+__global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
+                                                                                float* scales,
+                                                                                std::uint32_t* column_amax,
+                                                                                std::int64_t rows, int columns,
+                                                                                bool power_of_two, Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
   Stored<T> most[kKept] = {};
   Row<T, kThreads, kKept> row, next;
@@ -76,7 +79,7 @@ __global__ __launch_bounds__(kThreads,
     if (r + gridDim.x < rows) next.load(x + (r + gridDim.x) * columns, columns);
 #pragma unroll
     for (int k = 0; k < kKept; ++k) raise(most[k], row.groups[k]);
-    cast_row<Element>(row, out + r * columns, scales + r, columns, power_of_two, scratch, turn);
+    cast_row<Element>(row, r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch, turn);
     turn ^= 1;
   }
   // By way of shared memory, so that neighbouring threads raise neighbouring columns.
@@ -100,10 +103,10 @@ __global__ __launch_bounds__(kThreads,
 constexpr int kAnyThreads = 256;
 
 // For rows of any length and alignment: reads x twice, the second time mostly from the caches.
-template <class T, class Element>
+template <class T, class Element, class Rounding>
 __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x, std::uint8_t* out, float* scales,
                                                                       std::int64_t columns, bool power_of_two,
-                                                                      bool wide) {
+                                                                      bool wide, Rounding rounding) {
   __shared__ BlockMax<kAnyThreads> scratch;
   constexpr int kStep = kAnyThreads * kGroup;
   const std::int64_t row = blockIdx.x, first = static_cast<std::int64_t>(threadIdx.x) * kGroup;
@@ -118,7 +121,8 @@ __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x
   const float scale = float8_scale(__uint_as_float(block_max(largest(most), scratch, 0)), Element::kMax, power_of_two);
   if (threadIdx.x == 0) scales[row] = scale;
   for (std::int64_t c = first; c < columns; c += kStep)
-    store_codes(out + c, encode_group<Element>(load_group(x + c, wide, here(c)), scale), wide, here(c));
+    store_codes(out + c, rounding.template encode<Element>(load_group(x + c, wide, here(c)), scale, row, c), wide,
+                here(c));
 }
 
 // How many threads take a row, how many groups of it a thread keeps, and how many blocks then fit the registers of a
@@ -141,10 +145,11 @@ bool with_plan(std::int64_t columns, const Body& body) {
   return ((columns <= Plans::kColumns && (body.template operator()<Plans>(), true)) || ...);
 }
 
-template <class T, class Element>
+template <class T, class Element, class Rounding>
 struct RowsLaunch {
   const Float8RowsArgs& args;
   const OpLaunch& launch;
+  Rounding rounding;
   MatrixBatch shape{args.x.shape()};
   std::int64_t rows = shape.batch * shape.rows;
   const T* x = args.x.template data<T>();
@@ -154,16 +159,16 @@ struct RowsLaunch {
   template <int kThreads, int kKept>
   void one_pass(Plan<T, kThreads, kKept>) const {
     using P = Plan<T, kThreads, kKept>;
-    launch(float8_rows_kernel<T, Element, kThreads, kKept, P::kBlocks>, dim3(static_cast<unsigned>(rows)), kThreads, 0,
-           x, out, scales, static_cast<int>(shape.columns), args.power_of_two);
+    launch(float8_rows_kernel<T, Element, Rounding, kThreads, kKept, P::kBlocks>, dim3(static_cast<unsigned>(rows)),
+           kThreads, 0, x, out, scales, static_cast<int>(shape.columns), args.power_of_two, rounding);
   }
   template <int kThreads, int kKept>
   void one_pass_with_columns(Plan<T, kThreads, kKept>) const {
     using P = Plan<T, kThreads, kKept>;
-    launch(float8_rows_columns_kernel<T, Element, kThreads, kKept, P::kColumnBlocks>,
+    launch(float8_rows_columns_kernel<T, Element, Rounding, kThreads, kKept, P::kColumnBlocks>,
            dim3(strided_grid(launch.device(), rows, 1, P::kColumnBlocks)), kThreads, 0, x, out, scales,
            reinterpret_cast<std::uint32_t*>(args.column_amax.template data<float>()), rows,
-           static_cast<int>(shape.columns), args.power_of_two);
+           static_cast<int>(shape.columns), args.power_of_two, rounding);
   }
   template <class Body>
   bool with_any_plan(const Body& body) const {
@@ -181,8 +186,8 @@ struct RowsLaunch {
         with_any_plan([&]<class P>() { one_pass_with_columns(P()); }))
       return;
     if (!wide || !with_any_plan([&]<class P>() { one_pass(P()); }))
-      launch(float8_any_rows_kernel<T, Element>, dim3(static_cast<unsigned>(rows)), kAnyThreads, 0, x, out, scales,
-             shape.columns, args.power_of_two, wide);
+      launch(float8_any_rows_kernel<T, Element, Rounding>, dim3(static_cast<unsigned>(rows)), kAnyThreads, 0, x, out,
+             scales, shape.columns, args.power_of_two, wide, rounding);
     if (column_amax.defined()) raise_column_amax(launch, args.x, column_amax);
   }
 };
@@ -190,8 +195,11 @@ struct RowsLaunch {
 void float8_rows_cuda(const Float8RowsArgs& args) {
   const OpLaunch launch("float8_rows", {&args.x, &args.out.payload(), &args.out.scales(), &args.column_amax});
   dispatch_quantize<E4m3, E5m2>(
-      "float8_rows", args.x.dtype(), args.out.format().element,
-      [&]<class T, class Element>() { RowsLaunch<T, Element>{.args = args, .launch = launch}(); });
+      "float8_rows", args.x.dtype(), args.out.format().element, [&]<class T, class Element>() {
+        with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
+          RowsLaunch<T, Element, Rounding>{.args = args, .launch = launch, .rounding = rounding}();
+        });
+      });
 }
 
 QUENCH_CUDA_KERNEL(float8_rows_slot, float8_rows_cuda);

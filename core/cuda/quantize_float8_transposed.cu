@@ -1,7 +1,7 @@
 // float8 casts by tiles: the codes of x^T, which a product over x's rows reads, in one pass with those of x or alone;
 // and scales by column, which a thread reads once for all its rows.
 
-#include "core/cuda/quantize_common.cuh"
+#include "core/cuda/float8_rounding.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -60,15 +60,20 @@ __device__ int clamped(std::int64_t rest, int most) {
   return static_cast<int>(max(std::int64_t{0}, min(rest, static_cast<std::int64_t>(most))));
 }
 
+// Blocks whose registers a multiprocessor holds; draws take some.
+template <class T, class Rounding, bool kWide>
+inline constexpr int kBlocks = sizeof(T) == 4                              ? 2
+                               : std::is_same_v<Rounding, NearestRounding> ? 4
+                               : kWide                                     ? 3
+                                                                           : 2;
+
 // Reads x once and the scales a few times from the caches; writes a byte an element to each of `natural` and
 // `transposed` that is not null. kWide: the rows of x and of both results begin at multiples of 16, 8 and 16 bytes and
 // are of whole pieces of 8, 8 and 16 elements, and the scales of a column begin at a multiple of 16 bytes.
-template <class T, class Element, bool kWide>
-__global__ __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2) void cast_tiles_kernel(const T* x, std::uint8_t* natural,
-                                                                                      std::uint8_t* transposed,
-                                                                                      const float* scale,
-                                                                                      bool by_column, MatrixBatch shape,
-                                                                                      TileGrid grid) {
+template <class T, class Element, class Rounding, bool kWide>
+__global__ __launch_bounds__(kThreads, kBlocks<T, Rounding, kWide>) void cast_tiles_kernel(
+    const T* x, std::uint8_t* natural, std::uint8_t* transposed, const float* scale, bool by_column, MatrixBatch shape,
+    TileGrid grid, Rounding rounding) {
   // Eight codes of a column, from the rows of one thread, are a unit. A column has as many units as there are banks of
   // eight bytes. Its unit u lies at u ^ (column / 8): the 16 threads that write units together differ in column / 8,
   // and 16 codes of a column stay neighbours, in either order.
@@ -90,7 +95,8 @@ __global__ __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2) void cast_tiles_k
   }
   uint2 codes[kGroup];
 #pragma unroll
-  for (int r = 0; r < kGroup; ++r) codes[r] = encode_group<Element>(widened(stored[r]), by);
+  for (int r = 0; r < kGroup; ++r)
+    codes[r] = rounding.template encode<Element>(widened(stored[r]), by, batch * shape.rows + row + r, column);
   if (natural != nullptr && inside) {
 #pragma unroll
     for (int r = 0; r < kGroup; ++r)
@@ -137,9 +143,11 @@ void cast_float8_tiles(const Float8CastArgs& args) {
     const T* x = args.x.data<T>();
     const bool wide = aligned(x) && aligned(natural, 8) && aligned(transposed) && (!by_column || aligned(scale)) &&
                       shape.columns % kGroup == 0 && (transposed == nullptr || shape.rows % 16 == 0);
-    launch(wide ? cast_tiles_kernel<T, Element, true> : cast_tiles_kernel<T, Element, false>,
-           dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kThreads, 0, x, natural, transposed,
-           scale, by_column, shape, grid);
+    with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
+      launch(wide ? cast_tiles_kernel<T, Element, Rounding, true> : cast_tiles_kernel<T, Element, Rounding, false>,
+             dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kThreads, 0, x, natural, transposed,
+             scale, by_column, shape, grid, rounding);
+    });
   });
 }
 

@@ -4,10 +4,20 @@
 #include <cmath>
 #include <limits>
 
+#include "core/float8.h"
 #include "core/kernel_slot.h"
 #include "core/quant_tensor.h"
 
 namespace quench {
+
+// Whether rounding x * scale to nearest would go beyond the format's largest value, so that the code is that of a value
+// further off. The largest element under a dynamic scale is not: its rounding may put it above that value by an ulp of
+// f32, but not by half a step of the format. NaN is not.
+template <class Element>
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr bool is_clipped(float scaled) noexcept {
+  const std::uint32_t magnitude = bit_cast<std::uint32_t>(scaled) & kF32MagnitudeMask;
+  return magnitude <= kF32Infinity && Element::Grid::round(magnitude) > Element::kMaxCode;
+}
 
 struct QuantErrorArgs {
   Tensor x;       // [R,C] f32 or bf16, contiguous
@@ -18,7 +28,7 @@ struct QuantErrorArgs {
 struct QuantError {
   double signal = 0;      // sum of x^2
   double noise = 0;       // sum of (x - code / scale)^2, the difference in f32
-  double saturated = 0;   // elements with |x * scale| above the format's largest value
+  double saturated = 0;   // elements that the cast clipped (is_clipped)
   double underflows = 0;  // elements that are not 0, nor NaN or infinite, with the code of 0
   double most = 0;        // largest |x|; NaN if an element is NaN
 

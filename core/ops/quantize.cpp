@@ -51,7 +51,7 @@ Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two
 }
 
 QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element, Granularity granularity,
-                        Orientation orientation) {
+                        Orientation orientation, const Float8Rounding& rounding) {
   check_input("cast_float8", x);
   check_float8("cast_float8", element, granularity);
   const bool transposed = orientation == Orientation::transposed;
@@ -61,12 +61,13 @@ QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat elem
   format.orientation = orientation;
   const Tensor payload = Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device());
   const QuantTensor out(format, x.shape(), x.dtype(), payload, scale);
-  Float8CastArgs args{x, transposed ? QuantTensor() : out, transposed ? out : QuantTensor()};
+  Float8CastArgs args{x, transposed ? QuantTensor() : out, transposed ? out : QuantTensor(), rounding};
   if (x.numel() > 0) float8_cast_slot(x.device().type, args);
   return out;
 }
 
-Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element) {
+Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element,
+                            const Float8Rounding& rounding) {
   check_input("cast_float8_pair", x);
   check_float8("cast_float8_pair", element, Granularity::tensor);
   const auto make = [&](Orientation orientation) {
@@ -75,13 +76,13 @@ Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat 
     return QuantTensor(format, x.shape(), x.dtype(),
                        Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device()), scale);
   };
-  Float8CastArgs args{x, make(Orientation::natural), make(Orientation::transposed)};
+  Float8CastArgs args{x, make(Orientation::natural), make(Orientation::transposed), rounding};
   if (x.numel() > 0) float8_cast_slot(x.device().type, args);
   return {args.out, args.transposed};
 }
 
 QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
-                                 const Tensor& column_amax) {
+                                 const Tensor& column_amax, const Float8Rounding& rounding) {
   check_input("quantize_float8_rows", x);
   check_float8("quantize_float8_rows", element, Granularity::row);
   if (column_amax.defined()) {
@@ -92,16 +93,16 @@ QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool po
                  column_amax.describe(), x.describe());
   }
   Float8RowsArgs args{x, QuantTensor::empty(float8_format(element, Granularity::row), x.shape(), x.dtype(), x.device()),
-                      power_of_two_scale, column_amax};
+                      power_of_two_scale, column_amax, rounding};
   if (args.out.scales().numel() > 0) float8_rows_slot(x.device().type, args);
   return args.out;
 }
 
 QuantTensor quantize_float8(const Tensor& x, const Float8Options& options) {
-  const auto& [element, granularity, power_of_two] = options;
-  if (granularity == Granularity::row) return quantize_float8_rows(x, element, power_of_two, Tensor());
+  const auto& [element, granularity, power_of_two, rounding] = options;
+  if (granularity == Granularity::row) return quantize_float8_rows(x, element, power_of_two, Tensor(), rounding);
   const Tensor scale = float8_scale(amax(x, granularity), element, power_of_two);
-  return cast_float8(x, scale, element, granularity);
+  return cast_float8(x, scale, element, granularity, Orientation::natural, rounding);
 }
 
 QuantTensor quantize_mx(const Tensor& x, const MxOptions& options) {

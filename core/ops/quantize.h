@@ -6,10 +6,13 @@
 // Inputs are f32 or bf16 and contiguous; bf16 is widened exactly and all arithmetic is f32. A tensor of rank above 2
 // is a batch of matrices over its last two axes. Every op throws invalid_argument naming the tensor that does not fit.
 
+#include <optional>
+
 #include "core/e8m0.h"
 #include "core/kernel_slot.h"
 #include "core/nvfp4.h"
 #include "core/quant_tensor.h"
+#include "core/random.h"
 #include "core/tensor.h"
 
 namespace quench {
@@ -33,26 +36,38 @@ struct Float8ScaleArgs {
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
 
-// codes = saturating RNE cast of x * scale, with a scale made before (delayed, or reduced over ranks). A matrix product
+// Which of the two codes next to a scaled value a cast takes: the nearest, ties to the even one, or with a key one at
+// random (core/stochastic_float8.h). Draws belong to rows and columns of x, batches of matrices being one below the
+// other: the codes of x^T are those of x where their scales are the same.
+struct Float8Rounding {
+  std::optional<RandomKey> key = std::nullopt;
+  std::uint64_t first_row = 0;  // of x, in the matrix that it is a piece of
+};
+
+// codes = saturating cast of x * scale, with a scale made before (delayed, or reduced over ranks). A matrix product
 // needs its contraction axis last: `transposed` has the codes of x^T, made in the same pass over x.
 struct Float8CastArgs {
   Tensor x;
   QuantTensor out;         // natural orientation; its scales are read. Undefined: not wanted
   QuantTensor transposed;  // transposed orientation, granularity tensor or column; scales as in `out`, or read here
+  Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
 [[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
-                                      Granularity granularity, Orientation orientation = Orientation::natural);
+                                      Granularity granularity, Orientation orientation = Orientation::natural,
+                                      const Float8Rounding& rounding = {});
 // Both orientations under one scale of the tensor, from one read of x.
 struct Float8Pair {
   QuantTensor natural, transposed;
 };
-[[nodiscard]] Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element);
+[[nodiscard]] Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element,
+                                          const Float8Rounding& rounding = {});
 
 struct Float8Options {
   ElementFormat element = ElementFormat::e4m3;    // or e5m2
   Granularity granularity = Granularity::tensor;  // tensor, row or column
   bool power_of_two_scale = false;
+  Float8Rounding rounding = {};
 };
 // amax, scale and cast of each row while it is in cache: what quantize_float8 runs for granularity row.
 struct Float8RowsArgs {
@@ -62,6 +77,7 @@ struct Float8RowsArgs {
   // f32 [.., 1, C], or undefined: each element becomes the larger of itself and the largest magnitude of its column,
   // which the cast of the columns needs next. NaN stays NaN.
   Tensor column_amax;
+  Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
 // amax, scale and cast. A NaN makes every code under its scale NaN; Inf gives scale 0, and code NaN where x is Inf.
@@ -69,7 +85,7 @@ extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
 // Granularity row, with the columns' largest magnitudes on the way (see Float8RowsArgs; defined, and 0 or a maximum so
 // far).
 [[nodiscard]] QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
-                                               const Tensor& column_amax);
+                                               const Tensor& column_amax, const Float8Rounding& rounding = {});
 
 // MX: blocks of 32 with an E8M0 scale (OCP Microscaling Formats 1.0).
 

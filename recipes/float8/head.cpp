@@ -9,7 +9,9 @@ void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   if (!forward) return gemm({.a = hidden, .b = weight_, .c = out, .transpose_b = true});
   const MemoryScope scope(MemoryCategory::workspace);
   if (!weight_made_) {
-    weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), known_, false);
+    Float8Uses uses = products_.weight_uses();
+    if (!training_) uses.along_rows.reset();
+    weight_codes_ = Float8Matrix(weight_, uses, known_, false);
     weight_made_ = true;
     health_.record(LayerOperand::weight, weight_, weight_codes_.along_columns(), weight_.numel());
   }
@@ -25,8 +27,10 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
   // The rows are contracted in dweight: a last chunk of odd size gets zeros.
   const std::int64_t rows = products_.size(dlogits.size(0));
   const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
-  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {}, true);
-  health_.record(LayerOperand::output_gradient, source, codes.along_columns(), dlogits.numel());
+  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {}, true, rounding_);
+  rounding_.first_row += static_cast<std::uint64_t>(dlogits.size(0));
+  health_.record(LayerOperand::output_gradient, source, codes.along_columns(), dlogits.numel(),
+                 rounding_.key.has_value());
   if (dhidden.defined()) {
     if (!dgrad) {
       gemm({.a = dlogits, .b = weight_, .c = dhidden});

@@ -12,11 +12,15 @@ namespace quench::recipes {
 // states and logit gradients are scaled by chunk, since the whole of them never exists.
 class Float8Head final : public HeadProducts {
  public:
-  Float8Head(const Float8Products& products, const nn::Parameter& weight, LayerHealth health)
+  // `training`: gradients() will be asked for. `rounding` is that of the logits' gradients.
+  Float8Head(const Float8Products& products, const nn::Parameter& weight, LayerHealth health, bool training,
+             const Float8Rounding& rounding)
       : products_(products),
         weight_(weight.variable.value()),
         known_(known_maxima(weight)),
-        health_(std::move(health)) {}
+        health_(std::move(health)),
+        training_(training),
+        rounding_(rounding) {}
 
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
@@ -29,6 +33,8 @@ class Float8Head final : public HeadProducts {
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;
+  bool training_;
+  Float8Rounding rounding_;  // of the chunk that comes next
 };
 
 }  // namespace quench::recipes

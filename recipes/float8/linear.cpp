@@ -52,6 +52,7 @@ struct Float8Linear::Backward {
   Float8Matrix x;
   std::shared_ptr<Gradient> dx, dw, db, dy_of;
   LayerHealth health;
+  Float8Rounding rounding;  // of dy
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
@@ -59,8 +60,9 @@ struct Float8Linear::Backward {
     const bool pads = products.size(rows) != rows || products.size(out) != out;
     const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
-    const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true);
-    health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel());
+    const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true, rounding);
+    health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel(),
+                  rounding.key.has_value());
     if (dw) weight_gradient(dy, gradient.along_rows());
     if (db) {
       const GradientTarget into = db->target();
@@ -119,8 +121,15 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
       weight_(std::make_shared<Float8Weight>(Float8Products(scheme, options.emulate, Device{}).weight_uses(),
                                              options.keep_weight)) {}
 
-autograd::QuantRequest Float8Linear::input_request() const {
-  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(Tape::current() != nullptr));
+autograd::QuantRequest Float8Linear::input_request(const nn::Parameter& weight) const {
+  const bool training = Tape::current() != nullptr && weight.variable.requires_grad();
+  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(training));
+}
+
+Float8Rounding Float8Linear::gradient_rounding() const {
+  Float8Rounding rounding{options_.gradient_draws};
+  if (rounding.key && Tape::current() != nullptr) rounding.key->step = Tape::current()->pass();
+  return rounding;
 }
 
 struct Float8Linear::Input {
@@ -143,7 +152,7 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
 }
 
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Variable& bias, const Tensor& y,
-                            const LayerHealth& health) const {
+                            bool backward_follows, const LayerHealth& health) const {
   const Float8Products& products = input.products;
   const Tensor w = weight.variable.value();
   health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
@@ -152,7 +161,7 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
     return;
   }
   const Tensor weight_source = zero_padded(w, products.size(w.size(0)), products.size(w.size(1)));
-  const QuantTensor weight_codes = weight_->along_columns(weight, weight_source);
+  const QuantTensor weight_codes = weight_->along_columns(weight, weight_source, backward_follows);
   health.record(LayerOperand::weight, weight_source, weight_codes, w.numel());
   const Shape whole_shape{input.source.size(0), weight_source.size(0)};
   if (whole_shape == y.shape()) {
@@ -177,7 +186,7 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
   const bool there_again = x.kept_by_producer() || (x.recompute() != nullptr && Tape::current() != nullptr &&
                                                     Tape::current()->recompute() == autograd::Recompute::selective);
   Input input = quantized(x, training, training, !there_again);
-  multiply(input, weight, bias, y.value(), options_.health);
+  multiply(input, weight, bias, y.value(), Tape::current() != nullptr && x.requires_grad(), options_.health);
 
   Tape::record(scheme_.name, std::array{x, weight.variable, bias}, std::array{&y}, [&]() -> std::function<void()> {
     input.codes.drop_columns();
@@ -195,9 +204,10 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
                       weight.variable.gradient(),
                       bias.gradient(),
                       y.gradient(),
-                      options_.health};
-    y.gradient()->set_request(
-        request_for(input.products.gradient_uses(x.requires_grad(), weight.variable.requires_grad())));
+                      options_.health,
+                      gradient_rounding()};
+    y.gradient()->set_request(request_for(
+        input.products.gradient_uses(x.requires_grad(), weight.variable.requires_grad()), backward.rounding));
     return backward;
   });
   return y;
@@ -208,7 +218,7 @@ Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight,
   Tensor y = Tensor::empty({x.value().size(0), weight.variable.value().size(0)}, x.value().dtype(), x.value().device());
   // Products of the same sizes, so that a library takes the same way; what the weight's gradient needs is kept from the
   // recorded pass.
-  multiply(quantized(x, weight.variable.requires_grad(), false, false), weight, bias, y, LayerHealth());
+  multiply(quantized(x, weight.variable.requires_grad(), false, false), weight, bias, y, true, LayerHealth());
   return y;
 }
 
@@ -218,7 +228,7 @@ bool Float8Linear::uses_weight_amax() const {
 
 std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
   return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
-                                      weight, options_.health);
+                                      weight, options_.health, Tape::current() != nullptr, gradient_rounding());
 }
 
 }  // namespace quench::recipes

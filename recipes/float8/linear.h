@@ -16,6 +16,9 @@ struct Float8LinearOptions {
   bool keep_weight = false;
   // Records what quantization loses.
   LayerHealth health = {};
+  // Seed and stream of the draws that output gradients are rounded with, stochastically, in every pass with others
+  // (autograd::Tape::pass); absent: they are rounded to nearest.
+  std::optional<RandomKey> gradient_draws = std::nullopt;
 };
 
 // Differentiable in x, weight and bias. What is saved for the backward pass: under selective recompute an x that its
@@ -31,7 +34,7 @@ class Float8Linear final : public nn::LinearKernel {
                                          const autograd::Variable& bias) const override;
   [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
                                    const autograd::Variable& bias) const override;
-  [[nodiscard]] autograd::QuantRequest input_request() const override;
+  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
@@ -39,13 +42,15 @@ class Float8Linear final : public nn::LinearKernel {
  private:
   struct Input;
   struct Backward;
+  // Of the current pass.
+  [[nodiscard]] Float8Rounding gradient_rounding() const;
 
   // The layer's input as its products take it. `training`: their use for the weight's gradient counts, which decides
   // about padding too. `uses_rows`: codes for it are made, or (with `transpose_now` false) their scales.
   [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now) const;
-  // y = x * weight^T + bias
+  // y = x * weight^T + bias. `backward_follows`: its use of the weight is prepared too.
   void multiply(const Input& input, const nn::Parameter& weight, const autograd::Variable& bias, const Tensor& y,
-                const LayerHealth& health) const;
+                bool backward_follows, const LayerHealth& health) const;
 
   Float8Scheme scheme_;
   Float8LinearOptions options_;

@@ -1,7 +1,5 @@
 #include "recipes/float8/matrix.h"
 
-#include "core/ops/quantize.h"
-
 namespace quench::recipes {
 namespace {
 
@@ -11,8 +9,9 @@ bool has(const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
 
 }  // namespace
 
-Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now)
-    : rows_operand_(uses.along_rows) {
+Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now,
+                           const Float8Rounding& rounding)
+    : rows_operand_(uses.along_rows), rounding_(rounding) {
   const auto& columns = uses.along_columns;
   const auto& rows = uses.along_rows;
   const bool power_of_two = uses.power_of_two_scales;
@@ -29,7 +28,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8
   if (transpose_now && has(columns, Float8Scaling::tensor) && has(rows, Float8Scaling::tensor) &&
       columns->element == rows->element) {
     rows_scale_ = tensor_scale(rows->element);
-    const Float8Pair pair = cast_float8_pair(x, rows_scale_, rows->element);
+    const Float8Pair pair = cast_float8_pair(x, rows_scale_, rows->element, rounding);
     along_columns_ = pair.natural;
     along_rows_ = pair.transposed.transposed_view();
     return;
@@ -38,16 +37,17 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8
   Tensor column_amax = written.column_amax;
   if (has(columns, Float8Scaling::row)) {
     if (written.rows.defined() && written.rows.format().element == columns->element &&
-        written.power_of_two == power_of_two) {
+        written.power_of_two == power_of_two && !rounding.key) {
       along_columns_ = written.rows;
     } else {
       if (has(rows, Float8Scaling::row) && !column_amax.defined())
         column_amax = Tensor::zeros({1, x.size(1)}, DType::f32, x.device());
       along_columns_ = quantize_float8_rows(x, columns->element, power_of_two,
-                                            written.column_amax.defined() ? Tensor() : column_amax);
+                                            written.column_amax.defined() ? Tensor() : column_amax, rounding);
     }
   } else if (columns) {
-    along_columns_ = cast_float8(x, tensor_scale(columns->element), columns->element, Granularity::tensor);
+    along_columns_ = cast_float8(x, tensor_scale(columns->element), columns->element, Granularity::tensor,
+                                 Orientation::natural, rounding);
   }
 
   if (!rows) return;
@@ -65,7 +65,8 @@ QuantTensor Float8Matrix::make_along_rows(const Tensor& x) const {
   QUENCH_CHECK(rows_operand_ && rows_scale_.defined(), "Float8Matrix: no use along rows was asked for");
   const Granularity granularity =
       rows_operand_->scaling == Float8Scaling::tensor ? Granularity::tensor : Granularity::column;
-  return cast_float8(x, rows_scale_, rows_operand_->element, granularity, Orientation::transposed).transposed_view();
+  return cast_float8(x, rows_scale_, rows_operand_->element, granularity, Orientation::transposed, rounding_)
+      .transposed_view();
 }
 
 void Float8Matrix::drop_codes() {

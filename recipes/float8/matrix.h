@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/ops/quant_sink.h"
-#include "core/quant_tensor.h"
+#include "core/ops/quantize.h"
 #include "recipes/float8/scheme.h"
 
 namespace quench::recipes {
@@ -22,13 +22,17 @@ class Float8Matrix {
   Float8Matrix() = default;
   // Quantizes x for the use along columns, and with `transpose_now` for the one along rows too; otherwise only the
   // scales of that are made, which is all that is needed to cast x when it is there again. `written` may hold what the
-  // producer of x has written already; what is missing is computed.
-  Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now);
+  // producer of x has written already; what is missing is computed. Both uses round with the same draws: under one
+  // scale an element has the same code in both.
+  Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now,
+               const Float8Rounding& rounding = {});
 
   // [R,C], contraction axis last. Undefined without that use.
   [[nodiscard]] const QuantTensor& along_columns() const noexcept { return along_columns_; }
   // [C,R], contraction axis last. Undefined without that use, or not made yet.
   [[nodiscard]] const QuantTensor& along_rows() const noexcept { return along_rows_; }
+  // Whether its scales are there.
+  [[nodiscard]] bool can_make_along_rows() const noexcept { return rows_scale_.defined(); }
   // The same made of x now: the tensor that the constructor saw, or its equal.
   [[nodiscard]] QuantTensor make_along_rows(const Tensor& x) const;
   // Makes those for good.
@@ -42,6 +46,7 @@ class Float8Matrix {
   QuantTensor along_rows_;
   std::optional<Float8Operand> rows_operand_;
   Tensor rows_scale_;  // encode scale of the use along rows: [] or [1,C]
+  Float8Rounding rounding_;
 };
 
 }  // namespace quench::recipes

@@ -30,7 +30,7 @@ Float8Uses Float8Products::gradient_uses(bool input_wanted, bool weight_wanted) 
   return {left_of(scheme_.dgrad, input_wanted), left_of(scheme_.wgrad, weight_wanted), scheme_.power_of_two_scales};
 }
 
-autograd::QuantRequest request_for(const Float8Uses& uses) {
+autograd::QuantRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding) {
   const auto is = [](const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
     return operand && operand->scaling == scaling;
   };
@@ -39,6 +39,7 @@ autograd::QuantRequest request_for(const Float8Uses& uses) {
   wanted.rows = is(uses.along_columns, Float8Scaling::row);
   wanted.column_amax = is(uses.along_rows, Float8Scaling::row);
   if (wanted.rows) wanted.element = uses.along_columns->element;
+  if (wanted.rows && rounding.key) wanted.rows = wanted.column_amax = false;  // quantize_float8_rows finds them
   wanted.power_of_two = uses.power_of_two_scales;
   return wanted;
 }

@@ -32,8 +32,9 @@ class Float8Products {
   bool native_;
 };
 
-// What the producer of a matrix with these uses may write beside it.
-[[nodiscard]] autograd::QuantRequest request_for(const Float8Uses& uses);
+// What the producer of a matrix with these uses may write beside it. Producers round to nearest: with another rounding
+// they write maxima only, and none where the cast finds them itself on the way.
+[[nodiscard]] autograd::QuantRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding = {});
 
 // The matrix with zeros behind its rows and columns, or itself where nothing is missing. Zeros change no sum and no
 // maximum.

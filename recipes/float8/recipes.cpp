@@ -73,6 +73,12 @@ bool scales_by_row(const Float8Scheme& scheme) {
   return by_row(scheme.forward) || by_row(scheme.dgrad) || by_row(scheme.wgrad);
 }
 
+// A stream of its own for every layer, apart from those of its parameters.
+std::optional<RandomKey> gradient_draws(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  if (!options.stochastic_gradients) return std::nullopt;
+  return RandomKey{.seed = *options.stochastic_gradients, .stream = hash64(layer.name + ".output_gradient")};
+}
+
 template <const Float8Scheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   constexpr std::int64_t kMultiple = 16;
@@ -91,7 +97,8 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
                             scales_by_row(scheme) ? Granularity::row : Granularity::tensor);
   return {std::make_shared<Float8Linear>(scheme, Float8LinearOptions{.emulate = options.emulate,
                                                                      .keep_weight = options.keep_weights,
-                                                                     .health = {options.health, layer.name}}),
+                                                                     .health = {options.health, layer.name},
+                                                                     .gradient_draws = gradient_draws(layer, options)}),
           {},
           float8_products(scheme)};
 }

@@ -15,13 +15,14 @@ class Float8Weight {
   // further micro-batches of a step. Otherwise they live as long as the product that needs them.
   Float8Weight(const Float8Uses& uses, bool keep) : uses_(uses), keep_(keep) {}
 
-  // [N,K] for x W^T. `value` is the parameter's value (or a zero-padded copy of it).
-  [[nodiscard]] QuantTensor along_columns(const nn::Parameter& parameter, const Tensor& value);
+  // [N,K] for x W^T. `value` is the parameter's value (or a zero-padded copy of it). With `rows_follow` the scales for
+  // along_rows() are made on the way: before a backward pass.
+  [[nodiscard]] QuantTensor along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
   // [K,N] for dy W.
   [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Tensor& value);
 
  private:
-  void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted);
+  void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);
 
   Float8Uses uses_;
   bool keep_;

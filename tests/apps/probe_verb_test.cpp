@@ -65,6 +65,26 @@ TEST_F(ProbeVerb, JsonHoldsEveryNumber) {
   EXPECT_EQ(json.at("config").at("recipe").at("name").as_string(), "bf16");
 }
 
+TEST_F(ProbeVerb, AnOutputThatCannotBeWrittenIsRefusedFirst) {
+  for (const auto& [output, words] : {std::pair{"missing/chosen.json", "no folder"}, {".", "is a folder"}}) {
+    const Outcome outcome = run({"probe", "run.json", "--device=cpu", "--output", output});
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.errors, HasSubstr(words));
+    EXPECT_THAT(outcome.errors, Not(HasSubstr("timing"))) << "nothing was measured";
+    EXPECT_EQ(outcome.output, "");
+  }
+}
+
+// What only float8 gradients have does not stay in a config without any.
+TEST_F(ProbeVerb, OutputWithoutFloat8RoundsToNearest) {
+  const Outcome outcome = run({"probe", "run.json", "--device=cpu", "--recipe.name=auto",
+                               "--recipe.gradient_rounding=stochastic", "--output", "chosen.json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(run({"config", "check", "chosen.json"}).status, 0);
+  const Json config = Json::parse(read_file(folder_ / "chosen.json"));
+  EXPECT_EQ(config.at("recipe").at("gradient_rounding").as_string(), "nearest");
+}
+
 TEST_F(ProbeVerb, OutputIsAConfigThatTrains) {
   const Outcome outcome =
       run({"probe", "run.json", "--device=cpu", "--training.steps=2", "--output", "chosen.json", "--max-error=0.05"});

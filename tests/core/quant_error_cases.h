@@ -57,7 +57,9 @@ inline QuantError quant_error_reference(const Tensor& x, const QuantTensor& q) {
     const double lost = static_cast<double>(value - code / scale);
     sum.signal += static_cast<double>(value) * value;
     sum.noise += lost * lost;
-    sum.saturated += std::abs(value * scale) > (e4m3 ? 448.0f : 57344.0f);
+    // Beyond the middle between the largest value and the next of the endless grid, 480 or 65536; the middle itself
+    // goes to the even one of them.
+    sum.saturated += e4m3 ? std::abs(value * scale) > 464.0f : std::abs(value * scale) >= 61440.0f;
     sum.underflows += value != 0.0f && std::isfinite(value) && code == 0.0f;
     if (std::abs(value) > sum.most || std::isnan(value)) sum.most = std::abs(value);
   }

@@ -42,6 +42,36 @@ TEST(QuantError, CountsByHand) {
   EXPECT_NEAR(error.sqnr(), 10 * std::log10((448.0 * 448 + 500.0 * 500 + 13) / (52.0 * 52.0)), 1e-6);
 }
 
+// Several elements that share the largest magnitude of their scale are rounded, not clipped, on whichever side of the
+// format's largest value x * scale falls.
+TEST(QuantError, TheLargestElementsOfADynamicScaleAreNotSaturated) {
+  Generator random(6);
+  int above = 0;
+  for (int i = 0; i < 200; ++i)
+    for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e5m2}) {
+      const Tensor x = random.normal({4, 8}, DType::f32);
+      const auto most = static_cast<float>(random.between(3, 1000)) / 7;
+      for (const std::int64_t at : {0, 9, 31}) set_element(x, at, at == 9 ? -most : most);
+      for (std::int64_t at = 0; at < 32; ++at) set_element(x, at, std::clamp<double>(get_element(x, at), -most, most));
+      const QuantTensor q = quantize_float8(x, {.element = element});
+      above += most * *q.scales().data<float>() > (element == ElementFormat::e4m3 ? 448.0f : 57344.0f) ? 1 : 0;
+      EXPECT_EQ(error_of(x, q).saturated, 0) << most;
+    }
+  EXPECT_GT(above, 10);
+}
+
+TEST(QuantError, ClippedIsWhatRoundsBeyondTheLargestValue) {
+  EXPECT_FALSE(is_clipped<E4m3>(448.0f));
+  EXPECT_FALSE(is_clipped<E4m3>(-464.0f));
+  EXPECT_TRUE(is_clipped<E4m3>(std::nextafter(464.0f, 500.0f)));
+  EXPECT_FALSE(is_clipped<E5m2>(57344.0f));
+  EXPECT_FALSE(is_clipped<E5m2>(std::nextafter(61440.0f, 0.0f)));
+  EXPECT_TRUE(is_clipped<E5m2>(-61440.0f));
+  EXPECT_TRUE(is_clipped<E5m2>(-HUGE_VALF));
+  EXPECT_FALSE(is_clipped<E4m3>(std::nanf("")));
+  EXPECT_FALSE(is_clipped<E4m3>(0.0f));
+}
+
 TEST(QuantError, NothingLostIsInfinitelyGood) {
   const Tensor x = Tensor::from_values<float>({1, 3}, std::vector<float>{1, -2, 0});
   const Tensor scale = Tensor::from_values<float>({}, std::vector<float>{4});

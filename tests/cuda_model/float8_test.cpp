@@ -43,6 +43,21 @@ TEST_P(CudaFloat8, LayersFollowTheirEmulation) {
   EXPECT_GT(sqnr(fast.y, cpu.y), 40.0);
 }
 
+// Other draws than the CPU's would leave about 25 dB. Padding moves no element to another row or column.
+TEST_P(CudaFloat8, StochasticGradientsHaveTheDrawsOfTheCpu) {
+  for (const auto [m, k, n] : {std::array<std::int64_t, 3>{256, 512, 384}, {37, 64, 48}, {64, 40, 24}, {3, 72, 88}}) {
+    SCOPED_TRACE(::testing::Message() << m << " x " << k << " x " << n);
+    const LinearCase c{random_matrix(m, k, 74), random_matrix(n, k, 75, 0.1f), random_matrix(m, n, 76)};
+    const recipes::RecipeOptions options{.pad = true, .stochastic_gradients = 5};
+    const LinearResult gpu = run_linear(*make_kernel(GetParam(), c, kGpu, options), c, kGpu);
+    const LinearResult cpu = run_linear(*make_kernel(GetParam(), c, {}, options), c);
+    const LinearResult nearest = run_linear(*make_kernel(GetParam(), c, {}, {.pad = true}), c);
+    EXPECT_GT(sqnr(gpu.dx, cpu.dx), 40.0);
+    EXPECT_GT(sqnr(gpu.dw, cpu.dw), 40.0);
+    EXPECT_LT(sqnr(nearest.dx, cpu.dx), 35.0);
+  }
+}
+
 TEST_P(CudaFloat8, PowersOfTwoPassThroughEveryProductExactly) {
   expect_exact_scaling(GetParam(), kGpu);
 }
@@ -80,7 +95,12 @@ TEST_P(CudaFloat8, RunsAreTheSameHoweverOperandsAreMade) {
   tiny.run(tiny.config("again", with({"--training.activation_checkpoint=selective", "--training.offload_layers=1",
                                       "--training.recompute_mlp_layers=1", "--recipe.keep_weights=true"})),
            kGpu);
+  const std::string stochastic = "--recipe.gradient_rounding=stochastic";
+  tiny.run(tiny.config("stochastic", with({stochastic})), kGpu);
+  tiny.run(tiny.config("stochastic_again", with({stochastic, "--training.activation_checkpoint=selective"})), kGpu);
   set_deterministic(false);
+  EXPECT_EQ(tiny.losses("stochastic_again"), tiny.losses("stochastic"));
+  EXPECT_NE(tiny.losses("stochastic"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("state"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("kept"), tiny.losses("plain"));
   EXPECT_EQ(tiny.losses("selective"), tiny.losses("plain"));
@@ -122,6 +142,8 @@ TEST_P(CudaFloat8, RunsFollowTheCpu) {
 
 TEST_P(CudaFloat8, ResumeIsExact) {
   expect_exact_resume({"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam())});
+  expect_exact_resume(
+      {"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam()), "--recipe.gradient_rounding=stochastic"});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFloat8,

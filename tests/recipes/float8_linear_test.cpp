@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
+
+#include "core/op_profile.h"
 #include "nn/linear.h"
 #include "nn/optim/adamw.h"
 #include "tests/core/golden_file.h"
@@ -91,8 +95,9 @@ TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {
   struct Outcome {
     Tensor y, dx, dup, ddown;
   };
-  const auto run = [&](bool sinks, autograd::Recompute recompute, bool keep) {
-    const RecipeOptions options{.keep_weights = keep};
+  const auto run = [&](bool sinks, autograd::Recompute recompute, bool keep, bool stochastic) {
+    const RecipeOptions options{.keep_weights = keep,
+                                .stochastic_gradients = stochastic ? std::optional(std::uint64_t{5}) : std::nullopt};
     const auto first = make_kernel(GetParam(), up, {}, options), second = make_kernel(GetParam(), down, {}, options);
     const autograd::Variable x = autograd::Variable::leaf(up.x);
     nn::Parameter norm, w1, w2;
@@ -101,32 +106,35 @@ TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {
     w1.variable = autograd::Variable::leaf(up.w);
     w2.variable = autograd::Variable::leaf(down.w);
     autograd::Tape tape(recompute);
+    tape.set_pass(7);
     autograd::Variable sum, y;
     {
       const autograd::TapeScope scope(tape);
-      const auto asked = [&](const nn::LinearKernel& kernel) {
-        return sinks ? kernel.input_request() : autograd::QuantRequest{};
+      const auto asked = [&](const nn::LinearKernel& kernel, const nn::Parameter& weight) {
+        return sinks ? kernel.input_request(weight) : autograd::QuantRequest{};
       };
-      const autograd::Variable normed = autograd::rms_norm(x, norm.variable, 1e-5f, asked(*first));
+      const autograd::Variable normed = autograd::rms_norm(x, norm.variable, 1e-5f, asked(*first, w1));
       EXPECT_EQ(normed.written().wanted(), sinks);
-      const autograd::Variable inner = autograd::swiglu(first->apply(normed, w1, {}), asked(*second));
+      const autograd::Variable inner = autograd::swiglu(first->apply(normed, w1, {}), asked(*second, w2));
       std::tie(sum, y) = autograd::add_rms_norm(x, second->apply(inner, w2, {}), norm.variable, 1e-5f);
     }
     y.gradient()->contribute(gradient);
     tape.backward();
     return Outcome{y.value(), x.grad(), w1.variable.grad(), w2.variable.grad()};
   };
-  const Outcome plain = run(false, autograd::Recompute::none, false);
-  for (const bool sinks : {false, true})
-    for (const auto recompute : {autograd::Recompute::none, autograd::Recompute::selective})
-      for (const bool keep : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << sinks << static_cast<int>(recompute) << keep);
-        const Outcome other = run(sinks, recompute, keep);
-        expect_same_values(other.y, plain.y, "y");
-        expect_same_values(other.dx, plain.dx, "dx");
-        expect_same_values(other.dup, plain.dup, "first weight");
-        expect_same_values(other.ddown, plain.ddown, "second weight");
-      }
+  for (const bool stochastic : {false, true}) {
+    const Outcome plain = run(false, autograd::Recompute::none, false, stochastic);
+    for (const bool sinks : {false, true})
+      for (const auto recompute : {autograd::Recompute::none, autograd::Recompute::selective})
+        for (const bool keep : {false, true}) {
+          SCOPED_TRACE(::testing::Message() << stochastic << sinks << static_cast<int>(recompute) << keep);
+          const Outcome other = run(sinks, recompute, keep, stochastic);
+          expect_same_values(other.y, plain.y, "y");
+          expect_same_values(other.dx, plain.dx, "dx");
+          expect_same_values(other.dup, plain.dup, "first weight");
+          expect_same_values(other.ddown, plain.ddown, "second weight");
+        }
+  }
 }
 
 TEST_P(Float8Recipe, KeptWeightsFollowTheParameter) {
@@ -146,6 +154,62 @@ TEST_P(Float8Recipe, KeptWeightsFollowTheParameter) {
   weight.mark_changed();
   c.w = other;
   expect_same_values(forward(), run_linear(*make_kernel(GetParam(), c, {}), c).y, "codes of the new version");
+}
+
+// Calls of an op while `body` runs.
+std::int64_t calls_of(std::string_view op, const std::function<void()>& body) {
+  OpProfile::start(Device{});
+  body();
+  std::int64_t calls = 0;
+  for (const OpTime& time : OpProfile::stop())
+    if (time.label == op) calls += time.calls;
+  return calls;
+}
+
+// Codes and scales that only a backward pass reads are not made where none follows, and are there when one does.
+TEST_P(Float8Recipe, AForwardPassAloneMakesWhatItReads) {
+  const LinearCase c{random_matrix(48, 32, 81), random_matrix(16, 32, 82), random_matrix(48, 16, 83)};
+  const LinearResult expected = run_linear(*make_kernel(GetParam(), c, {}), c);
+  const auto kernel = make_kernel(GetParam(), c, {});
+  nn::Parameter weight;
+  weight.variable = autograd::Variable::leaf(c.w, DType::bf16);
+  const auto x = autograd::Variable::leaf(c.x);
+  Tensor y;
+  const auto forward = [&] { y = kernel->apply(x, weight, {}).value(); };
+  // One scale for each of x and W, and two passes for their maxima where they do not come with the codes.
+  const bool tensorwise = GetParam() == "float8_tensorwise";
+  EXPECT_EQ(calls_of("float8_scale", forward), tensorwise ? 2 : 0);
+  EXPECT_EQ(calls_of("amax", forward), tensorwise ? 2 : 0);
+  EXPECT_EQ(calls_of("float8_cast", forward) + calls_of("float8_rows", forward), 2);
+  expect_same_values(y, expected.y, "y");
+  // The first run of a layer under full recompute, then the second, which the backward pass follows.
+  autograd::Tape tape;
+  autograd::Variable again;
+  {
+    const autograd::TapeScope scope(tape);
+    again = kernel->apply(x, weight, {});
+  }
+  again.gradient()->contribute(c.dy);
+  tape.backward();
+  expect_same_values(again.value(), expected.y, "y again");
+  expect_same_values(x.grad(), expected.dx, "dx");
+  expect_same_values(weight.variable.grad(), expected.dw, "dw");
+}
+
+// A frozen weight has no gradient: nobody contracts x over its rows.
+TEST_P(Float8Recipe, FrozenWeightsAskForLess) {
+  const LinearCase c{random_matrix(16, 32, 84), random_matrix(16, 32, 85), random_matrix(16, 16, 86)};
+  const auto kernel = make_kernel(GetParam(), c, {});
+  nn::Parameter trained, frozen;
+  trained.variable = autograd::Variable::leaf(c.w);
+  frozen.variable = autograd::Variable(c.w);
+  autograd::Tape tape;
+  const autograd::TapeScope scope(tape);
+  EXPECT_EQ(kernel->input_request(trained).column_amax, GetParam() == "float8_rowwise");
+  EXPECT_FALSE(kernel->input_request(frozen).column_amax);
+  const autograd::QuantRequest wanted = kernel->input_request(frozen);
+  EXPECT_EQ(wanted.amax, GetParam() == "float8_tensorwise");
+  EXPECT_EQ(wanted.rows, GetParam() != "float8_tensorwise");
 }
 
 // The end of a run may be in high precision, and a roll-back may lead out of it again: the optimizer stays.

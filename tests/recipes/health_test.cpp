@@ -70,7 +70,6 @@ TEST(Health, ALayerRecordsTheErrorOfItsOperands) {
       EXPECT_EQ(health[i].operand, operand);
       EXPECT_EQ(health[i].format, element);
       EXPECT_EQ(health[i].elements, x.numel());
-      EXPECT_EQ(health[i].scales, tensorwise ? 1 : x.size(0));
       EXPECT_EQ(health[i].order, static_cast<std::int64_t>(i));
       EXPECT_TRUE(health[i].finite());
       EXPECT_GT(health[i].error.noise, 0);

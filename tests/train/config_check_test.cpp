@@ -51,6 +51,24 @@ TEST(ConfigCheck, ScheduleFitsTheRun) {
   EXPECT_THAT(complaint({"--lr_schedule.name=constant", "--lr_schedule.decay_steps=5"}), HasSubstr("has no decay"));
 }
 
+TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
+  const std::string stochastic = "--recipe.gradient_rounding=stochastic";
+  EXPECT_THAT(complaint({stochastic}),
+              HasSubstr("recipe.gradient_rounding: stochastic, but recipe.name bf16 makes no float8 gradients"));
+  EXPECT_EQ(complaint({"--recipe.gradient_rounding=nearest"}), "");
+  for (const std::string name : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp", "auto"})
+    EXPECT_EQ(complaint({stochastic, "--recipe.name=" + name}), "") << name;
+  const std::string none = "recipe.gradient_rounding: stochastic, but with recipe.high_precision_gemms no product";
+  EXPECT_THAT(
+      complaint({stochastic, "--recipe.name=float8_rowwise", "--recipe.high_precision_gemms=[\"dgrad\",\"wgrad\"]"}),
+      HasSubstr(none));
+  EXPECT_THAT(
+      complaint({stochastic, "--recipe.name=float8_rowwise_with_gw_hp", "--recipe.high_precision_gemms=[\"dgrad\"]"}),
+      HasSubstr(none));
+  EXPECT_EQ(complaint({stochastic, "--recipe.name=float8_rowwise", "--recipe.high_precision_gemms=[\"dgrad\"]"}), "");
+  EXPECT_THAT(complaint({"--recipe.gradient_rounding=up"}), HasSubstr("recipe.gradient_rounding"));
+}
+
 TEST(ConfigCheck, ScheduleOptions) {
   const RunConfig config =
       minimal({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=10", "--lr_schedule.min_lr_ratio=0.05",

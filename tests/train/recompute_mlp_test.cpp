@@ -65,7 +65,9 @@ class CountedLinear final : public nn::LinearKernel {
     ++again_;
     return kernel_->apply_again(x, weight, bias);
   }
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return kernel_->input_request(); }
+  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override {
+    return kernel_->input_request(weight);
+  }
   [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
   [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
 
@@ -112,7 +114,7 @@ std::map<std::string, std::string> results(nn::CausalLm& model, Recompute level,
   nn::AdamW optimizer(model.parameters(), {});
   TrainStep step(model, optimizer, {.recompute = level, .activations = std::move(plan)});
   const std::vector<Batch> batches{make_batch(3), make_batch(5)};
-  const GradientReport report = step.accumulate(batches);
+  const GradientReport report = step.accumulate(batches, 1);
   std::map<std::string, std::string> all{{"loss", fmt::format("{:a} {:a}", report.loss, report.grad_norm)}};
   for (const nn::Parameter* parameter : model.parameters()) all[parameter->name] = bytes(parameter->variable.grad());
   return all;

@@ -62,6 +62,25 @@ void check_schedule(Checker& checker) {
                  "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
 }
 
+// Rounding is an option of what a recipe quantizes: without that it would be silently ignored. "auto" may choose
+// either.
+void check_gradient_rounding(Checker& checker) {
+  const RecipeSection& recipe = checker.config().recipe;
+  if (!checker.usable({"recipe.gradient_rounding", "recipe.name", "recipe.high_precision_gemms"}) ||
+      recipe.gradient_rounding == RecipeSection::GradientRounding::nearest)
+    return;
+  if (!recipe.name.starts_with("float8_") && recipe.name != "auto") {
+    checker.report("recipe.gradient_rounding", "stochastic, but recipe.name {} makes no float8 gradients", recipe.name);
+    return;
+  }
+  const auto stays = [&](std::string_view product) {
+    return std::ranges::find(recipe.high_precision_gemms, product) != recipe.high_precision_gemms.end();
+  };
+  if (stays("dgrad") && (stays("wgrad") || recipe.name == "float8_rowwise_with_gw_hp"))
+    checker.report("recipe.gradient_rounding",
+                   "stochastic, but with recipe.high_precision_gemms no product reads float8 gradients");
+}
+
 void check_parallel(Checker& checker) {
   const ParallelSection& parallel = checker.config().parallel;
   if (!checker.usable({"parallel.shard", "parallel.expert"})) return;
@@ -80,6 +99,7 @@ void check_training(Checker& checker) {
     checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
   check_batch(checker);
   check_schedule(checker);
+  check_gradient_rounding(checker);
   check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (training.on_nonfinite == NonfinitePolicy::rollback &&

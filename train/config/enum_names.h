@@ -57,6 +57,12 @@ struct EnumNames<LrDecayShape> {
 };
 
 template <>
+struct EnumNames<RecipeSection::GradientRounding> {
+  using E = RecipeSection::GradientRounding;
+  static constexpr EnumTable<E, 2> values = {{{E::nearest, "nearest"}, {E::stochastic, "stochastic"}}};
+};
+
+template <>
 struct EnumNames<CheckpointSection::OnSaveError> {
   using E = CheckpointSection::OnSaveError;
   static constexpr EnumTable<E, 2> values = {{{E::keep_training, "continue"}, {E::stop, "stop"}}};

@@ -38,6 +38,9 @@ void add_recipe_fields(Fields& fields) {
   fields.push_back(make_field("recipe.high_precision_gemms", QUENCH_MEMBER(recipe.high_precision_gemms),
                               one_of({"forward", "dgrad", "wgrad"}), guarded,
                               "Products of every converted layer that stay in training.dtype."));
+  fields.push_back(make_field("recipe.gradient_rounding", QUENCH_MEMBER(recipe.gradient_rounding), any_value(), guarded,
+                              "How output gradients become float8: to the nearest value, or to one of the two next to "
+                              "it at random, right in the mean, with draws of training.seed."));
   fields.push_back(make_field("recipe.high_precision_tail", QUENCH_MEMBER(recipe.high_precision_tail), between(0, 1),
                               guarded, "Share of the steps, at the end of the run, that run in training.dtype."));
 

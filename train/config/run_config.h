@@ -128,6 +128,9 @@ struct RecipeSection {
     friend bool operator==(const Filter&, const Filter&) = default;
   };
 
+  // How the float8 codes of output gradients are chosen.
+  enum class GradientRounding { nearest, stochastic };
+
   std::string name = "bf16";
   Filter filter;
   bool emulate = false;              // f32 products of the dequantized operands, on any device
@@ -135,6 +138,7 @@ struct RecipeSection {
   std::optional<bool> keep_weights;  // quantized weights between micro-batches; absent: several small ones
   std::vector<std::string> fast_accumulation = {"forward"};
   std::vector<std::string> high_precision_gemms;
+  GradientRounding gradient_rounding = GradientRounding::nearest;
   double high_precision_tail = 0;  // share of the steps, at the end, that run without the recipe
 
   friend bool operator==(const RecipeSection&, const RecipeSection&) = default;

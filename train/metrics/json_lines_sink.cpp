@@ -75,6 +75,7 @@ Json to_json(const HealthMetrics& metrics) {
   for (const recipes::OperandHealth& health : metrics.operands) {
     Json values = Json::object();
     values.set("format", to_string(health.format));
+    if (health.stochastic) values.set("rounding", "stochastic");
     values.set("amax", health.error.most);
     values.set("sqnr_db", health.error.sqnr());
     values.set("saturated", health.saturated_share());

@@ -9,7 +9,8 @@
 //   evaluations.jsonl  step, time, name, values {name: number}, tokens, seconds, nonfinite
 //   samples.jsonl      step, time, prompt, text
 //   health.jsonl       step, time, worst_sqnr_db, most_saturated, most_underflow, nonfinite,
-//                      layers {name: {operand: {format, amax, sqnr_db, saturated, underflow, nonfinite}}} with operands
+//                      layers {name: {operand: {format, rounding if stochastic, amax, sqnr_db, saturated, underflow,
+//                      nonfinite}}} with operands
 //                      input, weight, output_gradient; sqnr_db is null too where nothing was lost
 // time is in seconds since 1970; shares and mfu are fractions; total_steps is null when unknown.
 

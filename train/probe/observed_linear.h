@@ -29,7 +29,9 @@ class ObservedLinear final : public nn::LinearKernel {
                                    const autograd::Variable& bias) const override {
     return kernel_->apply_again(x, weight, bias);
   }
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return kernel_->input_request(); }
+  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override {
+    return kernel_->input_request(weight);
+  }
   [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
     return kernel_->head_products(weight);

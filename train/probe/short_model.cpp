@@ -48,8 +48,8 @@ double ShortModel::milliseconds(const recipes::Recipe& recipe, const recipes::La
                   .max_norm = config_.training.max_norm});
   std::int64_t number = 0;
   const double result = median_milliseconds(device_, timing, [&] {
-    (void)step.accumulate(batches_);
-    step.apply(0.0, ++number);
+    (void)step.accumulate(batches_, ++number);
+    step.apply(0.0, number);
   });
   optimizer->zero_grad();
   return result;

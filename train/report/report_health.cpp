@@ -30,7 +30,7 @@ const std::vector<std::string>& legend() {
 
 // A format that this program does not write is taken for e4m3.
 double dense_ratio(const HealthSeries& series) {
-  return recipes::dense_sqnr(series.format == "e5m2" ? ElementFormat::e5m2 : ElementFormat::e4m3);
+  return recipes::dense_sqnr(series.format == "e5m2" ? ElementFormat::e5m2 : ElementFormat::e4m3, series.stochastic);
 }
 
 // Points of one cell, or of neighbours that look alike.

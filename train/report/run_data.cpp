@@ -136,7 +136,11 @@ class HealthReader {
     const std::size_t place = known != places_.end() ? known->second : run_.health.size();
     if (known == places_.end()) {
       places_.emplace(std::pair(layer, operand), place);
-      run_.health.push_back({layer, operand, text_or_empty(values.find("format")), {}});
+      run_.health.push_back({layer,
+                             operand,
+                             text_or_empty(values.find("format")),
+                             text_or_empty(values.find("rounding")) == "stochastic",
+                             {}});
     }
     const auto share = [&](const char* key) {
       const double value = number_or_nan(values.find(key));
