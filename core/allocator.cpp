@@ -120,8 +120,8 @@ struct Allocator::State {
     auto last = blocks.lower_bound(growing_end);
     if (last == blocks.begin()) return blocks.end();
     --last;
-    const bool usable =
-        last->second.free && last->second.stream == stream && last->first + last->second.size == growing_end;
+    const bool usable = last->second.segment == nullptr && last->second.free && last->second.stream == stream &&
+                        last->first + last->second.size == growing_end;
     return usable ? last : blocks.end();
   }
 

@@ -1,8 +1,9 @@
 #pragma once
 // Caching, stream-aware allocator of one device: the operating system or driver is asked for large segments, which
-// are split, reused and merged. A training step in steady state asks for nothing. Where the back end can place a
-// segment behind the one before (Backend::allocate_behind), blocks lie across segments: what tensors of one size leave,
-// larger ones can use, and a block at the end is lengthened by what it lacks.
+// are split, reused and merged. A training step in steady state asks for nothing (where optimizer state travels, after
+// some tens of steps). Where the back end can place a segment behind the one before (Backend::allocate_behind), blocks
+// lie across segments: what tensors of one size leave, larger ones can use, and a block at the end is lengthened by
+// what it lacks.
 //
 // Placement is best fit, lowest address first, so that the resident set stays near the true peak. On CUDA a freed
 // block is reused only by the stream that freed it (kernels may still read it).

@@ -16,9 +16,9 @@ OffloadedTensor::OffloadedTensor(Tensor tensor, MemoryCategory category, Stream 
       category_(category),
       on_device_(std::move(tensor)) {
   Backend& b = backend_of(device_);
+  if (!device_.is_meta()) on_host_ = Tensor::empty_pinned(shape_, dtype_, device_);
   sent_ = b.create_event(device_);
   returned_ = b.create_event(device_);
-  if (!device_.is_meta()) on_host_ = Tensor::empty_pinned(shape_, dtype_, device_);
   b.record(sent_, current_stream(device_));
   b.wait(link, sent_);
   if (on_host_.defined())
@@ -47,13 +47,13 @@ void OffloadedTensor::prefetch(Stream link) {
   if (on_device_.defined()) return;
   Backend& b = backend_of(device_);
   const MemoryScope scope(category_);
-  on_device_ = Tensor::empty(shape_, dtype_, device_);
+  Tensor block = Tensor::empty(shape_, dtype_, device_);
   // What used the block before must be done with it.
   b.record(returned_, current_stream(device_));
   b.wait(link, returned_);
-  if (on_host_.defined())
-    b.copy(on_device_.raw_data(), device_, on_host_.raw_data(), Device{}, on_device_.nbytes(), link);
+  if (on_host_.defined()) b.copy(block.raw_data(), device_, on_host_.raw_data(), Device{}, block.nbytes(), link);
   b.record(returned_, link);
+  on_device_ = std::move(block);
   fetched_ = true;
 }
 

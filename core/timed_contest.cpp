@@ -15,7 +15,7 @@ struct Rule {
   std::size_t turns;
   float slack;
 };
-constexpr std::array kRules{Rule{1, 1.5f}, Rule{2, 1.15f}, Rule{3, 1.04f}, Rule{5, 1.02f}};
+constexpr std::array kRules{Rule{1, 3.0f}, Rule{2, 1.15f}, Rule{3, 1.04f}, Rule{5, 1.02f}};
 constexpr std::size_t kMedianTurns = 3;
 constexpr float kLittleDoubt = 0.25f;  // of the time
 

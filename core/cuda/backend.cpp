@@ -187,6 +187,12 @@ class CudaBackend final : public Backend {
   void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,
             Stream stream) override {
     const DeviceGuard guard(stream.device);
+    if (!to_device.is_cpu() && !from_device.is_cpu() && to_device != from_device) {
+      // Mapped memory is open to its own device only.
+      check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, bytes, native(stream)),
+            "cudaMemcpyPeerAsync", stream.device);
+      return;
+    }
     const cudaMemcpyKind kind = to_device.is_cpu()     ? cudaMemcpyDeviceToHost
                                 : from_device.is_cpu() ? cudaMemcpyHostToDevice
                                                        : cudaMemcpyDeviceToDevice;

@@ -1,6 +1,6 @@
 #pragma once
 // Device memory that grows at its end: physical memory mapped piece by piece into one range of addresses (the driver's
-// virtual memory management).
+// virtual memory management). Only its own device may use it: other devices take copies, and it has no IPC handles.
 
 #include <cstddef>
 #include <memory>

@@ -49,7 +49,7 @@ TEST(TimedContest, ASingleEntrantHasWon) {
 
 TEST(TimedContest, AClearWinnerEndsItAfterATurnOfEach) {
   TimedContest contest(8);
-  const auto turns = play(contest, 8, constant({2.0f, 3.0f, 1.9f, 1.0f, 1.6f, 9.0f, 1.7f, 4.0f}));
+  const auto turns = play(contest, 8, constant({4.0f, 6.0f, 3.8f, 1.0f, 3.2f, 9.0f, 3.4f, 8.0f}));
   EXPECT_EQ(contest.leader(), 3U);
   EXPECT_EQ(turns, std::vector<std::size_t>(8, 1));
   EXPECT_EQ(contest.best_time(), 1.0f);
@@ -67,7 +67,7 @@ TEST(TimedContest, AHopelessOneTakesOneTurnWhereverItStands) {
     for (const std::size_t in_flight : {1U, 4U, 64U}) {
       SCOPED_TRACE(::testing::Message() << hopeless << ", in flight " << in_flight);
       std::vector<float> times{1.005f, 1.0f, 1.01f, 1.0f};
-      times[hopeless] = 1.7f;
+      times[hopeless] = 3.2f;
       TimedContest contest(4);
       const auto turns = play(contest, 4, constant(times), in_flight);
       for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(turns[i], i == hopeless ? 1 : TimedContest::kTurns);
@@ -90,7 +90,7 @@ TEST(TimedContest, OneDisturbedTurnDoesNotLose) {
     SCOPED_TRACE(disturbed);
     TimedContest contest(4);
     play(contest, 4, [&](std::size_t entrant, std::size_t turn) {
-      if (entrant == 2) return turn != disturbed ? 1.0f : turn == 0 ? 1.45f : 10.0f;
+      if (entrant == 2) return turn != disturbed ? 1.0f : turn == 0 ? 2.9f : 10.0f;
       return 1.05f;
     });
     EXPECT_EQ(contest.leader(), 2U);
@@ -115,7 +115,7 @@ TEST(TimedContest, TheDoubtfulPartOfATimeTakesNobodyOut) {
 TEST(TimedContest, AHopelessOneAfterADoubtfulTimeTakesTwoTurns) {
   TimedContest contest(3);
   std::vector<std::size_t> turns(3);
-  const std::vector<float> times{1.0f, 1.3f, 1.6f};
+  const std::vector<float> times{1.0f, 1.3f, 3.2f};
   while (!contest.decided()) {
     const auto entrant = contest.next();
     ASSERT_TRUE(entrant);
@@ -163,7 +163,7 @@ TEST(TimedContest, TimesOfThoseThatLeftAreIgnored) {
   EXPECT_EQ(contest.remaining(), 2U);
   EXPECT_THROW(contest.finished(1, 0.1f), Error);  // has no turn on its way
   contest.finished(0, 1.0f);
-  contest.finished(2, 0.5f);
+  contest.finished(2, 0.3f);
   EXPECT_EQ(contest.leader(), 2U);
   EXPECT_TRUE(contest.decided());
 }

@@ -17,6 +17,7 @@
 #include "train/hf/model_folder.h"
 #include "train/model_setup.h"
 #include "train/optimizer_setup.h"
+#include "train/planning_batch.h"
 #include "train/train_step.h"
 #include "train/training_state.h"
 
@@ -168,7 +169,8 @@ TEST(Trainer, ALockedFolderIsRefusedBeforeARecipeIsChosen) {
   std::filesystem::create_directories(tiny.folder("run"));
   const RunConfig config =
       tiny.config("run", {"--recipe.name=auto", "--checkpoint.resume=" + tiny.folder("run").string()});
-  EXPECT_THAT(error_of([&] { tiny.run(config); }, ErrorCode::not_found), HasSubstr("manifest")) << "it is no checkpoint";
+  EXPECT_THAT(error_of([&] { tiny.run(config); }, ErrorCode::not_found), HasSubstr("manifest"))
+      << "it is no checkpoint";
   const RunLock lock(tiny.folder("run"));
   EXPECT_THAT(error_of([&] { tiny.run(config); }, ErrorCode::locked), HasSubstr("locked by process"));
 }
@@ -317,6 +319,28 @@ TEST(Trainer, EstimateCountsStateThatWaitsInHostMemory) {
   EXPECT_EQ(away.state_offload_bytes, 2 * 4 * here.parameters);
   EXPECT_EQ(away.host_bytes, here.host_bytes + away.state_offload_bytes);
   EXPECT_LE(away.device.peak, here.device.peak);
+}
+
+// Travelling state changes places for a while; then the plan has seen all that the run takes.
+TEST(Trainer, EstimateFollowsStateThatTravelsUntilItSettles) {
+  const TinyRun tiny;
+  const RunConfig config = tiny.config("run", {"--model.hidden_size=512", "--model.intermediate_size=1408",
+                                               "--model.num_hidden_layers=6", "--optimizer.offload_ratio=0.6"});
+  const Device planning{DeviceType::meta, 0};
+  const RunEstimate estimate = estimate_run(config, planning);
+  Allocator& plan = Allocator::of(planning);
+  plan.trim();
+  plan.reset_peak();
+  const ModelSetup setup = build_model(config, planning, planning);
+  const auto optimizer = make_optimizer(*setup.model, config);
+  TrainStep step(*setup.model, *optimizer,
+                 {.loss = loss_options(config, setup.config.vocab_size, planning), .state_offload_ratio = 0.6});
+  for (std::int64_t s = 1; s <= 120; ++s) {
+    const std::vector<Batch> batches(2, planning_batch(config.training.micro_batch_size, config.data.seq_len));
+    (void)step.accumulate(batches, s);
+    step.apply(0.0, s);
+  }
+  EXPECT_EQ(plan.stats().peak_reserved, estimate.device.peak_reserved);
 }
 
 TEST(Trainer, SteadyStateAsksForNoMemory) {

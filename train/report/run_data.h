@@ -32,7 +32,7 @@ struct HealthPoint {
 };
 struct HealthSeries {
   std::string layer, operand, format;
-  bool stochastic = false;  // rounding
+  bool stochastic = false;          // rounding
   std::vector<HealthPoint> points;  // by step
 };
 
