@@ -22,4 +22,5 @@ medians = [statistics.median(steps[i * tenth:(i + 1) * tenth]) for i in range(10
 print(f"{len(records)} steps in {times[-1] - times[0]:.0f} s")
 print("median ms by tenth  ", "  ".join(f"{m:.2f}" for m in medians))
 print(f"slowest over fastest {max(medians) / min(medians):.4f}")
-print("memory bytes after step 3:", *sorted({record["memory_bytes"] for record in records[3:]}))
+for key in ("memory_bytes", "memory_reserved_bytes"):
+    print(f"{key} after step 3:", *sorted({record[key] for record in records[3:] if record.get(key)}))

@@ -288,6 +288,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.grad_norm = report.grad_norm;
     m.lr = lr;
     m.memory_bytes = static_cast<std::uint64_t>(memory.peak);
+    m.memory_reserved_bytes = static_cast<std::uint64_t>(memory.peak_reserved);
     m.memory_capacity_bytes = static_cast<std::uint64_t>(environment.at("device_memory_bytes").as_int());
     m.tokens_seen = progress.tokens_seen;
     m.skipped_steps = guard.skipped_steps();

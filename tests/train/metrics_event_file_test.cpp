@@ -210,6 +210,7 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
   metrics.float8_share = 0.75;
   metrics.light_share = 0.125;
   metrics.memory_bytes = std::uint64_t{2} << 30;
+  metrics.memory_reserved_bytes = std::uint64_t{3} << 30;
   metrics.memory_capacity_bytes = std::uint64_t{8} << 30;
   metrics.step_seconds = 0.5;
   metrics.data_share = 0.1;
@@ -236,8 +237,10 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
       {"time_metrics/end_to_end(s)", 0.5f},
       {"time_metrics/data_loading(s)", 0.05f},
       {"time_metrics/data_loading(%)", 10.0f},
-      {"memory/max_reserved(GiB)", 2.0f},
-      {"memory/max_reserved(%)", 25.0f},
+      {"memory/max_active(GiB)", 2.0f},
+      {"memory/max_active(%)", 25.0f},
+      {"memory/max_reserved(GiB)", 3.0f},
+      {"memory/max_reserved(%)", 37.5f},
       {"n_tokens_seen", 4096.0f},
       {"skipped_steps", 0.0f},
   };
@@ -250,7 +253,8 @@ TEST(TensorBoardSink, UnknownValuesAreLeftOut) {
   const testing::TempDir dir;
   TensorBoardSink(dir.path(), std::nullopt, 1.0).step({.step = 1});
   const auto values = scalars_of(records(testing::read_file(only_file(dir.path()))).at(1));
-  for (const char* tag : {"tflops", "mfu(%)", "light_share(%)", "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
+  for (const char* tag : {"tflops", "mfu(%)", "light_share(%)", "memory/max_active(GiB)", "memory/max_active(%)",
+                          "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
     EXPECT_EQ(values.count(tag), 0u) << tag;
 }
 

@@ -184,6 +184,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   good.float8_share = 0.625;
   good.light_share = 0.375;
   good.memory_bytes = 512;
+  good.memory_reserved_bytes = 768;
   good.memory_capacity_bytes = 1024;
   good.step_seconds = 0.25;
   good.eta_seconds = 22.5;
@@ -210,16 +211,19 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   for (const auto& [key, value] : steps[0].as_object()) first_keys.push_back(key);
   for (const auto& [key, value] : steps[1].as_object()) second_keys.push_back(key);
   EXPECT_EQ(first_keys, second_keys);
-  EXPECT_EQ(first_keys, (std::vector<std::string>{
-                            "step",         "total_steps",       "time",         "loss",          "grad_norm",
-                            "lr",           "tokens_per_second", "devices",      "tflops",        "mfu",
-                            "float8_share", "light_share",       "memory_bytes", "memory_share",  "step_ms",
-                            "data_share",   "eta_seconds",       "tokens_seen",  "skipped_steps", "nonfinite"}));
+  EXPECT_EQ(first_keys,
+            (std::vector<std::string>{
+                "step",         "total_steps",       "time",         "loss",         "grad_norm",
+                "lr",           "tokens_per_second", "devices",      "tflops",       "mfu",
+                "float8_share", "light_share",       "memory_bytes", "memory_share", "memory_reserved_bytes",
+                "step_ms",      "data_share",        "eta_seconds",  "tokens_seen",  "skipped_steps",
+                "nonfinite"}));
   EXPECT_EQ(steps[0].at("float8_share").as_double(), 0.625);
   EXPECT_EQ(steps[0].at("light_share").as_double(), 0.375);
   EXPECT_TRUE(steps[1].at("light_share").is_null());
   EXPECT_EQ(steps[0].at("loss").as_double(), 3.25);
   EXPECT_EQ(steps[0].at("memory_share").as_double(), 0.5);
+  EXPECT_EQ(steps[0].at("memory_reserved_bytes").as_int(), 768);
   EXPECT_EQ(steps[0].at("step_ms").as_double(), 250.0);
   EXPECT_FALSE(steps[0].at("nonfinite").as_bool());
   EXPECT_TRUE(steps[1].at("loss").is_null());

@@ -33,6 +33,7 @@ Json to_json(const StepMetrics& metrics) {
   record.set("light_share", number_or_null(metrics.light_share));
   record.set("memory_bytes", has_memory ? Json(metrics.memory_bytes) : Json());
   record.set("memory_share", has_memory ? number_or_null(metrics.memory_share()) : Json());
+  record.set("memory_reserved_bytes", metrics.memory_reserved_bytes > 0 ? Json(metrics.memory_reserved_bytes) : Json());
   record.set("step_ms", metrics.step_seconds * 1e3);
   record.set("data_share", metrics.data_share);
   record.set("eta_seconds", number_or_null(metrics.eta_seconds));

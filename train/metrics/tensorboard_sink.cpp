@@ -46,10 +46,15 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
   if (metrics.tflops) values.push_back({"tflops", *metrics.tflops});
   if (metrics.mfu) values.push_back({"mfu(%)", *metrics.mfu * 100});
   if (metrics.light_share) values.push_back({"light_share(%)", *metrics.light_share * 100});
-  if (metrics.memory_bytes > 0)
-    values.push_back({"memory/max_reserved(GiB)", static_cast<double>(metrics.memory_bytes) / kGiB});
-  if (const auto share = metrics.memory_share(); share && metrics.memory_bytes > 0)
-    values.push_back({"memory/max_reserved(%)", *share * 100});
+  // Tags are views: of literals.
+  const auto memory = [&](std::string_view gib, std::string_view share, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    values.push_back({gib, static_cast<double>(bytes) / kGiB});
+    if (metrics.memory_capacity_bytes > 0)
+      values.push_back({share, static_cast<double>(bytes) / static_cast<double>(metrics.memory_capacity_bytes) * 100});
+  };
+  memory("memory/max_active(GiB)", "memory/max_active(%)", metrics.memory_bytes);
+  memory("memory/max_reserved(GiB)", "memory/max_reserved(%)", metrics.memory_reserved_bytes);
   file_.scalars(metrics.step, metrics.unix_time, values);
 }
 
