@@ -10,14 +10,25 @@
 
 namespace quench {
 
+namespace {
+
+// A run on a GPU can be planned where there is none.
+Device planned_device(const std::string& text) {
+  constexpr Device kGpu{DeviceType::cuda, 0};
+  return text == "cuda" && !is_present(kGpu) ? kGpu : parse_device(text);
+}
+
+}  // namespace
+
 void add_estimate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("estimate", "Memory, FLOPs and disk that a run will need");
   verb->footer(
       "Usage: quench estimate CONFIG [--device D] [--json] [--section.key=value ...]\n"
-      "Example: quench estimate llama_110m --training.micro_batch_size=8");
+      "Example: quench estimate llama_110m --device cuda --training.micro_batch_size=8\n"
+      "--device cuda plans a GPU run on a machine without a GPU too.");
   take_raw_arguments(verb, "estimate", [](ConfigArguments arguments) {
     const RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
-    const RunEstimate estimate = estimate_run(config, parse_device(arguments.device));
+    const RunEstimate estimate = estimate_run(config, planned_device(arguments.device));
     if (arguments.json) return print_json(to_json(estimate));
     std::fputs(to_string(estimate).c_str(), stdout);
   });

@@ -39,6 +39,10 @@ std::string mib(std::int64_t bytes) {
 
 }  // namespace
 
+bool is_present(Device device) {
+  return has_backend(device.type) && device.index < backend(device.type).device_count();
+}
+
 RunEstimate estimate_run(const RunConfig& given, Device target) {
   RunEstimate e;
   const RunConfig config = with_choice(given, {});
@@ -93,9 +97,9 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
   if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
   // Segments, not blocks: what splitting and merging leave unused is resident too.
   e.total_bytes = e.device.peak_reserved + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
-  e.available_bytes = backend(target.type).memory(target).free_bytes;
+  if (!target.is_meta() && is_present(target)) e.available_bytes = backend(target.type).memory(target).free_bytes;
   if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes;
-  e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
+  if (is_present(target)) e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
   return e;
 }
 
@@ -118,8 +122,9 @@ std::string to_string(const RunEstimate& e) {
     row("optimizer state sent away", e.state_offload_bytes);
     row("program and libraries", e.process_bytes);
   };
-  const auto totals = [&](std::int64_t needed, std::int64_t available) {
-    text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(needed), "available", mib(available));
+  const auto totals = [&](std::int64_t needed, std::optional<std::int64_t> available) {
+    text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(needed), "available",
+                        available ? mib(*available) : "unknown");
   };
   row("unused within segments", e.device.peak_reserved - e.device.peak);
   if (e.host_bytes == 0) host_rows();
@@ -132,7 +137,9 @@ std::string to_string(const RunEstimate& e) {
   if (e.recipe_assumed)
     text += fmt::format("\nrecipe.name is \"auto\", chosen when the run starts: this is for {}\n", e.recipe);
   text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
-                      e.fits() ? "fits" : "DOES NOT FIT");
+                      !e.fits()           ? "DOES NOT FIT"
+                      : e.available_bytes ? "fits"
+                                          : "fits a device with that much memory");
   return text;
 }
 
@@ -155,10 +162,10 @@ Json to_json(const RunEstimate& e) {
   json.set("memory_bytes", std::move(memory));
   json.set("reserved_bytes", e.device.peak_reserved);
   json.set("total_bytes", e.total_bytes);
-  json.set("available_bytes", e.available_bytes);
+  json.set("available_bytes", e.available_bytes ? Json(*e.available_bytes) : Json());
   json.set("checkpoint_bytes", e.checkpoint_bytes);
   json.set("host_bytes", e.host_bytes);
-  json.set("host_available_bytes", e.host_available_bytes);
+  json.set("host_available_bytes", e.host_available_bytes ? Json(*e.host_available_bytes) : Json());
   json.set("fits", e.fits());
   return json;
 }
@@ -166,15 +173,15 @@ Json to_json(const RunEstimate& e) {
 void require_memory(const RunEstimate& e, Device target) {
   if (e.fits()) return;
   QUENCH_CHECK_AS(
-      ErrorCode::out_of_memory, e.total_bytes > e.available_bytes,
+      ErrorCode::out_of_memory, !e.fits_device(),
       "this run needs about {} MiB of host memory beside {}, {} MiB are available\n{}set checkpoint.async to "
       "false, or lower training.offload_layers, optimizer.offload_ratio or data.prefetch",
-      mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes), to_string(e));
+      mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes.value_or(0)), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,
               "this run needs about {} MiB on {}, {} MiB are available\n{}reduce training.micro_batch_size or "
               "data.seq_len, set training.activation_checkpoint to \"selective\" (and then raise "
               "training.recompute_mlp_layers{}) or to \"full\", lower training.loss_chunk_size{}",
-              mib(e.total_bytes), target.to_string(), mib(e.available_bytes), to_string(e),
+              mib(e.total_bytes), target.to_string(), mib(e.available_bytes.value_or(0)), to_string(e),
               target.is_cpu() ? "" : " or training.offload_layers",
               target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise optimizer.offload_ratio");
 }

@@ -2,6 +2,7 @@
 // What a run will need, before it runs: the real model code is executed on the planning device, where the allocator
 // keeps its books but nothing has bytes (core/device.h), so the plan is the run's own.
 
+#include <optional>
 #include <string>
 
 #include "core/allocator.h"
@@ -25,18 +26,25 @@ struct RunEstimate {
   std::int64_t state_offload_bytes = 0;  // optimizer state that does
   std::int64_t process_bytes = 0;        // program, libraries, thread stacks, generated code (CPU runs)
   std::int64_t total_bytes = 0;          // peak of the device's memory that the run needs
-  std::int64_t available_bytes = 0;
+  std::optional<std::int64_t>
+      available_bytes;          // unknown for a GPU that this machine has not, and for the planning device
   std::int64_t host_bytes = 0;  // of host memory beside the device's (GPU runs)
-  std::int64_t host_available_bytes = 0;
-  std::int64_t checkpoint_bytes = 0;  // one saved step on disk
+  std::optional<std::int64_t> host_available_bytes;  // unknown with the device
+  std::int64_t checkpoint_bytes = 0;                 // one saved step on disk
 
+  [[nodiscard]] bool fits_device() const noexcept { return !available_bytes || total_bytes <= *available_bytes; }
+  // As far as is known.
   [[nodiscard]] bool fits() const noexcept {
-    return total_bytes <= available_bytes && host_bytes <= host_available_bytes;
+    return fits_device() && (!host_available_bytes || host_bytes <= *host_available_bytes);
   }
 };
 
-// `target` is the device the run is for (its free memory is compared); nothing is allocated on it.
+// `target` is the device the run is for (its free memory is compared); nothing is allocated on it. It may be a GPU
+// where there is none.
 [[nodiscard]] RunEstimate estimate_run(const RunConfig& config, Device target);
+
+// Whether this build and this machine have the device.
+[[nodiscard]] bool is_present(Device device);
 
 // The table that `quench estimate` prints.
 [[nodiscard]] std::string to_string(const RunEstimate& estimate);
