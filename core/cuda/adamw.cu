@@ -249,11 +249,6 @@ Coefficients coefficients(const AdamWArgs& args) {
           .grad_scale = args.grad_scale.defined() ? args.grad_scale.data<float>() : nullptr};
 }
 
-// The key that random_block (core/random.h) derives from a seed and a stream.
-std::uint64_t philox_key(std::uint64_t seed, std::uint64_t stream) {
-  return mix64(seed) ^ mix64(stream + 0x9E3779B97F4A7C15ull);
-}
-
 Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
   const auto address = [](const Tensor& x) { return x.defined() ? x.raw_data() : nullptr; };
   std::uintptr_t addresses = 0;

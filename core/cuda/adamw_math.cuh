@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "core/cuda/philox.cuh"
 #include "core/minifloat.h"
 #include "core/ops/adamw.h"
 
@@ -93,41 +94,25 @@ struct RoundingBlocks {
 };
 
 // The blocks for what is set in kWanted (bit 0 is AdamWRounding{0}), for the key that random_block derives: the rounds
-// of philox4x32 side by side, which share the round keys. Each product is the one instruction that it is; nvcc makes
-// two of a 64-bit product of widened factors.
+// of philox4x32 side by side, which share the round keys.
 template <unsigned kWanted>
 __device__ RoundingBlocks rounding_blocks(std::uint64_t block, std::uint64_t step, std::uint64_t key) {
-  const auto product = [](std::uint32_t a, std::uint32_t b) {
-    std::uint64_t wide;
-    asm("mul.wide.u32 %0, %1, %2;" : "=l"(wide) : "r"(a), "r"(b));
-    return wide;
-  };
-  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
   RoundingBlocks result;
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
     std::uint32_t(&c)[4] = result.words[i];
-    c[0] = low(block);
-    c[1] = high(block);
-    c[2] = low(step);
-    c[3] = high(random_step(step, static_cast<AdamWRounding>(i)));
+    c[0] = low_word(block);
+    c[1] = high_word(block);
+    c[2] = low_word(step);
+    c[3] = high_word(random_step(step, static_cast<AdamWRounding>(i)));
   }
-  std::uint32_t key0 = low(key), key1 = high(key);
+  std::uint32_t key0 = low_word(key), key1 = high_word(key);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
 #pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      if ((kWanted >> i & 1u) == 0) continue;
-      std::uint32_t(&c)[4] = result.words[i];
-      const std::uint64_t a = product(0xD2511F53u, c[0]), b = product(0xCD9E8D57u, c[2]);
-      c[0] = high(b) ^ c[1] ^ key0;
-      c[1] = low(b);
-      c[2] = high(a) ^ c[3] ^ key1;
-      c[3] = low(a);
-    }
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+    for (int i = 0; i < 3; ++i)
+      if ((kWanted >> i & 1u) != 0) philox_round(result.words[i], key0, key1);
+    advance_keys(key0, key1);
   }
   return result;
 }

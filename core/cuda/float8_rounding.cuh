@@ -2,6 +2,7 @@
 // How casts to float8 choose codes, as a type of their kernels: to nearest by instruction, or stochastically
 // (core/stochastic_float8.h) with the CPU's draws.
 
+#include "core/cuda/philox.cuh"
 #include "core/cuda/quantize_common.cuh"
 #include "core/stochastic_float8.h"
 
@@ -21,7 +22,7 @@ struct StochasticRounding {
   std::uint64_t first_row;
 
   explicit StochasticRounding(const Float8Rounding& rounding)
-      : key(mix64(rounding.key->seed) ^ mix64(rounding.key->stream + 0x9E3779B97F4A7C15ull)),
+      : key(philox_key(rounding.key->seed, rounding.key->stream)),
         step(rounding.key->step),
         first_row(rounding.first_row) {}
 
@@ -43,30 +44,17 @@ struct StochasticRounding {
   }
 
  private:
-  // matrix_rounding_block. Each product is the one instruction that it is; nvcc makes two of a 64-bit product of
-  // widened factors.
+  // matrix_rounding_block
   __device__ void block(std::uint32_t (&c)[4], std::uint32_t row, std::uint32_t group) const {
-    const auto product = [](std::uint32_t a, std::uint32_t b) {
-      std::uint64_t wide;
-      asm("mul.wide.u32 %0, %1, %2;" : "=l"(wide) : "r"(a), "r"(b));
-      return wide;
-    };
-    const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-    const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
     c[0] = group;
     c[1] = row;
-    c[2] = low(step);
-    c[3] = high(step);
-    std::uint32_t key0 = low(key), key1 = high(key);
+    c[2] = low_word(step);
+    c[3] = high_word(step);
+    std::uint32_t key0 = low_word(key), key1 = high_word(key);
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
-      const std::uint64_t a = product(0xD2511F53u, c[0]), b = product(0xCD9E8D57u, c[2]);
-      c[0] = high(b) ^ c[1] ^ key0;
-      c[1] = low(b);
-      c[2] = high(a) ^ c[3] ^ key1;
-      c[3] = low(a);
-      key0 += 0x9E3779B9u;
-      key1 += 0xBB67AE85u;
+      philox_round(c, key0, key1);
+      advance_keys(key0, key1);
     }
   }
 };
