@@ -18,7 +18,7 @@ StateOffloader::StateOffloader(std::span<const ParameterState> state, double rat
       // The last one that begins within the share goes whole.
       if (size == 0 || static_cast<double>(bytes_) >= ratio * all) continue;
       bytes_ += size;
-      entries_.push_back({tensor, i, size, bytes_, nullptr});
+      entries_.push_back({tensor, i, size, bytes_});
     }
   }
   prompt_bytes_ = bytes_;
@@ -44,7 +44,8 @@ StateOffloader::~StateOffloader() {
 void StateOffloader::send_all() {
   sent_ = true;
   for (Entry& entry : entries_) {
-    entry.away = std::make_shared<OffloadedTensor>(*entry.place, MemoryCategory::optimizer, out_);
+    entry.away = std::make_shared<OffloadedTensor>(*entry.place, MemoryCategory::optimizer, out_, entry.host);
+    entry.host = entry.away->host();
     *entry.place = Tensor();
   }
 }

@@ -69,7 +69,9 @@ class StateOffloader {
     std::size_t parameter;
     std::int64_t size;
     std::int64_t end;  // bytes of the entries up to this one
-    std::shared_ptr<OffloadedTensor> away;
+    std::shared_ptr<OffloadedTensor> away = {};
+    // Kept between steps: when the host begins the next one, late state may still be on its way back.
+    Tensor host = {};
   };
 
   void send_all();
