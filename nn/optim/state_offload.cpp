@@ -94,8 +94,10 @@ void StateOffloader::update(const std::function<void(ParameterRange part)>& appl
   const std::size_t count = gradient_bytes_.size();
   restore(first_late_);
   if (!sent_) return apply({0, count});
-  const std::unique_ptr<StateOffloader, void (*)(StateOffloader*)> guard(
-      this, [](StateOffloader* offloader) { offloader->restore_quietly(); });
+  const struct Guard {
+    StateOffloader& offloader;
+    ~Guard() { offloader.restore_quietly(); }
+  } guard{*this};
   std::int64_t room = 0;  // that gradients have left, less what returned into it
   for (const ParameterRange early : {ParameterRange{late_.end, count}, ParameterRange{0, late_.begin}}) {
     for (std::size_t begin = early.begin, end = begin; begin < early.end; begin = end) {

@@ -26,9 +26,9 @@ namespace quench::nn {
 
 class StateOffloader {
  public:
-  // Of `state`, in this order, as many tensors as hold `ratio` (0 to 1) of its bytes. Those of as many parameters, the
-  // last of them, as hold `late_ratio` of that are late. Keeps the pointers; a tensor that is away is undefined there.
-  // `layers` of the model give the moments at which tensors go and return.
+  // Of `state`, in this order, as many tensors as hold `ratio` (0 to 1) of its bytes. Late are, of these, the tensors
+  // of the last parameters: of as few as hold `late_ratio` of the bytes. Keeps the pointers; a tensor that is away is
+  // undefined there. `layers` of the model give the moments at which tensors go and return.
   StateOffloader(std::span<const ParameterState> state, double ratio, double late_ratio, Device device,
                  std::int64_t layers);
   // Brings back what is away.
