@@ -121,7 +121,7 @@ TEST(CudaTrainer, SkippedStepsBringLateStateBack) {
   tiny.run(tiny.config("here", base), kGpu);
   tiny.run(tiny.config("late", late), kGpu);
   set_deterministic(false);
-  const std::string log = read_file(tiny.folder("here") / "metrics" / "metrics.jsonl");
+  const std::string log = testing::read_file(tiny.folder("here") / "metrics" / "metrics.jsonl");
   ASSERT_NE(log.find("\"nonfinite\":true"), std::string::npos) << "no step was skipped";
   EXPECT_EQ(tiny.losses("late"), tiny.losses("here"));
   expect_same_tensors(tiny.checkpoint("late", 12), tiny.checkpoint("here", 12));
