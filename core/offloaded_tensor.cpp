@@ -9,14 +9,15 @@ Backend& backend_of(Device device) {
 
 }  // namespace
 
-OffloadedTensor::OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link)
+OffloadedTensor::OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link, Tensor host)
     : device_(tensor.device()),
       shape_(tensor.shape()),
       dtype_(tensor.dtype()),
       category_(category),
-      on_device_(std::move(tensor)) {
+      on_device_(std::move(tensor)),
+      on_host_(std::move(host)) {
   Backend& b = backend_of(device_);
-  if (!device_.is_meta()) on_host_ = Tensor::empty_pinned(shape_, dtype_, device_);
+  if (!device_.is_meta() && !on_host_.defined()) on_host_ = Tensor::empty_pinned(shape_, dtype_, device_);
   sent_ = b.create_event(device_);
   returned_ = b.create_event(device_);
   b.record(sent_, current_stream(device_));

@@ -11,8 +11,9 @@ namespace quench {
 class OffloadedTensor {
  public:
   // Sends a tensor that nobody writes to any more, after the work queued on the current stream. `category` is of the
-  // memory it comes back to.
-  OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link);
+  // memory it comes back to. `host`, where defined, is host() of this tensor's last journey: order on the device is
+  // enough to use those bytes again, while the pool has others to give until the host has seen the end of that journey.
+  OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link, Tensor host = {});
   ~OffloadedTensor();
   OffloadedTensor(const OffloadedTensor&) = delete;
   OffloadedTensor& operator=(const OffloadedTensor&) = delete;
@@ -23,6 +24,8 @@ class OffloadedTensor {
   void prefetch(Stream link);
   // The tensor on the device, for work queued on the current stream from now on.
   [[nodiscard]] Tensor get(Stream link);
+  // Where it waits; undefined for the planning device.
+  [[nodiscard]] const Tensor& host() const noexcept { return on_host_; }
   [[nodiscard]] std::int64_t nbytes() const { return shape_.numel() * byte_size(dtype_); }
 
  private:

@@ -61,6 +61,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
                     .loss = loss_options(config, setup.config.vocab_size, target),
                     .activations = activations,
                     .state_offload_ratio = state_offload_ratio(config, target),
+                    .state_late_ratio = config.optimizer.return_during_update,
                     .max_norm = config.training.max_norm});
     // The first step differs from all others. State that comes and goes returns to other places in each, and takes some
     // steps to find its ways; micro-batches between the first and the last are alike.
@@ -183,7 +184,8 @@ void require_memory(const RunEstimate& e, Device target) {
               "training.recompute_mlp_layers{}) or to \"full\", lower training.loss_chunk_size{}",
               mib(e.total_bytes), target.to_string(), mib(e.available_bytes.value_or(0)), to_string(e),
               target.is_cpu() ? "" : " or training.offload_layers",
-              target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise optimizer.offload_ratio");
+              target.is_cpu() ? ", or set checkpoint.async to false"
+                              : ", or raise optimizer.offload_ratio or optimizer.return_during_update");
 }
 
 }  // namespace quench

@@ -18,8 +18,8 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions
   if (options_.activations.count(autograd::LargestActivation::offloaded) > 0)
     offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
   if (options.state_offload_ratio > 0)
-    state_ = std::make_unique<nn::StateOffloader>(optimizer.state_places(), options.state_offload_ratio, device,
-                                                  model.config().num_hidden_layers);
+    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio,
+                                                  options.state_late_ratio, device, model.config().num_hidden_layers);
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -55,6 +55,7 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
 
 GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step) {
   optimizer_.zero_grad();
+  nn::StateOffloader::Step state(state_.get());
   GradientReport report;
   for (const Batch& batch : micro_batches) report.valid_tokens += batch.valid_tokens;
   if (report.valid_tokens == 0) {
@@ -65,7 +66,6 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   make_report_buffers(count);
   const GemmTuning tuning;
-  nn::StateOffloader::Step state(state_.get());
   std::int64_t done_tokens = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const Batch& batch = micro_batches[static_cast<std::size_t>(i)];
@@ -79,12 +79,12 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
     run_micro_batch(batch, static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(i), scale,
                     state.hooks(first, done_tokens == report.valid_tokens), loss);
   }
-  state.end();
   optimizer_.squared_grad_norm(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
               .max_norm = static_cast<float>(options_.max_norm),
               .norm = device_report_.narrow(0, count, 1),
               .scale = scale_});
+  state.end();
   if (device_report_.device().is_meta()) return report;
   // The one place where the host waits for the device in a step: everything before it is queued ahead, and the
   // optimizer's work, queued right after, covers the launches of the next step.
@@ -97,8 +97,19 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
 
 void TrainStep::apply(double lr, std::int64_t step) {
   const TraceRange range(model_.options().device, "optimizer");
-  optimizer_.step(lr, step, scale_);
+  const auto update = [&](nn::ParameterRange part) {
+    optimizer_.step(lr, step, scale_, part);
+    optimizer_.zero_grad(part);
+  };
+  if (state_)
+    state_->update(update);
+  else
+    update({0, optimizer_.parameters().size()});
+}
+
+void TrainStep::discard() {
   optimizer_.zero_grad();
+  if (state_) state_->bring_back();
 }
 
 }  // namespace quench

@@ -15,6 +15,7 @@ struct TrainStepOptions {
   LmHeadLossOptions loss;
   autograd::ActivationPlan activations;
   double state_offload_ratio = 0;  // of the optimizer's state that waits in host memory (nn/optim/state_offload.h)
+  double state_late_ratio = 0;     // of that, what returns during the update
   double max_norm = 1.0;           // 0: no clipping
 };
 
@@ -31,14 +32,15 @@ class TrainStep {
 
   // Leaves in the parameters the gradient of (sum of cross-entropies) / (valid tokens of all micro-batches): the mean
   // over tokens, however they are split into micro-batches. A step without any valid token has loss and gradient 0.
-  // `step`, 1-based, counts the steps of the run: it keys the random draws of a recipe.
+  // `step`, 1-based, counts the steps of the run: it keys the random draws of a recipe. Until apply() or discard(), a
+  // part of the optimizer's state may be away, so that optimizer.state() is not to be called.
   GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
   // Clips and updates with the gradients of the last accumulate(). `step` is 1-based and counts updates.
   void apply(double lr, std::int64_t step);
   // Forgets the gradients of the last accumulate().
-  void discard() { optimizer_.zero_grad(); }
+  void discard();
 
-  // Optimizer state that is in host memory during accumulate().
+  // Optimizer state that goes to host memory during accumulate().
   [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept { return state_ ? state_->bytes() : 0; }
 
  private:

@@ -130,6 +130,7 @@ Trainer::Run::Run(RunConfig c, Device d)
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
                                                    .activations = activation_plan(config, setup.config, device),
                                                    .state_offload_ratio = state_offload_ratio(config, device),
+                                                   .state_late_ratio = config.optimizer.return_during_update,
                                                    .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
@@ -210,8 +211,8 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   if (!verdict.message.empty()) QUENCH_LOG_WARN("{}", verdict.message);
   switch (verdict.action) {
     case StepAction::apply: return true;
-    case StepAction::skip: step->discard(); return true;
-    case StepAction::stop: return true;
+    case StepAction::skip:
+    case StepAction::stop: step->discard(); return true;
     case StepAction::rollback: break;
   }
   step->discard();

@@ -32,13 +32,17 @@ void AdamW::refresh_master() {
 }
 
 void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale) {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+  this->step(lr, step, grad_scale, {0, parameters_.size()});
+}
+
+void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
+  for (std::size_t i = part.begin; i < part.end; ++i) {
     const auto& gradient = parameters_[i]->variable.gradient();
     if (!gradient->has_value()) gradient->target().tensor.zero();
     tensors_[i].grad = gradient->value();
     tensors_[i].amax = parameters_[i]->amax;  // a layer's kernel may have changed
   }
-  adamw({.tensors = tensors_,
+  adamw({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
          .lr = lr,
          .beta1 = options_.beta1,
          .beta2 = options_.beta2,
@@ -47,7 +51,7 @@ void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale) {
          .grad_scale = grad_scale,
          .stochastic_rounding = options_.stochastic_rounding,
          .seed = options_.seed});
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+  for (std::size_t i = part.begin; i < part.end; ++i) {
     parameters_[i]->mark_changed();
     if (tensors_[i].amax.defined()) parameters_[i]->amax_version = parameters_[i]->version;
   }
@@ -60,9 +64,11 @@ void AdamW::squared_grad_norm(const Tensor& result) const {
   squared_norm({.tensors = gradients, .result = result});
 }
 
-void AdamW::zero_grad() {
-  for (AdamWTensor& entry : tensors_) entry.grad = Tensor();
-  for (Parameter* p : parameters_) p->variable.gradient()->reset();
+void AdamW::zero_grad(ParameterRange part) {
+  for (std::size_t i = part.begin; i < part.end; ++i) {
+    tensors_[i].grad = Tensor();
+    parameters_[i]->variable.gradient()->reset();
+  }
 }
 
 std::vector<AdamW::StateTensor> AdamW::state() const {
@@ -76,11 +82,16 @@ std::vector<AdamW::StateTensor> AdamW::state() const {
   return all;
 }
 
-std::vector<Tensor*> AdamW::state_places() {
-  std::vector<Tensor*> all;
-  for (AdamWTensor& entry : tensors_)
+std::vector<ParameterState> AdamW::parameter_states() {
+  std::vector<ParameterState> all;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    AdamWTensor& entry = tensors_[i];
+    const auto gradient_size = static_cast<std::int64_t>(byte_size(parameters_[i]->variable.gradient()->dtype()));
+    ParameterState& state = all.emplace_back();
+    state.gradient_bytes = entry.param.numel() * gradient_size;
     for (Tensor* tensor : {&entry.exp_avg, &entry.exp_avg_sq, &entry.master})
-      if (tensor->defined()) all.push_back(tensor);
+      if (tensor->defined()) state.tensors.push_back(tensor);
+  }
   return all;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/ops/adamw.h"
+#include "nn/optim/parameter_state.h"
 #include "nn/parameter.h"
 
 namespace quench::nn {
@@ -32,11 +33,14 @@ class AdamW {
   // One update with the gradients multiplied by grad_scale (f32 [1] on the device; non-finite: nothing changes).
   // Parameters whose gradient got no contribution are treated as having a zero gradient. `step` is 1-based.
   void step(double lr, std::int64_t step, const Tensor& grad_scale);
+  // That of some of parameters() alone. The parts of an update may come in any order, and leave the bits of one call.
+  void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part);
 
   // Squared L2 norm of all gradients, f64 [1] on the device.
   void squared_grad_norm(const Tensor& result) const;
   // Forgets the gradients and gives their memory back.
-  void zero_grad();
+  void zero_grad() { zero_grad({0, parameters_.size()}); }
+  void zero_grad(ParameterRange part);
   // Copies the parameters' values into the master weights again (after loading a checkpoint without them).
   void refresh_master();
 
@@ -48,9 +52,9 @@ class AdamW {
     const Parameter* parameter;
   };
   [[nodiscard]] std::vector<StateTensor> state() const;
-  // Where the tensors of state() are kept, for an owner that moves them to and fro: with the same values, and defined,
-  // whenever another function of this class is called.
-  [[nodiscard]] std::vector<Tensor*> state_places();
+  // Where the tensors of state() are kept, by parameter, for an owner that moves them to and fro. They are needed, with
+  // the values they had, where the parameter is updated, by state() and by refresh_master().
+  [[nodiscard]] std::vector<ParameterState> parameter_states();
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
 
  private:

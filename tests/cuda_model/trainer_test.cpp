@@ -7,11 +7,13 @@
 #include "core/allocator.h"
 #include "core/determinism.h"
 #include "tests/cuda_model/gpu_runs.h"
+#include "train/estimate.h"
 
 namespace quench {
 namespace {
 
 using testing::expect_exact_resume;
+using testing::expect_same_tensors;
 using testing::kGpu;
 using testing::loss_of;
 using testing::TinyRun;
@@ -69,6 +71,93 @@ TEST(CudaTrainer, RecomputeLevelsGiveTheSameBits) {
   EXPECT_EQ(tiny.losses("none"), tiny.losses("products"));
   EXPECT_EQ(tiny.losses("none"), tiny.losses("selective"));
   EXPECT_EQ(tiny.losses("none"), tiny.losses("full"));
+}
+
+// State that travels, and what of it returns only during the update, is order of the same work.
+TEST(CudaTrainer, StateInHostMemoryGivesTheSameBits) {
+  const TinyRun tiny;
+  const std::vector<std::vector<std::string>> kinds{
+      {"--training.dtype=bf16"},
+      {"--training.dtype=bf16", "--training.master_dtype=none", "--training.grad_dtype=bf16", "--optimizer.state=bf16"},
+      {"--training.dtype=bf16", "--training.micro_batch_size=1", "--recipe.name=float8_tensorwise"}};
+  const std::vector<std::pair<const char*, const char*>> travels{
+      {"0.5", "0"}, {"0.5", "0.3"}, {"1", "0.5"}, {"1", "1"}};
+  int number = 0;
+  for (const std::vector<std::string>& kind : kinds) {
+    const auto run = [&](const std::string& name, std::vector<std::string> more) {
+      more.insert(more.end(), kind.begin(), kind.end());
+      more.insert(more.end(), {"--training.steps=6", "--training.deterministic=true"});
+      tiny.run(tiny.config(name, more), kGpu);
+    };
+    const std::string here = "here" + std::to_string(number++);
+    run(here, {});
+    for (const auto& [ratio, late] : travels) {
+      SCOPED_TRACE(::testing::PrintToString(kind) + " " + ratio + " " + late);
+      const std::string away = "away" + std::to_string(number++);
+      run(away,
+          {std::string("--optimizer.offload_ratio=") + ratio, std::string("--optimizer.return_during_update=") + late});
+      EXPECT_EQ(tiny.losses(away), tiny.losses(here));
+      expect_same_tensors(tiny.checkpoint(away, 6), tiny.checkpoint(here, 6));
+    }
+  }
+  set_deterministic(false);
+}
+
+TEST(CudaTrainer, ResumeIsExactWithLateState) {
+  expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=none", "--optimizer.state=bf16",
+                       "--optimizer.offload_ratio=0.6", "--optimizer.return_during_update=0.5"});
+}
+
+// Dropped steps bring back what the update would have.
+TEST(CudaTrainer, SkippedStepsBringLateStateBack) {
+  const TinyRun tiny;
+  // A learning rate that makes the loss overflow after a few updates.
+  const std::vector<std::string> base{"--optimizer.lr=1000",          "--training.max_norm=0",
+                                      "--training.on_nonfinite=skip", "--training.deterministic=true",
+                                      "--training.steps=12",          "--training.max_consecutive_skips=12"};
+  std::vector<std::string> late = base;
+  late.emplace_back("--optimizer.offload_ratio=0.8");
+  late.emplace_back("--optimizer.return_during_update=0.5");
+  tiny.run(tiny.config("here", base), kGpu);
+  tiny.run(tiny.config("late", late), kGpu);
+  set_deterministic(false);
+  const std::string log = testing::read_file(tiny.folder("here") / "metrics" / "metrics.jsonl");
+  ASSERT_NE(log.find("\"nonfinite\":true"), std::string::npos) << "no step was skipped";
+  EXPECT_EQ(tiny.losses("late"), tiny.losses("here"));
+  expect_same_tensors(tiny.checkpoint("late", 12), tiny.checkpoint("here", 12));
+}
+
+// Large enough that copies take their time: what the last gradient finds on the device falls by what is late, as the
+// plan says.
+TEST(CudaTrainer, LateStateReturnsIntoTheRoomOfGradients) {
+  const TinyRun tiny;
+  const std::vector<std::string> base{"--model.hidden_size=1024",      "--model.intermediate_size=2816",
+                                      "--model.num_hidden_layers=8",   "--model.num_attention_heads=8",
+                                      "--model.num_key_value_heads=4", "--training.dtype=bf16",
+                                      "--training.steps=12",           "--checkpoint.enable=false",
+                                      "--training.deterministic=true", "--optimizer.offload_ratio=0.5"};
+  Allocator& allocator = Allocator::of(kGpu);
+  const auto peak_of = [&](const char* name, const char* share) {
+    std::vector<std::string> all = base;
+    all.push_back(std::string("--optimizer.return_during_update=") + share);
+    const RunConfig config = tiny.config(name, all);
+    allocator.trim();
+    allocator.reset_peak();
+    const std::int64_t before = allocator.stats().current;
+    tiny.run(config, kGpu);
+    const std::int64_t peak = allocator.stats().peak - before;
+    const RunEstimate estimate = estimate_run(config, kGpu);
+    EXPECT_NEAR(static_cast<double>(peak), static_cast<double>(estimate.device.peak),
+                0.05 * static_cast<double>(estimate.device.peak))
+        << share;
+    return std::pair(static_cast<double>(peak), static_cast<double>(estimate.state_offload_bytes));
+  };
+  const auto [prompt, travelling] = peak_of("prompt", "0");
+  const auto [late, same] = peak_of("late", "0.4");
+  set_deterministic(false);
+  EXPECT_EQ(same, travelling);
+  EXPECT_GT(prompt - late, 0.9 * 0.4 * travelling);
+  EXPECT_EQ(tiny.losses("late"), tiny.losses("prompt"));
 }
 
 // After three steps nothing more is asked of the driver.

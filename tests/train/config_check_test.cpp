@@ -69,6 +69,19 @@ TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
   EXPECT_THAT(complaint({"--recipe.gradient_rounding=up"}), HasSubstr("recipe.gradient_rounding"));
 }
 
+TEST(ConfigCheck, StateThatReturnsLateMustBeAway) {
+  EXPECT_THAT(complaint({"--optimizer.return_during_update=0.2"}),
+              HasSubstr("optimizer.return_during_update: 0.2, but optimizer.offload_ratio is 0"));
+  EXPECT_EQ(complaint({"--optimizer.return_during_update=0.2", "--optimizer.offload_ratio=0.4"}), "");
+  EXPECT_EQ(complaint({"--optimizer.return_during_update=0"}), "");
+  for (const char* value : {"-0.1", "1.1", "\"all\""})
+    EXPECT_THAT(complaint({std::string("--optimizer.return_during_update=") + value, "--optimizer.offload_ratio=0.4"}),
+                HasSubstr("optimizer.return_during_update"));
+  // One complaint is enough.
+  EXPECT_THAT(complaint({"--optimizer.return_during_update=0.2", "--optimizer.offload_ratio=2"}),
+              ::testing::Not(HasSubstr("return_during_update")));
+}
+
 TEST(ConfigCheck, ScheduleOptions) {
   const RunConfig config =
       minimal({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=10", "--lr_schedule.min_lr_ratio=0.05",

@@ -81,6 +81,17 @@ void check_gradient_rounding(Checker& checker) {
                    "stochastic, but with recipe.high_precision_gemms no product reads float8 gradients");
 }
 
+// Without state that travels the key would be silently ignored.
+void check_state_offload(Checker& checker) {
+  const OptimizerSection& optimizer = checker.config().optimizer;
+  if (!checker.usable({"optimizer.offload_ratio", "optimizer.return_during_update"})) return;
+  if (optimizer.return_during_update > 0 && optimizer.offload_ratio == 0)
+    checker.report("optimizer.return_during_update",
+                   "{}, but optimizer.offload_ratio is 0: no state is away that could return; raise it, or set "
+                   "return_during_update to 0",
+                   optimizer.return_during_update);
+}
+
 void check_parallel(Checker& checker) {
   const ParallelSection& parallel = checker.config().parallel;
   if (!checker.usable({"parallel.shard", "parallel.expert"})) return;
@@ -100,6 +111,7 @@ void check_training(Checker& checker) {
   check_batch(checker);
   check_schedule(checker);
   check_gradient_rounding(checker);
+  check_state_offload(checker);
   check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (training.on_nonfinite == NonfinitePolicy::rollback &&

@@ -101,6 +101,10 @@ void add_optimizer_fields(Fields& fields) {
   fields.push_back(make_field("optimizer.offload_ratio", QUENCH_MEMBER(optimizer.offload_ratio), between(0, 1), free,
                               "On a GPU: share of the optimizer's state (running means and f32 master weights) that "
                               "waits in host memory while gradients are computed."));
+  fields.push_back(make_field("optimizer.return_during_update", QUENCH_MEMBER(optimizer.return_during_update),
+                              between(0, 1), free,
+                              "Share of the state that optimizer.offload_ratio sends away which returns only during "
+                              "the update, into the room that gradients of parameters already updated leave."));
   fields.push_back(make_field("optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
                               "Parameters without weight decay: glob patterns over Hugging Face tensor names."));
 

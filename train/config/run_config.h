@@ -101,6 +101,7 @@ struct OptimizerSection {
   DType state = DType::f32;         // f32 or bf16 moments
   bool stochastic_rounding = true;  // where bf16 parameters (master_dtype none) or bf16 moments are written
   double offload_ratio = 0;         // share of moments and master weights that waits in host memory
+  double return_during_update = 0;  // share of that which returns as updated gradients make room
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
 
   friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;

@@ -1,0 +1,24 @@
+#pragma once
+// An optimizer's parameters and what it keeps for them, as an owner sees them that moves state to and fro.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace quench::nn {
+
+// Places in an optimizer's list of parameters: from `begin` to before `end`.
+struct ParameterRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  friend bool operator==(const ParameterRange&, const ParameterRange&) = default;
+};
+
+struct ParameterState {
+  std::vector<Tensor*> tensors;     // where the state of the parameter is kept
+  std::int64_t gradient_bytes = 0;  // what its gradient gives back once it is updated
+};
+
+}  // namespace quench::nn
