@@ -14,7 +14,10 @@ CublasLtLibrary load() {
   library.bind(f.get_status_string, "cublasLtGetStatusString");
   library.bind(f.matmul, "cublasLtMatmul");
   library.bind(f.matmul_algo_check, "cublasLtMatmulAlgoCheck");
+  library.bind(f.matmul_algo_config_get_attribute, "cublasLtMatmulAlgoConfigGetAttribute");
+  library.bind(f.matmul_algo_config_set_attribute, "cublasLtMatmulAlgoConfigSetAttribute");
   library.bind(f.matmul_algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  library.bind(f.matmul_algo_init, "cublasLtMatmulAlgoInit");
   library.bind(f.matmul_desc_create, "cublasLtMatmulDescCreate");
   library.bind(f.matmul_desc_set_attribute, "cublasLtMatmulDescSetAttribute");
   library.bind(f.matrix_layout_create, "cublasLtMatrixLayoutCreate");

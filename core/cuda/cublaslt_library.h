@@ -13,7 +13,10 @@ struct CublasLtLibrary {
   decltype(&cublasLtGetStatusString) get_status_string;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoCheck) matmul_algo_check;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) matmul_algo_config_get_attribute;
+  decltype(&cublasLtMatmulAlgoConfigSetAttribute) matmul_algo_config_set_attribute;
   decltype(&cublasLtMatmulAlgoGetHeuristic) matmul_algo_get_heuristic;
+  decltype(&cublasLtMatmulAlgoInit) matmul_algo_init;
   decltype(&cublasLtMatmulDescCreate) matmul_desc_create;
   decltype(&cublasLtMatmulDescSetAttribute) matmul_desc_set_attribute;
   decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create;

@@ -97,7 +97,7 @@ std::optional<cublasLtMatmulAlgo_t> GemmContest::take_winner() {
   release_events();
   const std::size_t winner = contest_.leader();
   if (const auto ms = contest_.best_time())
-    QUENCH_LOG_DEBUG("gemm {}: {:.3f} ms, {:.0f} TFLOP/s with number {} of cuBLASLt's {}, after {} timed calls",
+    QUENCH_LOG_DEBUG("gemm {}: {:.3f} ms, {:.0f} TFLOP/s with number {} of {} algorithms, after {} timed calls",
                      problem_.to_string(), *ms, problem_.flops() / static_cast<double>(*ms) * 1e-9, winner + 1,
                      candidates_.size(), contest_.turns());
   return candidates_[winner];

@@ -18,7 +18,8 @@ namespace quench::cuda {
 
 class GemmContest {
  public:
-  // `candidates` as cuBLASLt orders them. With one the contest is decided from the start; there is at least one.
+  // `candidates` as cuBLASLt orders them, what it does not order behind them. With one the contest is decided from the
+  // start; there is at least one.
   GemmContest(const GemmProblem& problem, std::vector<cublasLtMatmulAlgo_t> candidates, Device device);
   ~GemmContest();
   GemmContest(const GemmContest&) = delete;

@@ -7,6 +7,7 @@
 
 #include "core/cuda/gemm_choices.h"
 #include "core/cuda/gemm_contest.h"
+#include "core/cuda/gemm_variations.h"
 #include "core/determinism.h"
 #include "core/tensor.h"
 
@@ -69,6 +70,8 @@ class DeviceGemm {
       chosen.kept = true;
     } else {
       candidates = chosen.plan->candidates(handle_, kCandidates);
+      const auto more = gemm_variations(*chosen.plan, handle_, candidates);
+      candidates.insert(candidates.end(), more.begin(), more.end());
     }
     if (!candidates.empty()) chosen.contest = std::make_unique<GemmContest>(problem, std::move(candidates), device);
     return table.emplace(problem, std::move(chosen)).first->second;

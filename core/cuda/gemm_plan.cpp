@@ -3,6 +3,10 @@
 namespace quench::cuda {
 namespace {
 
+// f32 products of f32 operands: TF32 would keep 10 bits of mantissa.
+constexpr cublasComputeType_t kComputeType = CUBLAS_COMPUTE_32F;
+constexpr cudaDataType_t kScaleType = CUDA_R_32F;
+
 cudaDataType_t data_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return CUDA_R_32F;
@@ -51,8 +55,7 @@ class Preference {
 
 GemmPlan::GemmPlan(const GemmProblem& p) : problem_(p) {
   const CublasLtLibrary& lt = cublaslt();
-  // f32 products of f32 operands: TF32 would keep 10 bits of mantissa.
-  lt.check(lt.matmul_desc_create(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  lt.check(lt.matmul_desc_create(&operation_, kComputeType, kScaleType), "cublasLtMatmulDescCreate");
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (p.bias) {
@@ -97,6 +100,12 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates(cublasLtHandle_t handle, 
     if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
   }
   return algorithms;
+}
+
+bool GemmPlan::init(cublasLtHandle_t handle, int id, cublasLtMatmulAlgo_t& algorithm) const {
+  const cudaDataType_t result = data_type(problem_.result);
+  return cublaslt().matmul_algo_init(handle, kComputeType, kScaleType, data_type(problem_.b), data_type(problem_.a),
+                                     result, result, id, &algorithm) == CUBLAS_STATUS_SUCCESS;
 }
 
 bool GemmPlan::supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const {

@@ -32,6 +32,8 @@ class GemmPlan {
 
   // Candidates, best first by cuBLASLt's own estimate. Sums are combined in f32 only.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, int most) const;
+  // Algorithm `id` for operands of these types, nothing of it chosen yet. False if there is none.
+  [[nodiscard]] bool init(cublasLtHandle_t handle, int id, cublasLtMatmulAlgo_t& algorithm) const;
   // False if the algorithm cannot run this problem.
   [[nodiscard]] bool supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const;
 

@@ -122,6 +122,33 @@ TEST(CudaGemm, EveryEntrantOfAContestGivesTheProduct) {
   }
 }
 
+// Products so large that tiles are tried which cuBLASLt does not propose. Sums of integers are exact in f32, in any
+// order.
+TEST(CudaGemm, VariationsOfLargeProductsGiveTheProduct) {
+  Generator random(19);
+  const std::int64_t m = 2048, n = 2304, k = 12288;
+  const auto of_integers = [&random](const Shape& shape) {
+    const Tensor x = Tensor::empty(shape, DType::bf16);
+    for (std::int64_t i = 0; i < x.numel(); ++i)
+      x.data<bfloat16>()[i] = bfloat16(static_cast<float>(random.below(5) - 2));
+    return on_gpu(x);
+  };
+  for (const bool transpose_a : {false, true})
+    for (const bool transpose_b : {false, true}) {
+      const Tensor a = of_integers(transpose_a ? Shape{k, m} : Shape{m, k});
+      const Tensor b = of_integers(transpose_b ? Shape{n, k} : Shape{k, n});
+      const auto product = [&] {
+        Tensor c = Tensor::empty({m, n}, DType::f32, kGpu);
+        c.zero();
+        gemm({.a = a, .b = b, .c = c, .transpose_a = transpose_a, .transpose_b = transpose_b});
+        return c;
+      };
+      const Tensor expected = on_cpu(product());
+      const GemmTuning tuning;
+      for (int call = 0; call < 60; ++call) ASSERT_TRUE(same_bits(expected, on_cpu(product()))) << "call " << call;
+    }
+}
+
 TEST(CudaGemm, LargerProducts) {
   for (const float beta : {0.0f, 1.0f})
     for (const DType result : {DType::bf16, DType::f32})

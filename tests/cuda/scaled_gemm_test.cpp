@@ -254,6 +254,32 @@ TEST(CudaScaledGemm, EveryEntrantOfAContestGivesTheProduct) {
   }
 }
 
+// So large that tiles are tried which cuBLASLt does not propose. Small sums of -1, 0 and 1 are exact in any order.
+TEST(CudaScaledGemm, VariationsOfLargeProductsGiveTheProduct) {
+  Generator random(41);
+  const std::int64_t m = 2048, n = 2304, k = 12288;
+  const auto of_signs = [&](std::int64_t rows, const Operand& how) {
+    const Tensor x = Tensor::empty({rows, k}, DType::f32);
+    for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(random.below(3) - 1);
+    Operand exact = how;
+    exact.power_of_two = true;
+    return quantized(on_gpu(x), exact);
+  };
+  for (const bool fast : {false, true})
+    for (const auto& [left, right] : {std::pair{kTensorE5m2, kTensor}, std::pair{kRow, kRow}}) {
+      const QuantTensor a = of_signs(m, left), b = of_signs(n, right);
+      const auto product = [&] {
+        const Tensor c = poisoned({m, n}, DType::f32);
+        gemm({.a = a, .b = b, .c = c, .fast_accumulation = fast});
+        return c;
+      };
+      const Tensor expected = on_cpu(product());
+      const GemmTuning tuning;
+      for (int call = 0; call < 60; ++call)
+        ASSERT_TRUE(same_bits(expected, on_cpu(product()))) << "fast " << fast << ", call " << call;
+    }
+}
+
 TEST(CudaScaledGemm, DeterministicProductsRepeatBitForBit) {
   Generator random(9);
   const QuantTensor a = random_operand(random, 512, 2048, kRow), b = random_operand(random, 512, 2048, kRow);
