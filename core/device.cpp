@@ -18,6 +18,8 @@ constinit std::array<int, kDeviceTypeCount> kernel_counts{};
 
 // At most 16 devices of a type; a default-constructed entry is the default stream.
 constexpr int kMaxDevices = 16;
+constexpr std::string_view kNoCuda =
+    "this build has no CUDA back end; build with the CUDA toolkit installed, or use --device cpu";
 thread_local std::array<std::array<void*, kMaxDevices>, kDeviceTypeCount> current_handles{};
 
 void*& current_handle(Device device) {
@@ -49,9 +51,8 @@ void* Backend::allocate_pinned(Device device, std::size_t) {
 
 Backend& backend(DeviceType type) {
   Backend* implementation = backends()[static_cast<std::size_t>(type)];
-  QUENCH_CHECK_AS(ErrorCode::unsupported, implementation != nullptr,
-                  "this build has no {} back end; build with the CUDA toolkit installed, or use --device cpu",
-                  type == DeviceType::cuda ? "CUDA" : to_string(type));
+  QUENCH_CHECK_AS(ErrorCode::unsupported, implementation != nullptr, "{}",
+                  type == DeviceType::cuda ? kNoCuda : "this build has no such back end");
   return *implementation;
 }
 
@@ -93,6 +94,7 @@ Device parse_device(std::string_view text) {
       ok = error == std::errc{} && end == rest.data() + rest.size() && index >= 0 && index < kMaxDevices;
     }
     if (ok) {
+      QUENCH_CHECK_AS(ErrorCode::bad_config, has_backend(DeviceType::cuda), "device '{}': {}", text, kNoCuda);
       const Backend& cuda = backend(DeviceType::cuda);
       const int count = cuda.device_count();
       QUENCH_CHECK_AS(ErrorCode::bad_config, count > 0, "device '{}': {}; use --device cpu", text,
