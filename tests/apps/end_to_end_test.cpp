@@ -158,7 +158,9 @@ TEST_F(EndToEnd, StopSignalsSaveAndTheRunGoesOnExactly) {
     while (!std::filesystem::exists(folder_ / "run/metrics/metrics.jsonl") ||
            read_file(folder_ / "run/metrics/metrics.jsonl").find("\"step\":5,") == std::string::npos) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      if (::waitpid(child, nullptr, WNOHANG) != 0) break;
+      siginfo_t ended{};  // looked at, not reaped: the number is not another program's before finish_program()
+      ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+      if (ended.si_pid != 0) break;
     }
     ::kill(child, signal);
     EXPECT_EQ(testing::finish_program(folder_.path(), child).status, 128 + signal);
@@ -180,13 +182,14 @@ TEST_F(EndToEnd, SlowKilledFiftyTimesEqualsUninterrupted) {
   while (kills < 50) {
     const pid_t child = testing::start_program(folder_.path(), arguments);
     std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 280));
-    if (::waitpid(child, nullptr, WNOHANG) != 0) {  // finished before its time: start over, the kills count on
+    ::kill(child, SIGKILL);
+    const Outcome ended = testing::finish_program(folder_.path(), child);
+    if (ended.status == 0) {  // finished before its time: start over, the kills count on
       EXPECT_EQ(losses(), losses("whole"));
       std::filesystem::remove_all(folder_ / "run");
       continue;
     }
-    ::kill(child, SIGKILL);
-    ASSERT_EQ(testing::finish_program(folder_.path(), child).status, 128 + SIGKILL);
+    ASSERT_EQ(ended.status, 128 + SIGKILL) << ended.errors;
     ++kills;
   }
   expect_ok(arguments);
