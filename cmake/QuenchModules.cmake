@@ -41,8 +41,8 @@ function(quench_cpu_kernels module)
   if(NOT kernels)
     return()
   endif()
-  if(QUENCH_COVERAGE)  # at -O1 GCC 12 reports the same under another name
-    list(APPEND flags -Wno-uninitialized)
+  if(QUENCH_COVERAGE OR QUENCH_SANITIZE)  # GCC 12 reports the same under another name there
+    list(APPEND flags $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>)
   endif()
   foreach(level IN LISTS levels)
     set(sources ${kernels})

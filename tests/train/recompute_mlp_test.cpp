@@ -27,7 +27,8 @@ using ::testing::HasSubstr;
 using testing::TinyRun;
 using Activations = TrainingSection::ActivationCheckpoint;
 
-constexpr std::int64_t kLayers = 4, kTokens = 46;
+constexpr std::int64_t kLayers = 4;
+constexpr std::int32_t kTokens = 46;
 
 nn::ModelConfig model_config() {
   return nn::parse_model_config(
