@@ -3,7 +3,7 @@
 //
 // Its heuristics return at most eight. A large product runs at the GPU's power limit, where time goes by energy, and
 // larger tiles read their operands less often: tiles of 256 by 160 to 176 and of 128 by 288 to 336 results, which are
-// not among the eight, can win by 1 to 3%. Whether they do is for a contest to find out (core/cuda/gemm_contest.h).
+// seldom among the eight, win for some shapes by a percent or three. Which, a contest finds out (gemm_contest.h).
 
 #include <span>
 #include <vector>
