@@ -23,6 +23,13 @@ constexpr std::array kClusters{CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SH
 // Undocumented; those of the proposals with large tiles. For most tiles cuBLASLt takes two of them.
 constexpr std::array<std::uint32_t, 4> kCustomOptions{4, 5, 6, 7};
 
+// cuBLASLt's check knows strides, but no addresses.
+constexpr std::uint8_t kAlignment = 16;
+
+bool aligned(const GemmProblem& p) {
+  return p.align_a >= kAlignment && p.align_b >= kAlignment && p.align_c >= kAlignment;
+}
+
 bool same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
@@ -56,7 +63,7 @@ std::vector<cublasLtMatmulAlgo_t> gemm_variations(const GemmPlan& plan, cublasLt
                                                   std::span<const cublasLtMatmulAlgo_t> proposals) {
   std::vector<cublasLtMatmulAlgo_t> variations;
   const GemmProblem& problem = plan.problem();
-  if (proposals.empty() || problem.flops() < kMinVariedFlops) return variations;
+  if (proposals.empty() || problem.flops() < kMinVariedFlops || !aligned(problem)) return variations;
   const auto base = without_choices(plan, handle, proposals.front());
   if (!base) return variations;
   const bool two_sums = problem.scales != GemmScales::none && !problem.fast_accumulation;

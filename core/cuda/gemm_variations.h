@@ -13,8 +13,8 @@
 namespace quench::cuda {
 
 // What can run `plan`'s problem beside `proposals`, in no order of merit: tiles, clusters of two and custom options of
-// the algorithm that was proposed first, as far as cuBLASLt takes them. Empty for products under kMinVariedFlops, and
-// where nothing was proposed.
+// the algorithm that was proposed first, as far as cuBLASLt takes them. Empty for products under kMinVariedFlops, for
+// addresses that are not multiples of 16 bytes, and where nothing was proposed.
 [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> gemm_variations(const GemmPlan& plan, cublasLtHandle_t handle,
                                                                 std::span<const cublasLtMatmulAlgo_t> proposals);
 

@@ -70,22 +70,29 @@ const std::vector<std::vector<std::string>> kOptimizerKinds{
 constexpr std::array<std::array<double, 2>, 7> kTravels{
     {{0.4, 0}, {1, 0}, {0.4, 0.1}, {0.4, 1}, {0.7, 0.5}, {1, 0.3}, {1, 1}}};
 
-// For each kind of optimizer: `train` leaves the bytes in a run whose state travels that it leaves where none does.
-template <class Train>
-void expect_same_bytes_however_state_travels(const Train& train) {
+template <class Body>
+void for_each_optimizer_kind(const Body& body) {
   const TinyRun tiny;
   for (std::vector<std::string> options : kOptimizerKinds) {
     SCOPED_TRACE(::testing::PrintToString(options));
     options.push_back("--training.micro_batch_size=1");
     const RunConfig config = tiny.config("run", options);
     const DataSetup data = open_data(config, resolve_model_config(config.model));
+    body(config, data);
+  }
+}
+
+// For each kind of optimizer: `train` leaves the bytes in a run whose state travels that it leaves where none does.
+template <class Train>
+void expect_same_bytes_however_state_travels(const Train& train) {
+  for_each_optimizer_kind([&](const RunConfig& config, const DataSetup& data) {
     const auto trained = [&](double ratio, double late) {
       TravellingRun run(config, data, ratio, late);
       return train(run);
     };
     const std::string here = trained(0, 0);
     for (const auto& [ratio, late] : kTravels) EXPECT_EQ(trained(ratio, late) == here, true) << ratio << " " << late;
-  }
+  });
 }
 
 TEST(TravellingState, StateInHostMemoryGivesTheSameBits) {
@@ -124,12 +131,7 @@ TEST(TravellingState, StepsThatAreDroppedBringLateStateBack) {
 
 // What a checkpoint holds between two steps is all that the next ones need.
 TEST(TravellingState, ResumeIsExactWithLateState) {
-  const TinyRun tiny;
-  for (std::vector<std::string> options : kOptimizerKinds) {
-    SCOPED_TRACE(::testing::PrintToString(options));
-    options.push_back("--training.micro_batch_size=1");
-    const RunConfig config = tiny.config("run", options);
-    const DataSetup data = open_data(config, resolve_model_config(config.model));
+  for_each_optimizer_kind([&](const RunConfig& config, const DataSetup& data) {
     TravellingRun whole(config, data, 0, 0), stopped(config, data, 0.7, 0.5), resumed(config, data, 1, 0.6);
     std::vector<std::vector<Batch>> batches;
     for (int s = 0; s < 4; ++s) batches.push_back(whole.batches());
@@ -147,7 +149,7 @@ TEST(TravellingState, ResumeIsExactWithLateState) {
     for (nn::Parameter* parameter : resumed.setup.model->parameters()) parameter->mark_changed();
     train(resumed, 3, 4);
     EXPECT_EQ(resumed.bytes() == whole.bytes(), true);
-  }
+  });
 }
 
 TEST(TravellingState, EstimateCountsStateThatWaitsInHostMemory) {
