@@ -1,12 +1,14 @@
 // Attention of few queries over many keys: generation with a key-value cache. Bound by the bytes of the cache, so all
-// query heads of a kv head are served by one read of its keys, and the keys are cut into parts that keep every
+// query heads of a kv head are served by one read of its keys, and many keys are cut into parts that keep every
 // multiprocessor reading (Dao et al., "Flash-Decoding for long-context inference"). A part holds the scores of all its
-// keys in shared memory and needs no running maximum; a second kernel merges the parts in order.
+// keys in shared memory and needs no running maximum; a second kernel merges the parts in order. Few keys are one part
+// of a larger block: merging would take as long as reading them.
 
 #include <cmath>
 
 #include "core/cuda/attention_kernels.h"
 #include "core/cuda/attention_sequences.h"
+#include "core/cuda/early_start.cuh"
 #include "core/cuda/launch.h"
 #include "core/cuda/reduce.cuh"
 #include "core/cuda/vector.cuh"
@@ -14,10 +16,11 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kThreads = 128, kWarps = kThreads / 32;
+constexpr int kPartThreads = 128, kWholeThreads = 512, kMergeThreads = 128;
 constexpr std::int64_t kMaxQueries = 8;                // of a sequence
 constexpr std::int64_t kMaxRows = 8;                   // rows (query, head) of one block
 constexpr std::int64_t kMinPart = 64, kMaxPart = 512;  // keys
+constexpr std::int64_t kMaxWhole = 1024;               // keys that are not cut
 constexpr std::int64_t kMaxParts = 8192;
 constexpr int kBlocksPerMultiprocessor = 6;
 constexpr int kUnroll = 4;  // keys whose loads are in flight together
@@ -40,9 +43,11 @@ struct DecodeOperands {
 };
 
 // kLanes threads hold a row of keys, 16 bytes times kPieces each.
-template <class T, int kLaneCount, int kPieceCount>
+template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kPartThreads>
 struct DecodeShape {
   using Element = T;
+  using Whole = DecodeShape<T, kLaneCount, kPieceCount, kWholeThreads>;
+  static constexpr int kThreads = kThreadCount, kWarps = kThreads / 32;
   static constexpr int kLanes = kLaneCount, kPieces = kPieceCount, kWidth = kVectorWidth<T>;
   static constexpr int kElements = kPieces * kWidth;  // of a thread
   static constexpr int kGroups = kThreads / kLanes;   // keys read at a time by a block
@@ -79,13 +84,14 @@ __device__ float lane_reduce(float value, Op op) {
 
 // Grid: (sequence, block of rows), kv head, part. Reads the keys and values of its part once: 2 * D elements a key.
 template <class Shape, int kRows>
-__global__ __launch_bounds__(kThreads) void decode_kernel(const __grid_constant__ SequenceTiles tiles,
-                                                          const DecodeOperands<typename Shape::Element> x) {
+__global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_constant__ SequenceTiles tiles,
+                                                                 const DecodeOperands<typename Shape::Element> x) {
   using T = typename Shape::Element;
   extern __shared__ float4 shared[];
-  float* scores = reinterpret_cast<float*>(shared);  // [part_size][kRows]; later sums [kWarps][kRows][kDim]
+  float* scores = reinterpret_cast<float*>(shared);  // [part_size][kRows]; later sums [warps][kRows][kDim]
   __shared__ float weight_sums[kRows], weight_maxima[kRows];
 
+  start_early();
   const SequenceRange s = tiles.sequences[blockIdx.x / static_cast<unsigned>(x.row_blocks)];
   const int row_block = static_cast<int>(blockIdx.x) % x.row_blocks, kv_head = static_cast<int>(blockIdx.y);
   const int part = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
@@ -145,7 +151,7 @@ __global__ __launch_bounds__(kThreads) void decode_kernel(const __grid_constant_
   __syncthreads();
 
   // Softmax of each row within the part, a warp a row.
-  for (int r = thread / 32; r < kRows; r += kWarps) {
+  for (int r = thread / 32; r < kRows; r += Shape::kWarps) {
     const int row = min(first_row + r, sequence_rows - 1);
     const int visible = static_cast<int>(
         max(std::int64_t{0}, min(std::int64_t{keys}, visible_keys(s, x.causal, row / x.group) - begin)));
@@ -201,12 +207,12 @@ __global__ __launch_bounds__(kThreads) void decode_kernel(const __grid_constant_
       if (thread % 32 < Shape::kLanes) scores[(thread / 32 * kRows + r) * Shape::kDim + d] = sums[r][e];
     }
   __syncthreads();
-  for (int i = thread; i < kRows * Shape::kDim; i += kThreads) {
+  for (int i = thread; i < kRows * Shape::kDim; i += Shape::kThreads) {
     const int r = i / Shape::kDim, d = i % Shape::kDim;
     if (d >= x.dim || first_row + r >= sequence_rows) continue;
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) sum += scores[(w * kRows + r) * Shape::kDim + d];
+    for (int w = 0; w < Shape::kWarps; ++w) sum += scores[(w * kRows + r) * Shape::kDim + d];
     const std::int64_t row = row_index(r);
     if (x.parts == 1)  // a row that sees no key gives 0
       x.out[row * x.dim + d] = from_float<T>(weight_sums[r] == 0.0f ? 0.0f : sum / weight_sums[r]);
@@ -219,25 +225,26 @@ __global__ __launch_bounds__(kThreads) void decode_kernel(const __grid_constant_
 
 // A block a row (query, head). Reads parts * (4 D + 8) bytes, mostly from the second-level cache.
 template <class T>
-__global__ __launch_bounds__(kThreads) void merge_kernel(const __grid_constant__ SequenceTiles tiles,
-                                                         const DecodeOperands<T> x) {
+__global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_constant__ SequenceTiles tiles,
+                                                              const DecodeOperands<T> x) {
   extern __shared__ float4 shared[];
   float* factors = reinterpret_cast<float*>(shared);  // [parts]
   __shared__ float scratch[33];
+  start_early();
   const auto [s, query] = find_tile(tiles, static_cast<int>(blockIdx.x));
   const std::int64_t row = (s.q_begin + query) * x.heads + blockIdx.y;
   const int thread = static_cast<int>(threadIdx.x);
   float best = -INFINITY, sum = 0;
-  for (int p = thread; p < x.parts; p += kThreads) best = fmaxf(best, x.partial_weight[p * x.rows + row].x);
-  best = block_reduce<kThreads>(best, -INFINITY, scratch, Max());
-  for (int p = thread; p < x.parts; p += kThreads) {
+  for (int p = thread; p < x.parts; p += kMergeThreads) best = fmaxf(best, x.partial_weight[p * x.rows + row].x);
+  best = block_reduce<kMergeThreads>(best, -INFINITY, scratch, Max());
+  for (int p = thread; p < x.parts; p += kMergeThreads) {
     // A part without a maximum saw no key, or nothing but NaN, which its sum tells.
     const float2 weight = x.partial_weight[p * x.rows + row];
     factors[p] = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - best);
     sum = fmaf(weight.y, factors[p], sum);
   }
-  sum = block_reduce<kThreads>(sum, 0.0f, scratch, Sum());
-  for (int d = thread; d < x.dim; d += kThreads) {
+  sum = block_reduce<kMergeThreads>(sum, 0.0f, scratch, Sum());
+  for (int d = thread; d < x.dim; d += kMergeThreads) {
     float value = 0;
 #pragma unroll 16
     for (int p = 0; p < x.parts; ++p) value = fmaf(x.partial_out[(p * x.rows + row) * x.dim + d], factors[p], value);
@@ -264,9 +271,11 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
   const std::int64_t blocks = sequences * x.row_blocks * kv_heads;
   const std::int64_t wanted = std::int64_t{multiprocessor_count(launch.device())} * kBlocksPerMultiprocessor;
   const auto pieces = [](std::int64_t n, std::int64_t size) { return (n + size - 1) / size; };
+  const bool whole = most_keys <= kMaxWhole;
   // As many parts as fill the device, but none so short that merging costs more than reading.
   const std::int64_t filling = std::max<std::int64_t>(1, wanted / blocks);
-  const std::int64_t size = std::clamp(pieces(pieces(most_keys, filling), 32) * 32, kMinPart, kMaxPart);
+  const std::int64_t size = whole ? std::max<std::int64_t>(1, most_keys)
+                                  : std::clamp(pieces(pieces(most_keys, filling), 32) * 32, kMinPart, kMaxPart);
   x.part_size = static_cast<int>(size);
   x.parts = static_cast<int>(std::max<std::int64_t>(1, pieces(most_keys, size)));
 
@@ -278,20 +287,24 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
     x.partial_out = partial_out.data<float>();
     x.partial_weight = reinterpret_cast<float2*>(partial_weight.data<float>());
   }
-  const std::size_t shared =
-      sizeof(float) * static_cast<std::size_t>(kRows) *
-      std::max<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(kWarps) * Shape::kDim);
+  const auto run = [&]<class Block>(const SequenceTiles& tiles) {
+    const std::size_t shared =
+        sizeof(float) * static_cast<std::size_t>(kRows) *
+        std::max<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(Block::kWarps) * Block::kDim);
+    const dim3 grid(static_cast<unsigned>(tiles.count * x.row_blocks), static_cast<unsigned>(kv_heads),
+                    static_cast<unsigned>(x.parts));
+    launch.early(decode_kernel<Block, kRows>, grid, Block::kThreads, shared, tiles, x);
+  };
   for_sequence_tiles(
       args.sequences, 1, [](const SequenceRange& s) { return s.q_length; },
       [&](const SequenceTiles& tiles) {
-        const dim3 grid(static_cast<unsigned>(tiles.count * x.row_blocks), static_cast<unsigned>(kv_heads),
-                        static_cast<unsigned>(x.parts));
-        launch(decode_kernel<Shape, kRows>, grid, kThreads, shared, tiles, x);
+        if (whole) return run.template operator()<typename Shape::Whole>(tiles);
+        run.template operator()<Shape>(tiles);
         if (x.parts == 1) return;
         const dim3 merge_grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(x.heads));
         // The compiler reads the factors 16 bytes at a time, the last ones too.
         const auto factors = static_cast<std::size_t>(pieces(x.parts, 4) * 4);
-        launch(merge_kernel<T>, merge_grid, kThreads, sizeof(float) * factors, tiles, x);
+        launch.early(merge_kernel<T>, merge_grid, kMergeThreads, sizeof(float) * factors, tiles, x);
       });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/cuda/early_start.cuh"
 #include "core/cuda/launch.h"
 #include "core/cuda/vector.cuh"
 
@@ -18,6 +19,7 @@ template <class Piece>
 __global__ __launch_bounds__(kThreads) void gather_rows_kernel(const Piece* table, std::int64_t table_rows,
                                                                const std::int32_t* ids, Piece* out, std::int64_t rows,
                                                                std::int64_t columns, Piece nan) {
+  start_early();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= rows) return;
   const std::int64_t id = ids[row];
@@ -46,9 +48,9 @@ void gather_rows(const EmbeddingArgs& args, const OpLaunch& launch, Piece nan) {
   const auto across =
       static_cast<unsigned>(std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(columns, kThreads))));
   const dim3 block(across, kThreads / across);
-  launch(gather_rows_kernel<Piece>, dim3(static_cast<unsigned>((rows + block.y - 1) / block.y)), block, 0,
-         static_cast<const Piece*>(args.table.raw_data()), args.table.size(0), args.ids.data<std::int32_t>(),
-         static_cast<Piece*>(args.out.raw_data()), rows, columns, nan);
+  launch.early(gather_rows_kernel<Piece>, dim3(static_cast<unsigned>((rows + block.y - 1) / block.y)), block, 0,
+               static_cast<const Piece*>(args.table.raw_data()), args.table.size(0), args.ids.data<std::int32_t>(),
+               static_cast<Piece*>(args.out.raw_data()), rows, columns, nan);
 }
 
 void embedding(const EmbeddingArgs& args) {

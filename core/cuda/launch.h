@@ -23,14 +23,14 @@ class OpLaunch {
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                   Arguments&&... arguments) const {
-    if (shared_bytes > kDefaultSharedBytes)
-      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream();
-    check(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...));
+    run(kernel, grid, block, shared_bytes, false, std::forward<Arguments>(arguments)...);
+  }
+
+  // The same for a kernel that waits for the one before it by itself (core/cuda/early_start.cuh).
+  template <class... Parameters, class... Arguments>
+  void early(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+             Arguments&&... arguments) const {
+    run(kernel, grid, block, shared_bytes, starts_early(), std::forward<Arguments>(arguments)...);
   }
 
   void check(cudaError_t status) const {
@@ -45,6 +45,26 @@ class OpLaunch {
   // declares more than the difference.
   static constexpr std::size_t kDefaultSharedBytes = std::size_t{32} << 10;
 
+  template <class... Parameters, class... Arguments>
+  void run(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, bool early,
+           Arguments&&... arguments) const {
+    if (shared_bytes > kDefaultSharedBytes)
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    cudaLaunchAttribute start{};
+    start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    start.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream();
+    config.attrs = &start;
+    config.numAttrs = early ? 1 : 0;
+    check(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...));
+  }
+
+  // Whether the device can put the blocks of a kernel in place before the one in front of it is done.
+  [[nodiscard]] bool starts_early() const;
   [[noreturn]] void fail(cudaError_t status) const;
 
   std::string_view op_;

@@ -6,6 +6,7 @@
 
 #include "core/ops/norm.h"
 
+#include "core/cuda/early_start.cuh"
 #include "core/cuda/launch.h"
 #include "core/cuda/norm_sink.h"
 #include "core/cuda/pack.cuh"
@@ -59,6 +60,7 @@ template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kBlock<kGroup> / kGroup;
+  start_early();
   static_assert(kSink != SinkParts::rows);
   __shared__ GroupScratch scratch;
   int turn = 0;
@@ -143,6 +145,7 @@ constexpr int kAnyThreads = 256;
 // wrote itself, so that outputs may alias inputs as in the other kernel.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args) {
+  start_early();
   __shared__ GroupScratch scratch;
   int turn = 0;
   for (std::uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
@@ -176,8 +179,9 @@ void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
     constexpr int kThreads = kBlock<kGroup>;
-    launch(norm_kernel<T, kGroup, kVectors, kSink>,
-           strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0, args);
+    launch.early(norm_kernel<T, kGroup, kVectors, kSink>,
+                 strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0,
+                 args);
   };
   if (vectors <= 8) return run.template operator()<8, 1>();
   if (vectors <= 16) return run.template operator()<16, 1>();
@@ -197,7 +201,7 @@ void rms_norm(const RmsNormArgs& args) {
   const bool fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
     const NormRows<T> rows(args);
     if (!rows.wide() || rows.width / kVectorWidth < T >> 4096) {
-      launch(norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
+      launch.early(norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
       return false;
     }
     if constexpr (std::is_same_v<T, bfloat16>) {

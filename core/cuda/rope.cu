@@ -1,5 +1,6 @@
 #include "core/ops/rope.h"
 
+#include "core/cuda/early_start.cuh"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
 
@@ -41,6 +42,7 @@ __device__ inline Vector<float, N> load_angles(const float* pointer) {
 // A position outside the tables, which the contract forbids, gives NaN and no access outside them.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
+  start_early();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   using Values = Vector<float, kWidth>;
   const unsigned pieces = static_cast<unsigned>(args.half) / kWidth;  // of half a head
@@ -108,8 +110,8 @@ void rotate(const OpLaunch& launch, const RopeArgs& args) {
                     rows_are_wide<float>(rotation.cos, 0, 0) && rows_are_wide<float>(rotation.sin, 0, 0);
   const std::int64_t pieces = x.size(2) / 2 / (wide ? kVectorWidth<T> : 1);
   const std::int64_t threads = x.size(0) * ((x.size(1) + kHeads - 1) / kHeads) * pieces;
-  launch(wide ? rope_kernel<T, true> : rope_kernel<T, false>, strided_grid(launch.device(), threads, kThreads, 3, 4),
-         kThreads, 0, rotation);
+  launch.early(wide ? rope_kernel<T, true> : rope_kernel<T, false>,
+               strided_grid(launch.device(), threads, kThreads, 3, 4), kThreads, 0, rotation);
 }
 
 void rope(const RopeArgs& args) {

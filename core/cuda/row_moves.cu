@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/cuda/early_start.cuh"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
 #include "core/cuda/partial_sum.cuh"
@@ -18,6 +19,7 @@ template <class Word>
 __global__ __launch_bounds__(kThreads) void copy_rows_kernel(const Word* from, std::int64_t from_stride, Word* to,
                                                              std::int64_t to_stride, std::int64_t width,
                                                              std::int64_t count) {
+  start_early();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += kUnroll * step) {
     Word words[kUnroll];
@@ -44,9 +46,9 @@ void copy_rows(const CopyRowsArgs& args) {
   const auto run = [&]<class Word>() {
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(Word));
     const std::int64_t count = n * (width / kSize);
-    launch(copy_rows_kernel<Word>, strided_grid(launch.device(), count, kThreads * kUnroll, 8, 4), kThreads, 0,
-           static_cast<const Word*>(args.from.raw_data()), from_stride / kSize, static_cast<Word*>(args.to.raw_data()),
-           to_stride / kSize, width / kSize, count);
+    launch.early(copy_rows_kernel<Word>, strided_grid(launch.device(), count, kThreads * kUnroll, 8, 4), kThreads, 0,
+                 static_cast<const Word*>(args.from.raw_data()), from_stride / kSize,
+                 static_cast<Word*>(args.to.raw_data()), to_stride / kSize, width / kSize, count);
   };
   if (rows_are_wide<std::byte>(args.from.raw_data(), from_stride, width) &&
       rows_are_wide<std::byte>(args.to.raw_data(), to_stride, width))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/cuda/early_start.cuh"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.cuh"
 #include "core/cuda/quant_sink.cuh"
@@ -53,6 +54,7 @@ __device__ inline void finish_amax(std::uint32_t* amax, const RunningMax<T>& mos
 template <class T, bool kWide, bool kAmax>
 __global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
                                                              std::int64_t pieces, std::uint32_t* amax) {
+  start_early();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   RunningMax<T> most;
   for_pieces(count, pieces, [&](std::int64_t row, std::int64_t piece) {
@@ -116,8 +118,8 @@ void swiglu(const SwigluArgs& args) {
   if (parts_of(args.sink) == SinkParts::rows && swiglu_by_rows(launch, args)) return;
   choose("swiglu", args.out, {&args.gate_up, &args.out}, args.sink,
          [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
-           launch(swiglu_kernel<T, kWide, kAmax>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,
-                  args.gate_up.data<T>(), args.out.data<T>(), count, pieces, SinkPointers(args.sink).amax);
+           launch.early(swiglu_kernel<T, kWide, kAmax>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads,
+                        0, args.gate_up.data<T>(), args.out.data<T>(), count, pieces, SinkPointers(args.sink).amax);
          });
   fill_rest(args.sink, args.out);
 }

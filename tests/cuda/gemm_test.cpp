@@ -72,6 +72,20 @@ TEST(CudaGemm, EveryTransposeAndDtype) {
             check_against_f64({m, n, k, ta, tb, false, 1.0f, 0.0f, dtype, c_dtype, gap}, ++seed);
 }
 
+// Rows of b that one, two and four warps share (core/cuda/gemv.cu), and numbers of columns that leave some without
+// work.
+TEST(CudaGemm, FewRowsTimesLongRows) {
+  std::uint32_t seed = 300;
+  for (const std::int64_t m : {1, 2, 3, 4})
+    for (const std::int64_t k : {1544, 2048, 3072, 4104, 6144, 8192, 14336})
+      for (const std::int64_t n : {1, 37})
+        for (const auto& [dtype, c_dtype] :
+             {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+          check_against_f64({m, n, k, false, true, false, 1.0f, 0.0f, dtype, c_dtype}, ++seed);
+          check_against_f64({m, n, k, false, true, dtype == c_dtype, 0.5f, -2.0f, dtype, c_dtype}, ++seed);
+        }
+}
+
 TEST(CudaGemm, AlphaBetaAndBias) {
   std::uint32_t seed = 100;
   for (const std::int64_t m : {2, 9})
