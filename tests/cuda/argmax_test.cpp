@@ -1,0 +1,54 @@
+#include "core/ops/argmax.h"
+
+#include "tests/core/argmax_cases.h"
+#include "tests/cuda/cuda_testing.h"
+
+namespace quench::testing {
+namespace {
+
+struct Found {
+  Tensor index, first_nan;
+};
+
+Found found_in(const Tensor& x) {
+  const std::int64_t rows = x.size(0);
+  const Found found{Tensor::empty({rows}, DType::i32, x.device()), Tensor::empty({rows}, DType::i32, x.device())};
+  argmax({.x = x, .index = found.index, .first_nan = found.first_nan});
+  return {on_cpu(found.index), on_cpu(found.first_nan)};
+}
+
+TEST(CudaArgmax, KnowsNanInfinitiesAndEqualElements) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const ArgmaxCase& c : argmax_cases()) {
+      const Found found = found_in(on_gpu(argmax_row(c, dtype)));
+      EXPECT_EQ(*found.index.data<std::int32_t>(), c.index) << c.name;
+      EXPECT_EQ(*found.first_nan.data<std::int32_t>(), c.first_nan) << c.name;
+    }
+}
+
+TEST(CudaArgmax, MatchesTheCpuOnRandomRows) {
+  Generator random(1);
+  for (int trial = 0; trial < 60; ++trial) {
+    const DType dtype = random.coin() ? DType::f32 : DType::bf16;
+    const std::int64_t rows = random.between(1, 5), columns = random.between(1, trial % 3 == 0 ? 130000 : 3000);
+    const Tensor x = random.normal({rows, columns}, dtype);  // in bf16 with many equal elements
+    if (random.coin()) set_element(x, random.below(x.numel()), std::nan(""));
+    const Tensor index = Tensor::empty({rows}, DType::i32), nan = Tensor::empty({rows}, DType::i32);
+    argmax({.x = x, .index = index, .first_nan = nan});
+    const Found found = found_in(on_gpu(x));
+    EXPECT_TRUE(same_bits(found.index, index)) << x.describe();
+    EXPECT_TRUE(same_bits(found.first_nan, nan)) << x.describe();
+  }
+}
+
+TEST(CudaArgmax, TakesRowsThatAreNotAligned) {
+  Generator random(2);
+  const Tensor whole = random.normal({1, 4001}, DType::f32);
+  const Tensor x = whole.strided({1, 4000}, {4000, 1}, 1);
+  const Tensor index = Tensor::empty({1}, DType::i32);
+  argmax({.x = x, .index = index});
+  EXPECT_TRUE(same_bits(found_in(on_gpu(x)).index, index));
+}
+
+}  // namespace
+}  // namespace quench::testing
