@@ -45,7 +45,7 @@ Variable Attention::attend_cached(const Variable& qkv, const ForwardContext& con
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0), width = layout_.kv_heads * layout_.head_dim;
   KvCache& cache = *context.cache;
-  cache.append(layer_, in.narrow(1, layout_.heads * layout_.head_dim, width), in.narrow(1, in.size(1) - width, width));
+  cache.append(layer_, in.narrow(1, in.size(1) - 2 * width, 2 * width));
   const std::int64_t keys = cache.length() + tokens;
   const SequenceRange range{0, tokens, 0, keys};
   const MemoryScope scope(MemoryCategory::activations);

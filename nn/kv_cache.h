@@ -8,30 +8,31 @@
 
 namespace quench::nn {
 
-// One sequence. Layer l keeps rotated keys and values as [capacity, kv_heads*head_dim] matrices.
+// One sequence. A layer keeps the rotated keys and the values of a token side by side, as its fused projection makes
+// them: one copy takes both.
 class KvCache {
  public:
   KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device);
 
-  // Copies the key and value columns of a fused [N, width] matrix behind the `length()` tokens already there.
+  // Copies `keys_values` [N, 2 * kv_heads*head_dim], keys in front, behind the `length()` tokens already there.
   // Throws invalid_argument when the cache is full. Call advance(N) once after all layers.
-  void append(std::int64_t layer, const Tensor& keys, const Tensor& values);
+  void append(std::int64_t layer, const Tensor& keys_values);
   void advance(std::int64_t tokens) { length_ += tokens; }
-  void clear() noexcept { length_ = 0; }
 
   [[nodiscard]] std::int64_t length() const noexcept { return length_; }
   [[nodiscard]] std::int64_t capacity() const noexcept { return capacity_; }
-  // [capacity, kv_heads, head_dim]
+  // [capacity, kv_heads, head_dim] views
   [[nodiscard]] Tensor keys(std::int64_t layer) const;
   [[nodiscard]] Tensor values(std::int64_t layer) const;
 
  private:
+  [[nodiscard]] Tensor half(std::int64_t layer, std::int64_t index) const;
+
   std::int64_t kv_heads_;
   std::int64_t head_dim_;
   std::int64_t capacity_;
   std::int64_t length_ = 0;
-  std::vector<Tensor> keys_;
-  std::vector<Tensor> values_;
+  std::vector<Tensor> layers_;  // [capacity, 2 * kv_heads*head_dim]
 };
 
 }  // namespace quench::nn

@@ -2,28 +2,117 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+
+#include "core/host_copy.h"
+#include "core/ops/argmax.h"
+#include "train/generation/decoder.h"
 
 namespace quench {
 namespace {
 
-// Logits of the last of `ids` behind what the cache holds.
-Tensor next_logits(const nn::CausalLm& model, nn::KvCache& cache, std::span<const std::int32_t> ids) {
-  const auto tokens = static_cast<std::int64_t>(ids.size());
-  nn::ForwardContext context = model.make_context({{0, tokens, 0, cache.length() + tokens}}, tokens);
-  context.cache = &cache;
-  const Tensor input = Tensor::from_values<std::int32_t>({tokens}, ids).to(model.options().device);
-  const autograd::Variable hidden = model.hidden(input, context);
-  cache.advance(tokens);
-  const Tensor last = hidden.value().narrow(0, tokens - 1, 1);
-  const Tensor logits = model.logits(autograd::Variable(last));
-  Tensor result = Tensor::empty_pinned(logits.shape(), DType::f32, logits.device());
-  result.copy_from(logits);
-  return result;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+// The token with the largest logit, chosen on the device: the pass behind it is queued before the host has seen it.
+class GreedyToken {
+ public:
+  explicit GreedyToken(const Tensor& logits) : found_(find(logits)), on_host_(found_) {}
+
+  // i32 [1]
+  [[nodiscard]] Tensor on_device() const { return found_.narrow(0, 0, 1); }
+  // Waits for it.
+  [[nodiscard]] std::int32_t get() const {
+    const auto* found = on_host_.get().data<std::int32_t>();
+    QUENCH_CHECK_AS(ErrorCode::nonfinite, found[1] < 0, "the logit of token {} is NaN", found[1]);
+    return found[0];
+  }
+
+ private:
+  static Tensor find(const Tensor& logits) {
+    const Tensor found = Tensor::empty({2}, DType::i32, logits.device());
+    argmax({.x = logits, .index = found.narrow(0, 0, 1), .first_nan = found.narrow(0, 1, 1)});
+    return found;
+  }
+
+  Tensor found_;  // index, first NaN
+  HostCopy on_host_;
+};
+
+bool is_greedy(const SamplingOptions& options) {
+  return options.temperature == 0 && options.repetition_penalty == 1.0;
 }
+
+class Generation {
+ public:
+  Generation(const nn::CausalLm& model, std::span<const std::int32_t> prompt, const GenerationOptions& options,
+             const std::function<bool(std::int32_t)>& on_token)
+      : options_(options),
+        on_token_(on_token),
+        decoder_(model, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens),
+        seen_(prompt.begin(), prompt.end()) {}
+
+  GenerationResult run() {
+    if (options_.max_new_tokens == 0) return {};
+    if (is_greedy(options_.sampling))
+      greedy();
+    else
+      sampled();
+    result_.decode_seconds = seconds_since(start_);
+    return std::move(result_);
+  }
+
+ private:
+  void greedy() {
+    GreedyToken token(decoder_.logits(seen_));
+    (void)token.get();
+    begin_decoding();
+    for (std::int64_t left = options_.max_new_tokens - 1; left >= 0; --left) {
+      // A pass too many behind a token that ends the text.
+      std::optional<GreedyToken> following;
+      if (left > 0) following.emplace(decoder_.logits(token.on_device()));
+      if (!accept(token.get()) || left == 0) return;
+      token = std::move(*following);
+    }
+  }
+
+  // The host draws from the logits.
+  void sampled() {
+    HostCopy logits(decoder_.logits(seen_));
+    (void)logits.get();
+    begin_decoding();
+    for (std::int64_t left = options_.max_new_tokens - 1; left >= 0; --left) {
+      const Tensor& row = logits.get();
+      const std::int32_t token = sample_token(std::span(row.data<float>(), static_cast<std::size_t>(row.numel())),
+                                              seen_, options_.sampling, static_cast<std::int64_t>(seen_.size()));
+      if (!accept(token) || left == 0) return;
+      logits = HostCopy(decoder_.logits(std::span(&token, 1)));
+    }
+  }
+
+  void begin_decoding() {
+    result_.prompt_seconds = seconds_since(start_);
+    start_ = Clock::now();
+  }
+
+  // False where the text ends.
+  bool accept(std::int32_t token) {
+    result_.tokens.push_back(token);
+    seen_.push_back(token);
+    result_.stopped = std::ranges::find(options_.stop_tokens, token) != options_.stop_tokens.end();
+    return !result_.stopped && (!on_token_ || on_token_(token));
+  }
+
+  const GenerationOptions& options_;
+  const std::function<bool(std::int32_t)>& on_token_;
+  Decoder decoder_;
+  std::vector<std::int32_t> seen_;
+  GenerationResult result_;
+  Clock::time_point start_ = Clock::now();  // of the prompt's pass, then of decoding
+};
 
 }  // namespace
 
@@ -33,32 +122,10 @@ GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_
                   "the prompt is empty and the tokenizer adds no beginning-of-sequence token; give a prompt");
   check_sampling_options(options.sampling);
   const auto length = static_cast<std::int64_t>(prompt.size());
-  const std::int64_t capacity = length + options.max_new_tokens;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, capacity <= model.config().max_position_embeddings,
+  QUENCH_CHECK_AS(ErrorCode::bad_config, length + options.max_new_tokens <= model.config().max_position_embeddings,
                   "prompt of {} tokens and {} new ones exceed the model's max_position_embeddings of {}", length,
                   options.max_new_tokens, model.config().max_position_embeddings);
-  const autograd::NoGrad no_grad;
-  nn::KvCache cache(model.config(), capacity, model.options().dtype, model.options().device);
-  // The whole table at once, so that decoding does not remake it token by token.
-  (void)model.make_context({{0, 0, 0, capacity}}, 0);
-
-  GenerationResult result;
-  std::vector<std::int32_t> seen(prompt.begin(), prompt.end());
-  auto start = std::chrono::steady_clock::now();
-  Tensor logits = options.max_new_tokens > 0 ? next_logits(model, cache, prompt) : Tensor();
-  result.prompt_seconds = seconds_since(start);
-  start = std::chrono::steady_clock::now();
-  for (std::int64_t i = 0; i < options.max_new_tokens; ++i) {
-    const std::span<const float> row(logits.data<float>(), static_cast<std::size_t>(logits.numel()));
-    const std::int32_t token = sample_token(row, seen, options.sampling, length + i);
-    result.tokens.push_back(token);
-    seen.push_back(token);
-    result.stopped = std::ranges::find(options.stop_tokens, token) != options.stop_tokens.end();
-    if (result.stopped || (on_token && !on_token(token))) break;
-    if (i + 1 < options.max_new_tokens) logits = next_logits(model, cache, std::span(&token, 1));
-  }
-  result.decode_seconds = seconds_since(start);
-  return result;
+  return Generation(model, prompt, options, on_token).run();
 }
 
 }  // namespace quench
