@@ -40,6 +40,12 @@ struct Event {
   void* handle = nullptr;
 };
 
+// Work that was captured instead of run; launching it runs it.
+struct Graph {
+  Device device;
+  void* handle = nullptr;
+};
+
 struct DeviceMemory {
   std::int64_t free_bytes = 0;
   std::int64_t total_bytes = 0;
@@ -81,6 +87,14 @@ class Backend {
   // True if all work before the event's last record is done.
   [[nodiscard]] virtual bool is_done(Event) { return true; }
   virtual void synchronize(Event event) = 0;
+
+  // From here to end_capture, what the calling thread queues on a stream of create_stream is captured, not run. False
+  // where the back end has no graphs; end_capture is not called then.
+  virtual bool begin_capture(Stream) { return false; }
+  // Throws failed where something among the work cannot be captured.
+  virtual Graph end_capture(Stream) { return {}; }
+  virtual void launch(Graph, Stream) {}
+  virtual void destroy_graph(Graph) noexcept {}
 
   // Asynchronous with respect to the host on CUDA; ordered on `stream`. Either side may be host memory.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,

@@ -6,7 +6,8 @@
 namespace quench {
 namespace {
 thread_local MemoryCategory current_category = MemoryCategory::other;
-}
+thread_local KeptMemory* current_kept = nullptr;
+}  // namespace
 
 std::string_view to_string(MemoryCategory category) noexcept {
   switch (category) {
@@ -29,6 +30,17 @@ MemoryScope::~MemoryScope() {
 }
 MemoryCategory MemoryScope::current() noexcept {
   return current_category;
+}
+
+KeptMemory::~KeptMemory() {
+  for (const Block& block : blocks_)
+    Allocator::of(block.device).release(block.data, block.category, current_stream(block.device));
+}
+KeptMemory::Scope::Scope(KeptMemory& kept) noexcept : previous_(current_kept) {
+  current_kept = &kept;
+}
+KeptMemory::Scope::~Scope() {
+  current_kept = previous_;
 }
 
 std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
@@ -61,7 +73,11 @@ std::shared_ptr<Storage> Storage::borrow(void* pointer, std::size_t bytes) {
 
 Storage::~Storage() {
   if (!pinned_for_.is_cpu()) PinnedMemory::of(pinned_for_).release(data_);
-  if (owned_) Allocator::of(device_).release(data_, category_, current_stream(device_));
+  if (!owned_) return;
+  if (current_kept != nullptr)
+    current_kept->blocks_.push_back({device_, data_, category_});
+  else
+    Allocator::of(device_).release(data_, category_, current_stream(device_));
 }
 
 }  // namespace quench

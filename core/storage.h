@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "core/device.h"
 
@@ -33,6 +34,36 @@ class MemoryScope {
 
  private:
   MemoryCategory previous_;
+};
+
+// Keeps the memory of tensors that end while a KeptMemory::Scope of it is alive on the calling thread: work captured
+// in a graph uses their addresses whenever it is launched.
+class KeptMemory {
+ public:
+  KeptMemory() = default;
+  ~KeptMemory();
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+
+  class Scope {
+   public:
+    explicit Scope(KeptMemory& kept) noexcept;
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    KeptMemory* previous_;
+  };
+
+ private:
+  friend class Storage;
+  struct Block {
+    Device device;
+    void* data;
+    MemoryCategory category;
+  };
+  std::vector<Block> blocks_;
 };
 
 class Storage {

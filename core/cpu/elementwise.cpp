@@ -67,8 +67,12 @@ void copy_rows_kernel(const CopyRowsArgs& args) {
   const auto bytes = static_cast<std::size_t>(args.from.size(1) * width);
   const auto* from = static_cast<const std::byte*>(args.from.raw_data());
   auto* to = static_cast<std::byte*>(args.to.raw_data());
+  const std::int32_t* rows = args.rows.defined() ? args.rows.data<std::int32_t>() : nullptr;
   parallel_ranges(n, args.from.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) std::memcpy(to + i * to_step, from + i * from_step, bytes);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = rows != nullptr ? rows[i] : i;
+      if (row >= 0 && row < args.to.size(0)) std::memcpy(to + row * to_step, from + i * from_step, bytes);
+    }
   });
 }
 

@@ -91,9 +91,9 @@ void argmax(const ArgmaxArgs& args) {
   auto* found = static_cast<Found*>(workspace.raw_data());
   dispatch<float, bfloat16>(args.x.dtype(), "argmax", [&]<class T>() {
     const bool wide = rows_are_wide<T>(args.x.raw_data(), args.x.size(1), args.x.size(1));
-    launch.early(argmax_kernel<T>, dim3(parts, rows), kThreads, 0, args.x.data<T>(), columns, wide, found);
+    launch.early(rows, argmax_kernel<T>, dim3(parts, rows), kThreads, 0, args.x.data<T>(), columns, wide, found);
   });
-  launch.early(argmax_merge_kernel, rows, kThreads, 0, found, parts, args.index.data<std::int32_t>(),
+  launch.early(rows, argmax_merge_kernel, rows, kThreads, 0, found, parts, args.index.data<std::int32_t>(),
                args.first_nan.defined() ? args.first_nan.data<std::int32_t>() : nullptr);
 }
 

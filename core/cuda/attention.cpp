@@ -76,6 +76,9 @@ void attention_kernel(const AttentionArgs& args) {
     forward_decode.add();
     return decode_attention(args);
   }
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !args.last_key.defined(),
+                  "attention of {} and {}: only the kernel for few queries over aligned keys takes last_key",
+                  args.q.describe(), args.k.describe());
   if (layout != AttentionLayout::general) {
     std::string reason;
     if (try_cudnn_forward(args, layout, reason)) return forward_cudnn.add();

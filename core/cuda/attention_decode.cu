@@ -23,7 +23,6 @@ constexpr std::int64_t kMinPart = 64, kMaxPart = 512;  // keys
 constexpr std::int64_t kMaxWhole = 1024;               // keys that are not cut
 constexpr std::int64_t kMaxParts = 8192;
 constexpr int kBlocksPerMultiprocessor = 6;
-constexpr int kUnroll = 4;  // keys whose loads are in flight together
 constexpr float kLog2E = 1.44269504088896340736f;
 
 template <class T>
@@ -34,8 +33,9 @@ struct DecodeOperands {
   int heads, group, dim;
   int row_blocks;  // blocks that share the rows of a kv head
   int parts, part_size;
-  bool causal;
-  float scale;  // for exponents to base 2
+  bool causal, q_is_wide;
+  float scale;                   // for exponents to base 2
+  const std::int32_t* last_key;  // AttentionArgs::last_key
   // Of each part and row (query, head): weighted sum of values, and maximum and sum of the weights. Null for one part.
   float* partial_out;
   float2* partial_weight;
@@ -49,9 +49,10 @@ struct DecodeShape {
   using Whole = DecodeShape<T, kLaneCount, kPieceCount, kWholeThreads>;
   static constexpr int kThreads = kThreadCount, kWarps = kThreads / 32;
   static constexpr int kLanes = kLaneCount, kPieces = kPieceCount, kWidth = kVectorWidth<T>;
-  static constexpr int kElements = kPieces * kWidth;  // of a thread
-  static constexpr int kGroups = kThreads / kLanes;   // keys read at a time by a block
-  static constexpr int kDim = kLanes * kElements;     // at least D
+  static constexpr int kElements = kPieces * kWidth;                                 // of a thread
+  static constexpr int kUnroll = kThreads == kWholeThreads && kPieces == 1 ? 8 : 4;  // keys in flight together
+  static constexpr int kGroups = kThreads / kLanes;                                  // keys read at a time by a block
+  static constexpr int kDim = kLanes * kElements;                                    // at least D
 };
 
 // Element e of piece p of a lane is column (p * kLanes + lane) * kWidth + e, so that a piece of a row is contiguous.
@@ -67,6 +68,14 @@ struct LaneRow {
         pieces[p] = *reinterpret_cast<const Wide<typename Shape::Element>*>(row + d);
       else
         pieces[p] = {};
+    }
+  }
+  // A row at any address.
+  __device__ void load_each(const typename Shape::Element* row, int lane, int dim) {
+#pragma unroll
+    for (int e = 0; e < Shape::kElements; ++e) {
+      const int d = (e / Shape::kWidth * Shape::kLanes + lane) * Shape::kWidth + e % Shape::kWidth;
+      pieces[e / Shape::kWidth][e % Shape::kWidth] = d < dim ? row[d] : typename Shape::Element{};
     }
   }
   __device__ float operator[](int e) const {
@@ -92,7 +101,8 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
   __shared__ float weight_sums[kRows], weight_maxima[kRows];
 
   start_early();
-  const SequenceRange s = tiles.sequences[blockIdx.x / static_cast<unsigned>(x.row_blocks)];
+  SequenceRange s = tiles.sequences[blockIdx.x / static_cast<unsigned>(x.row_blocks)];
+  if (x.last_key != nullptr) s.k_length = max(std::int64_t{0}, min(s.k_length, std::int64_t{*x.last_key} + 1));
   const int row_block = static_cast<int>(blockIdx.x) % x.row_blocks, kv_head = static_cast<int>(blockIdx.y);
   const int part = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
   const int lane = thread % Shape::kLanes, group = thread / Shape::kLanes;
@@ -116,22 +126,27 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
   for (int r = 0; r < kRows; ++r) {
     const int row = min(first_row + r, sequence_rows - 1);
     const T* source = x.q + (s.q_begin + row / x.group) * x.q_row + (kv_head * x.group + row % x.group) * x.q_head;
+    LaneRow<Shape> elements;
+    if (x.q_is_wide)
+      elements.load(source, lane, x.dim);
+    else
+      elements.load_each(source, lane, x.dim);
 #pragma unroll
-    for (int e = 0; e < Shape::kElements; ++e) {
-      const int d = (e / Shape::kWidth * Shape::kLanes + lane) * Shape::kWidth + e % Shape::kWidth;
-      q[r][e] = d < x.dim ? to_float(source[d]) * x.scale : 0.0f;
-    }
+    for (int e = 0; e < Shape::kElements; ++e) q[r][e] = elements[e] * x.scale;
   }
 
   const T* k = x.k + (s.k_begin + begin) * x.k_row + kv_head * x.k_head;
-  // All threads of a warp run every turn, for the shuffles; what lies beyond the keys is not stored.
-  for (int base = 0; base < keys; base += Shape::kGroups * kUnroll) {
-    LaneRow<Shape> rows[kUnroll];
+  const T* v = x.v + (s.k_begin + begin) * x.v_row + kv_head * x.v_head;
+  constexpr int kUnroll = Shape::kUnroll, kTurn = Shape::kGroups * kUnroll;
+  LaneRow<Shape> rows[kUnroll];
+  const auto load_rows = [&](const T* first, std::int64_t stride, int base) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int key = base + u * Shape::kGroups + group;
-      rows[u].load(k + std::int64_t{min(key, keys - 1)} * x.k_row, lane, x.dim);
-    }
+    for (int u = 0; u < kUnroll; ++u)
+      rows[u].load(first + std::int64_t{min(base + u * Shape::kGroups + group, keys - 1)} * stride, lane, x.dim);
+  };
+  // All threads of a warp run every turn, for the shuffles; what lies beyond the keys is not stored.
+  for (int base = 0; base < keys; base += kTurn) {
+    load_rows(k, x.k_row, base);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int key = base + u * Shape::kGroups + group;
@@ -148,6 +163,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
         for (int r = 0; r < kRows; ++r) scores[key * kRows + r] = products[r];
     }
   }
+  if (keys > 0) load_rows(v, x.v_row, 0);  // on their way meanwhile
   __syncthreads();
 
   // Softmax of each row within the part, a warp a row.
@@ -173,17 +189,11 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
   __syncthreads();
 
   float sums[kRows][Shape::kElements] = {};
-  const T* v = x.v + (s.k_begin + begin) * x.v_row + kv_head * x.v_head;
-  for (int base = group; base < keys; base += Shape::kGroups * kUnroll) {
-    LaneRow<Shape> rows[kUnroll];
+  for (int base = 0; base < keys; base += kTurn) {
+    if (base > 0) load_rows(v, x.v_row, base);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int key = base + u * Shape::kGroups;
-      rows[u].load(v + std::int64_t{min(key, keys - 1)} * x.v_row, lane, x.dim);
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int key = base + u * Shape::kGroups;
+      const int key = base + u * Shape::kGroups + group;
       if (key >= keys) break;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -293,7 +303,7 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
         std::max<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(Block::kWarps) * Block::kDim);
     const dim3 grid(static_cast<unsigned>(tiles.count * x.row_blocks), static_cast<unsigned>(kv_heads),
                     static_cast<unsigned>(x.parts));
-    launch.early(decode_kernel<Block, kRows>, grid, Block::kThreads, shared, tiles, x);
+    launch.early(args.q.size(0), decode_kernel<Block, kRows>, grid, Block::kThreads, shared, tiles, x);
   };
   for_sequence_tiles(
       args.sequences, 1, [](const SequenceRange& s) { return s.q_length; },
@@ -304,8 +314,14 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
         const dim3 merge_grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(x.heads));
         // The compiler reads the factors 16 bytes at a time, the last ones too.
         const auto factors = static_cast<std::size_t>(pieces(x.parts, 4) * 4);
-        launch.early(merge_kernel<T>, merge_grid, kMergeThreads, sizeof(float) * factors, tiles, x);
+        launch.early(args.q.size(0), merge_kernel<T>, merge_grid, kMergeThreads, sizeof(float) * factors, tiles, x);
       });
+}
+
+bool rows_are_wide(const Tensor& t) {
+  return t.dtype() == DType::f32
+             ? cuda::rows_are_wide<float>(t.raw_data(), t.stride(0), t.size(2)) && t.stride(1) % 4 == 0
+             : cuda::rows_are_wide<bfloat16>(t.raw_data(), t.stride(0), t.size(2)) && t.stride(1) % 8 == 0;
 }
 
 template <class Shape>
@@ -328,7 +344,9 @@ void decode_rows(const AttentionArgs& args) {
                             .group = static_cast<int>(group),
                             .dim = static_cast<int>(args.q.size(2)),
                             .causal = args.causal,
+                            .q_is_wide = rows_are_wide(args.q),
                             .scale = args.scale * kLog2E,
+                            .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
                             .rows = args.q.size(0) * args.q.size(1)};
   if (rows <= 1)
     launch_decode<Shape, 1>(args, x);
@@ -338,12 +356,6 @@ void decode_rows(const AttentionArgs& args) {
     launch_decode<Shape, 4>(args, x);
   else
     launch_decode<Shape, kMaxRows>(args, x);
-}
-
-bool rows_are_wide(const Tensor& t) {
-  return t.dtype() == DType::f32
-             ? cuda::rows_are_wide<float>(t.raw_data(), t.stride(0), t.size(2)) && t.stride(1) % 4 == 0
-             : cuda::rows_are_wide<bfloat16>(t.raw_data(), t.stride(0), t.size(2)) && t.stride(1) % 8 == 0;
 }
 
 }  // namespace

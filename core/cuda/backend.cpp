@@ -184,6 +184,30 @@ class CudaBackend final : public Backend {
     check(cudaEventSynchronize(native(event)), "cudaEventSynchronize", event.device);
   }
 
+  bool begin_capture(Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    // Relaxed: the allocator may ask for memory meanwhile.
+    check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", stream);
+    return true;
+  }
+  Graph end_capture(Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamEndCapture(native(stream), &captured), "cudaStreamEndCapture", stream);
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, captured, 0);
+    cudaGraphDestroy(captured);
+    check(status, "cudaGraphInstantiate", stream);
+    return {stream.device, executable};
+  }
+  void launch(Graph graph, Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), native(stream)), "cudaGraphLaunch", stream);
+  }
+  void destroy_graph(Graph graph) noexcept override {
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.handle));
+  }
+
   void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,
             Stream stream) override {
     const DeviceGuard guard(stream.device);

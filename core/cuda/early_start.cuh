@@ -1,7 +1,8 @@
 #pragma once
 // Kernels whose blocks are put in place while the kernel before them on the stream still runs (programmatic dependent
 // launch, compute capability 9.0): what a launch costs and how long it takes to fill the GPU is hidden. It counts where
-// kernels are short, as in generation. OpLaunch::early() launches them; launched otherwise, these calls do nothing.
+// kernels are short, as in generation: OpLaunch::early() launches those of few rows so. Launched otherwise, these calls
+// do nothing.
 
 namespace quench::cuda {
 

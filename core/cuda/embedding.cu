@@ -48,7 +48,7 @@ void gather_rows(const EmbeddingArgs& args, const OpLaunch& launch, Piece nan) {
   const auto across =
       static_cast<unsigned>(std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(columns, kThreads))));
   const dim3 block(across, kThreads / across);
-  launch.early(gather_rows_kernel<Piece>, dim3(static_cast<unsigned>((rows + block.y - 1) / block.y)), block, 0,
+  launch.early(rows, gather_rows_kernel<Piece>, dim3(static_cast<unsigned>((rows + block.y - 1) / block.y)), block, 0,
                static_cast<const Piece*>(args.table.raw_data()), args.table.size(0), args.ids.data<std::int32_t>(),
                static_cast<Piece*>(args.out.raw_data()), rows, columns, nan);
 }

@@ -89,8 +89,13 @@ bool is_gemv(const GemmArgs& args) {
 
 void gemv(const GemmArgs& args) {
   const OpLaunch launch("gemm", {&args.a, &args.b, &args.c, &args.bias});
-  const GemvShape shape{args.b.size(0),   args.b.size(1), args.a.stride(0), args.b.stride(0),
-                        args.c.stride(0), args.alpha,     args.beta};
+  const GemvShape shape{.n = args.b.size(0),
+                        .k = args.b.size(1),
+                        .lda = args.a.stride(0),
+                        .ldb = args.b.stride(0),
+                        .ldc = args.c.stride(0),
+                        .alpha = args.alpha,
+                        .beta = args.beta};
   // A long row is shared out so that every load of it is in flight at once.
   const std::int64_t bytes = shape.k * byte_size(args.a.dtype());
   dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class T>() {
@@ -98,8 +103,9 @@ void gemv(const GemmArgs& args) {
       const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
       const auto run = [&]<int kRows, int kSplit>() {
         constexpr std::int64_t kColumns = kWarps / kSplit;
-        launch.early(gemv_kernel<kRows, kSplit, T, C>, static_cast<unsigned>((shape.n + kColumns - 1) / kColumns),
-                     kThreads, 0, args.a.data<T>(), args.b.data<T>(), args.c.data<C>(), bias, shape);
+        launch.early(kRows, gemv_kernel<kRows, kSplit, T, C>,
+                     static_cast<unsigned>((shape.n + kColumns - 1) / kColumns), kThreads, 0, args.a.data<T>(),
+                     args.b.data<T>(), args.c.data<C>(), bias, shape);
       };
       const auto split = [&]<int kRows>() {
         if (bytes >= 3 * kSharedRow)

@@ -26,11 +26,12 @@ class OpLaunch {
     run(kernel, grid, block, shared_bytes, false, std::forward<Arguments>(arguments)...);
   }
 
-  // The same for a kernel that waits for the one before it by itself (core/cuda/early_start.cuh).
+  // The same for a kernel that waits for the one before it by itself (core/cuda/early_start.cuh). `rows` of its result
+  // are computed: with many, it takes longer than a launch and starts as others do.
   template <class... Parameters, class... Arguments>
-  void early(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+  void early(std::int64_t rows, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
              Arguments&&... arguments) const {
-    run(kernel, grid, block, shared_bytes, starts_early(), std::forward<Arguments>(arguments)...);
+    run(kernel, grid, block, shared_bytes, rows <= kFewRows && starts_early(), std::forward<Arguments>(arguments)...);
   }
 
   void check(cudaError_t status) const {
@@ -44,6 +45,7 @@ class OpLaunch {
   // A block gets 48 KiB without asking for more, what the kernel declares statically included: no kernel of ours
   // declares more than the difference.
   static constexpr std::size_t kDefaultSharedBytes = std::size_t{32} << 10;
+  static constexpr std::int64_t kFewRows = 64;
 
   template <class... Parameters, class... Arguments>
   void run(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, bool early,

@@ -179,7 +179,7 @@ void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
     constexpr int kThreads = kBlock<kGroup>;
-    launch.early(norm_kernel<T, kGroup, kVectors, kSink>,
+    launch.early(args.rows, norm_kernel<T, kGroup, kVectors, kSink>,
                  strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0,
                  args);
   };
@@ -201,7 +201,7 @@ void rms_norm(const RmsNormArgs& args) {
   const bool fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
     const NormRows<T> rows(args);
     if (!rows.wide() || rows.width / kVectorWidth < T >> 4096) {
-      launch.early(norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
+      launch.early(rows.rows, norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
       return false;
     }
     if constexpr (std::is_same_v<T, bfloat16>) {

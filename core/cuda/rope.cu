@@ -110,7 +110,7 @@ void rotate(const OpLaunch& launch, const RopeArgs& args) {
                     rows_are_wide<float>(rotation.cos, 0, 0) && rows_are_wide<float>(rotation.sin, 0, 0);
   const std::int64_t pieces = x.size(2) / 2 / (wide ? kVectorWidth<T> : 1);
   const std::int64_t threads = x.size(0) * ((x.size(1) + kHeads - 1) / kHeads) * pieces;
-  launch.early(wide ? rope_kernel<T, true> : rope_kernel<T, false>,
+  launch.early(x.size(0), wide ? rope_kernel<T, true> : rope_kernel<T, false>,
                strided_grid(launch.device(), threads, kThreads, 3, 4), kThreads, 0, rotation);
 }
 

@@ -14,10 +14,12 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;
 
-// Reads and writes each element once. Strides and widths are in words; kUnroll words of a thread are in flight.
+// Reads and writes each element once. Strides and widths are in words; kUnroll words of a thread are in flight. With
+// `rows`, row i goes to row rows[i] if that is below to_rows.
 template <class Word>
 __global__ __launch_bounds__(kThreads) void copy_rows_kernel(const Word* from, std::int64_t from_stride, Word* to,
-                                                             std::int64_t to_stride, std::int64_t width,
+                                                             std::int64_t to_stride, const std::int32_t* rows,
+                                                             std::int64_t to_rows, std::int64_t width,
                                                              std::int64_t count) {
   start_early();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
@@ -30,25 +32,28 @@ __global__ __launch_bounds__(kThreads) void copy_rows_kernel(const Word* from, s
       if (word >= count) continue;
       const auto row = static_cast<std::int64_t>(static_cast<std::uint64_t>(word) / static_cast<std::uint64_t>(width));
       words[u] = from[row * from_stride + word - row * width];
-      target[u] = row * to_stride + word - row * width;
+      const std::int64_t to_row = rows != nullptr ? rows[row] : row;
+      target[u] = to_row >= 0 && to_row < to_rows ? to_row * to_stride + word - row * width : -1;
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (i + u * step < count) to[target[u]] = words[u];
+      if (i + u * step < count && target[u] >= 0) to[target[u]] = words[u];
   }
 }
 
 void copy_rows(const CopyRowsArgs& args) {
-  const OpLaunch launch("copy_rows", {&args.from, &args.to});
+  const OpLaunch launch("copy_rows", {&args.from, &args.to, &args.rows});
   const auto element = static_cast<std::int64_t>(byte_size(args.from.dtype()));
   const std::int64_t n = args.from.size(0), width = args.from.size(1) * element;  // all in bytes
   const std::int64_t from_stride = args.from.stride(0) * element, to_stride = args.to.stride(0) * element;
+  const std::int32_t* rows = args.rows.defined() ? args.rows.data<std::int32_t>() : nullptr;
   const auto run = [&]<class Word>() {
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(Word));
     const std::int64_t count = n * (width / kSize);
-    launch.early(copy_rows_kernel<Word>, strided_grid(launch.device(), count, kThreads * kUnroll, 8, 4), kThreads, 0,
+    launch.early(n, copy_rows_kernel<Word>, strided_grid(launch.device(), count, kThreads * kUnroll, 8, 4), kThreads, 0,
                  static_cast<const Word*>(args.from.raw_data()), from_stride / kSize,
-                 static_cast<Word*>(args.to.raw_data()), to_stride / kSize, width / kSize, count);
+                 static_cast<Word*>(args.to.raw_data()), to_stride / kSize, rows, args.to.size(0), width / kSize,
+                 count);
   };
   if (rows_are_wide<std::byte>(args.from.raw_data(), from_stride, width) &&
       rows_are_wide<std::byte>(args.to.raw_data(), to_stride, width))

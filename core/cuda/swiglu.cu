@@ -118,8 +118,9 @@ void swiglu(const SwigluArgs& args) {
   if (parts_of(args.sink) == SinkParts::rows && swiglu_by_rows(launch, args)) return;
   choose("swiglu", args.out, {&args.gate_up, &args.out}, args.sink,
          [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
-           launch.early(swiglu_kernel<T, kWide, kAmax>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads,
-                        0, args.gate_up.data<T>(), args.out.data<T>(), count, pieces, SinkPointers(args.sink).amax);
+           launch.early(args.out.size(0), swiglu_kernel<T, kWide, kAmax>,
+                        strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0, args.gate_up.data<T>(),
+                        args.out.data<T>(), count, pieces, SinkPointers(args.sink).amax);
          });
   fill_rest(args.sink, args.out);
 }

@@ -1,5 +1,6 @@
 #include "core/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/ops/op_checks.h"
@@ -42,6 +43,19 @@ void check_sequences(std::string_view op, std::span<const SequenceRange> sequenc
   }
 }
 
+// On the CPU the host sees what the device knows.
+struct KnownLength {
+  SequenceRange sequence;
+  AttentionArgs args;
+
+  explicit KnownLength(const AttentionArgs& bound) : sequence(bound.sequences.front()), args(bound) {
+    sequence.k_length =
+        std::clamp<std::int64_t>(*bound.last_key.data<std::int32_t>() + std::int64_t{1}, 0, sequence.k_length);
+    args.sequences = std::span(&sequence, 1);
+    args.last_key = Tensor();
+  }
+};
+
 }  // namespace
 
 void attention(const AttentionArgs& args) {
@@ -54,8 +68,14 @@ void attention(const AttentionArgs& args) {
     check_contiguous(op, "lse", args.lse);
   }
   check_sequences(op, args.sequences, args.q.size(0), args.k.size(0), false);
-  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse});
+  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.last_key});
+  if (args.last_key.defined()) {
+    check_tensor(op, "last_key", args.last_key, {1}, DType::i32);
+    QUENCH_CHECK(args.sequences.size() == 1 && !args.lse.defined(),
+                 "attention: last_key goes with one sequence and no lse, not with {} sequences", args.sequences.size());
+  }
   if (args.out.numel() == 0) return;
+  if (args.last_key.defined() && args.q.device().is_cpu()) return attention(KnownLength(args).args);
   attention_slot(args.q.device().type, args);
 }
 

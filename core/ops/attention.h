@@ -31,6 +31,9 @@ struct AttentionArgs {
   std::span<const SequenceRange> sequences;
   bool causal = true;
   float scale = 1.0f;  // > 0; usually 1/sqrt(D)
+  // i32 [1], or undefined: the number of the last key of the one sequence there is, counted from k_begin, which the
+  // device alone knows; k_length is then a bound. For generation: few queries, no lse.
+  Tensor last_key{};
 };
 
 struct AttentionBackwardArgs {

@@ -71,10 +71,14 @@ void copy_rows(const CopyRowsArgs& args) {
   QUENCH_CHECK(args.from.defined() && args.from.rank() == 2 &&
                    (bit_width(args.from.dtype()) == 16 || bit_width(args.from.dtype()) == 32),
                "copy_rows: from is {}, expected rank 2 and 16- or 32-bit elements", args.from.describe());
-  check_tensor(op, "to", args.to, args.from.shape(), args.from.dtype());
+  check_tensor(op, "to", args.to, {args.rows.defined() ? -1 : args.from.size(0), args.from.size(1)}, args.from.dtype());
   check_contiguous_rows(op, "from", args.from);
   check_contiguous_rows(op, "to", args.to);
-  check_same_device(op, {&args.from, &args.to});
+  if (args.rows.defined()) {
+    check_tensor(op, "rows", args.rows, {args.from.size(0)}, DType::i32);
+    check_contiguous(op, "rows", args.rows);
+  }
+  check_same_device(op, {&args.from, &args.to, &args.rows});
   if (args.from.numel() == 0) return;
   copy_rows_slot(args.to.device().type, args);
 }

@@ -255,6 +255,26 @@ TEST(Attention, RejectsBadArguments) {
   EXPECT_THROW(result.backward(overlap), Error);
 }
 
+TEST(Attention, LastKeySaysHowManyKeysThereAre) {
+  Generator random(12);
+  const Tensor q = random.normal({1, 4, 8}, DType::f32), k = random.normal({20, 2, 8}, DType::f32),
+               v = random.normal({20, 2, 8}, DType::f32), last = Tensor::zeros({1}, DType::i32);
+  const auto attend = [&](std::int64_t keys, const Tensor& last_key) {
+    const SequenceRange range{0, 1, 3, keys};
+    const Tensor out = Tensor::empty({1, 4, 8}, DType::f32);
+    attention({.q = q, .k = k, .v = v, .out = out, .sequences = std::span(&range, 1), .last_key = last_key});
+    return out;
+  };
+  for (const std::int32_t n : {1, 7, 12, 15}) {
+    *last.data<std::int32_t>() = n - 1;
+    EXPECT_TRUE(same_bits(attend(12, last), attend(std::min(n, 12), Tensor()))) << n;  // 12 is the bound
+  }
+  *last.data<std::int32_t>() = -1;
+  EXPECT_EQ(values(attend(12, last)), std::vector<double>(32, 0.0));
+  EXPECT_THROW(attend(12, Tensor::zeros({2}, DType::i32)), Error);
+  EXPECT_THROW(attend(12, Tensor::zeros({1}, DType::f32)), Error);
+}
+
 TEST(Attention, NoSequencesGiveZeros) {
   Generator random(11);
   Problem p = make(random, {}, 2, 1, 8, DType::f32, true, 4);

@@ -89,6 +89,21 @@ TEST(CopyRows, HonoursBothStrides) {
   EXPECT_THROW(copy_rows({Tensor::zeros({2, 2}, DType::f64), Tensor::zeros({2, 2}, DType::f64)}), Error);
 }
 
+TEST(CopyRows, PutsRowsWhereTheyAreWanted) {
+  Generator random(3);
+  const Tensor from = random.normal_view({4, 5}, DType::bf16, 3), to = Tensor::zeros({6, 5}, DType::bf16);
+  const Tensor rows = Tensor::from_values<std::int32_t>({4}, std::vector<std::int32_t>{5, -1, 0, 6});
+  copy_rows({from, to, rows});
+  for (std::int64_t column = 0; column < 5; ++column) {
+    EXPECT_EQ(values(to)[static_cast<std::size_t>(25 + column)], values(from)[static_cast<std::size_t>(column)]);
+    EXPECT_EQ(values(to)[static_cast<std::size_t>(column)], values(from)[static_cast<std::size_t>(10 + column)]);
+    for (const std::int64_t untouched : {1, 2, 3, 4})
+      EXPECT_EQ(values(to)[static_cast<std::size_t>(untouched * 5 + column)], 0.0);
+  }
+  EXPECT_THROW(copy_rows({from, to, rows.narrow(0, 0, 3)}), Error);
+  EXPECT_THROW(copy_rows({from, Tensor::zeros({6, 4}, DType::bf16), rows}), Error);
+}
+
 TEST(ColumnSum, SumsRowsInAFixedOrder) {
   std::uint32_t seed = 90;
   for (const DType dtype : {DType::f32, DType::bf16})

@@ -1,11 +1,23 @@
 #pragma once
 // Attention calls on the GPU against the CPU's kernel on the same operands.
 
+#include "core/call_counter.h"
 #include "core/cuda/attention_layout.h"
 #include "core/ops/attention.h"
 #include "tests/cuda/cuda_testing.h"
 
 namespace quench::testing {
+
+// How many calls an implementation has served since this was made.
+class Calls {
+ public:
+  explicit Calls(std::string_view name) : name_(name), before_(call_count(name)) {}
+  [[nodiscard]] std::int64_t count() const { return call_count(name_) - before_; }
+
+ private:
+  std::string_view name_;
+  std::int64_t before_;
+};
 
 // How the operands lie in memory.
 enum class Views {

@@ -1,20 +1,8 @@
-#include "core/call_counter.h"
 #include "core/determinism.h"
 #include "tests/cuda/attention_problem.h"
 
 namespace quench::testing {
 namespace {
-
-// How many calls an implementation has served since this was made.
-class Calls {
- public:
-  explicit Calls(std::string_view name) : name_(name), before_(call_count(name)) {}
-  [[nodiscard]] std::int64_t count() const { return call_count(name_) - before_; }
-
- private:
-  std::string_view name_;
-  std::int64_t before_;
-};
 
 #if defined(QUENCH_HAVE_CUDNN)
 constexpr std::int64_t kCudnn = 1;
@@ -182,38 +170,6 @@ TEST(CudaAttention, InferenceKeepsNoLse) {
         random, {.heads = 8, .kv_heads = 2, .dim = 128, .views = Views::fused, .lengths = {{length, length}}});
     run.check_without_lse();
     for (const double x : values(on_cpu(run.gpu().lse))) ASSERT_TRUE(std::isnan(x));
-  }
-}
-
-TEST(CudaAttention, DecodesOverLongCaches) {
-  Generator random(12);
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const std::int64_t dim : {64, 80, 128, 256})
-      for (const std::int64_t group : {1, 2, 4, 8}) {
-        const Calls decode("attention.decode");
-        for (const auto& [queries, keys] : {std::pair{1, 4000}, {1, 1}, {2, 63}, {3, 1031}, {8, 640}})
-          AttentionRun(random,
-                       {.heads = 8, .kv_heads = 8 / group, .dim = dim, .dtype = dtype, .lengths = {{queries, keys}}})
-              .check_without_lse();
-        EXPECT_EQ(decode.count(), 5);
-      }
-}
-
-TEST(CudaAttention, DecodesSeveralSequences) {
-  Generator random(13);
-  for (const bool causal : {true, false}) {
-    const Calls decode("attention.decode");
-    AttentionRun(random, {.heads = 28,
-                          .kv_heads = 4,
-                          .dim = 128,
-                          .causal = causal,
-                          .lengths = {{1, 900}, {4, 100}, {1, 7}, {5, 3}, {0, 50}, {8, 2000}},
-                          .gap = 1})
-        .check_without_lse();
-    AttentionProblem many{.heads = 8, .kv_heads = 2, .dtype = DType::f32, .causal = causal};
-    for (int i = 0; i < 130; ++i) many.lengths.emplace_back(1, random.between(1, 300));
-    AttentionRun(random, many).check_without_lse();
-    EXPECT_EQ(decode.count(), 2);
   }
 }
 

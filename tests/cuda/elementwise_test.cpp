@@ -86,6 +86,21 @@ TEST(CudaCopyRows, HonoursBothStrides) {
   copy_rows({Tensor::empty({0, 4}, DType::f32, kGpu), Tensor::empty({0, 4}, DType::f32, kGpu)});
 }
 
+TEST(CudaCopyRows, PutsRowsWhereTheyAreWanted) {
+  Generator random(3);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t width : {1, 13, 64, 1000})
+      for (const std::int64_t gap : {0, 3}) {
+        const Tensor from = random.normal_view({9, width}, dtype, gap), to = random.normal({40, width}, dtype);
+        // Two of them lie outside.
+        const std::vector<std::int32_t> wanted{39, 0, 17, -1, 40, 3, 4, 5, 20};
+        const Tensor rows = Tensor::from_values<std::int32_t>({9}, wanted), gpu_to = on_gpu(to);
+        copy_rows({on_gpu(from), gpu_to, on_gpu(rows)});
+        copy_rows({from, to, rows});
+        EXPECT_TRUE(same_bits(on_cpu(gpu_to), to));
+      }
+}
+
 TEST(CudaColumnSum, MatchesTheCpu) {
   std::uint32_t seed = 500;
   for (const DType dtype : {DType::f32, DType::bf16})
