@@ -43,19 +43,19 @@ Variable Attention::forward(const Variable& x, const ForwardContext& context) co
 Variable Attention::attend_cached(const Variable& qkv, const ForwardContext& context) const {
   QUENCH_CHECK(!qkv.requires_grad(), "Attention: a key-value cache has no backward pass");
   const Tensor in = qkv.value();
-  const std::int64_t tokens = in.size(0), width = layout_.kv_heads * layout_.head_dim;
-  KvCache& cache = *context.cache;
-  cache.append(layer_, in.narrow(1, in.size(1) - 2 * width, 2 * width));
-  const std::int64_t keys = cache.length() + tokens;
-  const SequenceRange range{0, tokens, 0, keys};
+  const std::int64_t tokens = in.size(0), width = 2 * layout_.kv_heads * layout_.head_dim;
+  const std::int64_t keys = context.sequences.front().k_length;
+  const KvCache& cache = *context.cache;
+  cache.store(layer_, in.narrow(1, in.size(1) - width, width), context.positions);
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor out = Tensor::empty({tokens, layout_.heads * layout_.head_dim}, in.dtype(), in.device());
   quench::attention({.q = autograd::query_view(in, layout_),
                      .k = cache.keys(layer_).narrow(0, 0, keys),
                      .v = cache.values(layer_).narrow(0, 0, keys),
                      .out = out.view({tokens, layout_.heads, layout_.head_dim}),
-                     .sequences = std::span(&range, 1),
-                     .scale = scale_});
+                     .sequences = context.sequences,
+                     .scale = scale_,
+                     .last_key = context.length_on_device ? context.positions : Tensor()});
   return Variable(out);
 }
 

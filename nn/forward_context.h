@@ -25,6 +25,9 @@ struct ForwardContext {
   Tensor positions;                      // i32 [N]: position of every token within its sequence
   std::vector<SequenceRange> sequences;  // tile the N tokens
   KvCache* cache = nullptr;              // generation: keys and values go here, attention reads from here
+  // Generation of one token: its position, and so the number of keys, is known to the device alone; k_length of the
+  // sequence is a bound.
+  bool length_on_device = false;
   autograd::Recompute recompute = autograd::Recompute::none;
   autograd::ActivationPlan activations;  // selective recompute: which layers make their largest activation again
   const UnitHooks* hooks = nullptr;

@@ -11,11 +11,13 @@ KvCache::KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, 
     layers_.push_back(Tensor::empty({capacity, 2 * kv_heads_ * head_dim_}, dtype, device));
 }
 
-void KvCache::append(std::int64_t layer, const Tensor& keys_values) {
-  const std::int64_t tokens = keys_values.size(0);
+void KvCache::check_room(std::int64_t tokens) const {
   QUENCH_CHECK(length_ + tokens <= capacity_, "KvCache: {} tokens after {} exceed the capacity of {}", tokens, length_,
                capacity_);
-  copy_rows({keys_values, layers_[static_cast<std::size_t>(layer)].narrow(0, length_, tokens)});
+}
+
+void KvCache::store(std::int64_t layer, const Tensor& keys_values, const Tensor& positions) const {
+  copy_rows({keys_values, layers_[static_cast<std::size_t>(layer)], positions});
 }
 
 Tensor KvCache::half(std::int64_t layer, std::int64_t index) const {

@@ -14,10 +14,13 @@ class KvCache {
  public:
   KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device);
 
-  // Copies `keys_values` [N, 2 * kv_heads*head_dim], keys in front, behind the `length()` tokens already there.
-  // Throws invalid_argument when the cache is full. Call advance(N) once after all layers.
-  void append(std::int64_t layer, const Tensor& keys_values);
+  // Copies `keys_values` [N, 2 * kv_heads*head_dim], keys in front, to the places of the N tokens: `positions`, i32
+  // [N].
+  void store(std::int64_t layer, const Tensor& keys_values, const Tensor& positions) const;
+  // Once after all layers.
   void advance(std::int64_t tokens) { length_ += tokens; }
+  // Throws invalid_argument where `tokens` more do not fit behind the length() already there.
+  void check_room(std::int64_t tokens) const;
 
   [[nodiscard]] std::int64_t length() const noexcept { return length_; }
   [[nodiscard]] std::int64_t capacity() const noexcept { return capacity_; }

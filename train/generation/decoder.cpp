@@ -1,21 +1,84 @@
 #include "train/generation/decoder.h"
 
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "core/call_counter.h"
+#include "core/log.h"
+
 namespace quench {
+namespace {
+
+// Fewer keys than this are not worth a pass of their own.
+constexpr std::int64_t kMinBound = 1024;
+
+CallCounter captured_passes("generation.captured");
+
+}  // namespace
 
 Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity)
     : model_(model), cache_(model.config(), capacity, model.options().dtype, model.options().device) {
   // The whole table at once, so that decoding does not remake it token by token.
   (void)model.make_context({{0, 0, 0, capacity}}, 0);
+  const Device device = model.options().device;
+  const MemoryScope scope(MemoryCategory::data);
+  const Tensor positions = Tensor::empty_pinned({capacity}, DType::i32, device);
+  std::iota(positions.data<std::int32_t>(), positions.data<std::int32_t>() + capacity, 0);
+  positions_ = positions.to(device);
+  token_ = Tensor::zeros({1}, DType::i32, device);
+  position_ = Tensor::zeros({1}, DType::i32, device);
+}
+
+Tensor Decoder::pass(const Tensor& ids, nn::ForwardContext context) {
+  const autograd::NoGrad no_grad;
+  context.cache = &cache_;
+  const autograd::Variable hidden = model_.hidden(ids, context);
+  return model_.logits(autograd::Variable(hidden.value().narrow(0, ids.size(0) - 1, 1)));
 }
 
 Tensor Decoder::logits(const Tensor& ids) {
-  const autograd::NoGrad no_grad;
-  const std::int64_t tokens = ids.size(0);
-  nn::ForwardContext context = model_.make_context({{0, tokens, 0, cache_.length() + tokens}}, tokens);
-  context.cache = &cache_;
-  const autograd::Variable hidden = model_.hidden(ids, context);
+  const std::int64_t tokens = ids.size(0), length = cache_.length();
+  cache_.check_room(tokens);
+  const Tensor positions = positions_.narrow(0, length, tokens);
+  Tensor result;
+  if (tokens == 1 && captured()) {
+    token_.copy_from(ids);
+    position_.copy_from(positions);
+    work_->launch();
+    captured_passes.add();
+    result = logits_;
+  } else {
+    result = pass(ids, model_.make_context({{0, tokens, 0, length + tokens}}, positions));
+  }
   cache_.advance(tokens);
-  return model_.logits(autograd::Variable(hidden.value().narrow(0, tokens - 1, 1)));
+  return result;
+}
+
+bool Decoder::captured() {
+  // The first single token runs as it comes: what is made on first use, kernels' code among it, is there for the
+  // capture.
+  if (single_passes_++ == 0 || !capturable_) return false;
+  const std::int64_t keys = cache_.length() + 1;
+  if (work_ == nullptr || keys > bound_)
+    capture(std::min(cache_.capacity(),
+                     std::max(kMinBound, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(keys))))));
+  return capturable_;
+}
+
+void Decoder::capture(std::int64_t bound) {
+  try {
+    work_ = CapturedWork::capture(token_.device(), [&] {
+      nn::ForwardContext context = model_.make_context({{0, 1, 0, bound}}, position_);
+      context.length_on_device = true;
+      logits_ = pass(token_, std::move(context));
+    });
+    bound_ = bound;
+  } catch (const Error& error) {
+    QUENCH_LOG_DEBUG("generation queues every token's kernels anew: {}", error.what());
+    work_ = nullptr;
+  }
+  capturable_ = work_ != nullptr;
 }
 
 Tensor Decoder::logits(std::span<const std::int32_t> ids) {
