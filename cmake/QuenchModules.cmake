@@ -82,6 +82,17 @@ function(quench_cuda_backend module)
     target_include_directories(quench_cuda SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
     target_compile_definitions(quench_cuda PRIVATE QUENCH_HAVE_CUDNN CUDNN_FRONTEND_SKIP_JSON_LIB)
   endif()
+  # Kernels that start early wait for the one before them by an instruction of compute capability 9.0. Code for an older
+  # one has no such wait and must not start early, also where a newer GPU's driver compiles it.
+  set(early_start ON)
+  foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
+    if(NOT architecture MATCHES "^(9|1[0-9])[0-9]")
+      set(early_start OFF)
+    endif()
+  endforeach()
+  if(early_start)
+    target_compile_definitions(quench_cuda PRIVATE QUENCH_CUDA_EARLY_START)
+  endif()
   target_link_libraries(quench_cuda PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
                         CUDA::cudart_static ${CMAKE_DL_LIBS})
   # For the link alone: the toolkit's include folder on every command line would keep builds with and without the GPU

@@ -2,13 +2,13 @@
 // Kernels whose blocks are put in place while the kernel before them on the stream still runs (programmatic dependent
 // launch, compute capability 9.0): what a launch costs and how long it takes to fill the GPU is hidden. It counts where
 // kernels are short, as in generation: OpLaunch::early() launches those of few rows so. Launched otherwise, these calls
-// do nothing.
+// do nothing. Builds that hold code for older GPUs too leave all of it out (QUENCH_CUDA_EARLY_START).
 
 namespace quench::cuda {
 
 // The kernel behind this one may put its blocks in place, as soon as all blocks of this one have come here.
 __device__ inline void let_next_start() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(QUENCH_CUDA_EARLY_START)
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
@@ -17,7 +17,7 @@ __device__ inline void let_next_start() {
 // on the stream is done. Until then nothing can be relied on, not even the weights, which an optimizer may be writing;
 // they may be fetched into the second-level cache, where they do not become stale.
 __device__ inline void wait_for_previous() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(QUENCH_CUDA_EARLY_START)
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

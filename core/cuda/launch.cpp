@@ -35,11 +35,6 @@ OpLaunch::OpLaunch(std::string_view op, std::initializer_list<const Tensor*> ope
     if (tensor->defined() && operand_count_ < operands_.size()) operands_[operand_count_++] = tensor;
 }
 
-bool OpLaunch::starts_early() const {
-  constexpr int kFirstCapability = 90;
-  return compute_capability(device()) >= kFirstCapability;
-}
-
 void OpLaunch::fail(cudaError_t status) const {
   std::string shapes;
   for (std::size_t i = 0; i < operand_count_; ++i) shapes += (i > 0 ? ", " : "") + operands_[i]->describe();

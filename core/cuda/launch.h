@@ -31,7 +31,7 @@ class OpLaunch {
   template <class... Parameters, class... Arguments>
   void early(std::int64_t rows, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
              Arguments&&... arguments) const {
-    run(kernel, grid, block, shared_bytes, rows <= kFewRows && starts_early(), std::forward<Arguments>(arguments)...);
+    run(kernel, grid, block, shared_bytes, kStartsEarly && rows <= kFewRows, std::forward<Arguments>(arguments)...);
   }
 
   void check(cudaError_t status) const {
@@ -46,6 +46,11 @@ class OpLaunch {
   // declares more than the difference.
   static constexpr std::size_t kDefaultSharedBytes = std::size_t{32} << 10;
   static constexpr std::int64_t kFewRows = 64;
+#if defined(QUENCH_CUDA_EARLY_START)
+  static constexpr bool kStartsEarly = true;
+#else
+  static constexpr bool kStartsEarly = false;
+#endif
 
   template <class... Parameters, class... Arguments>
   void run(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, bool early,
@@ -65,8 +70,6 @@ class OpLaunch {
     check(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...));
   }
 
-  // Whether the device can put the blocks of a kernel in place before the one in front of it is done.
-  [[nodiscard]] bool starts_early() const;
   [[noreturn]] void fail(cudaError_t status) const;
 
   std::string_view op_;
