@@ -15,16 +15,6 @@ struct Candidate {
   std::int32_t token;
 };
 
-// The first of equals.
-std::int32_t largest_logit(std::span<const float> logits) {
-  std::size_t best = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    QUENCH_CHECK_AS(ErrorCode::nonfinite, !std::isnan(logits[i]), "the logit of token {} is NaN", i);
-    if (logits[i] > logits[best]) best = i;
-  }
-  return static_cast<std::int32_t>(best);
-}
-
 void apply_repetition_penalty(std::vector<Candidate>& candidates, std::span<const std::int32_t> seen, double penalty) {
   std::vector<bool> done(candidates.size(), false);
   for (const std::int32_t token : seen) {
@@ -62,8 +52,6 @@ void check_sampling_options(const SamplingOptions& o) {
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
                           const SamplingOptions& options, std::int64_t position) {
   QUENCH_CHECK(!logits.empty(), "sample_token: no logits");
-  // Most generation for measurements and tests is greedy, and a vocabulary has 100,000 candidates.
-  if (options.temperature == 0 && options.repetition_penalty == 1.0) return largest_logit(logits);
   std::vector<Candidate> candidates(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     QUENCH_CHECK_AS(ErrorCode::nonfinite, !std::isnan(logits[i]), "the logit of token {} is NaN", i);
