@@ -1,6 +1,16 @@
 #include <gtest/gtest.h>
 
 #include "core/log.h"
+#include "tests/testing.h"
+
+namespace quench::testing {
+
+std::filesystem::path source_dir() { return QUENCH_SOURCE_DIR; }
+std::string program_path() { return QUENCH_PROGRAM; }
+std::string fault_shim_path() { return QUENCH_FAULT_SHIM; }
+std::string checkpoint_driver_path() { return QUENCH_CHECKPOINT_DRIVER; }
+
+}  // namespace quench::testing
 
 int main(int argc, char** argv) {
   quench::init_logging();

@@ -11,16 +11,18 @@
 #include <sstream>
 #include <string>
 
-#ifndef QUENCH_SOURCE_DIR
-#define QUENCH_SOURCE_DIR "."
-#endif
-
 namespace quench::testing {
+
+// Where the build put things; defined in tests/main.cpp, so that the objects of the tests do not depend on it.
+std::filesystem::path source_dir();
+std::string program_path();            // the quench program
+std::string fault_shim_path();         // the preloaded library of tests/fault
+std::string checkpoint_driver_path();  // the program that tests/fault starts
 
 // The folder of golden vectors: $QUENCH_GOLDEN_DIR or tests/golden of the source tree.
 inline std::filesystem::path golden_dir() {
   if (const char* dir = std::getenv("QUENCH_GOLDEN_DIR"); dir != nullptr && *dir != '\0') return dir;
-  return std::filesystem::path(QUENCH_SOURCE_DIR) / "tests" / "golden";
+  return source_dir() / "tests" / "golden";
 }
 
 // A fresh folder under the system's temporary folder, removed with the object.

@@ -28,7 +28,7 @@ class ConfigVerb : public ::testing::Test {
   Outcome run(const std::string& arguments) {
     const std::string errors = folder_ / "stderr.txt";
     const std::string command =
-        fmt::format("cd '{}' && '{}' config {} 2>'{}'", folder_.path().string(), QUENCH_PROGRAM, arguments, errors);
+        fmt::format("cd '{}' && '{}' config {} 2>'{}'", folder_.path().string(), testing::program_path(), arguments, errors);
     Outcome outcome;
     std::FILE* pipe = popen(command.c_str(), "r");
     EXPECT_NE(pipe, nullptr);
@@ -58,7 +58,7 @@ TEST_F(ConfigVerb, LsListsModelsAndRuns) {
 TEST_F(ConfigVerb, CpWritesWhatCheckReads) {
   EXPECT_EQ(run("cp shakespeare_char mine.json").status, 0);
   EXPECT_EQ(testing::read_file(folder_ / "mine.json"),
-            testing::read_file(QUENCH_SOURCE_DIR "/configs/runs/shakespeare_char.json"));
+            testing::read_file(testing::source_dir() / "configs/runs/shakespeare_char.json"));
   const Outcome checked = run("check mine.json --no-files");
   EXPECT_EQ(checked.status, 0) << checked.errors;
   EXPECT_EQ(checked.output, "mine.json: valid\n");

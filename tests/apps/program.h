@@ -26,7 +26,7 @@ struct Outcome {
 
 // Starts `quench <arguments>` in a folder, its output going to files in that folder.
 inline pid_t start_program(const std::filesystem::path& folder, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), QUENCH_PROGRAM);
+  arguments.insert(arguments.begin(), program_path());
   std::vector<char*> raw;
   for (std::string& argument : arguments) raw.push_back(argument.data());
   raw.push_back(nullptr);

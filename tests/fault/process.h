@@ -36,7 +36,7 @@ class Process {
     if (!fault.empty()) variables.push_back("QUENCH_FAULT=" + fault);
     if (!trace.empty()) variables.push_back("QUENCH_FAULT_TRACE=" + trace);
     if (!fault.empty() || !trace.empty()) {
-      variables.push_back("LD_PRELOAD=" QUENCH_FAULT_SHIM);
+      variables.push_back("LD_PRELOAD=" + fault_shim_path());
       // The sanitizer's runtime is not the first library then, which it would refuse.
       const char* options = std::getenv("ASAN_OPTIONS");
       variables.push_back(std::string("ASAN_OPTIONS=verify_asan_link_order=0:") + (options ? options : ""));
@@ -113,7 +113,7 @@ class Process {
 // checkpoint_driver FOLDER LAST options...
 inline std::vector<std::string> driver(const std::filesystem::path& folder, int last,
                                        const std::vector<std::string>& options = {}) {
-  std::vector<std::string> command{QUENCH_CHECKPOINT_DRIVER, folder.string(), std::to_string(last)};
+  std::vector<std::string> command{checkpoint_driver_path(), folder.string(), std::to_string(last)};
   command.insert(command.end(), options.begin(), options.end());
   return command;
 }

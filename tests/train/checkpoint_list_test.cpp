@@ -206,7 +206,7 @@ TEST_F(CheckpointList, SavingAStepAgainReplacesIt) {
 }
 
 TEST(CheckpointFormat, ReadsTheFirstFormat) {
-  const fs::path folder = fs::path(QUENCH_SOURCE_DIR) / "tests/train/checkpoint_format_1";
+  const fs::path folder = testing::source_dir() / "tests/train/checkpoint_format_1";
   ASSERT_TRUE(fs::is_directory(folder)) << folder;
   const auto loaded = load_latest(folder, [&](CheckpointReader& reader) {
     EXPECT_EQ(StepTensors(256).difference(reader), "");

@@ -17,7 +17,7 @@ namespace {
 
 TEST(ConfigPresets, EveryFileOfTheTreeIsEmbedded) {
   std::size_t files = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(QUENCH_SOURCE_DIR "/configs")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(testing::source_dir() / "configs")) {
     if (entry.path().extension() != ".json") continue;
     ++files;
     const std::string kind = entry.path().parent_path().filename();
@@ -40,7 +40,7 @@ TEST(ConfigPresets, EveryRunConfigIsValid) {
 
 TEST(ConfigPresets, EveryBenchWorkloadIsValid) {
   std::size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(QUENCH_SOURCE_DIR "/bench/workloads")) {
+  for (const auto& entry : std::filesystem::directory_iterator(testing::source_dir() / "bench/workloads")) {
     if (entry.path().extension() != ".json") continue;
     ++files;
     const RunConfig config = load_run_config(entry.path().string(), {}, testing::kNoFiles);
@@ -129,7 +129,7 @@ TEST(ConfigSchema, DescribesEveryKey) {
 }
 
 TEST(ConfigDocs, PageIsUpToDate) {
-  const std::string page = testing::read_file(QUENCH_SOURCE_DIR "/docs/config.md");
+  const std::string page = testing::read_file(testing::source_dir() / "docs/config.md");
   EXPECT_TRUE(update_config_page(page) == page) << "run: quench config docs docs/config.md";
 }
 
