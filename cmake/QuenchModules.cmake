@@ -81,6 +81,8 @@ function(quench_cuda_backend module)
   if(QUENCH_HAVE_CUDNN)
     target_include_directories(quench_cuda SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
     target_compile_definitions(quench_cuda PRIVATE QUENCH_HAVE_CUDNN CUDNN_FRONTEND_SKIP_JSON_LIB)
+    # The front end's headers take minutes at -O2, and what they do runs once a graph.
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/core/cuda/cudnn/attention_graph.cpp PROPERTIES COMPILE_OPTIONS -O1)
   endif()
   # Kernels that start early wait for the one before them by an instruction of compute capability 9.0. Code for an older
   # one has no such wait and must not start early, also where a newer GPU's driver compiles it.

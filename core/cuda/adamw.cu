@@ -42,31 +42,31 @@ struct Coefficients {
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
 
-// A combination of dtypes: bit 0 param, 1 grad, 2 exp_avg, 3 exp_avg_sq are bf16, bit 4 there is a master.
+// A combination of dtypes: bit 0 param, 1 grad, 2 moments are bf16, bit 3 there is a master.
 template <unsigned kBits>
 struct Layout {
   template <unsigned kBit>
   using Type = std::conditional_t<(kBits >> kBit & 1u) != 0, bfloat16, float>;
   using Param = Type<0>;
   using Grad = Type<1>;
-  using ExpAvg = Type<2>;
-  using ExpAvgSq = Type<3>;
-  static constexpr bool kMaster = (kBits >> 4 & 1u) != 0;
+  using Moment = Type<2>;
+  static constexpr bool kMaster = (kBits >> 3 & 1u) != 0;
   using Weight = std::conditional_t<kMaster, float, Param>;  // what the update is added to
-  static constexpr bool kAllBf16 = kBits == 0xFu;
+  static constexpr bool kAllBf16 = kBits == 7u;
   // What may be rounded stochastically, by AdamWRounding.
   static constexpr unsigned kRounded =
       (std::is_same_v<Weight, bfloat16> ? 1u << number_of(AdamWRounding::param) : 0u) |
-      (std::is_same_v<ExpAvg, bfloat16> ? 1u << number_of(AdamWRounding::exp_avg) : 0u) |
-      (std::is_same_v<ExpAvgSq, bfloat16> ? 1u << number_of(AdamWRounding::exp_avg_sq) : 0u);
+      (std::is_same_v<Moment, bfloat16>
+           ? 1u << number_of(AdamWRounding::exp_avg) | 1u << number_of(AdamWRounding::exp_avg_sq)
+           : 0u);
 };
-constexpr unsigned kLayoutCount = 32;
+// Only a bf16 param has a master.
+using Layouts = std::integer_sequence<unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15>;
 
 unsigned layout_of(const AdamWTensor& t) {
   const auto bit = [](bool set, unsigned index) { return set ? 1u << index : 0u; };
   return bit(t.param.dtype() == DType::bf16, 0) | bit(t.grad.dtype() == DType::bf16, 1) |
-         bit(t.exp_avg.dtype() == DType::bf16, 2) | bit(t.exp_avg_sq.dtype() == DType::bf16, 3) |
-         bit(t.master.defined(), 4);
+         bit(t.exp_avg.dtype() == DType::bf16, 2) | bit(t.master.defined(), 3);
 }
 
 // One access of 16 or 8 bytes, or of one element. Everything here is read or written once in a step.
@@ -103,14 +103,13 @@ struct NoMax {
 template <class L, int N>
 struct Slice {
   Vector<typename L::Grad, N> grad;
-  Vector<typename L::ExpAvg, N> exp_avg;
-  Vector<typename L::ExpAvgSq, N> exp_avg_sq;
+  Vector<typename L::Moment, N> exp_avg, exp_avg_sq;
   Vector<typename L::Weight, N> weight;
 
   __device__ void load(const Entry& e, std::int64_t i) {
     grad = read<typename L::Grad, N>(static_cast<const typename L::Grad*>(e.grad) + i);
-    exp_avg = read<typename L::ExpAvg, N>(static_cast<const typename L::ExpAvg*>(e.exp_avg) + i);
-    exp_avg_sq = read<typename L::ExpAvgSq, N>(static_cast<const typename L::ExpAvgSq*>(e.exp_avg_sq) + i);
+    exp_avg = read<typename L::Moment, N>(static_cast<const typename L::Moment*>(e.exp_avg) + i);
+    exp_avg_sq = read<typename L::Moment, N>(static_cast<const typename L::Moment*>(e.exp_avg_sq) + i);
     if constexpr (L::kMaster)
       weight = read<float, N>(e.master + i);
     else
@@ -167,10 +166,9 @@ struct Slice {
   __device__ static void store(const Entry& e, std::int64_t i, const Values<N>& p, const Values<N>& m,
                                const Values<N>& v, const Rounding& rounding, Most& most) {
     using Param = typename L::Param;
-    using ExpAvg = typename L::ExpAvg;
-    using ExpAvgSq = typename L::ExpAvgSq;
-    write(static_cast<ExpAvg*>(e.exp_avg) + i, rounding.template round<ExpAvg>(m, AdamWRounding::exp_avg));
-    write(static_cast<ExpAvgSq*>(e.exp_avg_sq) + i, rounding.template round<ExpAvgSq>(v, AdamWRounding::exp_avg_sq));
+    using Moment = typename L::Moment;
+    write(static_cast<Moment*>(e.exp_avg) + i, rounding.template round<Moment>(m, AdamWRounding::exp_avg));
+    write(static_cast<Moment*>(e.exp_avg_sq) + i, rounding.template round<Moment>(v, AdamWRounding::exp_avg_sq));
     Vector<Param, N> param;
     if constexpr (L::kMaster) {
       write(e.master + i, nearest<float>(p));
@@ -298,9 +296,8 @@ void update_layouts(const AdamWArgs& args, const OpLaunch& launch, std::integer_
 void adamw(const AdamWArgs& args) {
   const AdamWTensor& first = args.tensors.front();
   const OpLaunch launch("adamw", {&first.param, &first.grad, &first.exp_avg, &first.exp_avg_sq, &first.master});
-  constexpr std::make_integer_sequence<unsigned, kLayoutCount> kLayouts;
-  update_layouts<false>(args, launch, kLayouts);
-  update_layouts<true>(args, launch, kLayouts);
+  update_layouts<false>(args, launch, Layouts());
+  update_layouts<true>(args, launch, Layouts());
   for (const AdamWTensor& t : args.tensors)
     if (t.param.numel() == 0 && t.amax.defined())
       launch.check(cudaMemsetAsync(t.amax.raw_data(), 0, t.amax.nbytes(), launch.stream()));

@@ -27,9 +27,14 @@ void adamw(const AdamWArgs& args) {
     check("grad", t.grad);
     check("exp_avg", t.exp_avg);
     check("exp_avg_sq", t.exp_avg_sq);
+    QUENCH_CHECK(t.exp_avg.dtype() == t.exp_avg_sq.dtype(),
+                 "adamw: exp_avg is {}, exp_avg_sq {}; their dtypes must agree", t.exp_avg.describe(),
+                 t.exp_avg_sq.describe());
     if (t.master.defined()) {
       check("master", t.master);
       check_tensor(op, "master", t.master, t.param.shape(), DType::f32);
+      QUENCH_CHECK(t.param.dtype() == DType::bf16, "adamw: param is {}; only a bf16 param has a master",
+                   t.param.describe());
     }
     if (t.amax.defined()) {
       check_tensor(op, "amax", t.amax, {}, DType::f32);

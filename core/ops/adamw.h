@@ -13,8 +13,8 @@ struct AdamWTensor {
   Tensor param;       // f32 or bf16; the working weights
   Tensor grad;        // f32 or bf16, same shape
   Tensor exp_avg;     // f32 or bf16
-  Tensor exp_avg_sq;  // f32 or bf16
-  Tensor master;      // f32 copy that is updated and then rounded into param, or undefined
+  Tensor exp_avg_sq;  // dtype of exp_avg
+  Tensor master;      // f32 copy of a bf16 param that is updated and then rounded into it, or undefined
   double weight_decay = 0.0;
   std::uint64_t random_stream = 0;  // hash64 of the parameter's name, for stochastic rounding
   std::int64_t element_offset = 0;  // global index of the first element of this shard

@@ -246,7 +246,12 @@ TEST(AdamW, RejectsBadArguments) {
   list[0].grad = Tensor::zeros({4}, DType::f32);
   list[0].master = Tensor::zeros({4}, DType::bf16);
   EXPECT_THROW(adamw(args), Error);
+  list[0].master = Tensor::zeros({4}, DType::f32);  // of an f32 param
+  EXPECT_THROW(adamw(args), Error);
   list[0].master = Tensor();
+  list[0].exp_avg_sq = Tensor::zeros({4}, DType::bf16);
+  EXPECT_THROW(adamw(args), Error);
+  list[0].exp_avg_sq = Tensor::zeros({4}, DType::f32);
   args.grad_scale = Tensor::zeros({2}, DType::f32);
   EXPECT_THROW(adamw(args), Error);
   adamw(arguments({}, 1));

@@ -64,8 +64,8 @@ AdamWArgs arguments(std::span<const AdamWTensor> tensors, std::int64_t step, boo
           .seed = 17};
 }
 
-// Dtypes by bit: 1 param, 2 grad, 4 exp_avg, 8 exp_avg_sq are bf16; 16 with a master. `shift` elements off an aligned
-// address.
+// Dtypes by bit: 1 param, 2 grad, 4 moments are bf16; 8 with a master, which only a bf16 param has. `shift` elements
+// off an aligned address.
 AdamWTensor make(Generator& random, std::int64_t n, unsigned bits, std::int64_t shift = 0) {
   const auto dtype = [&](unsigned bit) { return (bits & bit) != 0 ? DType::bf16 : DType::f32; };
   const auto shifted = [&](DType type, double scale) {
@@ -74,14 +74,14 @@ AdamWTensor make(Generator& random, std::int64_t n, unsigned bits, std::int64_t 
   AdamWTensor t{.param = shifted(dtype(1), 1.0),
                 .grad = shifted(dtype(2), 1.0),
                 .exp_avg = shifted(dtype(4), 0.1),
-                .exp_avg_sq = shifted(dtype(8), 0.3),
+                .exp_avg_sq = shifted(dtype(4), 0.3),
                 .weight_decay = random.coin() ? 0.1 : 0.0,
                 .random_stream = hash64("tensor") + bits};
   for (std::int64_t i = 0; i < n; ++i) {
     const double v = get_element(t.exp_avg_sq, i);
     set_element(t.exp_avg_sq, i, v * v);
   }
-  if ((bits & 16u) != 0) {
+  if ((bits & 8u) != 0) {
     t.master = shifted(DType::f32, 1.0);
     fill(t.param, NAN);  // written only
   }
@@ -90,9 +90,10 @@ AdamWTensor make(Generator& random, std::int64_t n, unsigned bits, std::int64_t 
 
 TEST(CudaAdamW, EveryCombinationOfDtypesGivesTheBitsOfTheCpu) {
   Generator random(1);
-  for (unsigned bits = 0; bits < 32; ++bits)
+  for (unsigned bits = 0; bits < 16; ++bits)
     for (const bool stochastic : {false, true}) {
-      SCOPED_TRACE(fmt::format("dtypes {:05b} stochastic {}", bits, stochastic));
+      if ((bits & 9u) == 8u) continue;
+      SCOPED_TRACE(fmt::format("dtypes {:04b} stochastic {}", bits, stochastic));
       std::vector<AdamWTensor> tensors;
       for (const std::int64_t n : {1, 7, 0, 2053, 16384 + 9}) tensors.push_back(make(random, n, bits));
       tensors.push_back(make(random, 1025, bits, 1));
@@ -113,7 +114,7 @@ TEST(CudaAdamW, ManyTensorsOfSeveralDtypesInOneCall) {
   Generator random(2);
   std::vector<AdamWTensor> tensors;
   for (int i = 0; i < 1500; ++i) {
-    tensors.push_back(make(random, random.between(0, 70), i % 7 == 0 ? 31 : i % 3 == 0 ? 0 : 15));
+    tensors.push_back(make(random, random.between(0, 70), i % 7 == 0 ? 15 : i % 3 == 0 ? 0 : 7));
     tensors.back().random_stream = static_cast<std::uint64_t>(i);
   }
   const std::vector<AdamWTensor> gpu = on_gpu(tensors);
@@ -131,7 +132,7 @@ TEST(CudaAdamW, UnusualValuesGiveTheBitsOfTheCpu) {
                                        -1000.0, 1e9,      -1e18,    3e19,       -1e30,   3e38,   INFINITY, -INFINITY,
                                        NAN,     0x1p-126, 0x1p-101, 0x1.9p-101, 0x1p-60, 0x1p40};
   const auto count = static_cast<std::int64_t>(unusual.size());
-  for (const unsigned bits : {0u, 15u, 19u, 12u})
+  for (const unsigned bits : {0u, 7u, 11u, 4u})
     for (const bool stochastic : {false, true})
       for (const double eps : {1e-8, 0.0, 1e-3}) {
         SCOPED_TRACE(fmt::format("dtypes {:05b} stochastic {} eps {}", bits, stochastic, eps));
@@ -268,9 +269,10 @@ TEST(CudaAdamW, AmaxIsThatOfTheStoredParam) {
     }
   };
   Generator random(8);
-  for (unsigned bits = 0; bits < 32; ++bits)
+  for (unsigned bits = 0; bits < 16; ++bits)
     for (const bool stochastic : {false, true}) {
-      SCOPED_TRACE(fmt::format("dtypes {:05b} stochastic {}", bits, stochastic));
+      if ((bits & 9u) == 8u) continue;
+      SCOPED_TRACE(fmt::format("dtypes {:04b} stochastic {}", bits, stochastic));
       std::vector<AdamWTensor> tensors;
       for (const std::int64_t n : {1, 0, 2053, 3 * 16384 + 9, 4096}) tensors.push_back(make(random, n, bits));
       tensors.push_back(make(random, 1025, bits, 1));
