@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/config_arguments.h"
 #include "core/file.h"
 #include "nn/model_config.h"
 #include "train/config/config_diff.h"
@@ -188,7 +189,7 @@ void add_config_verb(CLI::App& app) {
   CLI::App* cp = config->add_subcommand("cp", "Copy an embedded config to a file");
   cp->footer("Example: quench config cp llama-3.2-1b models/mine.json --make-parents");
   auto copy = std::make_shared<CopyArguments>();
-  cp->add_option("NAME", copy->name, "Name as `quench config ls` prints it")->required();
+  cp->add_option("NAME", copy->name, "Name as `quench config ls` prints it")->required()->type_name(kConfigNameType);
   cp->add_option("DEST", copy->destination, "File or folder")->required();
   cp->add_flag("-n,--no-clobber", copy->no_clobber, "Do not overwrite a file");
   cp->add_flag("--make-parents", copy->make_parents, "Create the folders on the way");
@@ -203,8 +204,8 @@ void add_config_verb(CLI::App& app) {
   CLI::App* diff = config->add_subcommand("diff", "Show by which keys two configs differ");
   diff->footer("Example: quench config diff runs/a/config.json runs/b/config.json");
   auto compared = std::make_shared<DiffArguments>();
-  diff->add_option("BEFORE", compared->before, "Config file or name")->required();
-  diff->add_option("AFTER", compared->after, "Config file or name")->required();
+  diff->add_option("BEFORE", compared->before, "Config file or name")->required()->type_name(kConfigType);
+  diff->add_option("AFTER", compared->after, "Config file or name")->required()->type_name(kConfigType);
   diff->add_flag("--json", compared->json, "Print JSON");
   diff->callback([compared] { diff_configs(compared->before, compared->after, compared->json); });
 

@@ -4,6 +4,10 @@
 
 namespace quench {
 
+bool takes_config(const CLI::App& verb) {
+  return verb.get_prefix_command() || verb.get_allow_extras();
+}
+
 ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments, const std::string& verb) {
   ConfigArguments result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {

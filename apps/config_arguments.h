@@ -8,6 +8,14 @@
 
 namespace quench {
 
+// Type names of options and positional arguments whose value is a run config (a file or an embedded name), or the name
+// of any embedded config: shown by --help, and what shells complete.
+inline constexpr const char* kConfigType = "CONFIG";
+inline constexpr const char* kConfigNameType = "CONFIG_NAME";
+
+// True for verbs whose words are CONFIG [--section.key=value ...], which the program's parser hands on as they stand.
+[[nodiscard]] bool takes_config(const CLI::App& verb);
+
 struct ConfigArguments {
   std::string config;                  // file, or name of an embedded run config
   std::vector<std::string> overrides;  // as load_run_config takes them

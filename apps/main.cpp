@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
     quench::add_probe_verb(app);
     quench::add_config_verb(app);
     quench::add_report_verb(app);
+    quench::add_completion_verb(app);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::RuntimeError& error) {

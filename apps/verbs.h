@@ -5,6 +5,7 @@
 
 namespace quench {
 
+void add_completion_verb(CLI::App& app);
 void add_config_verb(CLI::App& app);
 void add_estimate_verb(CLI::App& app);
 void add_eval_verb(CLI::App& app);

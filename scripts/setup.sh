@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and is missing, from Debian's packages. Where the CUDA toolkit is, also the
 # headers of cuDNN's front end, from PyPI into .deps of the source tree.
-# Usage: scripts/setup.sh [build|test|demo]   (default: test, which includes the others)
+# Usage: scripts/setup.sh [build|demo|package|test]   (default: test, which includes the others)
 set -euo pipefail
 what=${1:-test}
 
@@ -11,8 +11,11 @@ packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libf
 case $what in
   build) ;;
   demo) packages+=(fortunes) ;;
-  test) packages+=(git fortunes ccache libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev clang-format-14) ;;
-  *) echo "usage: scripts/setup.sh [build|test|demo]" >&2; exit 2 ;;
+  package) packages+=(dpkg-dev file) ;;
+  test)
+    packages+=(git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev clang-format-14)
+    ;;
+  *) echo "usage: scripts/setup.sh [build|demo|package|test]" >&2; exit 2 ;;
 esac
 
 cuda=

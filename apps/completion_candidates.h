@@ -1,0 +1,24 @@
+#pragma once
+// What may stand at the end of an unfinished command line, read off the program's own verbs, options and config keys.
+
+#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace quench {
+
+struct Candidate {
+  std::string word;  // the whole word; ends with '=' or '.' where more of it follows
+  std::string help;  // one line, may be empty
+};
+
+struct Candidates {
+  std::vector<Candidate> words;
+  bool files = false;  // names of files fit too
+};
+
+// `words`: what stands behind the program's name, the last one unfinished (empty where the cursor follows a blank).
+[[nodiscard]] Candidates complete_words(const CLI::App& program, std::span<const std::string> words);
+
+}  // namespace quench

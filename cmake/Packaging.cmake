@@ -1,0 +1,46 @@
+# What `cmake --install` puts where, and the .deb that CPack makes of it (scripts/package.sh). The program needs no file of
+# these: its configs are inside it.
+
+include(GNUInstallDirs)
+
+install(TARGETS quench RUNTIME)
+install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+
+# The program prints the completion scripts itself. Debian's zsh looks into vendor-completions for its packages, every
+# other one into site-functions.
+function(quench_install_completion shell folder name)
+  install(CODE "set(folder ${CMAKE_INSTALL_DATADIR}/${folder})
+if(\"${shell}\" STREQUAL zsh AND CMAKE_INSTALL_PREFIX STREQUAL /usr)
+  set(folder ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+endif()
+execute_process(COMMAND \"$<TARGET_FILE:quench>\" completion ${shell} OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
+set(file \"\${CMAKE_INSTALL_PREFIX}/\${folder}/${name}\")
+message(STATUS \"Installing: \$ENV{DESTDIR}\${file}\")
+file(WRITE \"\$ENV{DESTDIR}\${file}\" \"\${script}\")
+list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${file}\")")
+endfunction()
+quench_install_completion(bash bash-completion/completions quench)
+quench_install_completion(zsh zsh/site-functions _quench)
+quench_install_completion(fish fish/vendor_completions.d quench.fish)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME quench)
+set(CPACK_PACKAGE_VENDOR "the Quench authors")
+set(CPACK_PACKAGE_CONTACT "Quench authors <authors@quench.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains and fine-tunes Llama-family language models")
+set(CPACK_PACKAGE_DESCRIPTION
+    "Quench pre-trains and fine-tunes Llama-family language models without Python. One
+program tokenizes text, trains on CPUs and NVIDIA GPUs, keeps checkpoints that
+survive crashes, evaluates, generates, and writes model folders that Hugging Face
+Transformers loads.")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # needs dpkg-dev
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+include(CPack)

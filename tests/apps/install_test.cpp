@@ -1,0 +1,55 @@
+// What `cmake --install` and CPack make of the build folder.
+
+#include <gmock/gmock.h>
+
+#include "tests/apps/program.h"
+
+namespace quench {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::TempDir;
+
+// Runs a command of the shell in the folder; its output goes to out.txt there.
+int shell(const TempDir& folder, const std::string& command) {
+  return std::system(("cd '" + folder.path().string() + "' && { " + command + "; } > out.txt 2>&1").c_str());
+}
+
+std::string build_folder() {
+  return std::filesystem::path(testing::program_path()).parent_path().string();
+}
+
+TEST(Install, ProgramRunsWithoutTheSourceTreeAndShellsFindTheirScripts) {
+  const TempDir folder;
+  ASSERT_EQ(shell(folder, "cmake --install '" + build_folder() + "' --prefix \"$PWD/there\""), 0)
+      << read_file(folder / "out.txt");
+  for (const char* file : {"share/doc/quench/README.md", "share/doc/quench/copyright",
+                           "share/doc/quench/docs/config.md", "share/bash-completion/completions/quench",
+                           "share/zsh/site-functions/_quench", "share/fish/vendor_completions.d/quench.fish"}) {
+    EXPECT_FALSE(read_file(folder / "there" / file).empty()) << file;
+  }
+  testing::write_file(folder / "text.txt", std::string(2000, 'a') + "b\n");
+  EXPECT_EQ(shell(folder,
+                  "there/bin/quench train shakespeare_char --data.train=text.txt --data.validation=text.txt "
+                  "--training.steps=2 --lr_schedule.warmup_steps=1 --evaluation.steps=1 --run.folder=run"),
+            0)
+      << read_file(folder / "out.txt");
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/checkpoints/step-2/manifest.json"));
+}
+
+TEST(InstallSlow, DebianPackageDependsOnTheLibrariesThatItUses) {
+  const TempDir folder;
+  ASSERT_EQ(shell(folder, "cpack -G DEB -B \"$PWD\" --config '" + build_folder() + "/CPackConfig.cmake'"), 0)
+      << read_file(folder / "out.txt");
+  ASSERT_EQ(shell(folder, "dpkg-deb --field quench_*.deb && dpkg-deb --contents quench_*.deb"), 0);
+  const std::string package = read_file(folder / "out.txt");
+  for (const char* line : {"Package: quench\n", "Section: science\n", "Maintainer: Quench authors", "libdnnl",
+                           "libgomp1", "libsentencepiece", "libpcre2-8", "./usr/bin/quench\n",
+                           "./usr/share/doc/quench/copyright\n", "./usr/share/zsh/vendor-completions/_quench\n"}) {
+    EXPECT_THAT(package, HasSubstr(line));
+  }
+}
+
+}  // namespace
+}  // namespace quench
