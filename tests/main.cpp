@@ -5,10 +5,18 @@
 
 namespace quench::testing {
 
-std::filesystem::path source_dir() { return QUENCH_SOURCE_DIR; }
-std::string program_path() { return QUENCH_PROGRAM; }
-std::string fault_shim_path() { return QUENCH_FAULT_SHIM; }
-std::string checkpoint_driver_path() { return QUENCH_CHECKPOINT_DRIVER; }
+std::filesystem::path source_dir() {
+  return QUENCH_SOURCE_DIR;
+}
+std::string program_path() {
+  return QUENCH_PROGRAM;
+}
+std::string fault_shim_path() {
+  return QUENCH_FAULT_SHIM;
+}
+std::string checkpoint_driver_path() {
+  return QUENCH_CHECKPOINT_DRIVER;
+}
 
 }  // namespace quench::testing
 

@@ -27,8 +27,8 @@ class ConfigVerb : public ::testing::Test {
   // Runs `quench config <arguments>` through the shell, in the scratch folder.
   Outcome run(const std::string& arguments) {
     const std::string errors = folder_ / "stderr.txt";
-    const std::string command =
-        fmt::format("cd '{}' && '{}' config {} 2>'{}'", folder_.path().string(), testing::program_path(), arguments, errors);
+    const std::string command = fmt::format("cd '{}' && '{}' config {} 2>'{}'", folder_.path().string(),
+                                            testing::program_path(), arguments, errors);
     Outcome outcome;
     std::FILE* pipe = popen(command.c_str(), "r");
     EXPECT_NE(pipe, nullptr);
