@@ -1,8 +1,10 @@
 #pragma once
 // What a training run does with signals.
 //
-//   SIGTERM, SIGINT   ask for a stop: the trainer finishes the step, saves, and the program exits with 143 or 130
-//   either, again     ends the process at once with 128 + the signal's number, saving nothing more
+//   SIGTERM, SIGINT,  ask for a stop: the trainer finishes the step, saves, and the program exits with 143, 130 or 129
+//   SIGHUP
+//   any of them, again, at least kSecondStopSeconds after the first
+//                     ends the process at once with 128 + the signal's number, saving nothing more
 //   SIGUSR1           asks for a checkpoint; training goes on
 //   SIGPIPE           ignored, so that a closed terminal or `| head` makes a write fail instead of killing the run
 //
@@ -16,28 +18,32 @@
 
 namespace quench {
 
+// One request to stop may come as several signals: timeout(1) and terminals signal a process and its group, batch
+// systems send SIGCONT, SIGTERM and SIGTERM again. Sooner than this after the first they are the same request.
+inline constexpr int kSecondStopSeconds = 1;
+
 class SignalHandlers {
  public:
   // Installs the handlers and clears the flags. One object at a time; throws Error(invalid_argument) for a second.
   // A disposition inherited as "ignore" (a background job of a script) is replaced too: a run that is asked to stop
-  // stops.
+  // stops. But SIGHUP stays ignored where it was: that is what nohup(1) asks for.
   SignalHandlers();
   // Restores the dispositions found at construction.
   ~SignalHandlers();
   SignalHandlers(const SignalHandlers&) = delete;
   SignalHandlers& operator=(const SignalHandlers&) = delete;
 
-  // The first SIGTERM or SIGINT since construction; 0 when there was none.
+  // The first SIGTERM, SIGINT or SIGHUP since construction; 0 when there was none.
   [[nodiscard]] int stop_signal() const noexcept;
   // Whether a SIGUSR1 arrived since the last call; several count once.
   [[nodiscard]] bool take_save_request() noexcept;
 
  private:
-  static constexpr std::array<int, 4> kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGPIPE};
+  static constexpr std::array<int, 5> kSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE};
   std::array<struct sigaction, kSignals.size()> previous_{};
 };
 
-// Exit status of a program stopped by a signal: 143 for SIGTERM, 130 for SIGINT.
+// Exit status of a program stopped by a signal: 143 for SIGTERM, 130 for SIGINT, 129 for SIGHUP.
 [[nodiscard]] constexpr int exit_status_of_signal(int signal) noexcept {
   return 128 + signal;
 }

@@ -52,8 +52,8 @@ int train_until_stopped(SignalHandlers& handlers) {
   return exit_status_of_signal(handlers.stop_signal());
 }
 
-TEST(SignalsFork, SigtermStopsWith143AndSigintWith130) {
-  for (const auto& [signal, status] : {std::pair{SIGTERM, 143}, {SIGINT, 130}}) {
+TEST(SignalsFork, SigtermStopsWith143SigintWith130AndSighupWith129) {
+  for (const auto& [signal, status] : {std::pair{SIGTERM, 143}, {SIGINT, 130}, {SIGHUP, 129}}) {
     const Child child(train_until_stopped);
     child.send(signal);
     const int result = child.wait();
@@ -69,11 +69,36 @@ TEST(SignalsFork, TheSecondStopSignalEndsTheProcessAtOnce) {
     return 0;
   });
   child.send(SIGTERM);
-  sleep_ms(50);
+  sleep_ms(kSecondStopSeconds * 1000 + 50);
   child.send(SIGINT);
   const int result = child.wait();
   ASSERT_TRUE(WIFEXITED(result));
   EXPECT_EQ(WEXITSTATUS(result), 130);
+}
+
+// As timeout(1) sends them, to the process and to its group.
+TEST(SignalsFork, SignalsWithinASecondAreOneRequest) {
+  const Child child([](SignalHandlers& handlers) {
+    while (handlers.stop_signal() == 0) sleep_ms(1);
+    sleep_ms(300);  // the step is finished and the state is saved
+    return 7;
+  });
+  for (const int signal : {SIGTERM, SIGTERM, SIGHUP, SIGINT}) child.send(signal);
+  sleep_ms(100);
+  child.send(SIGTERM);
+  const int result = child.wait();
+  ASSERT_TRUE(WIFEXITED(result));
+  EXPECT_EQ(WEXITSTATUS(result), 7);
+}
+
+TEST(SignalsFork, NohupKeepsTheRunAlive) {
+  std::signal(SIGHUP, SIG_IGN);
+  const Child child(train_until_stopped);
+  std::signal(SIGHUP, SIG_DFL);
+  child.send(SIGHUP);
+  sleep_ms(50);
+  child.send(SIGTERM);
+  EXPECT_EQ(WEXITSTATUS(child.wait()), 143);
 }
 
 TEST(SignalsFork, TheFirstSignalDecidesTheExitStatus) {
