@@ -1,6 +1,7 @@
 // A trainer reduced to its checkpoints, for tests that kill it or fail its file-system calls (fault_shim.cpp).
 //
 //   checkpoint_driver FOLDER LAST [async] [keep=K] [keep-going] [pause=MICROSECONDS] [bulk=BYTES] [again=STEP]
+//                     [lock=FOLDER]
 //
 // Resumes from the newest checkpoint in FOLDER, checks that its content is of one step, then saves each following step
 // up to LAST (and STEP once more). Prints, flushed: "resumed N", "saved N", "calls N" (counted by the shim) or
@@ -27,6 +28,7 @@ namespace {
 
 struct Arguments {
   std::string folder;
+  std::string lock;  // the run's folder
   std::int64_t last = 0;
   std::int64_t again = -1;
   std::int64_t bulk = 4096;
@@ -41,7 +43,7 @@ Arguments parse(int argc, char** argv) {
     std::fprintf(stderr, "usage: checkpoint_driver FOLDER LAST [option...]\n");
     std::exit(2);
   }
-  arguments.folder = argv[1];
+  arguments.folder = arguments.lock = argv[1];
   arguments.last = std::atoll(argv[2]);
   for (int i = 3; i < argc; ++i) {
     const std::string_view option = argv[i];
@@ -52,6 +54,7 @@ Arguments parse(int argc, char** argv) {
     if (option.starts_with("keep=")) arguments.options.keep_latest = std::atoi(value);
     if (option.starts_with("pause=")) arguments.pause = static_cast<unsigned>(std::atoi(value));
     if (option.starts_with("bulk=")) arguments.bulk = std::atoll(value);
+    if (option.starts_with("lock=")) arguments.lock = value;
     if (option.starts_with("again=")) arguments.again = std::atoll(value);
   }
   return arguments;
@@ -64,7 +67,7 @@ void print(const std::vector<quench::SaveReport>& reports) {
 
 int run(const Arguments& arguments) {
   quench::testing::StepTensors tensors(arguments.bulk);
-  const quench::RunLock lock(arguments.folder);
+  const quench::RunLock lock(arguments.lock);
   std::string difference;
   std::int64_t step = 0;
   quench::CheckpointOptions options = arguments.options;

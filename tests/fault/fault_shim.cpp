@@ -9,6 +9,7 @@
 //   at=N         the N-th counted call (from 1); without it, every counted call
 //   sticky       that call and all after it
 //   ops=A,B      count only these: create open mkdir write fsync fallocate truncate close rename exchange unlink flock
+//                stat; without it, all but stat
 //   path=TEXT    count only calls on paths that contain TEXT
 //   ms=N         length of a delay
 //   wait         count nothing before the program calls quench_fault_arm()
@@ -293,6 +294,21 @@ int rmdir(const char* path) noexcept {
   return remove_path(resolve(AT_FDCWD, path), [&] { return NEXT(rmdir)(path); });
 }
 
+int stat(const char* path, struct stat* out) noexcept {
+  if (decide(kStat, resolve(AT_FDCWD, path).text) == Action::fail) return -1;
+  return NEXT(stat)(path, out);
+}
+
+int lstat(const char* path, struct stat* out) noexcept {
+  if (decide(kStat, resolve(AT_FDCWD, path).text) == Action::fail) return -1;
+  return NEXT(lstat)(path, out);
+}
+
+int fstatat(int directory, const char* path, struct stat* out, int flags) noexcept {
+  if (decide(kStat, resolve(directory, path).text) == Action::fail) return -1;
+  return NEXT(fstatat)(directory, path, out, flags);
+}
+
 int flock(int file, int operation) noexcept {
   if (decide(kFlock, path_of(file).text) == Action::fail) return -1;
   return NEXT(flock)(file, operation);
@@ -304,5 +320,8 @@ int openat64(int, const char*, int, ...) __attribute__((alias("openat")));
 ssize_t pwrite64(int, const void*, size_t, off_t) __attribute__((alias("pwrite")));
 int ftruncate64(int, off_t) noexcept __attribute__((alias("ftruncate")));
 int posix_fallocate64(int, off_t, off_t) __attribute__((alias("posix_fallocate")));
+int stat64(const char*, struct stat64*) noexcept __attribute__((alias("stat")));
+int lstat64(const char*, struct stat64*) noexcept __attribute__((alias("lstat")));
+int fstatat64(int, const char*, struct stat64*, int) noexcept __attribute__((alias("fstatat")));
 
 }  // extern "C"

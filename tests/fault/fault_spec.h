@@ -23,10 +23,11 @@ enum Op {
   kExchange,
   kUnlink,
   kFlock,
+  kStat,
   kOpCount
 };
-constexpr const char* kOpNames[kOpCount] = {"create",   "open",  "mkdir",  "write",    "fsync",  "fallocate",
-                                            "truncate", "close", "rename", "exchange", "unlink", "flock"};
+constexpr const char* kOpNames[kOpCount] = {"create", "open",   "mkdir",    "write",  "fsync", "fallocate", "truncate",
+                                            "close",  "rename", "exchange", "unlink", "flock", "stat"};
 
 struct ErrnoName {
   const char* name;
@@ -54,7 +55,7 @@ struct Fault {
   int error = 0;
   long at = 0;
   bool sticky = false;
-  unsigned ops = ~0u;
+  unsigned ops = ~(1u << kStat);
   char path[512] = {};
   long milliseconds = 0;
   std::atomic<bool> armed{true};

@@ -74,37 +74,36 @@ TEST_F(CheckpointList, StepsAreOrderedAsNumbers) {
   EXPECT_EQ(latest_valid(dir_.path())->step, 100);
 }
 
-TEST_F(CheckpointList, JunkIsIgnoredWithOneReasonEach) {
-  save(7);
+TEST_F(CheckpointList, JunkIsListedWithOneReasonEach) {
+  save(70);
   fs::create_directory(dir_ / "step-000010");
-  fs::copy(dir_ / "step-7", dir_ / "step-10.bak");
-  fs::copy(dir_ / "step-7", dir_ / "xstep-99");
+  fs::copy(dir_ / "step-70", dir_ / "step-10.bak");
+  fs::copy(dir_ / "step-70", dir_ / "xstep-99");
   fs::create_directory(dir_ / "step-99999999999999999999");
+  testing::write_file(dir_ / "notes", "");
   testing::write_file(dir_ / "step-5", "");
   fs::create_symlink("nowhere", dir_ / "step-11");
   fs::create_directory(dir_ / "step-12");
   fs::create_directory(dir_ / "step-13.tmp-abc");
   fs::create_directory(dir_ / ".trash-step-14");
+  fs::copy(dir_ / "step-70", dir_ / ".trash-step-15");
   const CheckpointListing listing = list_checkpoints(dir_.path());
-  ASSERT_EQ(listing.checkpoints.size(), 1u);
+  std::vector<std::string> found;
+  for (const CheckpointInfo& info : listing.checkpoints)
+    found.push_back(fmt::format("{} {}{}", info.step, info.unjudged ? "?" : "", info.fault));
+  EXPECT_THAT(found, ElementsAre("70 ", "12 ?it has no manifest.json",
+                                 "11 ?it is a symbolic link to nothing: is what it points to mounted?",
+                                 "5 ?it is not a folder"));
   std::vector<std::string> ignored;
-  for (const IgnoredEntry& entry : listing.ignored) ignored.push_back(entry.name + ": " + entry.reason);
-  EXPECT_THAT(ignored,
-              ElementsAre("step-000010: its name is not step-<number>", "step-10.bak: its name is not step-<number>",
-                          "step-11: it is a symbolic link to nothing", "step-12: it has no manifest.json",
-                          "step-5: it is not a folder", "step-99999999999999999999: its name is not step-<number>",
-                          "xstep-99: its name is not step-<number>"));
-  EXPECT_EQ(latest_valid(dir_.path())->step, 7);
-  EXPECT_THAT(loads(), ElementsAre(7));
-}
-
-TEST_F(CheckpointList, UnreadableCheckpointIsSkipped) {
-  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
-  save(1);
-  const fs::path locked = save(2);
-  fs::permissions(locked, fs::perms::none);
-  EXPECT_THAT(loads(), ElementsAre(1));
-  fs::permissions(locked, fs::perms::owner_all);
+  for (const IgnoredEntry& entry : listing.ignored) {
+    EXPECT_EQ(entry.reason, "its name is not step-<number>");
+    ignored.push_back(entry.name + (entry.renamed ? " (renamed)" : ""));
+  }
+  EXPECT_THAT(ignored, ElementsAre("notes", "step-000010 (renamed)", "step-10.bak (renamed)",
+                                   "step-99999999999999999999 (renamed)", "xstep-99 (renamed)"));
+  EXPECT_THAT(listing.discarded, ElementsAre(".trash-step-15"));
+  EXPECT_EQ(latest_valid(dir_.path())->step, 70);
+  EXPECT_THAT(loads(), ElementsAre(70));
 }
 
 TEST_F(CheckpointList, SymbolicLinkToACheckpointCounts) {

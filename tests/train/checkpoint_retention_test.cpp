@@ -99,7 +99,7 @@ TEST_F(CheckpointRetention, KeepOneVerifiesTheNewestFirst) {
 }
 
 TEST_F(CheckpointRetention, LeftoversOfDeadProcessesAreRemoved) {
-  save({1});
+  save({1, 3});
   for (const char* folder :
        {"step-2.tmp-uuid", "step-3.tmp-uuid-replaced", ".trash-step-1.tmp-1-2-3", "step-x.tmp-y", "mine"}) {
     fs::create_directory(dir_ / folder);
@@ -108,7 +108,7 @@ TEST_F(CheckpointRetention, LeftoversOfDeadProcessesAreRemoved) {
   testing::write_file(dir_ / "LATEST.tmp-1-2-3", "x");
   testing::write_file(dir_ / "notes.tmp-1", "x");
   remove_leftovers(dir_.path());
-  EXPECT_THAT(names(), ElementsAre("mine", "notes.tmp-1", "step-1", "step-x.tmp-y"));
+  EXPECT_THAT(names(), ElementsAre("mine", "notes.tmp-1", "step-1", "step-3", "step-x.tmp-y"));
 }
 
 }  // namespace

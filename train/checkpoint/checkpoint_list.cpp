@@ -19,49 +19,136 @@ bool is_expected(std::string_view name) {
          (name.starts_with(kStepPrefix) && name.find(".tmp-") != std::string_view::npos);
 }
 
-// True as well when that cannot be found out: a checkpoint that may be pinned is treated as pinned.
-bool has_marker(const fs::path& checkpoint, std::string_view marker) {
-  std::error_code error;
-  return fs::exists(checkpoint / marker, error) || error;
+// Whether a name has "step-" and a digit in it.
+bool names_a_step(std::string_view name) {
+  for (auto at = name.find(kStepPrefix); at != std::string_view::npos; at = name.find(kStepPrefix, at + 1)) {
+    const auto digit = at + kStepPrefix.size();
+    if (digit < name.size() && name[digit] >= '0' && name[digit] <= '9') return true;
+  }
+  return false;
 }
 
-CheckpointInfo inspect(std::int64_t step, const fs::path& path) {
-  CheckpointInfo info;
-  info.step = step;
-  info.path = path;
-  std::error_code ignored;
-  info.symlink = fs::is_symlink(path, ignored);
-  info.pinned = has_marker(path, kPinnedMarker);
-  info.superseded = has_marker(path, kSupersededMarker);
-  try {
-    const Manifest manifest = read_manifest(path);
-    for (const DataFileRecord& file : manifest.files) {
-      const fs::path data = path / file.name;
-      std::error_code error;
-      const auto size = fs::file_size(data, error);
-      QUENCH_CHECK_AS(ErrorCode::corrupt, !error, "{}: {}", data.string(), error.message());
-      QUENCH_CHECK_AS(ErrorCode::corrupt, size == file.size, "{} has {} bytes, the manifest states {}", data.string(),
-                      size, file.size);
-    }
-    info.valid = true;
-  } catch (const Error& error) {
-    info.fault = error.what();
-    info.unsupported = error.code() == ErrorCode::unsupported;
+// Whether a checkpoint holds a marker; an error where that cannot be found out.
+bool has_marker(const fs::path& checkpoint, std::string_view marker, std::error_code& error) {
+  const fs::file_type type = fs::symlink_status(checkpoint / marker, error).type();
+  if (type == fs::file_type::not_found) error.clear();
+  return !error && type != fs::file_type::not_found;
+}
+
+void check_data_files(const fs::path& path) {
+  const Manifest manifest = read_manifest(path);
+  for (const DataFileRecord& file : manifest.files) {
+    const fs::path data = path / file.name;
+    std::error_code error;
+    const auto size = fs::file_size(data, error);
+    if (error)
+      QUENCH_FAIL(error == std::errc::no_such_file_or_directory ? ErrorCode::corrupt : ErrorCode::io, "{}: {}",
+                  data.string(), error.message());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, size == file.size, "{} has {} bytes, the manifest states {}", data.string(),
+                    size, file.size);
   }
-  return info;
+}
+
+// Why an entry is no folder with a manifest; empty if it is one, or if opening the manifest will tell.
+std::string no_checkpoint(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::not_found) return "it is a symbolic link to nothing: is what it points to mounted?";
+  if (error) return "it cannot be inspected: " + error.message();
+  if (type != fs::file_type::directory) return "it is not a folder";
+  if (fs::symlink_status(path / Manifest::kFileName, error).type() == fs::file_type::not_found)
+    return fmt::format("it has no {}", Manifest::kFileName);
+  return {};
 }
 
 void warn_ignored(const CheckpointListing& listing, const fs::path& folder) {
   for (const IgnoredEntry& entry : listing.ignored)
     QUENCH_LOG_WARN("{}: ignored, {}", (folder / entry.name).string(), entry.reason);
   for (const CheckpointInfo& info : listing.checkpoints) {
-    if (!info.valid) QUENCH_LOG_WARN("{}: not usable: {}", info.path.string(), info.fault);
+    if (!info.valid)
+      QUENCH_LOG_WARN("{}: {}: {}", info.path.string(), info.unjudged ? "cannot be judged" : "not usable", info.fault);
     if (info.superseded)
       QUENCH_LOG_WARN("{}: skipped, the run continued from an earlier step after it was saved", info.path.string());
   }
 }
 
+using Lines = std::vector<std::string>;
+
+std::string joined(const Lines& lines) {
+  return fmt::format("\n  {}", fmt::join(lines, "\n  "));
+}
+
+// `loadable`: the newest step that could be loaded instead.
+void refuse_unjudged(const fs::path& folder, const Lines& unjudged, std::optional<std::int64_t> loadable) {
+  if (unjudged.empty()) return;
+  QUENCH_FAIL(ErrorCode::corrupt,
+              "{} holds what cannot be judged, so the run {}:{}\nmake it readable, restore it, or move it out of the "
+              "folder; or choose: {}",
+              folder.string(),
+              loadable ? "does not go on from an older checkpoint" : "does not start from the beginning",
+              joined(unjudged),
+              loadable ? fmt::format("--checkpoint.resume={} goes on from the newest that can be loaded", *loadable)
+                       : std::string("--checkpoint.resume=never starts anew"));
+}
+
+// Nothing is called step-N and can be gone on from: what else the folder has of checkpoints.
+void refuse_leftovers(const fs::path& folder, const CheckpointListing& listing) {
+  Lines found;
+  for (const CheckpointInfo& info : listing.checkpoints)
+    found.push_back(
+        fmt::format("{}: superseded{}", info.path.filename().string(), info.valid ? "" : ", " + info.fault));
+  for (const IgnoredEntry& entry : listing.ignored)
+    if (entry.renamed) found.push_back(fmt::format("{}: {}", entry.name, entry.reason));
+  for (const std::string& name : listing.discarded) found.push_back(name + ": its deletion has begun");
+  QUENCH_CHECK_AS(ErrorCode::corrupt, found.empty(),
+                  "{} holds checkpoints, but none that the run goes on from by itself, and it does not start from the "
+                  "beginning:{}\nname one with --checkpoint.resume=FOLDER, rename it to step-<number>, or move them "
+                  "out of the folder; --checkpoint.resume=never starts anew",
+                  folder.string(), joined(found));
+}
+
+// The newest step at or after `from` that is valid and on the run's line.
+std::optional<std::int64_t> next_valid(const CheckpointListing& listing, std::size_t from) {
+  for (std::size_t i = from; i < listing.checkpoints.size(); ++i)
+    if (listing.checkpoints[i].valid && !listing.checkpoints[i].superseded) return listing.checkpoints[i].step;
+  return std::nullopt;
+}
+
 }  // namespace
+
+CheckpointInfo inspect_checkpoint(std::int64_t step, const fs::path& path) {
+  CheckpointInfo info;
+  info.step = step;
+  info.path = path;
+  std::error_code ignored;
+  info.symlink = fs::is_symlink(path, ignored);
+  info.fault = no_checkpoint(path);
+  info.unjudged = !info.fault.empty();
+  std::error_code error;
+  // What may be pinned is treated as pinned.
+  info.pinned = has_marker(path, kPinnedMarker, error) || error;
+  info.superseded = has_marker(path, kSupersededMarker, error);
+  if (error && !info.unjudged) {
+    info.unjudged = true;
+    info.fault = fmt::format("whether it has a file {} cannot be told: {}", kSupersededMarker, error.message());
+  }
+  if (info.unjudged) return info;
+  try {
+    check_data_files(path);
+    info.valid = true;
+  } catch (const Error& failure) {
+    info.fault = failure.what();
+    info.unsupported = failure.code() == ErrorCode::unsupported;
+    info.unjudged = failure.code() != ErrorCode::corrupt && !info.unsupported;
+  }
+  return info;
+}
+
+std::optional<std::int64_t> parse_replaced_name(std::string_view name) noexcept {
+  const auto suffix = name.find(".tmp-");
+  if (suffix == std::string_view::npos || !name.ends_with(kReplacedSuffix)) return std::nullopt;
+  return parse_step_name(name.substr(0, suffix));
+}
 
 std::optional<std::int64_t> parse_step_name(std::string_view name) noexcept {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
@@ -82,29 +169,25 @@ CheckpointListing list_checkpoints(const fs::path& folder) {
   CheckpointListing listing;
   std::error_code error;
   fs::directory_iterator entries(folder, error);
-  if (error == std::errc::no_such_file_or_directory) return listing;
+  if (error == std::errc::no_such_file_or_directory) {
+    std::error_code ignored;
+    QUENCH_CHECK_AS(ErrorCode::io, !fs::is_symlink(folder, ignored),
+                    "{} is a symbolic link to nothing: is what holds the checkpoints mounted?", folder.string());
+    return listing;
+  }
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    const std::string name = entries->path().filename().string();
-    if (is_expected(name)) continue;
-    const auto ignore = [&](std::string reason) { listing.ignored.push_back({name, std::move(reason)}); };
-    const auto step = parse_step_name(name);
-    if (!step) {
-      ignore("its name is not step-<number>");
-      continue;
-    }
-    std::error_code status_error;
-    const fs::file_status status = fs::status(entries->path(), status_error);
-    if (status_error || !fs::exists(status)) {
-      ignore(status_error && status_error != std::errc::no_such_file_or_directory
-                 ? "it cannot be inspected: " + status_error.message()
-                 : "it is a symbolic link to nothing");
-    } else if (!fs::is_directory(status)) {
-      ignore("it is not a folder");
-    } else if (fs::file_status manifest = fs::status(entries->path() / Manifest::kFileName, status_error);
-               manifest.type() == fs::file_type::not_found) {
-      ignore("it has no manifest.json");
-    } else {
-      listing.checkpoints.push_back(inspect(*step, entries->path()));
+    const fs::path& path = entries->path();
+    const std::string name = path.filename().string();
+    const auto replaced = parse_replaced_name(name);
+    std::error_code ignored;
+    if (replaced && fs::symlink_status(folder / step_name(*replaced), ignored).type() == fs::file_type::not_found) {
+      listing.checkpoints.push_back(inspect_checkpoint(*replaced, path));
+    } else if (name.starts_with(kTrashPrefix) && names_a_step(name)) {
+      if (inspect_checkpoint(0, path).valid) listing.discarded.push_back(name);
+    } else if (const auto step = parse_step_name(name)) {
+      listing.checkpoints.push_back(inspect_checkpoint(*step, path));
+    } else if (!is_expected(name)) {
+      listing.ignored.push_back({name, "its name is not step-<number>", names_a_step(name)});
     }
   }
   QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot list the folder {}: {}", folder.string(), error.message());
@@ -112,6 +195,7 @@ CheckpointListing list_checkpoints(const fs::path& folder) {
             [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.step > b.step; });
   std::sort(listing.ignored.begin(), listing.ignored.end(),
             [](const IgnoredEntry& a, const IgnoredEntry& b) { return a.name < b.name; });
+  std::sort(listing.discarded.begin(), listing.discarded.end());
   return listing;
 }
 
@@ -127,13 +211,19 @@ std::optional<CheckpointInfo> load_latest(const fs::path& folder, const std::fun
                                           Verify verify) {
   const CheckpointListing listing = list_checkpoints(folder);
   warn_ignored(listing, folder);
-  std::string faults;
-  for (const CheckpointInfo& info : listing.checkpoints) {
+  Lines faults, unjudged;
+  for (std::size_t i = 0; i < listing.checkpoints.size(); ++i) {
+    const CheckpointInfo& info = listing.checkpoints[i];
     if (info.superseded) continue;
     // Going on from an older step would abandon what the newer program trained.
     QUENCH_CHECK_AS(ErrorCode::unsupported, !info.unsupported, "{}", info.fault);
+    if (info.unjudged) {
+      unjudged.push_back(fmt::format("{}: {}", info.path.string(), info.fault));
+      continue;
+    }
     std::string fault = info.fault;
     if (info.valid) {
+      refuse_unjudged(folder, unjudged, info.step);
       try {
         CheckpointReader reader(info.path, verify);
         load(reader);
@@ -141,17 +231,22 @@ std::optional<CheckpointInfo> load_latest(const fs::path& folder, const std::fun
           QUENCH_LOG_ERROR("newer checkpoints could not be loaded; continuing from {}", info.path.string());
         return info;
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::io) throw;
+        if (error.code() == ErrorCode::io)
+          refuse_unjudged(folder, {fmt::format("{}: {}", info.path.string(), error.what())},
+                          next_valid(listing, i + 1));
+        if (error.code() != ErrorCode::corrupt) throw;
         fault = error.what();
         QUENCH_LOG_ERROR("cannot load {}: {}", info.path.string(), fault);
       }
     }
-    faults += "\n  " + fault;
+    faults.push_back(fault);
   }
+  refuse_unjudged(folder, unjudged, std::nullopt);
   QUENCH_CHECK_AS(ErrorCode::corrupt, faults.empty(),
                   "none of the checkpoints in {} can be loaded; restore one, or move them away to start from the "
                   "beginning:{}",
-                  folder.string(), faults);
+                  folder.string(), joined(faults));
+  refuse_leftovers(folder, listing);
   return std::nullopt;
 }
 

@@ -96,17 +96,22 @@ void mark_superseded(const fs::path& folder, std::int64_t step) {
 }
 
 // Gives `temporary` the name `target`. A checkpoint that had the name is swapped out in the same instant, and its new
-// path is returned for removal; a pinned one is renamed and stays.
-fs::path publish(const fs::path& temporary, const fs::path& target, const std::string& uuid) {
+// path is returned for removal; a pinned one, one that cannot be loaded and a link are renamed and stay.
+fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t step, const std::string& uuid) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target, ignored))) {
     rename_folder(temporary, target);
     return {};
   }
-  if (fs::exists(target / kPinnedMarker, ignored)) {
-    const fs::path kept = target.parent_path() / fmt::format("pinned-{}-{}", target.filename().string(), uuid);
+  const CheckpointInfo earlier = inspect_checkpoint(step, target);
+  if (earlier.pinned || earlier.symlink || !earlier.valid) {
+    const fs::path kept = target.parent_path() /
+                          fmt::format("{}-{}-{}", earlier.pinned ? "pinned" : "kept", target.filename().string(), uuid);
     rename_folder(target, kept);
-    QUENCH_LOG_WARN("{} is pinned and saved again: the earlier one is now {}", target.string(), kept.string());
+    QUENCH_LOG_WARN("{} is saved again; the earlier one is now {}: {}", target.string(), kept.string(),
+                    !earlier.fault.empty() ? earlier.fault
+                    : earlier.pinned       ? "it is pinned"
+                                           : "it is a link");
     rename_folder(temporary, target);
     return {};
   }
@@ -114,7 +119,7 @@ fs::path publish(const fs::path& temporary, const fs::path& target, const std::s
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
     fail_errno("exchange " + temporary.string() + " and " + target.string(), errno);
   // No exchange on this file system (NFS): between the two renames only other steps can be resumed from.
-  const fs::path replaced = temporary.string() + "-replaced";
+  const fs::path replaced = temporary.string() + std::string(kReplacedSuffix);
   rename_folder(target, replaced);
   try {
     rename_folder(temporary, target);
@@ -154,7 +159,7 @@ SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
     file.close();
     sync_directory(temporary);
     mark_superseded(folder, state.step);
-    replaced = publish(temporary, target, identity.uuid);
+    replaced = publish(temporary, target, state.step, identity.uuid);
     committed = true;
   } catch (...) {
     remove_or_warn(temporary);
@@ -189,7 +194,7 @@ void probe_checkpoint_folder(const fs::path& folder) {
   std::error_code ignored;
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(folder, ignored) || fs::is_directory(folder, ignored),
                   "checkpoint folder {} is a file; set checkpoint.folder to a folder", folder.string());
-  const fs::path probe = folder / (".trash-probe-" + make_uuid());
+  const fs::path probe = folder / fmt::format("{}probe-{}", kTrashPrefix, make_uuid());
   const fs::path renamed = probe.string() + "-renamed";
   try {
     make_folders_durably(folder);

@@ -14,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kTrashPrefix = ".trash-";
-
 template <class Predicate>
 std::vector<fs::path> entries_where(const fs::path& folder, const Predicate& predicate) {
   std::vector<fs::path> found;
@@ -80,6 +78,16 @@ std::vector<CheckpointInfo> expired(const fs::path& folder, const RetentionPolic
   return candidates;
 }
 
+// A save that was interrupted between moving step-N away and moving its own in: the earlier one gets its name back.
+void restore_replaced(const fs::path& folder) {
+  for (const CheckpointInfo& info : list_checkpoints(folder).checkpoints) {
+    if (!parse_replaced_name(info.path.filename().string())) continue;
+    rename_durably(info.path, folder / step_name(info.step));
+    QUENCH_LOG_WARN("{}: an interrupted save had moved it away; it is {} again", info.path.string(),
+                    step_name(info.step));
+  }
+}
+
 }  // namespace
 
 void apply_retention(const fs::path& folder, const RetentionPolicy& policy) {
@@ -105,6 +113,7 @@ void apply_retention(const fs::path& folder, const RetentionPolicy& policy) {
 }
 
 void remove_leftovers(const fs::path& folder) {
+  restore_replaced(folder);
   for (const fs::path& path : entries_where(folder, is_leftover)) {
     QUENCH_LOG_INFO("removing {}, left by an interrupted save", path.string());
     remove_all_or_warn(path);

@@ -18,7 +18,8 @@ struct RetentionPolicy {
 // .trash-..., so that none is ever half deleted under its name. Failures are logged and retried by the next call.
 void apply_retention(const std::filesystem::path& folder, const RetentionPolicy& policy);
 
-// Removes temporary and trash folders of earlier processes. Only for the holder of the run lock, while nothing saves.
+// Removes temporary and trash folders of earlier processes; a checkpoint that an interrupted save had moved away for
+// its own gets its name back. Only for the holder of the run lock, while nothing saves.
 void remove_leftovers(const std::filesystem::path& folder);
 
 }  // namespace quench

@@ -1,0 +1,110 @@
+// Runs that are stopped, damaged, changed and gone on with, through the program.
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "core/json.h"
+#include "tests/apps/program.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::read_file;
+using testing::run_program;
+using testing::TempDir;
+using testing::write_file;
+
+class Resume : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text\n";
+    write_file(folder_ / "text.txt", text);
+    write_file(folder_ / "run.json", R"({
+      "model": {"model_type": "llama", "vocab_size": 260, "hidden_size": 32, "intermediate_size": 48,
+                "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "max_position_embeddings": 64, "tie_word_embeddings": true},
+      "data": {"train": ["text.txt"], "tokenizer": "bytes", "seq_len": 32},
+      "training": {"steps": 20, "micro_batch_size": 2, "dtype": "f32"},
+      "lr_schedule": {"decay_steps": 100},
+      "checkpoint": {"interval": 10, "keep_latest": 0},
+      "metrics": {"log_every": 1},
+      "run": {"folder": "run"}})");
+  }
+
+  Outcome train(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"train", "run.json"});
+    return run_program(folder_.path(), more);
+  }
+  void expect_trained(const std::vector<std::string>& more = {}) {
+    const Outcome outcome = train(more);
+    ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  }
+  [[nodiscard]] fs::path checkpoint(int step) const {
+    return folder_ / ("run/checkpoints/step-" + std::to_string(step));
+  }
+  // Starts a run of many steps and returns when it has done `step` of them, or has ended.
+  [[nodiscard]] pid_t start_until(int step, std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"train", "run.json", "--training.steps=1000000", "--checkpoint.interval=0"});
+    const pid_t child = testing::start_program(folder_.path(), more);
+    const std::string record = "\"step\":" + std::to_string(step) + ",";
+    while (!fs::exists(folder_ / "run/metrics/metrics.jsonl") ||
+           read_file(folder_ / "run/metrics/metrics.jsonl").find(record) == std::string::npos) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      siginfo_t ended{};
+      EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+      if (ended.si_pid != 0) break;
+    }
+    return child;
+  }
+  // The newest checkpoint's step; 0: none.
+  [[nodiscard]] int newest() const {
+    int step = 0;
+    if (fs::exists(folder_ / "run/checkpoints"))
+      for (const auto& entry : fs::directory_iterator(folder_ / "run/checkpoints"))
+        if (const std::string name = entry.path().filename().string(); name.starts_with("step-"))
+          step = std::max(step, std::stoi(name.substr(5)));
+    return step;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(Resume, RemovedManifestsStopTheRunAndNothingIsOverwritten) {
+  expect_trained();
+  for (const int step : {10, 20}) fs::remove(checkpoint(step) / "manifest.json");
+  const std::string data = read_file(checkpoint(10) / "rank-00000.safetensors");
+  const Outcome outcome = train({"--training.steps=30"});
+  EXPECT_EQ(outcome.status, 3) << outcome.output;
+  EXPECT_THAT(outcome.errors, HasSubstr("step-10: it has no manifest.json"));
+  EXPECT_THAT(outcome.errors, HasSubstr("step-20: it has no manifest.json"));
+  EXPECT_THAT(outcome.errors, HasSubstr("--checkpoint.resume=never"));
+  EXPECT_EQ(read_file(checkpoint(10) / "rank-00000.safetensors"), data);
+}
+
+TEST_F(Resume, TwoStopSignalsAtOnceSave) {
+  const pid_t child = start_until(3);
+  ::kill(child, SIGTERM);
+  ::kill(child, SIGTERM);
+  const Outcome outcome = testing::finish_program(folder_.path(), child);
+  EXPECT_EQ(outcome.status, 143) << outcome.errors;
+  EXPECT_GE(newest(), 3);
+}
+
+TEST_F(Resume, AHangUpSaves) {
+  const pid_t child = start_until(3);
+  ::kill(child, SIGHUP);
+  const Outcome outcome = testing::finish_program(folder_.path(), child);
+  EXPECT_EQ(outcome.status, 129) << outcome.errors;
+  EXPECT_GE(newest(), 3);
+}
+
+}  // namespace
+}  // namespace quench
