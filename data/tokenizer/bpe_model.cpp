@@ -6,6 +6,8 @@
 #include <span>
 
 #include "core/check.h"
+#include "data/tokenizer/code_points.h"
+#include "data/tokenizer/word_cache.h"
 
 namespace quench {
 namespace {
@@ -19,17 +21,47 @@ std::uint64_t heap_entry(std::uint32_t rank, std::size_t left) {
 
 }  // namespace
 
-BpeModel::BpeModel(BpeDefinition definition)
-    : tokens_(std::move(definition.tokens)),
+struct BpeModel::Symbol {
+  std::int32_t id;
+  std::uint32_t previous, next;  // neighbours among the symbols left; kEnd at the ends
+  std::uint32_t rank;            // of the pair with `next`; kNoRank if it does not merge, or this symbol is gone
+  std::int32_t merged;           // what that pair becomes
+};
+
+class BpeModel::Memory final : public Workspace {
+ public:
+  std::vector<std::int32_t> unmerged;  // ids of a piece before merging
+  std::vector<Symbol> symbols;
+  std::vector<std::uint64_t> heap;  // rank << 32 | index of the left symbol: smallest first
+  WordCache cache;
+};
+
+BpeModel::BpeModel(const BpeDefinition& definition)
+    : byte_level_(definition.byte_level),
       pairs_(definition.merges.size()),
-      byte_ids_(256, -1),
+      symbol_ids_(256, -1),
       unk_id_(definition.unk_id),
       fuse_unk_(definition.fuse_unk) {
-  for (std::size_t id = 0; id < tokens_.size(); ++id) {
-    const auto& [bytes, mergeable] = tokens_[id];
-    if (!mergeable) continue;
-    if (bytes.size() == 1) byte_ids_[static_cast<std::uint8_t>(bytes[0])] = static_cast<std::int32_t>(id);
-    if (definition.ignore_merges) whole_pieces_.emplace(bytes, static_cast<std::int32_t>(id));
+  std::unordered_map<std::string_view, std::int32_t> ids;
+  for (std::size_t index = 0; index < definition.tokens.size(); ++index) {
+    const auto& [bytes, mergeable] = definition.tokens[index];
+    if (!mergeable || bytes.empty()) continue;
+    const auto id = static_cast<std::int32_t>(index);
+    ids.emplace(bytes, id);
+    if (byte_level_) {
+      if (bytes.size() == 1) symbol_ids_[static_cast<std::uint8_t>(bytes[0])] = id;
+    } else if (code_point_length(bytes, 0) == bytes.size()) {
+      const std::size_t code_point = decode_code_point(bytes, 0);
+      if (symbol_ids_.size() <= code_point) symbol_ids_.resize(code_point + 1, -1);
+      symbol_ids_[code_point] = id;
+    }
+    if (definition.ignore_merges) whole_pieces_.emplace(bytes, id);
+  }
+  if (definition.byte_fallback) {
+    byte_tokens_ = ByteTokens([&](const std::string& text) {
+      const auto found = ids.find(text);
+      return found == ids.end() ? -1 : found->second;
+    });
   }
   std::uint32_t rank = 0;
   for (const auto& [left, right, result] : definition.merges) {
@@ -38,52 +70,92 @@ BpeModel::BpeModel(BpeDefinition definition)
   }
 }
 
+std::unique_ptr<TokenModel::Workspace> BpeModel::make_workspace() const {
+  return std::make_unique<Memory>();
+}
+
 std::vector<std::uint8_t> BpeModel::missing_bytes() const {
+  if (!byte_level_) return byte_tokens_.missing();
   std::vector<std::uint8_t> missing;
-  for (std::size_t byte = 0; byte < byte_ids_.size(); ++byte) {
-    if (byte_ids_[byte] < 0) missing.push_back(static_cast<std::uint8_t>(byte));
+  for (std::size_t byte = 0; byte < symbol_ids_.size(); ++byte) {
+    if (symbol_ids_[byte] < 0) missing.push_back(static_cast<std::uint8_t>(byte));
   }
   return missing;
 }
 
 void BpeModel::encode(std::string_view piece, Workspace& workspace, std::vector<std::int32_t>& ids) const {
-  if (workspace.cache_.find(piece, ids)) return;
+  auto& memory = static_cast<Memory&>(workspace);
+  if (memory.cache.find(piece, ids)) return;
   const std::size_t start = ids.size();
-  if (const auto whole = whole_pieces_.find(piece); whole != whole_pieces_.end()) {
+  const auto whole = whole_pieces_.empty() ? whole_pieces_.end() : whole_pieces_.find(std::string(piece));
+  if (whole != whole_pieces_.end()) {
     ids.push_back(whole->second);
   } else {
-    merge(piece, workspace, ids);
+    merge(piece, memory, ids);
   }
-  workspace.cache_.store(piece, std::span(ids).subspan(start));
+  memory.cache.store(piece, std::span(ids).subspan(start));
 }
 
-void BpeModel::split_to_bytes(std::string_view piece, Workspace& workspace) const {
-  auto& symbols = workspace.symbols_;
-  symbols.clear();
+void BpeModel::encode_other(std::string_view bytes, Workspace& workspace, std::vector<std::int32_t>& ids) const {
+  if (byte_level_) return encode(bytes, workspace, ids);
+  if (byte_tokens_.append(bytes, ids)) return;
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); ++i) append_code_point(text, 0xFFFD);
+  encode(text, workspace, ids);
+}
+
+void BpeModel::split_to_bytes(std::string_view piece, Memory& memory) const {
   bool last_is_unk = false;
-  const auto add = [&](std::int32_t id) {
-    const auto index = static_cast<std::uint32_t>(symbols.size());
-    symbols.push_back({id, index - 1, index + 1, PairTable::kNoRank, -1});  // index - 1 wraps to kEnd for the first
-  };
   for (const char character : piece) {
-    const std::int32_t id = byte_ids_[static_cast<std::uint8_t>(character)];
+    const std::int32_t id = symbol_ids_[static_cast<std::uint8_t>(character)];
     if (id >= 0) {
-      add(id);
+      memory.unmerged.push_back(id);
     } else if (unk_id_ && !(last_is_unk && fuse_unk_)) {
-      add(*unk_id_);
+      memory.unmerged.push_back(*unk_id_);
     }
     last_is_unk = id < 0;
   }
-  if (!symbols.empty()) symbols.back().next = kEnd;
 }
 
-void BpeModel::merge(std::string_view piece, Workspace& workspace, std::vector<std::int32_t>& ids) const {
+// As Hugging Face tokenizers does it, an unknown character waits until one with a token follows, and the bytes of
+// others pass it.
+void BpeModel::split_to_characters(std::string_view piece, Memory& memory) const {
+  auto& ids = memory.unmerged;
+  bool unknown_waits = false;
+  for (std::size_t at = 0; at < piece.size();) {
+    const std::string_view character = piece.substr(at, code_point_length(piece, at));
+    const std::size_t code_point = decode_code_point(piece, at);
+    at += character.size();
+    if (const std::int32_t id = code_point < symbol_ids_.size() ? symbol_ids_[code_point] : -1; id >= 0) {
+      if (unknown_waits) ids.push_back(*unk_id_);
+      unknown_waits = false;
+      ids.push_back(id);
+    } else if (!byte_tokens_.append(character, ids) && unk_id_) {
+      if (unknown_waits && !fuse_unk_) ids.push_back(*unk_id_);
+      unknown_waits = true;
+    }
+  }
+  if (unknown_waits) ids.push_back(*unk_id_);
+}
+
+void BpeModel::merge(std::string_view piece, Memory& memory, std::vector<std::int32_t>& ids) const {
   QUENCH_CHECK(piece.size() < kEnd, "a piece of text of {} bytes without a split is too long for BPE (4 GiB at most)",
                piece.size());
-  split_to_bytes(piece, workspace);
-  auto& symbols = workspace.symbols_;
-  auto& heap = workspace.heap_;
+  memory.unmerged.clear();
+  if (byte_level_) {
+    split_to_bytes(piece, memory);
+  } else {
+    split_to_characters(piece, memory);
+  }
+  auto& symbols = memory.symbols;
+  auto& heap = memory.heap;
+  symbols.clear();
   heap.clear();
+  for (const std::int32_t id : memory.unmerged) {
+    const auto index = static_cast<std::uint32_t>(symbols.size());
+    symbols.push_back({id, index - 1, index + 1, PairTable::kNoRank, -1});  // index - 1 wraps to kEnd for the first
+  }
+  if (!symbols.empty()) symbols.back().next = kEnd;
 
   // Looks up the pair of symbols[left] and its right neighbour; true if it merges.
   const auto update_pair = [&](std::uint32_t left) {
@@ -123,6 +195,7 @@ void BpeModel::merge(std::string_view piece, Workspace& workspace, std::vector<s
   if (symbols.capacity() > kKeptSymbols) {  // one long piece must not hold its memory for good
     symbols = {};
     heap = {};
+    memory.unmerged = {};
   }
 }
 

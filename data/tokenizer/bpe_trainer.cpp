@@ -6,8 +6,8 @@
 
 #include "core/check.h"
 #include "core/log.h"
-#include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/code_points.h"
+#include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/pair_counter.h"
 #include "data/tokenizer/split_pattern.h"
 #include "data/tokenizer/tokenizer_json_writer.h"
@@ -135,7 +135,7 @@ std::unique_ptr<Tokenizer> train_bpe(const DocumentSource& documents, const BpeT
   tokenizer.bos_token = options.bos_token;
   tokenizer.eos_token = options.eos_token;
   tokenizer.pad_token = options.pad_token;
-  return std::make_unique<BpeTokenizer>(write_tokenizer_json(tokenizer));
+  return std::make_unique<JsonTokenizer>(write_tokenizer_json(tokenizer));
 }
 
 std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> documents, const BpeTrainingOptions& options) {

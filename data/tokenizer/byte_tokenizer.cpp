@@ -1,6 +1,6 @@
 #include "data/tokenizer/byte_tokenizer.h"
 
-#include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/tokenizer_json_writer.h"
 
 namespace quench {
@@ -12,7 +12,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   tokenizer.bos_token = tokenizer.special_tokens[0];
   tokenizer.eos_token = tokenizer.special_tokens[1];
   tokenizer.pad_token = tokenizer.special_tokens[2];
-  return std::make_unique<BpeTokenizer>(write_tokenizer_json(tokenizer));
+  return std::make_unique<JsonTokenizer>(write_tokenizer_json(tokenizer));
 }
 
 }  // namespace quench

@@ -1,16 +1,17 @@
 #pragma once
-// The pre_tokenizer of a tokenizer.json that ends in ByteLevel: what cuts text into pieces that BPE never merges
-// across.
+// The pre_tokenizer of a tokenizer.json: what cuts text into pieces that no token crosses.
 //
-// Accepted: ByteLevel (add_prefix_space, use_regex), preceded within a Sequence by any number of Split (published
-// expressions, behavior Isolated; also Removed with invert where nothing lies between matches) and Digits. The byte
-// alphabet is no concern here: pieces are bytes.
+// Accepted: any number of Split (published expressions, behavior Isolated; also Removed with invert where nothing lies
+// between matches) and Digits; behind them ByteLevel (add_prefix_space, use_regex) where tokens are bytes, Metaspace or
+// nothing where they are text. The byte alphabet is no concern here: pieces are bytes.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/json.h"
+#include "data/tokenizer/json_fields.h"
 #include "data/tokenizer/piece_sink.h"
 #include "data/tokenizer/split_pattern.h"
 
@@ -18,17 +19,27 @@ namespace quench {
 
 class PreTokenizer {
  public:
-  // Throws unsupported for a component that is not accepted, naming it and its line.
-  explicit PreTokenizer(const Json& description);
+  // Where a stretch of text begins.
+  enum class Place : std::uint8_t {
+    text,     // where the whole text does
+    segment,  // behind a special token
+    inside,   // behind other text
+  };
+
+  // Throws unsupported for a component that is not accepted, naming it and its line. null: text is not cut.
+  PreTokenizer(const Json& description, bool byte_level);
 
   // Passes on the pieces of well-formed UTF-8 in order; a prefix space appears in them where one is asked for.
-  void split(std::string_view text, const PieceSink& sink) const;
+  void split(std::string_view text, Place place, const PieceSink& sink) const;
 
  private:
-  void add_component(const Json& component, bool is_last);
-  void split_from(std::size_t step, std::string_view text, const PieceSink& sink) const;
+  void add_component(const Json& component);
+  void split_from(std::size_t step, std::string_view text, Place place, const PieceSink& sink) const;
+  void split_metaspace(std::string_view text, Place place, const PieceSink& sink) const;
 
-  std::vector<const SplitPattern*> steps_;  // before ByteLevel
+  std::vector<const SplitPattern*> steps_;  // before what is last
+  bool has_byte_level_ = false;
+  std::optional<MetaspaceFields> metaspace_;
   bool add_prefix_space_ = false;
   const SplitPattern* byte_level_pattern_ = nullptr;  // null: use_regex is false
 };

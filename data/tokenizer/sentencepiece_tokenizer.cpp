@@ -5,22 +5,12 @@
 #include "core/check.h"
 #include "data/tokenizer/code_points.h"
 #include "data/tokenizer/json_fields.h"
+#include "data/tokenizer/normalizer.h"
 
 namespace quench {
 namespace {
 
 constexpr std::string_view kMetaSpace = "\u2581";  // stands for a space in pieces
-
-std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t found = std::min(text.find(from, at), text.size());
-    result += text.substr(at, found - at);
-    if (found < text.size()) result += to;
-    at = found + from.size();
-  }
-  return result;
-}
 
 // tiktoken's format, which Meta ships for Llama 3 under the same name: lines of a base64 token and its rank.
 bool looks_like_tiktoken(std::string_view text) {

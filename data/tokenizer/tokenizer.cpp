@@ -3,8 +3,8 @@
 #include <exception>
 
 #include "core/check.h"
-#include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/byte_tokenizer.h"
+#include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/sentencepiece_tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
 
@@ -57,9 +57,9 @@ std::unique_ptr<Tokenizer> load_folder(const std::filesystem::path& folder) {
                   "{}: the folder holds neither tokenizer.json nor tokenizer.model", folder.string());
   if (has_json) {
     try {
-      return std::make_unique<BpeTokenizer>(TokenizerFiles::read(json));
+      // The SentencePiece model that it was made from still serves others: it is saved along.
+      return std::make_unique<JsonTokenizer>(TokenizerFiles::read(json, {"tokenizer.model"}));
     } catch (const Error& error) {
-      // Llama 2 and its relatives come as both; their tokenizer.json is no byte-level BPE.
       if (error.code() != ErrorCode::unsupported || !has_model) throw;
     }
   }
@@ -78,7 +78,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
       "\"bytes\"",
       path.string());
   if (path.extension() == ".model") return std::make_unique<SentencePieceTokenizer>(TokenizerFiles::read(path));
-  return std::make_unique<BpeTokenizer>(TokenizerFiles::read(path));
+  return std::make_unique<JsonTokenizer>(TokenizerFiles::read(path));
 }
 
 }  // namespace quench

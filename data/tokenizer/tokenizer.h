@@ -78,7 +78,7 @@ class Tokenizer {
 };
 
 // Loads a tokenizer.json, a SentencePiece tokenizer.model, a folder that holds one (tokenizer.json is preferred, unless
-// it is not byte-level BPE and there is a tokenizer.model), or "bytes": byte i is id i, then 256 begin, 257 end, 258
+// it is not supported and there is a tokenizer.model), or "bytes": byte i is id i, then 256 begin, 257 end, 258
 // padding. Files are untrusted: corrupt or unsupported, naming the file, the line and the component, for anything that
 // would not give the ids that Hugging Face tokenizers give.
 //

@@ -1,22 +1,27 @@
 #pragma once
-// Reads the description of a byte-level BPE tokenizer from a tokenizer.json (Hugging Face tokenizers).
+// Reads the description of a tokenizer from a tokenizer.json (Hugging Face tokenizers).
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/bpe_model.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/token_decoder.h"
+#include "data/tokenizer/token_model.h"
 
 namespace quench {
 
 struct TokenizerDescription {
-  BpeDefinition model;                   // of the vocabulary; added tokens may have ids beyond it
-  std::vector<AddedToken> added_tokens;  // contents are unique; ids agree with the vocabulary
-  bool normalize_nfc = false;
+  std::unique_ptr<TokenModel> model;
+  std::vector<std::string> tokens;       // of the model, by id, as the decoder reads them; empty: no token has this id
+  std::vector<AddedToken> added_tokens;  // contents are unique; ids agree with the vocabulary or lie beyond it
+  Normalizer normalizer;
   PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;
   // What the post-processor puts around one sequence.
   std::vector<std::int32_t> prefix, suffix;
 };

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/json.h"
-#include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/byte_alphabet.h"
+#include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace quench::testing {
@@ -57,10 +57,10 @@ inline Json description(const std::vector<std::pair<std::string, std::string>>& 
       {"model", Json::Object{{"type", "BPE"}, {"vocab", std::move(vocabulary)}, {"merges", std::move(merge_list)}}}};
 }
 
-inline std::unique_ptr<BpeTokenizer> load(const Json& json, const std::string& config = "") {
+inline std::unique_ptr<JsonTokenizer> load(const Json& json, const std::string& config = "") {
   std::vector<std::pair<std::string, std::string>> files{{"tokenizer.json", json.dump(1)}};
   if (!config.empty()) files.emplace_back("tokenizer_config.json", config);
-  return std::make_unique<BpeTokenizer>(TokenizerFiles("tokenizer.json", std::move(files)));
+  return std::make_unique<JsonTokenizer>(TokenizerFiles("tokenizer.json", std::move(files)));
 }
 
 // The message of the quench::Error that `action` throws, after its code: "corrupt: ...". Empty if it throws none.

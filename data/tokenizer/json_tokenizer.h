@@ -1,5 +1,6 @@
 #pragma once
-// A byte-level BPE tokenizer as described by a tokenizer.json: Llama 3 and 4, Qwen, GPT-2, Mistral's Tekken and others.
+// A tokenizer as described by a tokenizer.json: byte-level BPE (Llama 3 and 4, Qwen, GPT-2, Mistral's Tekken and
+// others) and what SentencePiece models are converted to, BPE over characters (Llama 2, Mistral 7B) and unigram models.
 
 #include <memory>
 #include <mutex>
@@ -8,19 +9,18 @@
 #include <vector>
 
 #include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/bpe_model.h"
-#include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/token_model.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "data/tokenizer/tokenizer_json.h"
 
 namespace quench {
 
-class BpeTokenizer final : public Tokenizer {
+class JsonTokenizer final : public Tokenizer {
  public:
   // The vocabulary file is a tokenizer.json. Throws what read_tokenizer_json throws.
-  explicit BpeTokenizer(TokenizerFiles files);
-  ~BpeTokenizer() override;
+  explicit JsonTokenizer(TokenizerFiles files);
+  ~JsonTokenizer() override;
 
   using Tokenizer::encode;
   void encode(std::string_view text, const EncodeOptions& options, std::vector<std::int32_t>& ids) const override;
@@ -38,26 +38,23 @@ class BpeTokenizer final : public Tokenizer {
   class WorkspaceLease;
 
   // By reference: the description is read from the files before they are taken.
-  BpeTokenizer(TokenizerFiles&& files, TokenizerDescription description);
+  JsonTokenizer(TokenizerFiles&& files, TokenizerDescription description);
   void add_tokens(std::vector<AddedToken> tokens);
   void choose_special_ids();
   [[nodiscard]] std::optional<std::int32_t> first_of(std::initializer_list<std::string_view> contents) const;
-  // Text between added tokens that were found in the text as it is.
-  void encode_text(std::string_view text, const EncodeOptions& options, BpeModel::Workspace& workspace,
-                   std::vector<std::int32_t>& ids) const;
+  // Well-formed text between added tokens that were found in the text as it is.
+  void encode_text(std::string_view text, PreTokenizer::Place place, const EncodeOptions& options,
+                   TokenModel::Workspace& workspace, std::vector<std::int32_t>& ids) const;
 
   TokenizerFiles files_;
-  BpeModel model_;
-  PreTokenizer pre_tokenizer_;
-  bool normalize_nfc_;
+  TokenizerDescription description_;  // without the added tokens
   AddedTokens raw_tokens_, normalized_tokens_;
   std::unordered_map<std::int32_t, AddedToken> added_by_id_;
-  std::vector<std::int32_t> prefix_, suffix_;
   std::unordered_map<std::string, std::int32_t> ids_by_text_;
   std::int64_t vocab_size_ = 0;
 
   mutable std::mutex mutex_;  // guards idle_workspaces_
-  mutable std::vector<std::unique_ptr<BpeModel::Workspace>> idle_workspaces_;
+  mutable std::vector<std::unique_ptr<TokenModel::Workspace>> idle_workspaces_;
 };
 
 }  // namespace quench
