@@ -18,8 +18,8 @@ constexpr Shell kShells[] = {{"bash", kBashCompletion}, {"zsh", kZshCompletion},
 
 void print_candidates(const CLI::App& program, const std::vector<std::string>& words) {
   const std::span<const std::string> behind_program = std::span(words).subspan(words.empty() ? 0 : 1);
-  const Candidates candidates = complete_words(program, behind_program);
-  for (const Candidate& candidate : candidates.words)
+  const Completions candidates = complete_words(program, behind_program);
+  for (const Completion& candidate : candidates.words)
     std::printf("%s\t%s\n", candidate.word.c_str(), candidate.help.c_str());
   if (candidates.files) std::printf(":files\n");
 }

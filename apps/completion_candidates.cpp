@@ -56,7 +56,7 @@ class Completer {
     ++positionals_;
   }
 
-  Candidates at(const std::string& word) {
+  Completions at(const std::string& word) {
     unfinished_ = word;
     if (wanted_ && !word.starts_with('-')) {
       add_values("");
@@ -175,12 +175,12 @@ class Completer {
   std::optional<Taker> wanted_;
   int positionals_ = 0;
   std::string unfinished_;
-  Candidates result_;
+  Completions result_;
 };
 
 }  // namespace
 
-Candidates complete_words(const CLI::App& program, std::span<const std::string> words) {
+Completions complete_words(const CLI::App& program, std::span<const std::string> words) {
   Completer completer(program);
   if (words.empty()) return completer.at("");
   for (const std::string& word : words.first(words.size() - 1)) completer.read(word);

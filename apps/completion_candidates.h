@@ -8,17 +8,17 @@
 
 namespace quench {
 
-struct Candidate {
+struct Completion {
   std::string word;  // the whole word; ends with '=' or '.' where more of it follows
   std::string help;  // one line, may be empty
 };
 
-struct Candidates {
-  std::vector<Candidate> words;
+struct Completions {
+  std::vector<Completion> words;
   bool files = false;  // names of files fit too
 };
 
 // `words`: what stands behind the program's name, the last one unfinished (empty where the cursor follows a blank).
-[[nodiscard]] Candidates complete_words(const CLI::App& program, std::span<const std::string> words);
+[[nodiscard]] Completions complete_words(const CLI::App& program, std::span<const std::string> words);
 
 }  // namespace quench

@@ -78,7 +78,7 @@ TEST_F(Completion, ConfigKeysComeSectionBySection) {
   EXPECT_THAT(keys,
               AllOf(Contains("--training.steps="), Contains("--training.dtype="), Each(StartsWith("--training."))));
   EXPECT_THAT(candidates({"train", "demo", "--no-checkpoint.a"}), ElementsAre("--no-checkpoint.async"));
-  EXPECT_THAT(candidates({"train", "demo", "~lo"}), ElementsAre("~lora."));
+  EXPECT_THAT(candidates({"train", "demo", "~eval"}), ElementsAre("~evaluation."));
   EXPECT_THAT(candidates({"config", "print", "demo", "--training.st"}), ElementsAre("--training.steps="));
 }
 
