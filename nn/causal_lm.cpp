@@ -108,9 +108,11 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, cons
   std::int64_t longest = 0;
   for (const SequenceRange& s : sequences) longest = std::max(longest, s.k_length);
   // In powers of two, so that sequences that grow step by step remake the table rarely.
-  if (!rope_.cos.defined() || rope_.cos.size(0) < longest) {
+  const std::int64_t effective = rope_effective_length(config_, longest);
+  if (!rope_.cos.defined() || rope_.cos.size(0) < longest || rope_length_ != effective) {
     const auto rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(longest)));
-    rope_ = make_rope_table(config_, rows, options_.device);
+    rope_ = make_rope_table(config_, rows, longest, options_.device);
+    rope_length_ = effective;
   }
   const MemoryScope scope(MemoryCategory::data);
   return {.rope = rope_, .positions = positions.to(options_.device), .sequences = std::move(sequences)};

@@ -59,7 +59,8 @@ class CausalLm final : public Module {
   ParameterOptions options_;
   Body model_;
   std::optional<Linear> lm_head_;
-  mutable RopeTable rope_;  // grows to the longest sequence seen
+  mutable RopeTable rope_;                 // grows to the longest sequence seen
+  mutable std::int64_t rope_length_ = -1;  // the rope_effective_length it was made for
 };
 
 }  // namespace quench::nn

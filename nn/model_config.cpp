@@ -1,6 +1,7 @@
 #include "nn/model_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "nn/models/table.h"
@@ -123,8 +124,37 @@ const ModelFamily& family_of(const Json& json, std::string_view source) {
   QUENCH_FAIL(ErrorCode::unsupported, "{}: architecture '{}' is not supported; known: {}", source, name, known);
 }
 
-RopeScaling read_rope(Reader& top, const Json& json, std::string_view source) {
+constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 5> kRopeTypes = {
+    {{"default", RopeScaling::Type::standard},
+     {"linear", RopeScaling::Type::linear},
+     {"dynamic", RopeScaling::Type::dynamic},
+     {"yarn", RopeScaling::Type::yarn},
+     {"llama3", RopeScaling::Type::llama3}}};
+
+// A number that may be absent, null or, as Transformers reads it, zero.
+std::optional<double> optional_number(Reader& in, std::string_view key) {
+  const Json* value = in.find(key);
+  if (value == nullptr || (value->is_number() && value->as_double() == 0)) return std::nullopt;
+  return in.number(key, 1.0, true);
+}
+
+void read_yarn(Reader& in, std::int64_t max_positions, RopeScaling& rope) {
+  rope.attention_factor = optional_number(in, "attention_factor");
+  rope.mscale = optional_number(in, "mscale");
+  rope.mscale_all_dim = optional_number(in, "mscale_all_dim");
+  rope.beta_fast = optional_number(in, "beta_fast").value_or(rope.beta_fast);
+  rope.beta_slow = optional_number(in, "beta_slow").value_or(rope.beta_slow);
+  rope.truncate = in.boolean("truncate", rope.truncate);
+  if (rope.beta_fast < rope.beta_slow)
+    in.fault("beta_fast", fmt::format("{} is smaller than beta_slow, {}", rope.beta_fast, rope.beta_slow));
+  if (in.find("factor") == nullptr)
+    rope.factor = static_cast<double>(max_positions) / static_cast<double>(rope.original_max_position_embeddings);
+}
+
+RopeScaling read_rope(Reader& top, const Json& json, std::string_view source, std::int64_t max_positions) {
   RopeScaling rope;
+  if (top.number("partial_rotary_factor", 1.0, true) != 1)
+    top.fault("partial_rotary_factor", "only 1 is supported: whole heads are rotated");
   rope.theta = top.number("rope_theta", 10000.0, true);
   const Json* settings = json.find("rope_parameters");
   if (settings == nullptr || settings->is_null()) settings = json.find("rope_scaling");
@@ -135,20 +165,30 @@ RopeScaling read_rope(Reader& top, const Json& json, std::string_view source) {
   }
   Reader inner(*settings, source);
   rope.theta = inner.number("rope_theta", rope.theta, true);
-  const std::string type = inner.string("rope_type", inner.string("type", "default"));
-  if (type == "linear") {
-    rope.type = RopeScaling::Type::linear;
-  } else if (type == "llama3") {
-    rope.type = RopeScaling::Type::llama3;
-    rope.low_freq_factor = inner.number("low_freq_factor", 1.0, true);
-    rope.high_freq_factor = inner.number("high_freq_factor", 4.0, true);
-    rope.original_max_position_embeddings = inner.integer("original_max_position_embeddings", 8192, 1, kMaxDimension);
-    if (rope.high_freq_factor <= rope.low_freq_factor)
-      inner.fault("high_freq_factor", "must be larger than low_freq_factor");
-  } else if (type != "default") {
-    inner.fault("rope_type", fmt::format("'{}' is not supported; known: default, linear, llama3", type));
+  if (inner.number("partial_rotary_factor", 1.0, true) != 1)
+    inner.fault("partial_rotary_factor", "only 1 is supported: whole heads are rotated");
+  const std::string name = inner.string("rope_type", inner.string("type", "default"));
+  const auto type = std::ranges::find(kRopeTypes, std::string_view(name), &decltype(kRopeTypes)::value_type::first);
+  if (type == kRopeTypes.end()) {
+    std::string known;
+    for (const auto& [each, unused] : kRopeTypes) known += fmt::format("{}{}", known.empty() ? "" : ", ", each);
+    inner.fault("rope_type", fmt::format("'{}' is not supported; known: {}", name, known));
+  } else {
+    rope.type = type->second;
   }
   if (rope.type != RopeScaling::Type::standard) rope.factor = inner.number("factor", 1.0, true);
+  if (rope.type == RopeScaling::Type::llama3 || rope.type == RopeScaling::Type::yarn) {
+    const std::int64_t inside = inner.integer("original_max_position_embeddings", max_positions, 1, kMaxDimension);
+    rope.original_max_position_embeddings = top.integer("original_max_position_embeddings", inside, 1, kMaxDimension);
+  }
+  if (rope.type == RopeScaling::Type::llama3) {
+    rope.low_freq_factor = inner.number("low_freq_factor", 1.0, true);
+    rope.high_freq_factor = inner.number("high_freq_factor", 4.0, true);
+    if (rope.high_freq_factor <= rope.low_freq_factor)
+      inner.fault("high_freq_factor", "must be larger than low_freq_factor");
+  } else if (rope.type == RopeScaling::Type::yarn) {
+    read_yarn(inner, max_positions, rope);
+  }
   for (const std::string& fault : inner.faults()) top.fault("rope", fault);
   return rope;
 }
@@ -196,7 +236,7 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   c.rms_norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6, true));
   c.initializer_range = static_cast<float>(in.number("initializer_range", 0.02, true));
   c.tie_word_embeddings = in.boolean("tie_word_embeddings", false);
-  c.rope = read_rope(in, json, source);
+  c.rope = read_rope(in, json, source, c.max_position_embeddings);
   const std::string activation = in.string("hidden_act", "silu");
   if (activation != "silu") in.fault("hidden_act", fmt::format("'{}' is not supported; known: silu", activation));
   const std::string dtype = in.string("dtype", in.string("torch_dtype", "float32"));
@@ -227,6 +267,12 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   return c;
 }
 
+std::int64_t ModelConfig::context_length() const {
+  if (rope.type != RopeScaling::Type::dynamic) return max_position_embeddings;
+  const double extended = static_cast<double>(max_position_embeddings) * std::max(1.0, rope.factor);
+  return static_cast<std::int64_t>(std::min(extended, static_cast<double>(kMaxDimension)));
+}
+
 std::int64_t ModelConfig::parameter_count() const {
   const std::int64_t qkv = qkv_rows() * hidden_size + (qkv_bias ? qkv_rows() : 0);
   const std::int64_t output = hidden_size * num_attention_heads * head_dim + (output_bias ? hidden_size : 0);
@@ -246,6 +292,33 @@ double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
   const double attention = static_cast<double>(num_hidden_layers) * heads_width * static_cast<double>(seq_len);
   return 6 * products + 6 * attention;
 }
+
+namespace {
+
+Json rope_json(const RopeScaling& rope) {
+  Json json = Json::object();
+  json.set("rope_theta", rope.theta);
+  const auto type = std::ranges::find(kRopeTypes, rope.type, &decltype(kRopeTypes)::value_type::second);
+  json.set("rope_type", type->first);
+  if (rope.type == RopeScaling::Type::standard) return json;
+  json.set("factor", rope.factor);
+  if (rope.original_max_position_embeddings > 0)
+    json.set("original_max_position_embeddings", rope.original_max_position_embeddings);
+  if (rope.type == RopeScaling::Type::llama3) {
+    json.set("low_freq_factor", rope.low_freq_factor);
+    json.set("high_freq_factor", rope.high_freq_factor);
+  } else if (rope.type == RopeScaling::Type::yarn) {
+    if (rope.attention_factor) json.set("attention_factor", *rope.attention_factor);
+    if (rope.mscale) json.set("mscale", *rope.mscale);
+    if (rope.mscale_all_dim) json.set("mscale_all_dim", *rope.mscale_all_dim);
+    json.set("beta_fast", rope.beta_fast);
+    json.set("beta_slow", rope.beta_slow);
+    json.set("truncate", rope.truncate);
+  }
+  return json;
+}
+
+}  // namespace
 
 Json to_hf_json(const ModelConfig& c, DType dtype) {
   Json json = c.source.is_object() ? c.source : Json::object();
@@ -269,17 +342,8 @@ Json to_hf_json(const ModelConfig& c, DType dtype) {
   }
   // Old readers take rope_theta and rope_scaling, Transformers 5 takes rope_parameters: both are written.
   json.set("rope_theta", c.rope.theta);
-  Json scaling = Json::object();
-  scaling.set("rope_theta", c.rope.theta);
-  scaling.set("rope_type", "default");
+  Json scaling = rope_json(c.rope);
   if (c.rope.type != RopeScaling::Type::standard) {
-    scaling.set("rope_type", c.rope.type == RopeScaling::Type::linear ? "linear" : "llama3");
-    scaling.set("factor", c.rope.factor);
-    if (c.rope.type == RopeScaling::Type::llama3) {
-      scaling.set("low_freq_factor", c.rope.low_freq_factor);
-      scaling.set("high_freq_factor", c.rope.high_freq_factor);
-      scaling.set("original_max_position_embeddings", c.rope.original_max_position_embeddings);
-    }
     Json old = scaling;
     old.erase("rope_theta");
     json.set("rope_scaling", std::move(old));

@@ -12,14 +12,21 @@
 
 namespace quench::nn {
 
+// How rotary frequencies are rescaled for sequences longer than those of the pretraining (Hugging Face Transformers,
+// modeling_rope_utils).
 struct RopeScaling {
-  enum class Type { standard, linear, llama3 };
+  enum class Type { standard, linear, dynamic, yarn, llama3 };
   Type type = Type::standard;
   double theta = 10000.0;
   double factor = 1.0;
-  double low_freq_factor = 1.0;                          // llama3
-  double high_freq_factor = 4.0;                         // llama3
-  std::int64_t original_max_position_embeddings = 8192;  // llama3
+  std::int64_t original_max_position_embeddings = 0;  // llama3, yarn
+  double low_freq_factor = 1.0;                       // llama3
+  double high_freq_factor = 4.0;                      // llama3
+  // yarn
+  std::optional<double> attention_factor;  // multiplies cosines and sines; unset: from the factor and mscale
+  std::optional<double> mscale, mscale_all_dim;
+  double beta_fast = 32.0, beta_slow = 1.0;
+  bool truncate = true;
 };
 
 struct ModelConfig {
@@ -47,6 +54,8 @@ struct ModelConfig {
   DType dtype = DType::f32;  // of the stored weights
   Json source;               // the file as read, so that export carries along what Quench does not interpret
 
+  // Positions of the longest sequence: max_position_embeddings, times the factor of a dynamic rescaling.
+  [[nodiscard]] std::int64_t context_length() const;
   [[nodiscard]] std::int64_t qkv_rows() const { return (num_attention_heads + 2 * num_key_value_heads) * head_dim; }
   // Elements of all parameters; a tied head counts once.
   [[nodiscard]] std::int64_t parameter_count() const;

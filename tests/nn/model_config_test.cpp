@@ -132,7 +132,7 @@ TEST(ModelConfig, QuantizedCheckpointsAndOtherRopeTypesAreRefused) {
   json.set("quantization_config", Json::object());
   EXPECT_THAT(fault_of(json), HasSubstr("quantized checkpoints"));
   json = base();
-  json.set("rope_scaling", Json::parse(R"({"rope_type": "yarn", "factor": 2.0})"));
+  json.set("rope_scaling", Json::parse(R"({"rope_type": "longrope", "factor": 2.0})"));
   EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, llama3"));
 }
 

@@ -106,11 +106,6 @@ void check_experts(Checker& checker, const Json& config) {
 
 // What the run asks of the architecture.
 void check_use(Checker& checker, const Json& config) {
-  const auto longest = extent(config, "max_position_embeddings");
-  const std::int64_t seq_len = checker.config().data.seq_len;
-  if (longest && seq_len > *longest && checker.usable({"data.seq_len"}))
-    checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",
-                   seq_len, *longest);
   const Json* dropout = config.find("attention_dropout");
   if (dropout != nullptr && dropout->is_number() && dropout->as_double() > 0)
     checker.report("model.attention_dropout", "{} is not supported: attention has no dropout; set it to 0",
@@ -158,8 +153,12 @@ void check_model(Checker& checker) {
   check_use(checker, config);
   if (checker.issue_count() != found || config.as_object().empty() || !fields_usable(checker)) return;
   try {
-    (void)nn::parse_model_config(
+    const nn::ModelConfig parsed = nn::parse_model_config(
         config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
+    const std::int64_t seq_len = checker.config().data.seq_len;
+    if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
+      checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",
+                     seq_len, parsed.context_length());
   } catch (const Error& error) {
     checker.report("model", "{}", error.what());
   }

@@ -123,7 +123,8 @@ void add_numeric_fields(Fields& fields) {
   fields.push_back(typed<Int>("max_position_embeddings", between(1, kMaxExtent), free, "Longest sequence."));
   fields.push_back(typed<double>("rms_norm_eps", between(0, 1), guarded, "Added to the mean square in the norms."));
   fields.push_back(typed<double>("rope_theta", above(0), guarded, "Base of the rotary frequencies."));
-  fields.push_back(object("rope_scaling", guarded, "Rescaling of the rotary frequencies."));
+  fields.push_back(
+      object("rope_scaling", guarded, "Rescaling of the rotary frequencies: linear, dynamic, yarn or llama3."));
   fields.push_back(object("rope_parameters", guarded, "rope_theta and rope_scaling in one object (transformers 5)."));
   fields.push_back(typed<double>("attention_dropout", from_below(0, 1), guarded, "Dropout on attention weights."));
   fields.push_back(

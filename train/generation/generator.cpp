@@ -122,9 +122,9 @@ GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_
                   "the prompt is empty and the tokenizer adds no beginning-of-sequence token; give a prompt");
   check_sampling_options(options.sampling);
   const auto length = static_cast<std::int64_t>(prompt.size());
-  QUENCH_CHECK_AS(ErrorCode::bad_config, length + options.max_new_tokens <= model.config().max_position_embeddings,
-                  "prompt of {} tokens and {} new ones exceed the model's max_position_embeddings of {}", length,
-                  options.max_new_tokens, model.config().max_position_embeddings);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, length + options.max_new_tokens <= model.config().context_length(),
+                  "prompt of {} tokens and {} new ones exceed the model's context of {} (max_position_embeddings)",
+                  length, options.max_new_tokens, model.config().context_length());
   return Generation(model, prompt, options, on_token).run();
 }
 

@@ -1,0 +1,100 @@
+"""Writes models/*: tiny random-weight checkpoints with logits, loss, gradients and greedy continuations by Hugging Face
+Transformers, and rope.json: inverse frequencies of its rotary embeddings.
+
+    pip install torch transformers safetensors
+    python tests/reference/make_models.py
+
+The layout is that of tests/golden/models; tests/train/reference_golden_test.cpp and tests/nn/rope_golden_test.cpp read
+the result.
+"""
+
+import json
+import pathlib
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+HERE = pathlib.Path(__file__).parent
+COMMON = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
+              head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0, bos_token_id=1,
+              eos_token_id=2, pad_token_id=None)
+PROMPT, GENERATED = 12, 16
+
+MODELS = {
+    "llama_yarn": lambda: LlamaForCausalLM(LlamaConfig(
+        **COMMON, num_hidden_layers=1, max_position_embeddings=64,
+        rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                         "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0})),
+    "llama_dynamic": lambda: LlamaForCausalLM(LlamaConfig(
+        **COMMON, num_hidden_layers=1, max_position_embeddings=20,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0})),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(
+        **COMMON, num_hidden_layers=2, max_position_embeddings=64, sliding_window=7,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+}
+
+
+def write_model(name, make):
+    torch.manual_seed(20240 + len(name))
+    model = make().float()
+    model.config._attn_implementation = "eager"
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms too, so that their gradients matter
+            parameter.copy_(torch.randn_like(parameter) * 0.15 + (1.0 if parameter.dim() == 1 else 0.0))
+    folder = HERE / "models" / name
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    ids = torch.randint(3, COMMON["vocab_size"], (2, 40))
+    labels = ids.clone()
+    labels[0, :5] = -100
+    labels[1, 20:23] = -100
+    output = model(input_ids=ids, labels=labels)
+    output.loss.backward()
+    tensors = {"input_ids": ids, "labels": labels, "logits": output.logits.detach().contiguous(),
+               "loss": output.loss.detach().reshape(1)}
+    for key, parameter in model.named_parameters():
+        tensors["grad." + key] = parameter.grad.contiguous()
+    greedy = model.generate(ids[:, :PROMPT], max_new_tokens=GENERATED, do_sample=False, pad_token_id=2)
+    tensors["greedy"] = torch.nn.functional.pad(greedy, (0, PROMPT + GENERATED - greedy.shape[1]), value=2)
+    save_file(tensors, folder / "reference.safetensors")
+    print(name, float(output.loss))
+
+
+def rope_cases():
+    base = {"rope_theta": 10000.0}
+    for parameters, lengths in [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, [0]),
+        ({"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "beta_fast": 16,
+          "beta_slow": 2, "mscale": 1.0, "mscale_all_dim": 0.7}, [0]),
+        ({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 512, "truncate": False}, [0]),
+        ({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 512, "attention_factor": 1.25}, [0]),
+        ({"rope_type": "yarn", "factor": 2.0, "rope_theta": 1000000.0}, [0]),
+        ({"rope_type": "dynamic", "factor": 2.0}, [1, 256, 257, 400, 512]),
+        ({"rope_type": "dynamic", "factor": 8.0, "rope_theta": 500000.0}, [2048]),
+        ({"rope_type": "linear", "factor": 3.0}, [0]),
+        ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}, [0]),
+    ]:
+        for length in lengths:
+            config = LlamaConfig(**(COMMON | {"head_dim": 32}), num_hidden_layers=1, max_position_embeddings=256,
+                                 rope_parameters=base | parameters)
+            values, factor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length or None)
+            yield {"rope_parameters": base | parameters, "sequence_length": length,
+                   "inverse_frequencies": [float(x) for x in values], "attention_factor": float(factor)}
+
+
+def main():
+    for name, make in MODELS.items():
+        write_model(name, make)
+    result = {"made_by": f"transformers {transformers.__version__}, torch {torch.__version__}",
+              "head_dim": 32, "max_position_embeddings": 256, "cases": list(rope_cases())}
+    text = json.dumps(result).replace('{"rope_parameters"', '\n{"rope_parameters"')
+    (HERE / "rope.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
