@@ -133,7 +133,7 @@ TEST(ModelConfig, QuantizedCheckpointsAndOtherRopeTypesAreRefused) {
   EXPECT_THAT(fault_of(json), HasSubstr("quantized checkpoints"));
   json = base();
   json.set("rope_scaling", Json::parse(R"({"rope_type": "longrope", "factor": 2.0})"));
-  EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, llama3"));
+  EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, dynamic, yarn, llama3"));
 }
 
 TEST(ModelConfig, WrittenConfigReadsBackAndKeepsForeignMembers) {
