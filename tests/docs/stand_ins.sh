@@ -1,0 +1,17 @@
+# Small files in place of what readers of the documentation have; sourced by commands of the pages' run comments, in a
+# folder with build/quench.
+
+# stand_in_model FOLDER: a model folder with tokenizer as one downloads it, of a model that has hardly been trained.
+stand_in_model() {
+  build/quench tokenize train --input "$QUENCH_SOURCE/README.md" --vocab-size 512 --output stand-in/tokenizer
+  build/quench train shakespeare_char --run.folder=stand-in/run --data.train="$QUENCH_SOURCE/README.md" \
+    --data.tokenizer=stand-in/tokenizer --data.validation="$QUENCH_SOURCE/README.md" --evaluation.interval=0 \
+    --model.vocab_size=512 --model.max_position_embeddings=2048 --model.hidden_size=32 --model.intermediate_size=64 \
+    --model.num_hidden_layers=2 --training.steps=1 --lr_schedule.warmup_steps=0
+  build/quench export --checkpoint stand-in/run --format hf --output "$1"
+}
+
+# stand_in_records FILE: JSON lines with texts, enough for a batch of 32 rows of 2,048 tokens.
+stand_in_records() {
+  seq 3000 | sed 's/.*/{"text": "Record & says that a run resumes where it stopped, and from which step."}/' > "$1"
+}
