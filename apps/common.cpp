@@ -4,12 +4,13 @@
 
 #include <cstdio>
 
+#include "core/log.h"
 #include "core/ops/elementwise.h"
+#include "data/document_encoder.h"
 #include "train/checkpoint/checkpoint_list.h"
-#include "train/config/load.h"
 #include "train/hf/model_folder.h"
-#include "train/metrics/run_files.h"
-#include "train/model_setup.h"
+#include "train/run_folder.h"
+#include "train/run_model.h"
 #include "train/training_state.h"
 
 namespace quench {
@@ -21,10 +22,9 @@ namespace fs = std::filesystem;
 // The checkpoint that a path means: itself, or the newest of a run or checkpoint folder; empty if it means none.
 fs::path checkpoint_of(const fs::path& path) {
   if (fs::exists(path / Manifest::kFileName)) return path;
-  for (const fs::path& folder : {path / run_files::kCheckpointFolder, path}) {
-    if (!fs::is_directory(folder)) continue;
+  for (const fs::path& folder : {checkpoint_folder_of(path), path})
     if (const auto latest = latest_valid(folder)) return latest->path;
-  }
+  QUENCH_CHECK_AS(ErrorCode::not_found, !is_run_folder(path), "{}", no_checkpoint_message(path));
   return {};
 }
 
@@ -36,15 +36,26 @@ DType chosen_dtype(const std::string& name, DType stored) {
   return *parsed;
 }
 
-LoadedModel load_checkpoint(const fs::path& folder, nn::ParameterOptions options, const std::string& dtype) {
+// The type of a checkpoint's parameters.
+DType stored_dtype(const Manifest& manifest) {
+  for (const TensorRecord& record : manifest.tensors)
+    if (!record.name.starts_with("optimizer.")) return record.dtype;
+  QUENCH_FAIL(ErrorCode::corrupt, "the checkpoint of step {} holds no parameters", manifest.state.step);
+}
+
+// `run` is the run folder that the checkpoint was looked up in; may be empty.
+LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
+                            const std::string& dtype) {
   CheckpointReader reader(folder);
-  const RunConfig run =
-      run_config_from_json(reader.state().config, folder.string(), {}, {.data = false, .files = false});
+  StoredModel description = stored_model(reader.state(), folder, run);
   LoadedModel loaded;
-  loaded.config = resolve_model_config(run.model);
-  loaded.tokenizer = run.data.tokenizer;
-  loaded.small_files = run.model.path;
-  const DType stored = run.training.dtype, wanted = chosen_dtype(dtype, stored);
+  loaded.config = std::move(description.config);
+  loaded.tokenizer = std::move(description.tokenizer);
+  loaded.small_files = std::move(description.files);
+  loaded.fingerprint = std::move(description.fingerprint);
+  loaded.named_ids = std::move(description.named_ids);
+  loaded.missing = std::move(description.missing);
+  const DType stored = stored_dtype(reader.manifest()), wanted = chosen_dtype(dtype, stored);
   options.dtype = stored;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   restore_parameters(reader, *loaded.model);
@@ -65,9 +76,10 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   options.grad_dtype = DType::f32;
   options.trainable = trainable;
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist", folder.string());
-  if (!fs::exists(folder / "config.json") || fs::exists(folder / run_files::kEnvironment)) {
+  const bool run = is_run_folder(folder);
+  if (run || !fs::exists(folder / "config.json")) {
     const fs::path checkpoint = checkpoint_of(folder);
-    if (!checkpoint.empty()) return load_checkpoint(checkpoint, options, dtype);
+    if (!checkpoint.empty()) return load_checkpoint(checkpoint, run ? folder : fs::path(), options, dtype);
   }
   LoadedModel loaded;
   loaded.config = read_model_config(folder);
@@ -81,19 +93,37 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
   if (!loaded.tokenizer.empty()) return load_tokenizer(loaded.tokenizer);
-  const bool beside =
-      fs::exists(loaded.small_files / "tokenizer.json") || fs::exists(loaded.small_files / "tokenizer.model");
-  return beside && !loaded.small_files.empty() ? load_tokenizer(loaded.small_files) : nullptr;
+  if (!holds_tokenizer(loaded.small_files)) return nullptr;
+  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(loaded.small_files);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, loaded.fingerprint.empty() || loaded.fingerprint == fingerprint_text(*tokenizer),
+      "the tokenizer in {} is not the one that the checkpoint was trained with (fingerprint {}, expected {}); "
+      "name that one with --tokenizer",
+      loaded.small_files.string(), fingerprint_text(*tokenizer), loaded.fingerprint);
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   std::unique_ptr<Tokenizer> tokenizer = find_model_tokenizer(loaded, name);
-  QUENCH_CHECK_AS(ErrorCode::not_found, tokenizer != nullptr,
-                  "the model folder has no tokenizer.json or tokenizer.model; name one with --tokenizer");
+  QUENCH_CHECK_AS(
+      ErrorCode::not_found, tokenizer != nullptr, "{}; name one with --tokenizer",
+      loaded.missing.empty() ? "the model folder has no tokenizer.json or tokenizer.model" : loaded.missing);
   QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer->vocab_size() <= loaded.config.vocab_size,
                   "the tokenizer has {} tokens, the model only {}: they do not belong together",
                   tokenizer->vocab_size(), loaded.config.vocab_size);
   return tokenizer;
+}
+
+TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokenizer) {
+  TokenIdSources sources = token_id_sources(loaded.small_files, loaded.config, tokenizer);
+  sources.named = loaded.named_ids;
+  // A checkpoint away from its run folder knows its ids, but not the tokenizer that they came from.
+  if (tokenizer != nullptr && !loaded.missing.empty()) sources.models_tokenizer = end_among(sources.config, *tokenizer);
+  TokenIdChoice ids = choose_token_ids(sources);
+  // What a model folder says with its own tokenizer is its author's business.
+  if (!sources.models_tokenizer)
+    for (const std::string& disagreement : ids.disagreements) QUENCH_LOG_WARN("token ids: {}", disagreement);
+  return ids;
 }
 
 void set_threads(int threads) {

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
+#include "train/hf/token_ids.h"
 
 namespace quench {
 
@@ -15,19 +16,28 @@ struct LoadedModel {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
   std::filesystem::path small_files;  // folder with tokenizer and other small files; may be empty
-  std::string tokenizer;              // what the run's config names; may be empty
+  std::string tokenizer;              // what the config of an older run names; may be empty
+  std::string fingerprint;            // of the tokenizer that a checkpoint was trained with; may be empty
+  Json named_ids = Json::object();    // token ids that such a config names
+  std::string missing;                // why there may be no tokenizer; may be empty
 };
 
 // Loads a Hugging Face folder, a training checkpoint (step-N), or the newest checkpoint of a run folder onto a device
+// (a run folder without one is not_found, saying what to do);
 // ("auto", "cpu", ...). dtype "auto" keeps the stored one (f16 becomes f32 on the CPU), else "f32" or "bf16". Without
 // `trainable` no gradients are kept.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
                                      const std::string& dtype, bool trainable = false);
 
 // The named tokenizer if `name` is not empty, else the run's, else the one beside the weights; null if there is none.
+// Throws bad_config if the one beside a checkpoint is not the one that it was trained with.
 [[nodiscard]] std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name);
 // The same; throws not_found if there is none, and bad_config if it has more tokens than the model.
 [[nodiscard]] std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, const std::string& name);
+
+// The model's token ids with a tokenizer (null: none), which may be another than its own; logs a warning where the two
+// disagree.
+[[nodiscard]] TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokenizer);
 
 // Uses this many CPU threads; 0 keeps the default (all the process may use).
 void set_threads(int threads);

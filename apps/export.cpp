@@ -4,6 +4,7 @@
 
 #include "apps/common.h"
 #include "apps/verbs.h"
+#include "core/log.h"
 #include "train/hf/model_folder.h"
 
 namespace quench {
@@ -26,8 +27,23 @@ void run(const ExportOptions& o) {
   options.dtype = loaded.model->options().dtype;
   options.max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9);
   const std::unique_ptr<Tokenizer> tokenizer = find_model_tokenizer(loaded, o.tokenizer);
-  options.carry_from = loaded.small_files;
-  options.tokenizer = tokenizer.get();
+  const TokenIdChoice ids = model_token_ids(loaded, tokenizer.get());
+  nn::ModelConfig config = loaded.config;
+  if (tokenizer != nullptr || loaded.small_files.empty()) set_token_ids(config, ids.config);
+  options.config = &config;
+  // A tokenizer that is named brings its own small files, if it is a folder.
+  std::filesystem::path tokenizer_folder = o.tokenizer.empty() ? loaded.tokenizer : o.tokenizer;
+  if (tokenizer_folder.empty()) {
+    tokenizer_folder = loaded.small_files;
+  } else if (!std::filesystem::is_directory(tokenizer_folder)) {
+    tokenizer_folder.clear();
+  }
+  options.small_files = {.model = loaded.small_files,
+                         .tokenizer_folder = tokenizer_folder,
+                         .tokenizer = tokenizer.get(),
+                         .generation_ids = ids.generation};
+  if (tokenizer == nullptr && !loaded.missing.empty())
+    QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", loaded.missing);
   save_model_folder(*loaded.model, o.output, options);
   std::printf("wrote %s (%s, %lld parameters)\n", o.output.c_str(), std::string(to_string(options.dtype)).c_str(),
               static_cast<long long>(loaded.config.parameter_count()));

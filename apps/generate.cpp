@@ -30,11 +30,7 @@ void run(GenerateOptions& o) {
   const std::string prompt = o.prompt_file.empty() ? o.prompt : read_file(o.prompt_file, std::uint64_t{64} << 20);
   const LoadedModel loaded = load_model(o.model, o.device, o.dtype);
   const auto tokenizer = require_model_tokenizer(loaded, o.tokenizer);
-  if (!o.ignore_eos) {
-    o.generation.stop_tokens = loaded.config.eos_token_ids;
-    if (o.generation.stop_tokens.empty() && tokenizer->eos_id())
-      o.generation.stop_tokens.push_back(*tokenizer->eos_id());
-  }
+  if (!o.ignore_eos) o.generation.stop_tokens = model_token_ids(loaded, tokenizer.get()).generation.eos;
   const std::vector<std::int32_t> ids = tokenizer->encode(prompt, {});
   StreamDecoder decoder(*tokenizer);
   std::string text;

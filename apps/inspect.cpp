@@ -8,6 +8,8 @@
 #include "core/safetensors_folder.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/hf/model_folder.h"
+#include "train/run_folder.h"
+#include "train/run_summary.h"
 
 namespace quench {
 namespace {
@@ -35,18 +37,8 @@ void print_tensors(const Json& json) {
                 t.at("shape").dump().c_str());
 }
 
-Json inspect_model(const InspectOptions& o) {
+void add_weights(Json& json, const InspectOptions& o) {
   const SafetensorsFolder weights(o.path);
-  Json json = Json::object();
-  json.set("kind", "model folder");
-  if (fs::exists(fs::path(o.path) / "config.json")) {
-    const nn::ModelConfig config = read_model_config(o.path);
-    json.set("architecture", config.architecture);
-    json.set("parameters", config.parameter_count());
-    json.set("layers", config.num_hidden_layers);
-    json.set("hidden_size", config.hidden_size);
-    json.set("vocab_size", config.vocab_size);
-  }
   std::map<std::string, std::int64_t> bytes;
   Json tensors = Json::array();
   for (const std::string& name : weights.names()) {
@@ -63,6 +55,50 @@ Json inspect_model(const InspectOptions& o) {
   for (const auto& [dtype, count] : bytes) by_dtype.set(dtype, count);
   json.set("bytes", std::move(by_dtype));
   if (o.tensors) json.set("tensors", std::move(tensors));
+}
+
+void add_config(Json& json, const fs::path& folder) {
+  const nn::ModelConfig config = read_model_config(folder);
+  json.set("architecture", config.architecture);
+  json.set("parameters", config.parameter_count());
+  json.set("dtype", to_string(config.dtype));
+  json.set("layers", config.num_hidden_layers);
+  json.set("hidden_size", config.hidden_size);
+  json.set("vocab_size", config.vocab_size);
+  json.set("max_positions", config.max_position_embeddings);
+  json.set("token_ids", to_string(token_ids_of(config)));
+}
+
+// The tokenizer of a model folder in a few words, or why it cannot be read.
+std::string tokenizer_of(const fs::path& folder) {
+  if (!holds_tokenizer(folder)) return "none";
+  try {
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+    const auto id = [](std::optional<std::int32_t> value) { return value ? std::to_string(*value) : "none"; };
+    return fmt::format("{} tokens, begin {}, end {}, padding {}", tokenizer->vocab_size(), id(tokenizer->bos_id()),
+                       id(tokenizer->eos_id()), id(tokenizer->pad_id()));
+  } catch (const Error& error) {
+    return fmt::format("not readable: {}", error.what());
+  }
+}
+
+bool holds_weights(const fs::path& folder) {
+  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+}
+
+Json inspect_model(const InspectOptions& o) {
+  const fs::path folder = o.path;
+  Json json = Json::object();
+  json.set("kind", holds_weights(folder) ? "model folder" : "model folder without weights");
+  if (fs::exists(folder / "config.json")) add_config(json, folder);
+  json.set("tokenizer", tokenizer_of(folder));
+  if (holds_weights(folder)) add_weights(json, o);
+  Json files = Json::array();
+  std::map<std::string, std::int64_t> sizes;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_regular_file()) sizes[entry.path().filename().string()] = static_cast<std::int64_t>(entry.file_size());
+  for (const auto& [name, size] : sizes) files.push_back(Json::Object{{"name", name}, {"bytes", size}});
+  json.set("files", std::move(files));
   return json;
 }
 
@@ -96,7 +132,7 @@ Json inspect_checkpoint(const InspectOptions& o) {
 }
 
 // Lists the checkpoints of a folder of them.
-Json inspect_run(const fs::path& folder) {
+Json inspect_checkpoints(const fs::path& folder) {
   Json json = Json::object();
   json.set("kind", "checkpoint folder");
   Json list = Json::array();
@@ -106,6 +142,8 @@ Json inspect_run(const fs::path& folder) {
     item.set("path", info.path.string());
     item.set("valid", info.valid);
     if (!info.fault.empty()) item.set("fault", info.fault);
+    if (info.pinned) item.set("pinned", true);
+    if (info.superseded) item.set("superseded", true);
     list.push_back(std::move(item));
   }
   json.set("checkpoints", std::move(list));
@@ -124,6 +162,68 @@ void verify(const fs::path& folder) {
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
+Json inspect(const InspectOptions& o, bool checkpoint) {
+  const fs::path path = o.path;
+  if (checkpoint) return inspect_checkpoint(o);
+  if (is_run_folder(path)) return run_summary(path);
+  if (holds_weights(path) || fs::exists(path / "config.json")) return inspect_model(o);
+  const fs::path checkpoints = checkpoint_folder_of(path);
+  Json json = inspect_checkpoints(fs::is_directory(checkpoints) ? checkpoints : path);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !json.at("checkpoints").as_array().empty(),
+                  "{} is none of what can be inspected: a model folder (config.json, safetensors), a run folder, a "
+                  "folder of checkpoints (step-N), or one checkpoint",
+                  o.path);
+  return json;
+}
+
+std::string size_text(const Json& bytes) {
+  const double size = bytes.as_double();
+  if (size >= 1 << 30) return fmt::format("{:.2f} GiB", size / (1 << 30));
+  return size >= 1 << 20 ? fmt::format("{:.1f} MiB", size / (1 << 20)) : fmt::format("{:.1f} KiB", size / 1024);
+}
+
+// Members that get lines of their own behind the others.
+bool is_list(const std::string& key, const Json& value) {
+  return value.is_array() && (key == "tensors" || key == "checkpoints" || key == "files");
+}
+
+std::string shown(const std::string& key, const Json& value) {
+  if (value.is_string()) return value.as_string();
+  if (value.is_integer() && (key == "bytes" || key.ends_with("_bytes"))) return size_text(value);
+  if (value.is_array()) {
+    std::string text;
+    for (const Json& item : value.as_array()) text += (text.empty() ? "" : "\n                 ") + shown("", item);
+    return text.empty() ? "none" : text;
+  }
+  if (!value.is_object()) return value.dump();
+  std::string text;
+  for (const auto& [name, inner] : value.as_object())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, shown(name, inner));
+  return text;
+}
+
+void print_checkpoints(const Json& json) {
+  const Json* list = json.find("checkpoints");
+  if (list == nullptr) return;
+  std::printf("checkpoints      %s\n", list->as_array().empty() ? "none" : "");
+  for (const Json& item : list->as_array()) {
+    std::string state = item.at("valid").as_bool() ? "valid" : item.at("fault").as_string();
+    for (const char* mark : {"pinned", "superseded"})
+      if (item.find(mark) != nullptr) state += fmt::format(", {}", mark);
+    const Json* bytes = item.find("bytes");
+    std::printf("  step %-10s %-10s %s  %s\n", item.at("step").dump().c_str(),
+                bytes != nullptr ? size_text(*bytes).c_str() : "", item.at("path").as_string().c_str(), state.c_str());
+  }
+}
+
+void print_files(const Json& json) {
+  const Json* files = json.find("files");
+  if (files == nullptr || !files->is_array()) return;
+  std::printf("files\n");
+  for (const Json& file : files->as_array())
+    std::printf("  %-40s %s\n", file.at("name").as_string().c_str(), size_text(file.at("bytes")).c_str());
+}
+
 void run(const InspectOptions& o) {
   const fs::path path(o.path);
   QUENCH_CHECK_AS(ErrorCode::bad_config, fs::is_directory(path), "{} is not a folder", o.path);
@@ -133,20 +233,12 @@ void run(const InspectOptions& o) {
                     Manifest::kFileName);
     verify(path);
   }
-  const bool model = fs::exists(path / "model.safetensors") || fs::exists(path / "model.safetensors.index.json");
-  const bool parent = fs::is_directory(path / "checkpoints");
-  const Json json = checkpoint ? inspect_checkpoint(o)
-                    : model    ? inspect_model(o)
-                               : inspect_run(parent ? path / "checkpoints" : path);
+  const Json json = inspect(o, checkpoint);
   if (o.json) return print_json(json);
   for (const auto& [key, value] : json.as_object())
-    if (key != "tensors" && key != "checkpoints")
-      std::printf("%-14s %s\n", key.c_str(), value.is_string() ? value.as_string().c_str() : value.dump().c_str());
-  if (const Json* list = json.find("checkpoints")) {
-    for (const Json& item : list->as_array())
-      std::printf("  step %-10s %s  %s\n", item.at("step").dump().c_str(), item.at("path").as_string().c_str(),
-                  item.at("valid").as_bool() ? "valid" : item.at("fault").as_string().c_str());
-  }
+    if (!is_list(key, value)) std::printf("%-16s %s\n", key.c_str(), shown(key, value).c_str());
+  print_checkpoints(json);
+  print_files(json);
   print_tensors(json);
 }
 

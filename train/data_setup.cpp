@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "data/open_dataset.h"
+#include "train/config/data_files.h"
+#include "train/hf/token_ids.h"
 
 namespace quench {
 namespace {
@@ -47,10 +49,14 @@ void append_lines(std::vector<std::string>& plan, const std::string& prefix, con
 
 std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config) {
   if (!config.data.tokenizer.empty()) return load_tokenizer(config.data.tokenizer);
-  const fs::path folder = config.model.path;
-  if (folder.empty() || (!fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "tokenizer.model")))
-    return nullptr;
-  return load_tokenizer(folder);
+  if (holds_tokenizer(config.model.path)) return load_tokenizer(config.model.path);
+  for (const DataSource& source : config.data.train)
+    for (const std::string& file : expand_pattern(source.path)) {
+      const fs::path folder = fs::path(file).parent_path();
+      if (fs::exists(folder / "dataset.json") && holds_tokenizer(folder / "tokenizer"))
+        return load_tokenizer(folder / "tokenizer");
+    }
+  return nullptr;
 }
 
 std::int64_t global_batch_size(const RunConfig& config) {

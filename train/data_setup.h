@@ -23,7 +23,8 @@ struct DataSetup {
 // bad_config with the arithmetic when the data are smaller than one batch.
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model);
 
-// data.tokenizer, or the tokenizer of the model folder, or null.
+// data.tokenizer, else the tokenizer of the model folder, else the one that `quench tokenize` left beside the first
+// shards that have one, or null.
 [[nodiscard]] std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config);
 
 // Sequences of one optimizer step: global_batch_size, or one micro-batch.

@@ -1,23 +1,20 @@
 #include "train/export_model.h"
 
 #include "train/hf/model_folder.h"
+#include "train/metrics/run_files.h"
 
 namespace quench {
 
-void export_model(const nn::CausalLm& model, const RunConfig& config, const Tokenizer* tokenizer,
+void export_model(const nn::CausalLm& model, const RunConfig& config, const RunModel& description,
                   const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
+  const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
   ModelFolderOptions options;
   options.dtype = config.training.dtype;
-  const fs::path named = config.data.tokenizer;
-  if (!named.empty() && fs::is_directory(named)) {
-    options.carry_from = named;
-  } else if (!named.empty() && fs::is_regular_file(named)) {
-    options.carry_from = named.has_parent_path() ? named.parent_path() : fs::path(".");
-  } else if (named.empty()) {
-    options.carry_from = config.model.path;
-  }
-  options.tokenizer = tokenizer;
+  options.config = &description.config;
+  options.small_files = {.model = kept,
+                         .tokenizer_folder = kept,
+                         .tokenizer = description.tokenizer.get(),
+                         .generation_ids = description.generation_ids};
   save_model_folder(model, folder, options);
 }
 

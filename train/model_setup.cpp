@@ -63,7 +63,7 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
 }
 
 bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
-  return steps - step <= std::llround(config.recipe.high_precision_tail * static_cast<double>(steps));
+  return step < steps && steps - step <= std::llround(config.recipe.high_precision_tail * static_cast<double>(steps));
 }
 
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,

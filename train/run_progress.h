@@ -2,6 +2,7 @@
 // The counters of a run that a checkpoint restores.
 
 #include <cstdint>
+#include <string>
 
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/config/run_config.h"
@@ -23,5 +24,8 @@ struct RunProgress {
 // The inverse; `guard` gets its windows back. Throws bad_config when the stored config forbids resuming with `config`,
 // naming key, old and new value.
 [[nodiscard]] RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, LossGuard& guard);
+
+// What a run says that is started again when all its steps are done: that, and how to train on.
+[[nodiscard]] std::string finished_message(const RunConfig& config, const RunProgress& progress, std::int64_t steps);
 
 }  // namespace quench

@@ -8,7 +8,8 @@
 namespace quench {
 
 std::string start_report(const RunConfig& config, const RecipeChoice& choice, const ModelSetup& model,
-                         const DataSetup& data, const Json& environment, std::int64_t steps) {
+                         const DataSetup& data, const RunModel& run_model, const Json& environment,
+                         std::int64_t steps) {
   const nn::ModelConfig& m = model.config;
   const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
   std::string text;
@@ -38,6 +39,7 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
                       shares(flops, options.dtype));
   for (const std::string& line : data.plan) text += "data: " + line + "\n";
+  text += "token ids: " + run_model.report + "\n";
   return text;
 }
 

@@ -7,11 +7,13 @@
 #include "train/data_setup.h"
 #include "train/model_setup.h"
 #include "train/probe/recipe_choice.h"
+#include "train/run_model.h"
 
 namespace quench {
 
-// Model size, batch arithmetic, precision of every layer, data. Several lines, ending in a line break.
+// Model size, batch arithmetic, precision of every layer, data, token ids. Several lines, ending in a line break.
 [[nodiscard]] std::string start_report(const RunConfig& config, const RecipeChoice& choice, const ModelSetup& model,
-                                       const DataSetup& data, const Json& environment, std::int64_t steps);
+                                       const DataSetup& data, const RunModel& run_model, const Json& environment,
+                                       std::int64_t steps);
 
 }  // namespace quench

@@ -25,6 +25,8 @@
 #include "train/optimizer_setup.h"
 #include "train/probe/auto_recipe.h"
 #include "train/run_environment.h"
+#include "train/run_folder.h"
+#include "train/run_model.h"
 #include "train/run_progress.h"
 #include "train/signals.h"
 #include "train/start_report.h"
@@ -71,6 +73,7 @@ struct Trainer::Run {
   RecipeChoice choice;  // of recipe.name "auto"
   ModelSetup setup;
   DataSetup data;
+  RunModel run_model;
   std::int64_t steps = 0;
   LossGuard guard;
   HealthLog health;
@@ -119,6 +122,7 @@ Trainer::Run::Run(RunConfig c, Device d)
       choice(resolve_auto_recipe(config, d)),
       setup(build_model(with_choice(config, choice), d)),
       data(open_data(config, setup.config)),
+      run_model(make_run_model(config, setup.config, data.tokenizer)),
       steps(total_steps(config, *data.train)),
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
@@ -172,6 +176,8 @@ void Trainer::Run::write_run_files() const {
   fs::create_directories(folder);
   write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
+  write_file_atomically(folder / run_files::kSources, run_sources(config).dump(2) + "\n");
+  write_run_model(config, run_model);
   if (config.recipe.name == kAutoRecipe)
     write_file_atomically(folder / run_files::kRecipe, recipe_section(with_choice(config, choice)).dump(2) + "\n");
 }
@@ -330,6 +336,7 @@ void Trainer::Run::report_kernels() {
 void Trainer::Run::save() {
   CheckpointState state = checkpoint_state(config, progress, guard);
   store_choice(state, config, choice);
+  store_run_model(state, config, run_model);
   writer->save(state, training_tensors(*setup.model, *optimizer));
 }
 
@@ -338,7 +345,7 @@ TrainResult Trainer::Run::train() {
   resume_or_fill();
   follow_recipe();  // before the report says what applies
   write_run_files();
-  std::fputs(start_report(config, choice, setup, data, environment, steps).c_str(), stdout);
+  std::fputs(start_report(config, choice, setup, data, run_model, environment, steps).c_str(), stdout);
   std::fflush(stdout);
   open_logs();
   if (config.checkpoint.enable) {
@@ -355,6 +362,7 @@ TrainResult Trainer::Run::train() {
   timer = std::make_unique<StepTimer>(progress.step, steps);
   const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
   std::int64_t saved_step = resumed_step.value_or(-1);
+  if (progress.step >= steps) std::printf("%s\n", finished_message(config, progress, steps).c_str());
   while (progress.step < steps && signals.stop_signal() == 0) {
     if (!run_step()) continue;
     if (data.validation &&
@@ -373,7 +381,7 @@ TrainResult Trainer::Run::train() {
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
-    export_model(*setup.model, config, data.tokenizer.get(), config.export_model->folder);
+    export_model(*setup.model, config, run_model, config.export_model->folder);
     result.exported = config.export_model->folder;
   }
   report_kernels();

@@ -23,7 +23,7 @@ void add_data_fields(Fields& fields) {
   fields.push_back(make_field("data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_text(), guarded,
                               "Tokenizer for text: a tokenizer.json, a SentencePiece tokenizer.model, a folder with "
                               "one of them, or the word bytes (a token a byte).",
-                              "the tokenizer in model.path"));
+                              "the tokenizer in model.path, else the one beside the token shards"));
   fields.push_back(make_field("data.eos", QUENCH_MEMBER(data.eos), any_value(), guarded,
                               "End-of-sequence token after each document of text; auto: where the tokenizer has one "
                               "and has not put it there itself."));

@@ -36,6 +36,10 @@ Json model_config(const ModelSection& model) {
                     model.preset);
     config = Json::parse(preset->text, {.source = preset->name});
   }
+  const Json* vocabulary = config.find("vocab_size");
+  const Json* named = model.fields.find("vocab_size");
+  if (vocabulary != nullptr && named != nullptr && *named != *vocabulary)
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) config.erase(key);
   for (const auto& [key, value] : model.fields.as_object()) config.set(key, value);
   return config;
 }

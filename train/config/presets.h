@@ -24,7 +24,8 @@ struct EmbeddedConfig {
 [[nodiscard]] std::string nearest_embedded_config(std::string_view kind, std::string_view name);
 
 // The Hugging Face config of the model that the section describes: the preset or <path>/config.json with the inline
-// fields set over it, or the inline fields alone. Throws not_found or corrupt naming the file.
+// fields set over it, or the inline fields alone. Token ids belong to a vocabulary: with another vocab_size those of
+// preset or folder are left out. Throws not_found or corrupt naming the file.
 [[nodiscard]] Json model_config(const ModelSection& model);
 
 }  // namespace quench

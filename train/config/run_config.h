@@ -54,7 +54,7 @@ struct DataSection {
   std::int64_t seq_len = 2048;  // tokens of one sequence
   std::string format = "auto";  // auto, text, jsonl, quench, llm.c, llmq, nanogpt, megatron, npy
   bool packing = true;
-  std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: the tokenizer in model.path
+  std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
   Eos eos = Eos::automatic;
   std::string text_field = "text";
   OnBadRecord on_bad_record = OnBadRecord::stop;

@@ -130,10 +130,9 @@ void save_model_folder(const nn::CausalLm& model, const fs::path& folder, const 
       }
     }
     write_safetensors_folder(temporary, std::move(items), static_cast<std::uint64_t>(options.max_shard_bytes));
-    write_file_atomically(temporary / "config.json", nn::to_hf_json(model.config(), options.dtype).dump(2) + "\n");
-    carry_files(model.config(), options.carry_from, temporary);
-    const bool has_tokenizer = fs::exists(temporary / "tokenizer.json") || fs::exists(temporary / "tokenizer.model");
-    if (options.tokenizer != nullptr && !has_tokenizer) options.tokenizer->save(temporary);
+    const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();
+    write_small_files(nn::to_hf_json(config, options.dtype), options.small_files, temporary);
+    if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
     sync_directory(temporary);
     replace_folder(temporary, folder);
   } catch (...) {

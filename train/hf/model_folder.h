@@ -5,6 +5,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
+#include "train/hf/carried_files.h"
 
 namespace quench {
 
@@ -20,8 +21,8 @@ void load_weights(nn::CausalLm& model, const std::filesystem::path& folder);
 struct ModelFolderOptions {
   DType dtype = DType::bf16;                             // of the stored weights: f32, bf16 or f16
   std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // one file if the weights fit
-  std::filesystem::path carry_from;      // folder whose tokenizer and other small files are copied; empty: none
-  const Tokenizer* tokenizer = nullptr;  // saved where carry_from has no tokenizer file; null: none
+  const nn::ModelConfig* config = nullptr;               // written as config.json; null: the model's own
+  SmallFiles small_files;                                // what is written beside it
 };
 
 // Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is

@@ -13,6 +13,8 @@ inline constexpr const char* kHealth = "health.jsonl";            // one record 
 inline constexpr const char* kConfig = "config.json";             // the resolved config
 inline constexpr const char* kEnvironment = "environment.json";   // versions, host, devices
 inline constexpr const char* kRecipe = "recipe.json";             // what recipe.name "auto" became
+inline constexpr const char* kSources = "sources.json";           // where config.json's paths lead, absolute
+inline constexpr const char* kModelFolder = "model";              // config.json, tokenizer and other small files
 inline constexpr const char* kCheckpointFolder = "checkpoints";   // step-N folders
 inline constexpr const char* kReport = "report.html";
 
