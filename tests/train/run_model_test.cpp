@@ -21,7 +21,8 @@ using testing::write_file;
 class RunModelTest : public ::testing::Test {
  protected:
   [[nodiscard]] RunConfig config(const std::string& model = R"({"preset": "tiny"})") const {
-    return parse_run_config(R"({"model": )" + model + R"(, "training": {"steps": 1}, "run": {"folder": ")" +
+    return parse_run_config(R"({"model": )" + model +
+                                R"(, "data": {"seq_len": 64}, "training": {"steps": 1}, "run": {"folder": ")" +
                                 (temp_ / "run").string() + R"("}})",
                             "run.json", {}, {.data = false, .files = false});
   }
