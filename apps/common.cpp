@@ -92,7 +92,13 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
 
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
-  if (!loaded.tokenizer.empty()) return load_tokenizer(loaded.tokenizer);
+  if (!loaded.tokenizer.empty()) {
+    QUENCH_CHECK_AS(ErrorCode::not_found, loaded.tokenizer == "bytes" || fs::exists(loaded.tokenizer),
+                    "the run was made by an older program, which left its tokenizer at {}, not found from here; name "
+                    "it with --tokenizer",
+                    loaded.tokenizer);
+    return load_tokenizer(loaded.tokenizer);
+  }
   if (!holds_tokenizer(loaded.small_files)) return nullptr;
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(loaded.small_files);
   QUENCH_CHECK_AS(
