@@ -79,6 +79,12 @@ Json run_sources(const RunConfig& config) {
   return json;
 }
 
+bool has_foreign_model_part(const fs::path& run) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(run / run_files::kModelFolder, ignored)) &&
+         !fs::exists(run / run_files::kSources, ignored);
+}
+
 std::string no_checkpoint_message(const fs::path& folder) {
   const fs::path checkpoints = checkpoint_folder_of(folder);
   std::string text = fmt::format("the run in {} has no checkpoint that can be used", folder.string());

@@ -20,6 +20,9 @@ namespace quench {
 // config refer, model, tokenizer, and each pattern of the data with the files that it stands for.
 [[nodiscard]] Json run_sources(const RunConfig& config);
 
+// Whether <run>/model is there and is no run's: it stood there before the run, whose sources.json is not beside it.
+[[nodiscard]] bool has_foreign_model_part(const std::filesystem::path& run);
+
 // Why a run folder has no checkpoint to use, and what to do. `folder` is a run folder without a usable one.
 [[nodiscard]] std::string no_checkpoint_message(const std::filesystem::path& folder);
 

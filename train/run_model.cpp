@@ -11,6 +11,7 @@
 #include "train/hf/model_folder.h"
 #include "train/metrics/run_files.h"
 #include "train/model_setup.h"
+#include "train/run_folder.h"
 
 namespace quench {
 namespace {
@@ -119,6 +120,12 @@ RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::sha
 void write_run_model(const RunConfig& config, const RunModel& model) {
   const fs::path folder = fs::path(config.run.folder) / run_files::kModelFolder;
   fs::create_directories(config.run.folder);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !has_foreign_model_part(config.run.folder),
+                  "{} exists and was not written by a run, which keeps config and tokenizer of its model there; choose "
+                  "another run.folder, or rename it",
+                  folder.string());
+  // First: it tells whose the model part is.
+  write_file_atomically(folder.parent_path() / run_files::kSources, run_sources(config).dump(2) + "\n");
   remove_leftovers(folder);
   const fs::path fresh = temporary_name(folder);
   fs::create_directory(fresh);

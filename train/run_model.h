@@ -27,8 +27,9 @@ struct RunModel {
 [[nodiscard]] RunModel make_run_model(const RunConfig& config, nn::ModelConfig model,
                                       std::shared_ptr<const Tokenizer> tokenizer);
 
-// Writes <run.folder>/model. One that is there already and equal stays untouched; of one that differs, the files are
-// replaced one by one, config.json last, which a warning says. Other files in it stay.
+// Writes <run.folder>/sources.json and <run.folder>/model. One that is there already and equal stays untouched; of one
+// that differs, the files are replaced one by one, config.json last, which a warning says. Other files in it stay.
+// Throws bad_config where a folder of that name stood there before the run.
 void write_run_model(const RunConfig& config, const RunModel& model);
 
 // Puts the model's config, its tokenizer's fingerprint and where the run folder is into the state that a checkpoint

@@ -8,9 +8,11 @@
 #include <cmath>
 
 #include "train/checkpoint/checkpoint_list.h"
+#include "train/config/load.h"
 #include "train/hf/model_folder.h"
 #include "train/hf/token_ids.h"
 #include "train/metrics/run_files.h"
+#include "train/model_setup.h"
 #include "train/report/run_data.h"
 #include "train/run_folder.h"
 
@@ -60,14 +62,17 @@ bool is_running(const fs::path& folder) {
 
 void add_model(Json& json, const fs::path& folder, const Json& config, std::vector<std::string>& notes) {
   const fs::path kept = folder / run_files::kModelFolder;
-  if (fs::exists(kept / "config.json")) {
-    try {
-      const nn::ModelConfig model = read_model_config(kept);
-      json.set("model", model.architecture);
-      json.set("parameters", model.parameter_count());
-    } catch (const Error& error) {
-      notes.emplace_back(error.what());
-    }
+  try {
+    // Older runs kept no model part.
+    const nn::ModelConfig model =
+        fs::exists(kept / "config.json")
+            ? read_model_config(kept)
+            : resolve_model_config(
+                  run_config_from_json(config, "config.json", {}, {.data = false, .files = false}).model);
+    json.set("model", model.architecture);
+    json.set("parameters", model.parameter_count());
+  } catch (const Error& error) {
+    notes.emplace_back(error.what());
   }
   for (const char* key : {"path", "preset"})
     if (const std::string from = text(config, {"model", key}); !from.empty()) json.set("model_from", from);

@@ -25,7 +25,6 @@
 #include "train/optimizer_setup.h"
 #include "train/probe/auto_recipe.h"
 #include "train/run_environment.h"
-#include "train/run_folder.h"
 #include "train/run_model.h"
 #include "train/run_progress.h"
 #include "train/signals.h"
@@ -176,7 +175,6 @@ void Trainer::Run::write_run_files() const {
   fs::create_directories(folder);
   write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
-  write_file_atomically(folder / run_files::kSources, run_sources(config).dump(2) + "\n");
   write_run_model(config, run_model);
   if (config.recipe.name == kAutoRecipe)
     write_file_atomically(folder / run_files::kRecipe, recipe_section(with_choice(config, choice)).dump(2) + "\n");

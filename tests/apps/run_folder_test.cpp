@@ -83,6 +83,9 @@ TEST_F(RunFolder, RunGoesOnFromItsOwnModelPartWithoutTheBase) {
   make_base();
   expect_ok({"train", "run.json"});
   fs::remove_all(work() / "base");
+  const Outcome refused = run({"train", "run.json"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("did you mean \"run/model\"?"));
   const Outcome resumed = run({"train", "run.json", "--model.path=run/model", "--training.steps=35"});
   EXPECT_EQ(resumed.status, 0) << resumed.errors;
   EXPECT_THAT(resumed.output, HasSubstr("step 35/35"));
@@ -121,6 +124,20 @@ TEST_F(RunFolder, ModelPartOfAnotherTokenizerIsReplacedAndSaid) {
   EXPECT_FALSE(fs::exists(work() / "run/model/tokenizer.model")) << "it would be read in place of the run's";
   EXPECT_EQ(read_file(work() / "run/model/notes.txt"), "mine");
   EXPECT_THAT(run({"train", "run.json", "--training.steps=3"}).errors, Not(HasSubstr("was of another model")));
+}
+
+TEST_F(RunFolder, FolderCalledModelThatIsTheUsersIsLeftAlone) {
+  make_base();
+  fs::rename(work() / "base", work() / "model");
+  const std::string before = read_file(work() / "model" / "config.json");
+  const std::vector<std::string> here = {"train", "run.json", "--run.folder=.", "--model.path=model"};
+  for (const std::vector<std::string>& command : {here, {"config", "check", "run.json", here[2], here[3]}}) {
+    const Outcome refused = run(command);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.errors, HasSubstr("model exists and was not written by a run")) << command[0];
+  }
+  EXPECT_EQ(read_file(work() / "model" / "config.json"), before);
+  EXPECT_FALSE(fs::exists(work() / "sources.json"));
 }
 
 TEST_F(RunFolder, FinishedRunSaysSo) {

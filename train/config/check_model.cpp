@@ -8,6 +8,7 @@
 #include "train/config/checker.h"
 #include "train/config/field.h"
 #include "train/config/presets.h"
+#include "train/metrics/run_files.h"
 
 namespace quench {
 namespace {
@@ -53,6 +54,7 @@ void check_folder(Checker& checker) {
   std::error_code ignored;
   if (!fs::is_directory(model.path, ignored)) {
     checker.report("model.path", "{}: no such folder", model.path);
+    checker.suggest(kept_model_part(checker.config()));
   } else if (!fs::is_regular_file(fs::path(model.path) / "config.json", ignored)) {
     checker.report("model.path", "{}: the folder has no config.json", model.path);
   }
@@ -130,6 +132,13 @@ bool fields_usable(const Checker& checker) {
 }
 
 }  // namespace
+
+std::string kept_model_part(const RunConfig& config) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path kept = fs::path(config.run.folder) / run_files::kModelFolder;
+  return fs::is_regular_file(kept / "config.json", ignored) ? kept.string() : std::string();
+}
 
 void check_model(Checker& checker) {
   check_origin(checker);

@@ -44,6 +44,10 @@ class Checker {
   std::vector<ConfigIssue> issues_;
 };
 
+// <run.folder>/model where an earlier start of the run left it, else empty: what may stand in for a model folder or a
+// tokenizer that is gone.
+[[nodiscard]] std::string kept_model_part(const RunConfig& config);
+
 // One function for each file of checks.
 void check_model(Checker& checker);
 void check_data(Checker& checker);
