@@ -8,7 +8,7 @@
 # Usage: run_commands.sh [--program QUENCH] [--literal] PAGE ...
 #   --program QUENCH  in a scratch folder that looks like the source tree with this program built
 #   --literal         in the current folder, without the edits, as on a fresh machine
-# Pages are paths inside the source tree, e.g. README.md docs/getting-started.md.
+# Pages are paths relative to the source tree, e.g. README.md docs/getting-started.md.
 set -euo pipefail
 
 QUENCH_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -49,7 +49,7 @@ script_of() {
     elif [[ $line =~ ^\ {4}(\./scripts/|build/quench|quench |cmake |python3? ) ]]; then
       fail "$page:$number: commands stand in fenced blocks marked sh"
     fi
-  done < "$QUENCH_SOURCE/$page"
+  done < "$(cd "$QUENCH_SOURCE" && realpath "$page")"
   [[ ! $inside ]] || fail "$page:$start: the block has no end"
 }
 
