@@ -1,9 +1,11 @@
-// quench tokenize: text, JSON lines and chats to token shards; quench tokenize train: a BPE tokenizer from text.
+// quench tokenize: text, JSON lines and chats to token shards; quench tokenize train: a BPE tokenizer from text; quench
+// tokenize show: the ids of a text.
 
 #include <cstdio>
 
 #include "apps/common.h"
 #include "apps/reader_options.h"
+#include "apps/tokenize_show.h"
 #include "apps/verbs.h"
 #include "core/log.h"
 #include "data/token_stream.h"
@@ -119,7 +121,7 @@ void add_tokenize_verb(CLI::App& app) {
       "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
   verb->require_subcommand(0, 1);
   verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"");
-  verb->add_option("--input", a->options.inputs, "Files or patterns");
+  verb->add_option("--input", a->options.inputs, "Files or patterns, packed by gzip or not; - for standard input");
   verb->add_option("--output", a->options.output, "Folder to write");
   verb->add_flag("--overwrite", a->options.overwrite, "Replace the folder of an earlier run");
   verb->add_option("--validation", a->options.validation_fraction, "Fraction to hold out")->capture_default_str();
@@ -136,17 +138,19 @@ void add_tokenize_verb(CLI::App& app) {
   t->options.vocab_size = 4096;
   CLI::App* train = verb->add_subcommand("train", "Train a byte-level BPE tokenizer");
   train->footer("Example: quench tokenize train --input corpus.txt --vocab-size 4096 --output tokenizer");
-  train->add_option("--input", t->inputs, "Files or patterns")->required();
+  train->add_option("--input", t->inputs, "Files or patterns, packed by gzip or not; - for standard input")->required();
   train->add_option("--output", t->output, "Folder to write")->required();
   train->add_option("--vocab-size", t->options.vocab_size, "Tokens, special ones included")->capture_default_str();
   train->add_option("--split-pattern", t->options.split_pattern, "Published split pattern: llama3, gpt2, qwen2, ...")
       ->capture_default_str();
   train->add_option("--min-frequency", t->options.min_frequency, "Occurrences a merged pair needs")
       ->capture_default_str();
+  train->add_option("--special", t->options.special_tokens, "Further special tokens, with the highest ids");
   add_reader_options(*train, t->reader);
+  add_tokenize_show(*verb);
   verb->callback([verb, train, a, t] {
     if (verb->got_subcommand(train)) return run_train(*t);
-    run_tokenize(*a);
+    if (verb->get_subcommands().empty()) run_tokenize(*a);
   });
 }
 

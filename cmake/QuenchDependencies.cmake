@@ -12,6 +12,7 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(dnnl REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 
 pkg_check_modules(PCRE2_PC REQUIRED IMPORTED_TARGET libpcre2-8)

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "data/jsonl_reader.h"
+#include "data/text_input.h"
 #include "data/text_reader.h"
 
 namespace quench {
@@ -84,7 +85,7 @@ void DocumentReader::bad_record(BadRecord policy, const std::string& origin, con
 }
 
 std::optional<DocumentFormat> document_format_of(const std::filesystem::path& path) {
-  const std::string extension = path.extension().string();
+  const std::string extension = text_extension(path);
   if (extension == ".jsonl" || extension == ".ndjson" || extension == ".json") return DocumentFormat::jsonl;
   if (extension == ".txt" || extension == ".text" || extension == ".md") return DocumentFormat::text;
   return std::nullopt;
@@ -95,7 +96,7 @@ std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path
   const auto format = options.format == DocumentFormat::automatic ? document_format_of(path) : options.format;
   QUENCH_CHECK_AS(ErrorCode::bad_config, format,
                   "{}: cannot tell from the name whether this is text or JSON lines; set the format to one of them",
-                  path.string());
+                  path == kStandardInput ? "standard input" : path.string());
   return *format == DocumentFormat::jsonl ? open_jsonl_reader(path, options) : open_text_reader(path, options);
 }
 

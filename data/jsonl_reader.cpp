@@ -5,6 +5,7 @@
 #include "core/json.h"
 #include "core/ops/cross_entropy.h"
 #include "data/line_reader.h"
+#include "data/text_input.h"
 
 namespace quench {
 namespace {
@@ -96,7 +97,7 @@ RecordKind kind_of(const Json& record, const std::string& text_field) {
 class JsonlReader final : public DocumentReader {
  public:
   JsonlReader(const std::filesystem::path& path, const ReaderOptions& options)
-      : file_(path), lines_(file_, options.max_document_bytes), options_(options) {
+      : input_(path), lines_(input_, options.max_document_bytes), options_(options) {
     if (options_.record != RecordKind::automatic) return;
     has_first_ = next(first_);
     QUENCH_CHECK_AS(ErrorCode::corrupt, options_.record != RecordKind::automatic, "{}: no record that can be used",
@@ -110,7 +111,7 @@ class JsonlReader final : public DocumentReader {
       return true;
     }
     while (lines_.next()) {
-      const std::string origin = fmt::format("{}:{}", file_.path().string(), lines_.number());
+      const std::string origin = fmt::format("{}:{}", input_.name(), lines_.number());
       if (lines_.too_long()) {
         bad_record(options_.on_bad_record, origin,
                    fmt::format("a line of more than {} bytes", options_.max_document_bytes));
@@ -171,7 +172,7 @@ class JsonlReader final : public DocumentReader {
     return text.starts_with(prefix) ? "column " + text.substr(prefix.size()) : text;
   }
 
-  BinaryFile file_;
+  TextInput input_;
   LineReader lines_;
   ReaderOptions options_;
   Document first_;

@@ -1,21 +1,21 @@
 #include "data/line_reader.h"
 
-#include <algorithm>
+#include <span>
 
 namespace quench {
 namespace {
-constexpr std::uint64_t kBlockBytes = 1 << 20;
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 }
 
-LineReader::LineReader(const BinaryFile& file, std::uint64_t max_line_bytes) : file_(file), limit_(max_line_bytes) {}
+LineReader::LineReader(TextInput& input, std::uint64_t max_line_bytes) : input_(input), limit_(max_line_bytes) {}
 
 bool LineReader::fill() {
-  block_.resize(static_cast<std::size_t>(std::min(kBlockBytes, file_.size() - offset_)));
+  block_.resize(kBlockBytes);
+  span_.begin = input_.position();
+  block_.resize(input_.read(std::as_writable_bytes(std::span(block_))));
+  span_.end = input_.position();
   position_ = 0;
-  if (block_.empty()) return false;
-  file_.read(offset_, std::as_writable_bytes(std::span(block_)));
-  offset_ += block_.size();
-  return true;
+  return !block_.empty();
 }
 
 bool LineReader::next() {

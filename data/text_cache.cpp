@@ -11,7 +11,9 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "data/binary_file.h"
 #include "data/shard_format.h"
+#include "data/text_input.h"
 #include "data/token_stream.h"
 
 namespace quench {
@@ -101,8 +103,11 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   key.add(fingerprint_text(tokenizer));
   key.add(describe_options(options.reader, options.encoder).dump());
   for (const fs::path& path : expand_file_patterns(inputs)) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, path != kStandardInput,
+                    "training reads its data more than once, which standard input does not allow; make shards of it "
+                    "with `quench tokenize --input -`");
     // Options that follow the file's name.
-    key.add(options.reader.format == DocumentFormat::automatic ? path.extension().string() : std::string());
+    key.add(options.reader.format == DocumentFormat::automatic ? text_extension(path) : std::string());
     key.add_file(path);
   }
   fs::create_directories(options.folder);

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/check.h"
 #include "core/utf8.h"
-#include "data/binary_file.h"
+#include "data/text_input.h"
 
 namespace quench {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = 1 << 20;
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
@@ -44,7 +45,7 @@ std::size_t leading_blank_lines(std::string_view text) {
 
 class TextReader final : public DocumentReader {
  public:
-  TextReader(const std::filesystem::path& path, const ReaderOptions& options) : file_(path), options_(options) {
+  TextReader(const std::filesystem::path& path, const ReaderOptions& options) : input_(path), options_(options) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, options.split != TextSplit::marker || !options.marker.empty(),
                     "{}: the document marker is empty", path.string());
     fill();
@@ -80,7 +81,7 @@ class TextReader final : public DocumentReader {
         text = {};
       }
       document = Document{};
-      document.origin = fmt::format("{}:{}", file_.path().string(), line);
+      document.origin = fmt::format("{}:{}", input_.name(), line);
       document.begins = begins;
       document.ends = part->ends;
       document.pieces.push_back({.text = std::string(text)});
@@ -89,7 +90,11 @@ class TextReader final : public DocumentReader {
     }
   }
 
-  [[nodiscard]] std::uint64_t consumed() const override { return offset_ - (buffer_.size() - start_); }
+  [[nodiscard]] std::uint64_t consumed() const override {
+    // Of the last block, or, before it, of those that are held still.
+    const std::size_t block = buffer_.size() - block_begin_;
+    return start_ < block_begin_ ? held_.at(start_, block_begin_) : span_.at(start_ - block_begin_, block);
+  }
   [[nodiscard]] bool has_targets() const override { return false; }
 
  private:
@@ -104,20 +109,21 @@ class TextReader final : public DocumentReader {
     std::size_t end = 0;
   };
 
-  // Appends a block of the file; false at its end.
-  bool fill() {
-    const auto count = static_cast<std::size_t>(std::min(kBlockBytes, file_.size() - offset_));
-    if (count == 0) return false;
+  // Appends a block of the text; notes its end.
+  void fill() {
+    const std::uint64_t consumed = this->consumed();
     if (start_ >= kBlockBytes) {
       buffer_.erase(0, start_);
       scanned_ -= std::min(scanned_, start_);
       start_ = 0;
     }
-    const std::size_t old = buffer_.size();
-    buffer_.resize(old + count);
-    file_.read(offset_, std::as_writable_bytes(std::span(buffer_).subspan(old)));
-    offset_ += count;
-    return true;
+    held_ = {start_ == 0 ? consumed : held_.begin, input_.position()};
+    block_begin_ = buffer_.size();
+    buffer_.resize(block_begin_ + kBlockBytes);
+    span_.begin = input_.position();
+    buffer_.resize(block_begin_ + input_.read(std::as_writable_bytes(std::span(buffer_).subspan(block_begin_))));
+    span_.end = input_.position();
+    at_end_ = buffer_.size() == block_begin_;
   }
 
   // The text up to the next separator, the end of the file, or the limit, whichever comes first; where blocks of the
@@ -136,7 +142,10 @@ class TextReader final : public DocumentReader {
         scanned_ = separator->end;
         return Part{start_, separator->begin - start_, separator->end, true};
       }
-      if (fill()) continue;
+      if (!at_end_) {
+        fill();
+        continue;
+      }
       if (buffer_.size() == start_ && !inside_) return std::nullopt;
       return Part{start_, buffer_.size() - start_, buffer_.size(), true};
     }
@@ -149,8 +158,7 @@ class TextReader final : public DocumentReader {
       const std::size_t at = buffer_.find(options_.marker, scanned_);
       if (at != std::string::npos) return Separator{at, at + options_.marker.size()};
     }
-    const bool last = offset_ == file_.size();
-    const std::size_t unread = options_.split == TextSplit::marker && !last ? options_.marker.size() - 1 : 0;
+    const std::size_t unread = options_.split == TextSplit::marker && !at_end_ ? options_.marker.size() - 1 : 0;
     scanned_ = std::max(scanned_, buffer_.size() - std::min(buffer_.size(), unread));
     return std::nullopt;
   }
@@ -169,7 +177,7 @@ class TextReader final : public DocumentReader {
         }
       }
       if (end > at) return Separator{at, end + 1};
-      if (i == buffer_.size() && i - line <= options_.max_document_bytes && offset_ < file_.size()) {
+      if (i == buffer_.size() && i - line <= options_.max_document_bytes && !at_end_) {
         scanned_ = at;
         return std::nullopt;
       }
@@ -184,20 +192,22 @@ class TextReader final : public DocumentReader {
     if (invalid == std::string_view::npos && zero == std::string_view::npos) return true;
     const std::size_t at = std::min(invalid, zero);
     const std::uint64_t bad_line = line + count_lines(text.substr(0, at));
-    bad_record(options_.on_bad_record, fmt::format("{}:{}", file_.path().string(), bad_line),
+    bad_record(options_.on_bad_record, fmt::format("{}:{}", input_.name(), bad_line),
                zero < invalid ? std::string("a zero byte: is this binary data or UTF-16?")
                               : fmt::format("byte {:#04x} is not valid UTF-8", static_cast<unsigned char>(text[at])));
     return false;
   }
 
-  BinaryFile file_;
+  TextInput input_;
   ReaderOptions options_;
   std::string buffer_;
-  std::uint64_t offset_ = 0;  // end of the buffer in the file
-  std::size_t start_ = 0;     // first byte not handed out
-  std::size_t scanned_ = 0;   // no separator begins before
-  std::uint64_t line_ = 1;    // of start_
-  bool inside_ = false;       // the last part did not end its document
+  std::size_t block_begin_ = 0;  // of the block that was read last, in the buffer
+  StoredSpan held_, span_;       // of what stands before it, and of it
+  bool at_end_ = false;          // there are no more blocks
+  std::size_t start_ = 0;        // first byte not handed out
+  std::size_t scanned_ = 0;      // no separator begins before
+  std::uint64_t line_ = 1;       // of start_
+  bool inside_ = false;          // the last part did not end its document
 };
 
 }  // namespace

@@ -62,6 +62,14 @@ MegatronPaths megatron_paths(const std::filesystem::path& path) {
   return paths;
 }
 
+std::optional<std::filesystem::path> megatron_pair(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.empty() || std::filesystem::exists(path, ignored)) return std::nullopt;
+  const MegatronPaths pair = megatron_paths(path);
+  const bool both = std::filesystem::exists(pair.bin, ignored) && std::filesystem::exists(pair.idx, ignored);
+  return both ? std::optional(pair.bin) : std::nullopt;
+}
+
 TokenFormat detect_token_format(const BinaryFile& file) {
   std::array<char, 256> bytes{};
   const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), file.size()));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "data/binary_file.h"
@@ -34,5 +35,7 @@ struct MegatronPaths {
   std::filesystem::path idx;
 };
 [[nodiscard]] MegatronPaths megatron_paths(const std::filesystem::path& path);
+// The .bin file of the pair whose common prefix `path` is, if there is such a pair and `path` itself is no file.
+[[nodiscard]] std::optional<std::filesystem::path> megatron_pair(const std::filesystem::path& path);
 
 }  // namespace quench

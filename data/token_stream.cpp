@@ -15,7 +15,8 @@ std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::s
     std::vector<std::string> matches;
     std::error_code ignored;
     if (pattern.find_first_of("*?[{") == std::string::npos || std::filesystem::exists(pattern, ignored)) {
-      matches.push_back(pattern);
+      const auto pair = megatron_pair(pattern);
+      matches.push_back(pair ? pair->string() : pattern);
     } else {
       glob_t found{};
       const int status = ::glob(pattern.c_str(), GLOB_BRACE, nullptr, &found);

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <future>
@@ -10,6 +11,7 @@
 #include "core/file.h"
 #include "core/utf8.h"
 #include "data/shard_writer.h"
+#include "data/text_input.h"
 #include "data/token_stream.h"
 
 namespace quench {
@@ -37,8 +39,12 @@ struct DocumentBatch {
 class Corpus {
  public:
   Corpus(std::vector<fs::path> paths, const TokenizeOptions& options) : paths_(std::move(paths)), options_(options) {
-    for (const fs::path& path : paths_) sizes_.push_back(BinaryFile(path).size());
+    for (const fs::path& path : paths_) sizes_.push_back(stored_size(path));
     for (const std::uint64_t size : sizes_) total_ += size;
+    QUENCH_CHECK_AS(ErrorCode::bad_config,
+                    options.validation_fraction <= 0 || options.validation_split != ValidationSplit::tail ||
+                        std::find(paths_.begin(), paths_.end(), fs::path(kStandardInput)) == paths_.end(),
+                    "the length of standard input is not known, so its last part cannot be held out; hold out by hash");
     open_next();
   }
 

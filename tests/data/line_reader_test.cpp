@@ -11,8 +11,8 @@ using testing::write_file;
 std::vector<std::string> lines_of(const std::string& bytes, std::uint64_t limit = 1000) {
   TempDir folder;
   write_file(folder / "a.jsonl", bytes);
-  const BinaryFile file(folder / "a.jsonl");
-  LineReader reader(file, limit);
+  TextInput input(folder / "a.jsonl");
+  LineReader reader(input, limit);
   std::vector<std::string> lines;
   while (reader.next()) {
     lines.push_back(reader.too_long() ? "<long>" : reader.text());

@@ -6,12 +6,14 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "data/token_format.h"
 
 namespace quench {
 
 std::vector<std::string> expand_pattern(const std::string& pattern) {
   std::error_code ignored;
   if (std::filesystem::exists(pattern, ignored)) return {pattern};
+  if (const auto pair = megatron_pair(pattern)) return {pair->string()};
   glob_t found{};
   const int status = glob(pattern.c_str(), GLOB_BRACE | GLOB_NOSORT, nullptr, &found);
   std::vector<std::string> files;
