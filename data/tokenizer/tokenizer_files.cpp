@@ -145,7 +145,12 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "{}: cannot create the folder: {}", folder.string(), error.message());
-  for (const auto& [name, contents] : files_) write_file_atomically(folder / name, contents);
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const auto& [name, contents] = files_[i];
+    // The vocabulary may have been read from a file of any name; readers look for these.
+    const bool model = std::filesystem::path(name).extension() == ".model";
+    write_file_atomically(folder / (i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json"), contents);
+  }
 }
 
 }  // namespace quench

@@ -38,6 +38,7 @@ class TokenizerFiles {
 
   // Of all bytes on which ids depend: the vocabulary, and the settings file by file.
   [[nodiscard]] std::uint64_t fingerprint() const;
+  // The vocabulary as tokenizer.json or tokenizer.model, whatever its file was called; the others by their names.
   void save(const std::filesystem::path& folder) const;
 
  private:

@@ -133,6 +133,19 @@ TEST_F(TokenIdsOfRuns, BareTokenizerFileIsExportedWithItsSpecialTokensNamed) {
   EXPECT_FALSE(fs::exists(work() / "run/model/tokenizer_config.json")) << "the run's tokenizer stays as it was";
 }
 
+TEST_F(TokenIdsOfRuns, TokenizerFileOfAnyNameIsKeptUnderTheUsualOne) {
+  fs::create_directory(work() / "vocabularies");
+  fs::rename(work() / "tokenizer/tokenizer.json", work() / "vocabularies/english.json");
+  fs::rename(work() / "tokenizer/tokenizer_config.json", work() / "vocabularies/tokenizer_config.json");
+  write_config(R"({"preset": "tiny", "vocab_size": 280})", R"(, "tokenizer": "vocabularies/english.json")");
+  expect_ok({"train", "run.json", "--export.format=hf"});
+  expect_ids("run/export", "277", "278", "279");
+  EXPECT_EQ(testing::read_file(work() / "run/export/tokenizer.json"),
+            testing::read_file(work() / "vocabularies/english.json"));
+  fs::remove_all(work() / "vocabularies");
+  EXPECT_EQ(run(generate("run")).status, 0);
+}
+
 TEST_F(TokenIdsOfRuns, GenerationEndsAtAnyOfThePublishedEnds) {
   make_base();
   // The first token that the model would write becomes one of its ends.
