@@ -10,16 +10,14 @@ void argmax_rows(const ArgmaxArgs& args) {
   const std::int64_t rows = args.x.size(0), columns = args.x.size(1);
   for (std::int64_t row = 0; row < rows; ++row) {
     const T* x = args.x.data<T>() + row * columns;
-    std::int32_t best = -1, nan = -1;
+    std::int32_t best = -1, nonfinite = -1;
     for (std::int32_t i = 0; i < columns; ++i) {
-      if (std::isnan(static_cast<float>(x[i]))) {
-        if (nan < 0) nan = i;
-      } else if (best < 0 || static_cast<float>(x[i]) > static_cast<float>(x[best])) {
-        best = i;
-      }
+      const auto value = static_cast<float>(x[i]);
+      if (nonfinite < 0 && !std::isfinite(value)) nonfinite = i;
+      if (!std::isnan(value) && (best < 0 || value > static_cast<float>(x[best]))) best = i;
     }
     args.index.data<std::int32_t>()[row] = best < 0 ? 0 : best;
-    if (args.first_nan.defined()) args.first_nan.data<std::int32_t>()[row] = nan;
+    if (args.first_nonfinite.defined()) args.first_nonfinite.data<std::int32_t>()[row] = nonfinite;
   }
 }
 

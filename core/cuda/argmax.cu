@@ -32,15 +32,15 @@ __device__ Key key_of(float value, std::uint32_t index) {
 // What is known of a part of a row.
 struct Found {
   Key best;
-  unsigned nan;  // index, kNone without one
+  unsigned nonfinite;  // index, kNone without one
 };
 constexpr unsigned kNone = ~0u;
 
 __device__ Found block_found(Found mine) {
   __shared__ Key keys[33];
-  __shared__ unsigned nans[33];
+  __shared__ unsigned nonfinite[33];
   return {block_reduce<kThreads>(mine.best, Key{0}, keys, LargerKey()),
-          block_reduce<kThreads>(mine.nan, kNone, nans, SmallerIndex())};
+          block_reduce<kThreads>(mine.nonfinite, kNone, nonfinite, SmallerIndex())};
 }
 
 // Grid: part of a row, row. Reads x once.
@@ -51,10 +51,8 @@ __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint3
   const T* row = x + std::size_t{blockIdx.y} * columns;
   Found mine{0, kNone};
   const auto see = [&](float value, std::uint32_t i) {
-    if (value != value)
-      mine.nan = min(mine.nan, i);
-    else
-      mine.best = LargerKey()(mine.best, key_of(value, i));
+    if (!isfinite(value)) mine.nonfinite = min(mine.nonfinite, i);
+    if (value == value) mine.best = LargerKey()(mine.best, key_of(value, i));
   };
   const std::uint32_t step = gridDim.x * kThreads, first = blockIdx.x * kThreads + threadIdx.x;
   const std::uint32_t vectors = wide ? columns / kWidth : 0;
@@ -71,14 +69,14 @@ __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint3
 
 // A block a row.
 __global__ __launch_bounds__(kThreads) void argmax_merge_kernel(const Found* found, unsigned parts, std::int32_t* index,
-                                                                std::int32_t* first_nan) {
+                                                                std::int32_t* first_nonfinite) {
   start_early();
   Found mine{0, kNone};
   if (threadIdx.x < parts) mine = found[std::size_t{blockIdx.x} * parts + threadIdx.x];
   mine = block_found(mine);
   if (threadIdx.x != 0) return;
   index[blockIdx.x] = mine.best == 0 ? 0 : static_cast<std::int32_t>(~static_cast<std::uint32_t>(mine.best));
-  if (first_nan != nullptr) first_nan[blockIdx.x] = static_cast<std::int32_t>(mine.nan);
+  if (first_nonfinite != nullptr) first_nonfinite[blockIdx.x] = static_cast<std::int32_t>(mine.nonfinite);
 }
 
 void argmax(const ArgmaxArgs& args) {
@@ -94,7 +92,7 @@ void argmax(const ArgmaxArgs& args) {
     launch.early(rows, argmax_kernel<T>, dim3(parts, rows), kThreads, 0, args.x.data<T>(), columns, wide, found);
   });
   launch.early(rows, argmax_merge_kernel, rows, kThreads, 0, found, parts, args.index.data<std::int32_t>(),
-               args.first_nan.defined() ? args.first_nan.data<std::int32_t>() : nullptr);
+               args.first_nonfinite.defined() ? args.first_nonfinite.data<std::int32_t>() : nullptr);
 }
 
 QUENCH_CUDA_KERNEL(argmax_slot, argmax);

@@ -17,11 +17,11 @@ void argmax(const ArgmaxArgs& args) {
                "argmax: x is {}, expected between one and 2^31 - 1 columns", args.x.describe());
   check_tensor(op, "index", args.index, {rows}, DType::i32);
   check_contiguous(op, "index", args.index);
-  if (args.first_nan.defined()) {
-    check_tensor(op, "first_nan", args.first_nan, {rows}, DType::i32);
-    check_contiguous(op, "first_nan", args.first_nan);
+  if (args.first_nonfinite.defined()) {
+    check_tensor(op, "first_nonfinite", args.first_nonfinite, {rows}, DType::i32);
+    check_contiguous(op, "first_nonfinite", args.first_nonfinite);
   }
-  check_same_device(op, {&args.x, &args.index, &args.first_nan});
+  check_same_device(op, {&args.x, &args.index, &args.first_nonfinite});
   if (rows > 0) argmax_slot(args.x.device().type, args);
 }
 

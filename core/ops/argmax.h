@@ -7,9 +7,9 @@
 namespace quench {
 
 struct ArgmaxArgs {
-  Tensor x;          // [N,C] f32 or bf16, contiguous, C at least 1
-  Tensor index;      // i32 [N]: the first of the largest, NaN left out; 0 where there is nothing else
-  Tensor first_nan;  // i32 [N]: the first NaN, -1 without one; or undefined
+  Tensor x;                // [N,C] f32 or bf16, contiguous, C at least 1
+  Tensor index;            // i32 [N]: the first of the largest, NaN left out; 0 where there is nothing else
+  Tensor first_nonfinite;  // i32 [N]: the first NaN or infinity, -1 without one; or undefined
 };
 
 extern constinit KernelSlot<ArgmaxArgs> argmax_slot;

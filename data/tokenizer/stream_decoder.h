@@ -2,6 +2,7 @@
 // Decodes ids one at a time, as generation yields them, without cutting a character in two.
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "data/tokenizer/tokenizer.h"
@@ -18,6 +19,10 @@ class StreamDecoder {
   // character. Bytes that cannot are returned as they are. What push and finish return is together what
   // Tokenizer::decode returns for the ids.
   [[nodiscard]] std::string push(std::int32_t id);
+  // Goes on behind these ids without returning their text.
+  void skip(std::span<const std::int32_t> ids) {
+    for (const std::int32_t id : ids) (void)push(id);
+  }
   // What was held back. The decoder is then at the start of a new text.
   [[nodiscard]] std::string finish();
 

@@ -11,7 +11,7 @@ namespace quench::testing {
 struct ArgmaxCase {
   std::string name;
   std::vector<float> row;
-  std::int32_t index, first_nan;
+  std::int32_t index, first_nonfinite;
 };
 
 inline std::vector<ArgmaxCase> argmax_cases() {
@@ -22,13 +22,15 @@ inline std::vector<ArgmaxCase> argmax_cases() {
           {"zeros of both signs are equal", {-1, -0.0f, 0.0f}, 1, -1},
           {"zeros the other way round", {-1, 0.0f, -0.0f}, 1, -1},
           {"negative", {-3, -1, -2}, 1, -1},
-          {"infinite", {1, inf, inf}, 1, -1},
-          {"nothing but minus infinity", {-inf, -inf}, 0, -1},
-          {"minus infinity and less than nothing", {-inf, -1e30f}, 1, -1},
+          {"infinite", {1, inf, inf}, 1, 1},
+          {"nothing but minus infinity", {-inf, -inf}, 0, 0},
+          {"minus infinity and less than nothing", {-inf, -1e30f}, 1, 0},
           {"NaN first", {nan, 1, 2}, 2, 0},
           {"NaN between", {1, 3, nan, 2, nan}, 1, 2},
           {"nothing but NaN", {nan, nan}, 0, 0},
-          {"NaN and minus infinity", {nan, -inf}, 1, 0}};
+          {"NaN and minus infinity", {nan, -inf}, 1, 0},
+          {"minus infinity last", {2, 1, -inf}, 0, 2},
+          {"the largest finite value", {1, 3e38f, -3e38f}, 1, -1}};
 }
 
 inline Tensor argmax_row(const ArgmaxCase& c, DType dtype) {

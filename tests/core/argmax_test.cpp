@@ -5,13 +5,13 @@
 namespace quench::testing {
 namespace {
 
-TEST(Argmax, FindsTheFirstOfTheLargestAndTheFirstNan) {
+TEST(Argmax, FindsTheFirstOfTheLargestAndTheFirstThatIsNotFinite) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const ArgmaxCase& c : argmax_cases()) {
-      const Tensor index = Tensor::empty({1}, DType::i32), nan = Tensor::empty({1}, DType::i32);
-      argmax({.x = argmax_row(c, dtype), .index = index, .first_nan = nan});
+      const Tensor index = Tensor::empty({1}, DType::i32), nonfinite = Tensor::empty({1}, DType::i32);
+      argmax({.x = argmax_row(c, dtype), .index = index, .first_nonfinite = nonfinite});
       EXPECT_EQ(*index.data<std::int32_t>(), c.index) << c.name;
-      EXPECT_EQ(*nan.data<std::int32_t>(), c.first_nan) << c.name;
+      EXPECT_EQ(*nonfinite.data<std::int32_t>(), c.first_nonfinite) << c.name;
     }
 }
 
@@ -29,7 +29,7 @@ TEST(Argmax, RefusesWhatDoesNotFit) {
   EXPECT_THROW(argmax({.x = x, .index = Tensor::zeros({3}, DType::i32)}), Error);
   EXPECT_THROW(argmax({.x = x, .index = Tensor::zeros({2}, DType::f32)}), Error);
   EXPECT_THROW(argmax({.x = x.narrow(1, 0, 2), .index = index}), Error);
-  EXPECT_THROW(argmax({.x = x, .index = index, .first_nan = Tensor::zeros({1}, DType::i32)}), Error);
+  EXPECT_THROW(argmax({.x = x, .index = index, .first_nonfinite = Tensor::zeros({1}, DType::i32)}), Error);
 }
 
 }  // namespace

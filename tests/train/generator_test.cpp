@@ -96,17 +96,19 @@ TEST_F(Generator, FillsTheContextToItsEndAndNoFurther) {
   EXPECT_TRUE(generate(model, kPrompt, {.max_new_tokens = 0}).tokens.empty());
 }
 
-TEST_F(Generator, NanLogitsAreAnErrorThatNamesTheToken) {
-  for (nn::Parameter* parameter : model.parameters())
-    if (parameter->name == "lm_head.weight")
-      parameter->variable.value().data<float>()[9 * 32] = std::numeric_limits<float>::quiet_NaN();
-  for (const double temperature : {0.0, 1.0}) {
-    try {
-      (void)generate(model, kPrompt, {.max_new_tokens = 3, .sampling = {.temperature = temperature}});
-      FAIL() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::nonfinite);
-      EXPECT_THAT(error.what(), HasSubstr("the logit of token 9 is NaN"));
+TEST_F(Generator, LogitsThatAreNotFiniteAreAnErrorThatNamesTheToken) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), inf, -inf}) {
+    for (nn::Parameter* parameter : model.parameters())
+      if (parameter->name == "lm_head.weight") parameter->variable.value().data<float>()[9 * 32] = value;
+    for (const double temperature : {0.0, 1.0}) {
+      try {
+        (void)generate(model, kPrompt, {.max_new_tokens = 3, .sampling = {.temperature = temperature}});
+        FAIL() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::nonfinite);
+        EXPECT_THAT(error.what(), HasSubstr("logits behind 5 tokens are not finite, the first that of token 9"));
+      }
     }
   }
 }

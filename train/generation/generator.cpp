@@ -24,21 +24,21 @@ class GreedyToken {
 
   // i32 [1]
   [[nodiscard]] Tensor on_device() const { return found_.narrow(0, 0, 1); }
-  // Waits for it.
-  [[nodiscard]] std::int32_t get() const {
+  // Waits for it. `position` is the number of tokens in front.
+  [[nodiscard]] std::int32_t get(std::size_t position) const {
     const auto* found = on_host_.get().data<std::int32_t>();
-    QUENCH_CHECK_AS(ErrorCode::nonfinite, found[1] < 0, "the logit of token {} is NaN", found[1]);
+    if (found[1] >= 0) fail_nonfinite_logit(found[1], static_cast<std::int64_t>(position));
     return found[0];
   }
 
  private:
   static Tensor find(const Tensor& logits) {
     const Tensor found = Tensor::empty({2}, DType::i32, logits.device());
-    argmax({.x = logits, .index = found.narrow(0, 0, 1), .first_nan = found.narrow(0, 1, 1)});
+    argmax({.x = logits, .index = found.narrow(0, 0, 1), .first_nonfinite = found.narrow(0, 1, 1)});
     return found;
   }
 
-  Tensor found_;  // index, first NaN
+  Tensor found_;  // index, first that is not finite
   HostCopy on_host_;
 };
 
@@ -68,13 +68,13 @@ class Generation {
  private:
   void greedy() {
     GreedyToken token(decoder_.logits(seen_));
-    (void)token.get();
+    (void)token.get(seen_.size());
     begin_decoding();
     for (std::int64_t left = options_.max_new_tokens - 1; left >= 0; --left) {
       // A pass too many behind a token that ends the text.
       std::optional<GreedyToken> following;
       if (left > 0) following.emplace(decoder_.logits(token.on_device()));
-      if (!accept(token.get()) || left == 0) return;
+      if (!accept(token.get(seen_.size())) || left == 0) return;
       token = std::move(*following);
     }
   }
@@ -116,13 +116,22 @@ class Generation {
 
 }  // namespace
 
+std::int64_t room_behind(const nn::ModelConfig& model, std::size_t prompt_tokens) {
+  return std::max<std::int64_t>(0, model.context_length() - static_cast<std::int64_t>(prompt_tokens));
+}
+
+std::vector<std::int64_t> end_tokens(const nn::ModelConfig& model, const Tokenizer& tokenizer) {
+  if (!model.eos_token_ids.empty() || !tokenizer.eos_id()) return model.eos_token_ids;
+  return {*tokenizer.eos_id()};
+}
+
 GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
                           const GenerationOptions& options, const std::function<bool(std::int32_t)>& on_token) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.empty(),
                   "the prompt is empty and the tokenizer adds no beginning-of-sequence token; give a prompt");
   check_sampling_options(options.sampling);
   const auto length = static_cast<std::int64_t>(prompt.size());
-  QUENCH_CHECK_AS(ErrorCode::bad_config, length + options.max_new_tokens <= model.config().context_length(),
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.max_new_tokens <= room_behind(model.config(), prompt.size()),
                   "prompt of {} tokens and {} new ones exceed the model's context of {} (max_position_embeddings)",
                   length, options.max_new_tokens, model.config().context_length());
   return Generation(model, prompt, options, on_token).run();

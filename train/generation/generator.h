@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
 #include "train/generation/sampler.h"
 
@@ -24,9 +25,16 @@ struct GenerationResult {
 };
 
 // Continues `prompt` (at least one token). `on_token`, if set, sees every token as it is produced and returns false to
-// stop. Throws bad_config when prompt and new tokens exceed the model's max_position_embeddings.
+// stop. Throws bad_config when prompt and new tokens exceed the model's max_position_embeddings, nonfinite when the
+// model's logits are NaN or infinite.
 [[nodiscard]] GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
                                         const GenerationOptions& options,
                                         const std::function<bool(std::int32_t)>& on_token = {});
+
+// Tokens that fit behind a prompt of `prompt_tokens` in the model's context.
+[[nodiscard]] std::int64_t room_behind(const nn::ModelConfig& model, std::size_t prompt_tokens);
+
+// End-of-sequence ids: the model's, else the tokenizer's.
+[[nodiscard]] std::vector<std::int64_t> end_tokens(const nn::ModelConfig& model, const Tokenizer& tokenizer);
 
 }  // namespace quench

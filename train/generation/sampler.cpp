@@ -49,12 +49,20 @@ void check_sampling_options(const SamplingOptions& o) {
   require(std::isfinite(o.repetition_penalty) && o.repetition_penalty > 0, "repetition penalty must be positive");
 }
 
+void fail_nonfinite_logit(std::int64_t token, std::int64_t position) {
+  QUENCH_FAIL(
+      ErrorCode::nonfinite,
+      "the model's logits behind {} tokens are not finite, the first that of token {}: there are NaN or infinite "
+      "values among its weights, or its activations overflow",
+      position, token);
+}
+
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
                           const SamplingOptions& options, std::int64_t position) {
   QUENCH_CHECK(!logits.empty(), "sample_token: no logits");
   std::vector<Candidate> candidates(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    QUENCH_CHECK_AS(ErrorCode::nonfinite, !std::isnan(logits[i]), "the logit of token {} is NaN", i);
+    if (!std::isfinite(logits[i])) fail_nonfinite_logit(static_cast<std::int64_t>(i), position);
     candidates[i] = {logits[i], static_cast<std::int32_t>(i)};
   }
   if (options.repetition_penalty != 1.0) apply_repetition_penalty(candidates, seen, options.repetition_penalty);

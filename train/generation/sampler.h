@@ -21,8 +21,11 @@ struct SamplingOptions {
 void check_sampling_options(const SamplingOptions& options);
 
 // The next token. `seen` are prompt and generated tokens, for the penalty. The draw depends on (seed, position) only.
-// Throws nonfinite when a logit is NaN.
+// Throws as fail_nonfinite_logit does when a logit is NaN or infinite.
 [[nodiscard]] std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
                                         const SamplingOptions& options, std::int64_t position);
+
+// Throws nonfinite: the logit of `token` behind a text of `position` tokens is NaN or infinite.
+[[noreturn]] void fail_nonfinite_logit(std::int64_t token, std::int64_t position);
 
 }  // namespace quench
