@@ -109,14 +109,18 @@ std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const
   return tokenizer;
 }
 
+void check_model_tokenizer(const LoadedModel& loaded, const Tokenizer& tokenizer) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer.vocab_size() <= loaded.config.vocab_size,
+                  "the tokenizer has {} tokens, the model only {}: they do not belong together", tokenizer.vocab_size(),
+                  loaded.config.vocab_size);
+}
+
 std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   std::unique_ptr<Tokenizer> tokenizer = find_model_tokenizer(loaded, name);
   QUENCH_CHECK_AS(
       ErrorCode::not_found, tokenizer != nullptr, "{}; name one with --tokenizer",
       loaded.missing.empty() ? "the model folder has no tokenizer.json or tokenizer.model" : loaded.missing);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer->vocab_size() <= loaded.config.vocab_size,
-                  "the tokenizer has {} tokens, the model only {}: they do not belong together",
-                  tokenizer->vocab_size(), loaded.config.vocab_size);
+  check_model_tokenizer(loaded, *tokenizer);
   return tokenizer;
 }
 

@@ -32,7 +32,9 @@ struct LoadedModel {
 // The named tokenizer if `name` is not empty, else the run's, else the one beside the weights; null if there is none.
 // Throws bad_config if the one beside a checkpoint is not the one that it was trained with.
 [[nodiscard]] std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name);
-// The same; throws not_found if there is none, and bad_config if it has more tokens than the model.
+// Throws bad_config if the tokenizer has more tokens than the model.
+void check_model_tokenizer(const LoadedModel& loaded, const Tokenizer& tokenizer);
+// Both; throws not_found if there is no tokenizer.
 [[nodiscard]] std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, const std::string& name);
 
 // The model's token ids with a tokenizer (null: none), which may be another than its own; logs a warning where the two

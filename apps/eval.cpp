@@ -1,12 +1,11 @@
-// quench eval: perplexity of a model on texts.
+// quench eval: perplexity of a model on texts and token files.
 
 #include <cstdio>
 
 #include "apps/common.h"
 #include "apps/reader_options.h"
 #include "apps/verbs.h"
-#include "data/token_stream.h"
-#include "train/evaluation/perplexity.h"
+#include "train/evaluation/evaluation_data.h"
 
 namespace quench {
 namespace {
@@ -19,65 +18,95 @@ struct EvalArguments {
   std::string device = "auto";
   std::string dtype = "auto";
   std::int64_t window = 0;
+  std::int64_t stride = 0;
+  bool no_special_tokens = false;
   ReaderArguments reader;
   bool json = false;
   int threads = 0;
 };
 
-std::vector<std::string> read_documents(const EvalArguments& a) {
-  const ReaderOptions options = reader_options(a.reader);
-  std::vector<std::string> documents;
-  for (const auto& path : expand_file_patterns(a.data)) {
-    const auto reader = open_document_reader(path, options);
-    Document document;
-    while (reader->next(document)) {
-      std::string text;
-      for (const DocumentPiece& piece : document.pieces) {
-        QUENCH_CHECK_AS(ErrorCode::bad_config, piece.ids.empty(),
-                        "{}: perplexity needs text, this record holds token ids", document.origin);
-        text += piece.text;
-      }
-      if (document.begins || documents.empty()) {
-        documents.push_back(std::move(text));
-      } else {
-        documents.back() += text;
-      }
-    }
+PerplexityOptions perplexity_options(const EvalArguments& a, const nn::ModelConfig& model, const Tokenizer* tokenizer) {
+  PerplexityOptions options;
+  options.window = a.window > 0 ? a.window : model.max_position_embeddings;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.window <= model.max_position_embeddings,
+                  "--seq-len {} exceeds the model's context of {} tokens", options.window,
+                  model.max_position_embeddings);
+  options.stride = a.stride;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.stride <= options.window,
+                  "--stride {} is longer than the window of {} tokens: tokens between two windows would be left out",
+                  a.stride, options.window);
+  if (a.stride == 0) options.prefix = prefix_token(tokenizer, model);
+  return options;
+}
+
+Json to_json(const PerplexityReport& r, const PerplexityOptions& options, bool special_tokens) {
+  Json json = Json::object();
+  json.set("convention", options.stride > 0 ? "strided" : "rolling");
+  json.set("seq_len", options.window);
+  json.set("stride", options.stride > 0 ? Json(options.stride) : Json());
+  json.set("prefix_token", options.prefix ? Json(*options.prefix) : Json());
+  json.set("special_tokens", special_tokens);
+  json.set("documents", r.documents);
+  json.set("tokens", r.tokens);
+  json.set("words", r.words > 0 ? Json(r.words) : Json());
+  json.set("bytes", r.bytes > 0 ? Json(r.bytes) : Json());
+  json.set("loss", r.loss());
+  json.set("token_perplexity", r.token_perplexity());
+  json.set("word_perplexity", r.word_perplexity());
+  json.set("byte_perplexity", r.byte_perplexity());
+  json.set("bits_per_byte", r.bits_per_byte());
+  return json;
+}
+
+std::string describe(const PerplexityOptions& options, const Tokenizer* tokenizer) {
+  if (options.stride > 0)
+    return fmt::format(
+        "strided windows as in Transformers' guide to perplexity: {} tokens, a new one every {}; a "
+        "document's first token is not scored",
+        options.window, options.stride);
+  std::string prefix = "none known: a document's first token is not scored";
+  if (options.prefix) {
+    prefix = fmt::format("{}", *options.prefix);
+    if (tokenizer != nullptr) prefix += fmt::format(" ({})", tokenizer->token_text(*options.prefix));
   }
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !documents.empty(), "--data holds no document");
-  return documents;
+  return fmt::format("rolling windows as lm-evaluation-harness makes them: {} tokens, one of context; prefix token {}",
+                     options.window, prefix);
+}
+
+std::string count(std::int64_t value, const char* what) {
+  return value > 0 ? fmt::format(", {} {}", value, what) : "";
+}
+
+void print(const PerplexityReport& r) {
+  std::printf("%s\n", fmt::format("{} documents, {} tokens{}{}", r.documents, r.tokens, count(r.words, "words"),
+                                  count(r.bytes, "bytes"))
+                          .c_str());
+  std::printf("loss              %.4f nats per token\ntoken perplexity  %.4f\n", r.loss(), r.token_perplexity());
+  if (r.bytes == 0)
+    std::printf("word and byte perplexity: n/a, the text of some documents is not known\n");
+  else
+    std::printf("word perplexity   %.4f\nbyte perplexity   %.4f\nbits per byte     %.4f\n", r.word_perplexity(),
+                r.byte_perplexity(), r.bits_per_byte());
 }
 
 void run(const EvalArguments& a) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, a.metric == "ppl", "--metric '{}' is unknown; known: ppl", a.metric);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, a.window >= 0, "--seq-len must be positive");
+  EvaluationData data{.files = a.data,
+                      .format = a.reader.format,
+                      .reader = reader_options(a.reader, true),
+                      .special_tokens = !a.no_special_tokens};
   set_threads(a.threads);
   const LoadedModel loaded = load_model(a.model, a.device, a.dtype);
-  const auto tokenizer = require_model_tokenizer(loaded, a.tokenizer);
-  const std::vector<std::string> documents = read_documents(a);
-  const std::int64_t window =
-      a.window > 0 ? a.window : std::min<std::int64_t>(loaded.config.max_position_embeddings, 2048);
-  const PerplexityReport r = perplexity(*loaded.model, *tokenizer, documents, window);
-  if (a.json) {
-    Json json = Json::object();
-    json.set("documents", r.documents);
-    json.set("tokens", r.tokens);
-    json.set("words", r.words);
-    json.set("bytes", r.bytes);
-    json.set("seq_len", window);
-    json.set("loss", r.loss());
-    json.set("token_perplexity", r.token_perplexity());
-    json.set("word_perplexity", r.word_perplexity());
-    json.set("byte_perplexity", r.byte_perplexity());
-    json.set("bits_per_byte", r.bits_per_byte());
-    return print_json(json);
-  }
-  std::printf("%lld documents, %lld tokens, %lld words, %lld bytes; windows of %lld tokens\n",
-              static_cast<long long>(r.documents), static_cast<long long>(r.tokens), static_cast<long long>(r.words),
-              static_cast<long long>(r.bytes), static_cast<long long>(window));
-  std::printf("loss              %.4f nats per token\n", r.loss());
-  std::printf("token perplexity  %.4f\nword perplexity   %.4f\nbyte perplexity   %.4f\nbits per byte     %.4f\n",
-              r.token_perplexity(), r.word_perplexity(), r.byte_perplexity(), r.bits_per_byte());
+  const auto tokenizer = find_model_tokenizer(loaded, a.tokenizer);
+  if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
+  const PerplexityOptions options = perplexity_options(a, loaded.config, tokenizer.get());
+  PerplexityMeter meter(*loaded.model, options);
+  read_evaluation_data(data, tokenizer.get(), loaded.config,
+                       [&](const ScoredDocument& document) { meter.add(document); });
+  const PerplexityReport report = meter.finish();
+  if (a.json) return print_json(to_json(report, options, data.special_tokens));
+  std::printf("%s\n", describe(options, tokenizer.get()).c_str());
+  print(report);
 }
 
 }  // namespace
@@ -87,16 +116,25 @@ void add_eval_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("eval", "Perplexity per token, word and byte");
   verb->footer("Example: quench eval --model models/llama --data wikitext.txt");
   verb->add_option("--model", a->model, "Model folder, checkpoint or run folder")->required();
-  verb->add_option("--data", a->data, "Text or JSON-lines files")->required();
+  verb->add_option("--data", a->data, "Text, JSON-lines or token files")->required();
   verb->add_option("--metric", a->metric, "ppl")->capture_default_str();
   verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
-  verb->add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context, at most 2048")
+  verb->add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  verb->add_option("--stride", a->stride,
+                   "Tokens from one window to the next, as in Transformers' guide to perplexity; 0: rolling windows as "
+                   "lm-evaluation-harness makes them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_flag(
+      "--no-special-tokens", a->no_special_tokens,
+      "Score texts without what the tokenizer puts around them (lm-evaluation-harness: add_bos_token=False)");
   verb->add_option("--device", a->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   verb->add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
   verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();
   verb->add_flag("--json", a->json, "Print the result as JSON");
-  add_reader_options(*verb, a->reader);
+  add_reader_options(*verb, a->reader, true);
   verb->callback([a] { run(*a); });
 }
 

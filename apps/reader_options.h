@@ -15,11 +15,12 @@ struct ReaderArguments {
   std::string record = "auto";
   std::string field = "text";
   std::string on_bad_record = "error";
-  std::string chat_template = "llama3";
+  std::string chat_template = "auto";
 };
 
-void add_reader_options(CLI::App& verb, ReaderArguments& arguments);
-// Throws bad_config naming the option's values.
-[[nodiscard]] ReaderOptions reader_options(const ReaderArguments& arguments);
+// `token_files`: the verb reads those too, and --format may name theirs.
+void add_reader_options(CLI::App& verb, ReaderArguments& arguments, bool token_files = false);
+// Throws bad_config naming the option's values. The name of a token format leaves the reader's automatic.
+[[nodiscard]] ReaderOptions reader_options(const ReaderArguments& arguments, bool token_files = false);
 
 }  // namespace quench

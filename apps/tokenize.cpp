@@ -87,7 +87,9 @@ struct TrainArguments {
 };
 
 void run_train(const TrainArguments& a) {
-  const ReaderOptions reader_settings = reader_options(a.reader);
+  ReaderOptions reader_settings = reader_options(a.reader);
+  // Any template gives a chat's text; its special tokens are left out.
+  if (reader_settings.chat_template == ChatTemplate::automatic) reader_settings.chat_template = ChatTemplate::llama3;
   const std::vector<std::filesystem::path> files = expand_file_patterns(a.inputs);
   std::size_t next_file = 0;
   std::unique_ptr<DocumentReader> reader;
@@ -103,7 +105,8 @@ void run_train(const TrainArguments& a) {
       reader.reset();
     }
     text.clear();
-    for (const DocumentPiece& piece : document.pieces) text += piece.text;
+    for (const DocumentPiece& piece : document.pieces)
+      if (!piece.special) text += piece.text;
     return true;
   };
   const auto tokenizer = train_bpe(documents, a.options);

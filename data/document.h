@@ -13,6 +13,8 @@ struct DocumentPiece {
   std::vector<std::int32_t> ids{};      // already encoded; then `text` is empty
   std::vector<std::uint8_t> targets{};  // with ids, one flag an id (1: may be a target), or empty: `target` for all
   bool special = false;
+  // Text that is encoded together with the text in front of it, so that no tokenizer sees a new text begin here.
+  bool joined = false;
   bool target = true;  // whether the piece's tokens may be targets
 };
 

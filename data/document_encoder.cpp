@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 
 #include "core/check.h"
 
@@ -33,10 +34,16 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncoderOption
 std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> documents) const {
   // The text of ordinary documents may be asked to hold special tokens; the pieces of chats never do.
   std::vector<std::string_view> texts[2];
-  for (const Document& document : documents)
-    for (const DocumentPiece& piece : document.pieces)
-      if (!piece.special && !piece.text.empty())
-        texts[options_.parse_special && !document.complete ? 1 : 0].push_back(piece.text);
+  std::deque<std::string> joined;
+  for (const Document& document : documents) {
+    for (std::size_t i = 0; i < document.pieces.size(); ++i) {
+      const DocumentPiece& piece = document.pieces[i];
+      if (piece.special || piece.text.empty()) continue;
+      std::string_view text = piece.text;
+      if (piece.joined && i > 0) text = joined.emplace_back(document.pieces[i - 1].text + piece.text);
+      texts[options_.parse_special && !document.complete ? 1 : 0].push_back(text);
+    }
+  }
   std::vector<std::vector<std::int32_t>> encoded[2];
   for (const bool parse : {false, true})
     encoded[parse ? 1 : 0] =
@@ -52,12 +59,21 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
                     [](const DocumentPiece& piece) { return !piece.target || !piece.targets.empty(); });
     if (document.begins && !document.complete) out.ids = prefix_;
     if (keep_targets) out.targets.assign(out.ids.size(), 1);
+    std::vector<std::int32_t> last;  // ids of the text in front
     for (const DocumentPiece& piece : document.pieces) {
       std::vector<std::int32_t> ids;
       if (!piece.special && !piece.text.empty()) {
         const int kind = options_.parse_special && !document.complete ? 1 : 0;
         ids = std::move(encoded[kind][next[kind]++]);
       }
+      if (piece.joined) {
+        // Both texts' ids: those that the first one has alone too stay its own.
+        const auto shared = std::mismatch(last.begin(), last.end(), ids.begin(), ids.end()).second - ids.begin();
+        out.ids.resize(out.ids.size() - last.size() + static_cast<std::size_t>(shared));
+        if (keep_targets) out.targets.resize(out.ids.size());
+        ids.erase(ids.begin(), ids.begin() + shared);
+      }
+      last = ids;
       append_piece(piece, std::move(ids), keep_targets, out);
     }
     if (document.ends && !document.complete) {
@@ -74,8 +90,8 @@ void DocumentEncoder::append_piece(const DocumentPiece& piece, std::vector<std::
   if (piece.special) {
     const auto id = tokenizer_.find_token(piece.text);
     QUENCH_CHECK_AS(ErrorCode::bad_config, id && tokenizer_.is_special(*id),
-                    "the tokenizer has no special token {}, which the chat template needs; choose another template or "
-                    "tokenizer",
+                    "the tokenizer has no special token {}, which the chat template needs; choose another template "
+                    "(data.chat_template, --chat-template) or tokenizer",
                     piece.text);
     out.ids.push_back(*id);
   } else if (!piece.ids.empty()) {

@@ -44,7 +44,8 @@ struct ReaderOptions {
   std::string marker = "<|endoftext|>";
   RecordKind record = RecordKind::automatic;
   std::string field = "text";
-  ChatTemplate chat_template = ChatTemplate::llama3;
+  // Automatic is resolved where the tokenizer is known (resolve_chat_template); chats are refused without.
+  ChatTemplate chat_template = ChatTemplate::automatic;
   BadRecord on_bad_record = BadRecord::error;
   // A JSON line above this is a bad record; a text document above it comes in parts, cut at the start of a line.
   std::uint64_t max_document_bytes = std::uint64_t{64} << 20;
@@ -64,7 +65,8 @@ class DocumentReader {
   virtual ~DocumentReader() = default;
   // The next document or part of one; false at the end. Bad records (malformed JSON, text that is not UTF-8 or holds a
   // zero byte, a missing, null or mistyped field, a line above the limit) throw Error(corrupt) "file:line: reason" or
-  // are counted and skipped, as the options say. Throws io when the file changes while it is read.
+  // are counted and skipped, as the options say. Throws io when the file changes while it is read, bad_config for chats
+  // without a template.
   virtual bool next(Document& document) = 0;
   // Bytes of the file read so far.
   [[nodiscard]] virtual std::uint64_t consumed() const = 0;

@@ -123,6 +123,7 @@ class JsonlReader final : public DocumentReader {
       try {
         read_record(origin, document);
       } catch (const Error& error) {
+        if (error.code() == ErrorCode::bad_config) throw;  // not the record's fault
         bad_record(options_.on_bad_record, origin, reason_of(error, origin));
         continue;
       }

@@ -101,7 +101,9 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   KeyHash key;
   key.add(fmt::format("shard version {}", kShardVersion));
   key.add(fingerprint_text(tokenizer));
-  key.add(describe_options(options.reader, options.encoder).dump());
+  ReaderOptions reader = options.reader;
+  reader.chat_template = resolve_chat_template(reader.chat_template, tokenizer);
+  key.add(describe_options(reader, options.encoder).dump());
   for (const fs::path& path : expand_file_patterns(inputs)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, path != kStandardInput,
                     "training reads its data more than once, which standard input does not allow; make shards of it "

@@ -258,6 +258,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   check_options(options);
   TokenizeOptions checked = options;
   checked.reader.vocab_size = tokenizer.vocab_size();
+  checked.reader.chat_template = resolve_chat_template(options.reader.chat_template, tokenizer);
   const DocumentEncoder encoder(tokenizer, options.encoder);
   Corpus corpus(expand_file_patterns(options.inputs), checked);
   StagingFolder staging(options.output);
@@ -295,7 +296,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
       options.validation_fraction, result.train.empty() ? "train on" : "validate on", progress.documents);
   tokenizer.save(staging.path() / "tokenizer");
   write_file_atomically(staging.path() / "dataset.json",
-                        describe_dataset(tokenizer, encoder, corpus, options, result).dump(2) + "\n");
+                        describe_dataset(tokenizer, encoder, corpus, checked, result).dump(2) + "\n");
   staging.publish();
   return result;
 }

@@ -9,6 +9,11 @@ namespace quench {
 // The White_Space property.
 [[nodiscard]] bool is_white_space(char32_t code_point) noexcept;
 
+// What Python's str.strip() removes and its \s matches: white space and the four information separators.
+[[nodiscard]] inline bool is_python_space(char32_t code_point) noexcept {
+  return is_white_space(code_point) || (code_point >= 0x1C && code_point <= 0x1F);
+}
+
 // What \w means in UTS #18: letters, marks, decimal digits, connectors, and the two join controls.
 [[nodiscard]] bool is_word_character(char32_t code_point) noexcept;
 

@@ -174,6 +174,25 @@ TEST(Tokenize, ALargeDocumentStaysOneDocument) {
   EXPECT_EQ(testing::read_all_tokens(*open_token_file(folder / "out/train-00000.bin")), expected);
 }
 
+// The template need not be named, and bad records are no way around a tokenizer without one.
+TEST(Tokenize, TheChatTemplateFollowsTheTokenizer) {
+  TempDir folder;
+  write_file(folder / "a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})"
+                                 "\n");
+  const auto plain = load_tokenizer("bytes");
+  const auto chatml = testing::with_special_tokens(*plain, special_tokens(ChatTemplate::chatml));
+  (void)tokenize_files(*chatml, {.inputs = {(folder / "a.jsonl").string()}, .output = folder / "out"});
+  EXPECT_EQ(chatml->decode(testing::read_all_tokens(*open_token_file(folder / "out/train-00000.bin"))),
+            "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n");
+  EXPECT_EQ(Json::parse_file(folder / "out/dataset.json").at("options").at("chat_template").as_string(), "chatml");
+  for (const BadRecord policy : {BadRecord::error, BadRecord::skip})
+    expect_error(ErrorCode::bad_config, {"data.chat_template"}, [&] {
+      (void)tokenize_files(
+          *plain,
+          {.inputs = {(folder / "a.jsonl").string()}, .reader = {.on_bad_record = policy}, .output = folder / "out2"});
+    });
+}
+
 TEST(Tokenize, ChatsKeepTheirTargets) {
   TempDir folder;
   write_file(folder / "a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})"

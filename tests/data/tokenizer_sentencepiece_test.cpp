@@ -5,6 +5,8 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include "data/chat_template.h"
+#include "data/document_encoder.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "tests/data/bpe_fixtures.h"
 #include "tests/testing.h"
@@ -163,6 +165,23 @@ TEST_F(SentencePiece, AFolderWithAnUnsupportedTokenizerJsonFallsBackToTheModel) 
   // A file that is broken, rather than of another kind, is not passed over.
   write_file(folder / "tokenizer.json", "{");
   EXPECT_THAT(error_of([&] { (void)load_tokenizer(folder.path()); }), HasSubstr("corrupt"));
+}
+
+// Meta's own code encodes a question and its answer as one text between begin and end.
+TEST_F(SentencePiece, ChatsAreThoseOfLlama2) {
+  const auto tokenizer = load_tokenizer(*folder_ / "tokenizer.model");
+  const ChatTemplate found = resolve_chat_template(ChatTemplate::automatic, *tokenizer);
+  EXPECT_EQ(found, ChatTemplate::llama2);
+  const std::vector<Document> documents{
+      {.pieces = render_chat(found, {{"user", "hello world"}, {"assistant", "the lazy dog"}}), .complete = true}};
+  const EncodedDocument encoded = DocumentEncoder(*tokenizer, {}).encode(documents).front();
+  Ids expected{1};
+  for (const std::int32_t id : library_ids("[INST] hello world [/INST] the lazy dog ")) expected.push_back(id);
+  expected.push_back(2);
+  EXPECT_EQ(encoded.ids, expected);
+  const Ids question = library_ids("[INST] hello world [/INST]");
+  EXPECT_EQ(std::count(encoded.targets.begin(), encoded.targets.end(), 0),
+            static_cast<std::ptrdiff_t>(1 + question.size()));
 }
 
 }  // namespace

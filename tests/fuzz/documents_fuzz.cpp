@@ -47,6 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.split = static_cast<TextSplit>((data[0] >> 1) % 3);
   options.on_bad_record = (data[0] & 8) != 0 ? BadRecord::skip : BadRecord::error;
   options.record = text ? RecordKind::automatic : static_cast<RecordKind>((data[0] >> 4) % 5);
+  options.chat_template = static_cast<ChatTemplate>(1 + data[1] % 3);
   options.marker = "##";
   options.max_document_bytes = std::uint64_t{4} + data[1];
   options.vocab_size = 1000;

@@ -1,20 +1,19 @@
 #include "train/evaluation/perplexity.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "core/ops/cross_entropy.h"
-#include "train/evaluation/scoring.h"
+#include "data/tokenizer/code_points.h"
+#include "data/tokenizer/unicode.h"
 
 namespace quench {
 namespace {
 
 double per(double nll, std::int64_t count) {
-  return count > 0 ? nll / static_cast<double>(count) : 0.0;
-}
-
-bool is_space(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
+  return count > 0 ? nll / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
@@ -37,29 +36,55 @@ double PerplexityReport::bits_per_byte() const {
 
 std::int64_t count_words(std::string_view text) {
   std::int64_t pieces = 1;
-  for (std::size_t i = 0; i < text.size(); ++i)
-    if (is_space(text[i]) && (i == 0 || !is_space(text[i - 1]))) ++pieces;
+  bool after_space = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_sequence_length(text, i);
+    const bool space = length > 0 && is_python_space(decode_code_point(text, i));
+    if (space && !after_space) ++pieces;
+    after_space = space;
+    i += std::max<std::size_t>(length, 1);
+  }
   return pieces;
 }
 
-PerplexityReport perplexity(const nn::CausalLm& model, const Tokenizer& tokenizer,
-                            std::span<const std::string> documents, std::int64_t window) {
-  PerplexityReport report;
-  std::vector<ScoringWindow> windows;
-  for (const std::string& document : documents) {
-    const std::vector<std::int32_t> tokens = tokenizer.encode(document, {.add_special_tokens = false});
-    ++report.documents;
-    report.bytes += static_cast<std::int64_t>(document.size());
-    report.words += count_words(document);
-    if (tokens.empty()) continue;
-    const auto prefix = tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id();
-    std::vector<ScoringWindow> rolling = rolling_windows(tokens, prefix.value_or(tokens.front()), window);
-    if (!prefix) rolling.front().targets.front() = kIgnoreLabel;
-    report.tokens += static_cast<std::int64_t>(tokens.size()) - (prefix ? 0 : 1);
-    for (auto& w : rolling) windows.push_back(std::move(w));
+void PerplexityMeter::add(const ScoredDocument& document) {
+  const std::int64_t number = report_.documents++;
+  if (document.text) {
+    report_.bytes += static_cast<std::int64_t>(document.text->size());
+    report_.words += count_words(*document.text);
+  } else {
+    text_known_ = false;
   }
-  for (const double nll : score_windows(model, windows)) report.nll += nll;
-  return report;
+  std::span<const std::int32_t> tokens = document.tokens;
+  std::span<const std::uint8_t> targets = document.targets;
+  QUENCH_CHECK(targets.empty() || targets.size() == tokens.size(), "PerplexityMeter: {} tokens, {} targets",
+               tokens.size(), targets.size());
+  if (tokens.empty()) return;
+  std::int64_t skipped = 0;  // tokens in front of those that the windows are made of
+  const auto score = [&](ScoringWindow window) {
+    if (!targets.empty())
+      for (std::size_t i = 0; i < window.targets.size(); ++i)
+        if (targets[static_cast<std::size_t>(window.first_target) + i] == 0) window.targets[i] = kIgnoreLabel;
+    window.first_target += skipped;
+    scorer_.add(std::move(window), number);
+  };
+  if (options_.stride > 0) return strided_windows(tokens, options_.window, options_.stride, score);
+  std::int32_t prefix = options_.prefix.value_or(tokens.front());
+  if (!options_.prefix) {
+    tokens = tokens.subspan(1);
+    if (!targets.empty()) targets = targets.subspan(1);
+    skipped = 1;
+  }
+  rolling_windows(tokens, prefix, options_.window, score);
+}
+
+PerplexityReport PerplexityMeter::finish() {
+  report_.nll = scorer_.finish();
+  report_.tokens = scorer_.targets();
+  if (!text_known_) report_.words = report_.bytes = 0;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, report_.tokens > 0, "{} documents hold no token that could be scored",
+                  report_.documents);
+  return report_;
 }
 
 }  // namespace quench

@@ -1,75 +1,104 @@
 #include "train/evaluation/scoring.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/ops/cross_entropy.h"
 
 namespace quench {
 namespace {
 
-// Scores windows [first, last) in one forward pass.
-void score_pass(const nn::CausalLm& model, std::span<const ScoringWindow> windows, std::span<double> results) {
-  std::vector<std::int32_t> inputs, targets;
-  std::vector<SequenceRange> sequences;
-  for (const ScoringWindow& w : windows) {
-    QUENCH_CHECK(w.inputs.size() == w.targets.size() && !w.inputs.empty(), "score_windows: {} inputs, {} targets",
-                 w.inputs.size(), w.targets.size());
-    const auto begin = static_cast<std::int64_t>(inputs.size()), length = static_cast<std::int64_t>(w.inputs.size());
-    sequences.push_back({begin, length, begin, length});
-    inputs.insert(inputs.end(), w.inputs.begin(), w.inputs.end());
-    targets.insert(targets.end(), w.targets.begin(), w.targets.end());
-  }
-  const auto tokens = static_cast<std::int64_t>(inputs.size());
-  const Device device = model.options().device;
-  const nn::ForwardContext context = model.make_context(sequences, tokens);
-  Tensor losses;
-  (void)model.loss(Tensor::from_values<std::int32_t>({tokens}, inputs).to(device),
-                   Tensor::from_values<std::int32_t>({tokens}, targets).to(device), context, 1.0f, {}, &losses);
-  const Tensor host = losses.to(Device{});
-  for (std::size_t i = 0; i < windows.size(); ++i) {
-    const float* loss = host.data<float>() + sequences[i].q_begin;
-    double sum = 0;
-    for (std::int64_t t = 0; t < sequences[i].q_length; ++t) sum += static_cast<double>(loss[t]);
-    results[i] = sum;
-  }
+// The window that predicts tokens[begin, end) from what stands before each; targets before `scored` are context only.
+ScoringWindow window_of(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end,
+                        std::int64_t scored) {
+  ScoringWindow w;
+  w.inputs.assign(tokens.begin() + (begin - 1), tokens.begin() + (end - 1));
+  w.targets.assign(tokens.begin() + begin, tokens.begin() + end);
+  std::fill_n(w.targets.begin(), std::max<std::int64_t>(0, scored - begin), kIgnoreLabel);
+  w.first_target = begin;
+  return w;
 }
 
 }  // namespace
 
-std::vector<double> score_windows(const nn::CausalLm& model, std::span<const ScoringWindow> windows,
-                                  std::int64_t tokens_per_pass) {
-  const autograd::NoGrad no_grad;
-  std::vector<double> results(windows.size());
-  std::size_t first = 0;
-  while (first < windows.size()) {
-    std::size_t last = first;
-    std::int64_t tokens = 0;
-    do {
-      tokens += static_cast<std::int64_t>(windows[last++].inputs.size());
-    } while (last < windows.size() &&
-             tokens + static_cast<std::int64_t>(windows[last].inputs.size()) <= tokens_per_pass);
-    score_pass(model, windows.subspan(first, last - first), std::span(results).subspan(first, last - first));
-    first = last;
+void rolling_windows(std::span<const std::int32_t> tokens, std::int32_t prefix, std::int64_t window,
+                     const WindowSink& sink) {
+  QUENCH_CHECK(window > 0, "rolling_windows: window of {} tokens", window);
+  const auto size = static_cast<std::int64_t>(tokens.size());
+  if (size == 0) return;
+  const std::int64_t first = std::min(size, window);
+  ScoringWindow w;
+  w.inputs.push_back(prefix);
+  w.inputs.insert(w.inputs.end(), tokens.begin(), tokens.begin() + (first - 1));
+  w.targets.assign(tokens.begin(), tokens.begin() + first);
+  sink(std::move(w));
+  for (std::int64_t scored = first; scored < size;) {
+    const std::int64_t end = std::min(size, scored + window);
+    sink(window_of(tokens, end - window, end, scored));
+    scored = end;
   }
-  return results;
 }
 
-std::vector<ScoringWindow> rolling_windows(std::span<const std::int32_t> tokens, std::int32_t prefix,
-                                           std::int64_t window) {
-  QUENCH_CHECK(window > 0, "rolling_windows: window of {} tokens", window);
-  std::vector<ScoringWindow> windows;
-  const auto step = static_cast<std::size_t>(window);
-  for (std::size_t begin = 0; begin < tokens.size(); begin += step) {
-    const std::size_t end = std::min(tokens.size(), begin + step);
-    ScoringWindow w;
-    w.inputs.push_back(begin == 0 ? prefix : tokens[begin - 1]);
-    w.inputs.insert(w.inputs.end(), tokens.begin() + static_cast<std::ptrdiff_t>(begin),
-                    tokens.begin() + static_cast<std::ptrdiff_t>(end - 1));
-    w.targets.assign(tokens.begin() + static_cast<std::ptrdiff_t>(begin),
-                     tokens.begin() + static_cast<std::ptrdiff_t>(end));
-    windows.push_back(std::move(w));
+void strided_windows(std::span<const std::int32_t> tokens, std::int64_t window, std::int64_t stride,
+                     const WindowSink& sink) {
+  QUENCH_CHECK(stride >= 1 && stride <= window, "strided_windows: stride {} for windows of {} tokens", stride, window);
+  const auto size = static_cast<std::int64_t>(tokens.size());
+  std::int64_t seen = 0;
+  for (std::int64_t begin = 0; seen < size; begin += stride) {
+    const std::int64_t end = std::min(size, begin + window);
+    if (end - begin > 1) sink(window_of(tokens, begin + 1, end, seen));
+    seen = end;
   }
-  return windows;
+}
+
+void WindowScorer::add(ScoringWindow window, std::int64_t document) {
+  QUENCH_CHECK(window.inputs.size() == window.targets.size() && !window.inputs.empty(),
+               "WindowScorer: {} inputs, {} targets", window.inputs.size(), window.targets.size());
+  const auto tokens = static_cast<std::int64_t>(window.inputs.size());
+  const auto scored = std::ranges::count_if(window.targets, [](std::int32_t t) { return t != kIgnoreLabel; });
+  if (scored == 0) return;
+  if (waiting_tokens_ + tokens > tokens_per_pass_) score_pass();
+  targets_ += scored;
+  waiting_tokens_ += tokens;
+  waiting_.push_back({std::move(window), document});
+}
+
+double WindowScorer::finish() {
+  score_pass();
+  return nll_;
+}
+
+void WindowScorer::score_pass() {
+  if (waiting_.empty()) return;
+  const autograd::NoGrad no_grad;
+  std::vector<std::int32_t> inputs, targets;
+  std::vector<SequenceRange> sequences;
+  for (const Waiting& w : waiting_) {
+    const auto begin = static_cast<std::int64_t>(inputs.size());
+    const auto length = static_cast<std::int64_t>(w.window.inputs.size());
+    sequences.push_back({begin, length, begin, length});
+    inputs.insert(inputs.end(), w.window.inputs.begin(), w.window.inputs.end());
+    targets.insert(targets.end(), w.window.targets.begin(), w.window.targets.end());
+  }
+  const Device device = model_.options().device;
+  const nn::ForwardContext context = model_.make_context(sequences, waiting_tokens_);
+  Tensor losses;
+  (void)model_.loss(Tensor::from_values<std::int32_t>({waiting_tokens_}, inputs).to(device),
+                    Tensor::from_values<std::int32_t>({waiting_tokens_}, targets).to(device), context, 1.0f, {},
+                    &losses);
+  const Tensor host = losses.to(Device{});
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    const float* loss = host.data<float>() + sequences[i].q_begin;
+    for (std::int64_t t = 0; t < sequences[i].q_length; ++t) {
+      QUENCH_CHECK_AS(ErrorCode::nonfinite, std::isfinite(loss[t]),
+                      "document {}: the model's logits for token {} are not finite: there are NaN or infinite values "
+                      "among its weights, or its activations overflow",
+                      waiting_[i].document, waiting_[i].window.first_target + t);
+      nll_ += static_cast<double>(loss[t]);
+    }
+  }
+  waiting_.clear();
+  waiting_tokens_ = 0;
 }
 
 }  // namespace quench

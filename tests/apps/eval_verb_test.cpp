@@ -1,0 +1,134 @@
+// The verb eval, as a user meets it.
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "core/json.h"
+#include "core/safetensors.h"
+#include "tests/apps/nonfinite_model.h"
+#include "tests/apps/program.h"
+
+namespace quench {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::read_file;
+using testing::run_program;
+using testing::TempDir;
+using testing::write_file;
+
+class EvalVerb : public ::testing::Test {
+ protected:
+  EvalVerb() { write_file(folder_ / "text.txt", text("middle")); }
+
+  std::string text(const std::string& name) { return figures_.at("texts").at(name).as_string(); }
+  Outcome eval(std::vector<std::string> more, const std::string& model = {}) {
+    std::vector<std::string> arguments{"eval",
+                                       "--device",
+                                       "cpu",
+                                       "--dtype",
+                                       "f32",
+                                       "--model",
+                                       model.empty() ? (figures_folder_ / "bos").string() : model};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(folder_.path(), arguments);
+  }
+  Json eval_json(std::vector<std::string> more) {
+    more.emplace_back("--json");
+    const Outcome outcome = eval(std::move(more));
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return Json::parse(outcome.output);
+  }
+  // The recorded figures of text.txt.
+  const Json& expected(std::int64_t window, std::int64_t stride, bool special_tokens = true) {
+    for (const Json& c : figures_.at("cases").as_array())
+      if (c.at("text").as_string() == "middle" && c.at("tokenizer").as_string() == "bos" &&
+          c.at("window").as_int() == window && c.at("stride").as_int() == stride &&
+          c.at("special_tokens").as_bool() == special_tokens)
+        return c;
+    throw std::runtime_error("no such case");
+  }
+
+  TempDir folder_;
+  std::filesystem::path figures_folder_ = testing::source_dir() / "tests/train/rolling_likelihood";
+  Json figures_ = Json::parse_file(figures_folder_ / "figures.json");
+};
+
+TEST_F(EvalVerb, RollingWindowsAreTheDefaultAndSaidInBothOutputs) {
+  const Json result = eval_json({"--data", "text.txt"});
+  EXPECT_EQ(result.at("convention").as_string(), "rolling");
+  EXPECT_EQ(result.at("prefix_token").as_int(), 0);
+  EXPECT_EQ(result.at("seq_len").as_int(), 128) << "the model's context";
+  EXPECT_TRUE(result.at("stride").is_null());
+  const Json& golden = expected(128, 0);
+  for (const char* key : {"word_perplexity", "byte_perplexity", "bits_per_byte"})
+    EXPECT_NEAR(std::log(result.at(key).as_double() / golden.at(key).as_double()), 0, 1e-5) << key;
+  const Outcome printed = eval({"--data", "text.txt", "--seq-len", "64"});
+  EXPECT_THAT(printed.output,
+              HasSubstr("rolling windows as lm-evaluation-harness makes them: 64 tokens, one of context; "
+                        "prefix token 0 (<|begin|>)"));
+  const Json bare = eval_json({"--data", "text.txt", "--seq-len", "16", "--no-special-tokens"});
+  EXPECT_NEAR(bare.at("bits_per_byte").as_double(), expected(16, 0, false).at("bits_per_byte").as_double(), 1e-4);
+}
+
+TEST_F(EvalVerb, StrideIsTheOtherConvention) {
+  const Json result = eval_json({"--data", "text.txt", "--seq-len", "64", "--stride", "32"});
+  EXPECT_EQ(result.at("convention").as_string(), "strided");
+  EXPECT_EQ(result.at("stride").as_int(), 32);
+  const Json& golden = expected(64, 32);
+  EXPECT_EQ(result.at("tokens").as_int(), golden.at("tokens").as_int());
+  EXPECT_NEAR(result.at("loss").as_double(), -golden.at("log_likelihood").as_double() / golden.at("tokens").as_double(),
+              1e-5);
+  EXPECT_THAT(eval({"--data", "text.txt", "--stride", "32"}).output, HasSubstr("a new one every 32"));
+  const Outcome wide = eval({"--data", "text.txt", "--seq-len", "64", "--stride", "65"});
+  EXPECT_EQ(wide.status, 2);
+  EXPECT_THAT(wide.errors, HasSubstr("--stride 65"));
+  const Outcome beyond = eval({"--data", "text.txt", "--seq-len", "200"});
+  EXPECT_EQ(beyond.status, 2);
+  EXPECT_THAT(beyond.errors, HasSubstr("context of 128 tokens"));
+}
+
+TEST_F(EvalVerb, ShardsAreReadLikeTheirText) {
+  const std::string tokenizer = (figures_folder_ / "bos").string();
+  ASSERT_EQ(run_program(folder_.path(), {"tokenize", "--tokenizer", tokenizer, "--input", "text.txt", "--output",
+                                         "shards", "--eos", "none"})
+                .status,
+            0);
+  const Json text = eval_json({"--data", "text.txt"}), shard = eval_json({"--data", "shards/train-00000.bin"});
+  for (const char* key : {"documents", "tokens", "words", "bytes"})
+    EXPECT_EQ(shard.at(key).as_int(), text.at(key).as_int()) << key;
+  EXPECT_NEAR(shard.at("loss").as_double(), text.at("loss").as_double(), 1e-9);
+  // Bare ids have to be named.
+  std::string ids;
+  for (const unsigned char id : {10, 20, 30, 40}) ids += std::string{static_cast<char>(id), '\0'};
+  write_file(folder_ / "ids.bin", ids);
+  EXPECT_EQ(eval_json({"--data", "ids.bin", "--format", "nanogpt"}).at("tokens").as_int(), 4);
+  const Outcome unknown = eval({"--data", "ids.bin"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("nanogpt"));
+}
+
+TEST_F(EvalVerb, AModelWithNanFails) {
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    testing::make_nonfinite_model(figures_folder_ / "bos", folder_ / "broken", value);
+    for (const std::string flag : {"--json", "--no-special-tokens"}) {
+      const Outcome outcome = eval({"--data", "text.txt", flag}, "broken");
+      EXPECT_EQ(outcome.status, 1);
+      EXPECT_EQ(outcome.output, "");
+      EXPECT_THAT(outcome.errors, HasSubstr("not finite"));
+    }
+  }
+}
+
+TEST_F(EvalVerb, NothingToScoreIsNoPerplexityOfOne) {
+  write_file(folder_ / "empty.txt", "");
+  const Outcome outcome = eval({"--data", "empty.txt"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output, Not(HasSubstr("perplexity")));
+}
+
+}  // namespace
+}  // namespace quench

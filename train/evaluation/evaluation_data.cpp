@@ -1,0 +1,152 @@
+#include "train/evaluation/evaluation_data.h"
+
+#include <algorithm>
+
+#include "data/document_encoder.h"
+#include "data/token_stream.h"
+
+namespace quench {
+namespace {
+
+using DocumentSink = std::function<void(const ScoredDocument&)>;
+
+// Tokens that are read from a file at once.
+constexpr std::uint64_t kBlockTokens = std::uint64_t{1} << 20;
+
+void read_documents(const std::filesystem::path& path, const EvaluationData& data, const Tokenizer& tokenizer,
+                    const nn::ModelConfig& model, const DocumentSink& each) {
+  ReaderOptions options = data.reader;
+  options.format = document_format_from_string(data.format);
+  options.vocab_size = model.vocab_size;
+  options.chat_template = resolve_chat_template(options.chat_template, tokenizer);
+  const auto reader = open_document_reader(path, options);
+  const DocumentEncoder encoder(tokenizer, {.eos = EosPolicy::none});
+  const std::optional<std::int32_t> prefix = prefix_token(&tokenizer, model);
+  const std::string prefix_text = prefix ? tokenizer.token_text(*prefix) : "";
+  std::string text;
+  Document document;
+  while (reader->next(document)) {
+    if (document.complete) {
+      const EncodedDocument encoded = encoder.encode(std::span(&document, 1)).front();
+      each({.tokens = encoded.ids, .targets = encoded.targets, .text = std::nullopt});
+      continue;
+    }
+    if (document.begins) text.clear();
+    for (const DocumentPiece& piece : document.pieces) text += piece.text;
+    if (!document.ends) continue;
+    const bool has_prefix = !prefix_text.empty() && text.starts_with(prefix_text);
+    const std::vector<std::int32_t> tokens =
+        tokenizer.encode(text, {.add_special_tokens = data.special_tokens && !has_prefix});
+    each({.tokens = tokens, .targets = {}, .text = text});
+  }
+}
+
+// The documents of token files, whatever their length.
+class ShardDocuments {
+ public:
+  ShardDocuments(const std::vector<std::string>& files, const EvaluationData& data, const Tokenizer* tokenizer,
+                 const nn::ModelConfig& model, const DocumentSink& each)
+      : tokenizer_(tokenizer), each_(each), source_(TokenStream::open(files, options(data, tokenizer, model))) {}
+
+  void read() {
+    std::vector<std::int32_t> block;
+    std::vector<std::uint64_t> starts;
+    for (std::uint64_t begin = 0; begin < source_->size(); begin += block.size()) {
+      block.resize(static_cast<std::size_t>(std::min(kBlockTokens, source_->size() - begin)));
+      source_->read(begin, block);
+      starts.clear();
+      source_->find_document_starts(begin, block, starts);
+      // A block's first token is not among its starts, whether a document begins there or not.
+      if (begin > 0 && starts_at(begin)) starts.insert(starts.begin(), begin);
+      std::size_t done = 0;
+      for (const std::uint64_t start : starts) {
+        const auto end = static_cast<std::size_t>(start - begin);
+        append(block, done, end);
+        hand_on();
+        done = end;
+      }
+      append(block, done, block.size());
+    }
+    hand_on();
+  }
+
+ private:
+  static TokenSourceOptions options(const EvaluationData& data, const Tokenizer* tokenizer,
+                                    const nn::ModelConfig& model) {
+    TokenSourceOptions options{.format = token_format_from_string(data.format),
+                               .vocab_size = static_cast<std::uint64_t>(model.vocab_size)};
+    if (tokenizer != nullptr) {
+      options.eos_id = tokenizer->eos_id();
+      options.tokenizer_fingerprint = fingerprint_text(*tokenizer);
+    } else if (!model.eos_token_ids.empty()) {
+      options.eos_id = static_cast<std::int32_t>(model.eos_token_ids.front());
+    }
+    return options;
+  }
+
+  [[nodiscard]] bool starts_at(std::uint64_t token) const {
+    std::vector<std::int32_t> pair(2);
+    source_->read(token - 1, pair);
+    std::vector<std::uint64_t> starts;
+    source_->find_document_starts(token - 1, pair, starts);
+    return !starts.empty();
+  }
+
+  void append(const std::vector<std::int32_t>& block, std::size_t begin, std::size_t end) {
+    tokens_.insert(tokens_.end(), block.begin() + static_cast<std::ptrdiff_t>(begin),
+                   block.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+
+  void hand_on() {
+    if (tokens_.empty()) return;
+    targets_.clear();
+    if (source_->has_target_mask()) {
+      targets_.resize(tokens_.size());
+      source_->read_target_mask(first_, targets_);
+    }
+    const bool all = std::ranges::find(targets_, 0) == targets_.end();
+    std::optional<std::string> text;
+    if (tokenizer_ != nullptr && all) text = tokenizer_->decode(tokens_, true);
+    each_(
+        {.tokens = tokens_, .targets = targets_, .text = text ? std::optional<std::string_view>(*text) : std::nullopt});
+    first_ += tokens_.size();
+    tokens_.clear();
+  }
+
+  const Tokenizer* tokenizer_;
+  const DocumentSink& each_;
+  std::unique_ptr<TokenStream> source_;
+  std::vector<std::int32_t> tokens_;  // of the document that is being read
+  std::vector<std::uint8_t> targets_;
+  std::uint64_t first_ = 0;  // its first token in the stream
+};
+
+}  // namespace
+
+std::optional<std::int32_t> prefix_token(const Tokenizer* tokenizer, const nn::ModelConfig& model) {
+  if (tokenizer != nullptr) return tokenizer->bos_id() ? tokenizer->bos_id() : tokenizer->eos_id();
+  if (model.bos_token_id) return static_cast<std::int32_t>(*model.bos_token_id);
+  if (!model.eos_token_ids.empty()) return static_cast<std::int32_t>(model.eos_token_ids.front());
+  return std::nullopt;
+}
+
+void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer, const nn::ModelConfig& model,
+                          const DocumentSink& each) {
+  std::vector<std::string> token_files;
+  for (const auto& path : expand_file_patterns(data.files)) {
+    const bool text = data.format == "text" || data.format == "jsonl" ||
+                      (data.format == "auto" && document_format_of(path).has_value());
+    if (!text) {
+      token_files.push_back(path.string());
+      continue;
+    }
+    QUENCH_CHECK_AS(
+        ErrorCode::bad_config, tokenizer != nullptr,
+        "{} is text, and the model folder has no tokenizer.json or tokenizer.model; name one with --tokenizer",
+        path.string());
+    read_documents(path, data, *tokenizer, model, each);
+  }
+  if (!token_files.empty()) ShardDocuments(token_files, data, tokenizer, model, each).read();
+}
+
+}  // namespace quench

@@ -1,0 +1,36 @@
+#pragma once
+// The documents of an evaluation as tokens: from texts, JSON lines and token files.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/document_reader.h"
+#include "data/tokenizer/tokenizer.h"
+#include "nn/model_config.h"
+#include "train/evaluation/perplexity.h"
+
+namespace quench {
+
+struct EvaluationData {
+  std::vector<std::string> files;  // glob patterns
+  // "auto", "text", "jsonl" or a token format (data/token_format.h). Automatic takes files by their names for text or
+  // JSON lines, else by their first bytes for tokens.
+  std::string format = "auto";
+  ReaderOptions reader{};  // its format is taken from `format`
+  // A text gets what its tokenizer puts around one, unless it begins with the prefix token's text already: what
+  // lm-evaluation-harness does unless told otherwise.
+  bool special_tokens = true;
+};
+
+// What a tokenizer's model has seen in front of a text: the beginning-of-sequence token, else the end-of-sequence
+// token; without a tokenizer the model's; nullopt where none of them is known.
+[[nodiscard]] std::optional<std::int32_t> prefix_token(const Tokenizer* tokenizer, const nn::ModelConfig& model);
+
+// Hands on every document, those of token files last. Chats and token records keep their targets, as in training. Token
+// files need no tokenizer; where there is one, it tells their text. Throws the readers' errors, bad_config for text
+// without a tokenizer.
+void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer, const nn::ModelConfig& model,
+                          const std::function<void(const ScoredDocument&)>& each);
+
+}  // namespace quench
