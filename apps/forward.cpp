@@ -1,9 +1,12 @@
 // quench forward: logits, loss and gradients of one batch, as files; the parity tool.
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "apps/common.h"
 #include "apps/verbs.h"
+#include "core/log.h"
 #include "core/ops/cross_entropy.h"
 #include "core/safetensors.h"
 #include "recipes/convert.h"
@@ -76,6 +79,16 @@ void add_gradients(nn::CausalLm& model, std::vector<Tensor>& kept, std::vector<S
   }
 }
 
+// Items, all f32, that hold a NaN or an infinity.
+std::vector<std::string> nonfinite_names(const std::vector<SafetensorsItem>& items) {
+  std::vector<std::string> names;
+  for (const SafetensorsItem& item : items) {
+    const std::span values(reinterpret_cast<const float*>(item.data.data()), item.data.size() / sizeof(float));
+    if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) names.push_back(item.name);
+  }
+  return names;
+}
+
 void run(const ForwardOptions& o) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, o.recipe != "auto",
                   "--recipe auto is chosen for a run's batches by `quench train` and `quench probe`; name a recipe");
@@ -123,6 +136,11 @@ void run(const ForwardOptions& o) {
       add_gradients(model, kept, items);
     }
   }
+  const std::vector<std::string> nonfinite = nonfinite_names(items);
+  if (!nonfinite.empty()) QUENCH_LOG_WARN("not finite, and written as they are: {}", fmt::join(nonfinite, ", "));
+  Json names = Json::array();
+  for (const std::string& name : nonfinite) names.push_back(name);
+  result.set("nonfinite", std::move(names));
   write_safetensors(o.output, std::move(items));
   result.set("output", o.output);
   result.set("batch", batch);

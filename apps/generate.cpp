@@ -1,6 +1,11 @@
 // quench generate: continues a prompt.
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "apps/common.h"
 #include "apps/verbs.h"
@@ -18,11 +23,43 @@ struct GenerateOptions {
   std::string prompt_file;
   std::string device = "auto";
   std::string dtype = "auto";
+  std::optional<std::int64_t> max_new_tokens;
   GenerationOptions generation;
   bool ignore_eos = false;
   bool json = false;
   int threads = 0;
 };
+
+constexpr std::int64_t kUsualTokens = 128;
+
+// As many tokens as the user asks for, which must fit; else the usual number, or what fits.
+void limit_tokens(GenerateOptions& o, const nn::ModelConfig& model, std::size_t prompt_tokens) {
+  const std::int64_t room = room_behind(model, prompt_tokens);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || o.max_new_tokens == 0,
+                  "the prompt of {} tokens leaves no room in the model's context of {}: shorten it", prompt_tokens,
+                  model.max_position_embeddings);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
+      "--max-new-tokens {}: behind the prompt of {} tokens, the model's context of {} has room for {}; leave "
+      "the option away to generate to the end of the context",
+      o.max_new_tokens.value_or(0), prompt_tokens, model.max_position_embeddings, room);
+  o.generation.max_new_tokens = o.max_new_tokens.value_or(std::min(kUsualTokens, room));
+}
+
+std::string end_reason(const GenerateOptions& o, const GenerationResult& result, const nn::ModelConfig& model,
+                       std::size_t prompt_tokens) {
+  const auto produced = static_cast<std::int64_t>(result.tokens.size());
+  if (result.stopped) return "an end-of-sequence token";
+  if (produced < o.generation.max_new_tokens) return "the reader of the output";
+  if (produced == room_behind(model, prompt_tokens))
+    return fmt::format("the end of the model's context of {} tokens", model.max_position_embeddings);
+  return o.max_new_tokens ? "--max-new-tokens" : fmt::format("the default of {} new tokens", kUsualTokens);
+}
+
+bool is_pipe(int descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
+}
 
 void run(GenerateOptions& o) {
   set_threads(o.threads);
@@ -32,7 +69,9 @@ void run(GenerateOptions& o) {
   const auto tokenizer = require_model_tokenizer(loaded, o.tokenizer);
   if (!o.ignore_eos) o.generation.stop_tokens = model_token_ids(loaded, tokenizer.get()).generation.eos;
   const std::vector<std::int32_t> ids = tokenizer->encode(prompt, {});
+  limit_tokens(o, loaded.config, ids.size());
   StreamDecoder decoder(*tokenizer);
+  decoder.skip(ids);
   std::string text;
   if (!o.json) std::printf("%s", prompt.c_str());
   const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {
@@ -47,8 +86,12 @@ void run(GenerateOptions& o) {
   const double rate = result.decode_seconds > 0 ? decoded / result.decode_seconds : 0;
   if (!o.json) {
     std::printf("\n");
-    std::fprintf(stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s\n", ids.size(),
-                 result.prompt_seconds, result.tokens.size(), rate);
+    std::fflush(stdout);  // the text is out before what is said about it
+    // What another program passes on to the same terminal may still end without a line break.
+    if (is_pipe(STDOUT_FILENO) && ::isatty(STDERR_FILENO) == 1) std::fputc('\n', stderr);
+    std::fprintf(stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s; ended by %s\n", ids.size(),
+                 result.prompt_seconds, result.tokens.size(), rate,
+                 end_reason(o, result, loaded.config, ids.size()).c_str());
     return;
   }
   Json json = Json::object();
@@ -59,6 +102,7 @@ void run(GenerateOptions& o) {
   json.set("tokens", std::move(tokens));
   json.set("prompt_tokens", static_cast<std::int64_t>(ids.size()));
   json.set("stopped", result.stopped);
+  json.set("ended_by", end_reason(o, result, loaded.config, ids.size()));
   json.set("prompt_seconds", result.prompt_seconds);
   json.set("tokens_per_second", rate);
   print_json(json);
@@ -74,9 +118,9 @@ void add_generate_verb(CLI::App& app) {
   auto* text = verb->add_option("--prompt", o->prompt, "Text to continue");
   verb->add_option("--prompt-file", o->prompt_file, "File with the text to continue")->excludes(text);
   verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model folder's");
-  verb->add_option("--max-new-tokens", o->generation.max_new_tokens, "Tokens to generate at most")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  verb->add_option("--max-new-tokens", o->max_new_tokens,
+                   "Tokens to generate at most; default: 128, or to the end of the model's context")
+      ->check(CLI::NonNegativeNumber);
   SamplingOptions& s = o->generation.sampling;
   verb->add_option("--temperature", s.temperature, "0: greedy")->capture_default_str();
   verb->add_option("--top-k", s.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();

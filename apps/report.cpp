@@ -1,4 +1,4 @@
-// quench report: one HTML page with the curves, results and settings of a run.
+// quench report: one HTML page with the curves, results and settings of a run, or of several side by side.
 
 #include <cstdio>
 #include <memory>
@@ -7,6 +7,7 @@
 #include "apps/verbs.h"
 #include "core/log.h"
 #include "train/metrics/run_files.h"
+#include "train/report/comparison.h"
 #include "train/report/report.h"
 
 namespace quench {
@@ -15,29 +16,51 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ReportOptions {
-  std::string run_folder;
+  std::vector<std::string> run_folders;
   std::string output;
   bool json = false;
 };
 
-void run_report(const ReportOptions& options) {
-  const fs::path folder = options.run_folder;
-  const fs::path output = options.output.empty() ? folder / run_files::kReport : fs::path(options.output);
-  const RunData run = write_report(folder, output);
+void warn(const RunData& run, const fs::path& folder) {
   for (const std::string& note : run.notes) QUENCH_LOG_WARN("{}", note);
   if (run.curves.empty())
     QUENCH_LOG_WARN("{} holds no {}: the report has no curves", folder.string(), run_files::kMetrics);
-  if (!options.json) {
-    std::printf("wrote %s\n", output.string().c_str());
-    return;
-  }
+}
+
+Json describe(const RunData& run) {
   Json result = Json::object();
-  result.set("output", output.string());
   result.set("run", run.name);
   result.set("step", run.last_step);
   result.set("total_steps", run.total_steps > 0 ? Json(run.total_steps) : Json());
   result.set("evaluations", static_cast<std::int64_t>(run.evaluations.size()));
+  result.set("samples", static_cast<std::int64_t>(run.samples.size()));
   result.set("checkpoints", static_cast<std::int64_t>(run.checkpoints.size()));
+  return result;
+}
+
+void run_report(const ReportOptions& options) {
+  const std::vector<fs::path> folders(options.run_folders.begin(), options.run_folders.end());
+  const bool several = folders.size() > 1;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !several || !options.output.empty(),
+                  "a comparison of runs needs a file to write: name it with --output");
+  const fs::path output = options.output.empty() ? folders.front() / run_files::kReport : fs::path(options.output);
+  std::vector<RunData> runs;
+  if (several)
+    runs = write_comparison(folders, output);
+  else
+    runs.push_back(write_report(folders.front(), output));
+  for (std::size_t i = 0; i < runs.size(); ++i) warn(runs[i], folders[i]);
+  if (!options.json) {
+    std::printf("wrote %s\n", output.string().c_str());
+    return;
+  }
+  Json result = several ? Json::object() : describe(runs.front());
+  result.set("output", output.string());
+  if (several) {
+    Json list = Json::array();
+    for (const RunData& run : runs) list.push_back(describe(run));
+    result.set("runs", std::move(list));
+  }
   print_json(result);
 }
 
@@ -45,10 +68,14 @@ void run_report(const ReportOptions& options) {
 
 void add_report_verb(CLI::App& app) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* verb = app.add_subcommand("report", "Write an HTML page with the curves, results and settings of a run");
-  verb->footer("Example: quench report runs/demo --output demo.html");
-  verb->add_option("run_folder", options->run_folder, "Folder of the run")->required();
-  verb->add_option("-o,--output", options->output, "File to write (default: report.html in the run folder)");
+  CLI::App* verb = app.add_subcommand(
+      "report", "Write an HTML page with the curves, results and settings of a run, or of several side by side");
+  verb->footer(
+      "Example: quench report runs/demo --output demo.html\n"
+      "         quench report runs/a runs/b --output comparison.html");
+  verb->add_option("run_folder", options->run_folders, "Folder of the run; several are compared")->required();
+  verb->add_option("-o,--output", options->output,
+                   "File to write (default: report.html in the run folder; a comparison has none)");
   verb->add_flag("--json", options->json, "Print the result as JSON");
   verb->callback([options] { run_report(*options); });
 }

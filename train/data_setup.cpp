@@ -31,6 +31,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.sampler.shuffle = data.shuffle;
   spec.text.folder = data.cache;
   spec.text.reader.field = data.text_field;
+  spec.text.reader.chat_template = chat_template_from_string(data.chat_template);
   spec.text.reader.on_bad_record =
       data.on_bad_record == DataSection::OnBadRecord::skip ? BadRecord::skip : BadRecord::error;
   spec.text.reader.vocab_size = model.vocab_size;

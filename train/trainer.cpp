@@ -27,6 +27,7 @@
 #include "train/run_environment.h"
 #include "train/run_model.h"
 #include "train/run_progress.h"
+#include "train/sample_texts.h"
 #include "train/signals.h"
 #include "train/start_report.h"
 #include "train/step_profile.h"
@@ -58,7 +59,7 @@ struct Trainer::Run {
   // The end of a run may be in high precision; a roll-back may leave it again.
   void follow_recipe();
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
-  void evaluate();
+  void evaluate(const SignalHandlers& signals);
   void save();
   void report_saves(const std::vector<SaveReport>& saved);
   // Which implementation served ops that have several: a fallback that costs speed must not go unseen.
@@ -73,6 +74,7 @@ struct Trainer::Run {
   ModelSetup setup;
   DataSetup data;
   RunModel run_model;
+  SampleTexts samples;  // of evaluation.prompts
   std::int64_t steps = 0;
   LossGuard guard;
   HealthLog health;
@@ -122,6 +124,7 @@ Trainer::Run::Run(RunConfig c, Device d)
       setup(build_model(with_choice(config, choice), d)),
       data(open_data(config, setup.config)),
       run_model(make_run_model(config, setup.config, data.tokenizer)),
+      samples(config, run_model),
       steps(total_steps(config, *data.train)),
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
@@ -310,7 +313,9 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
   metrics.progress(bar);
 }
 
-void Trainer::Run::evaluate() {
+void Trainer::Run::evaluate(const SignalHandlers& signals) {
+  samples.draw(*setup.model, progress.step, metrics, [&] { return signals.stop_signal() != 0; });
+  if (!data.validation) return;
   EvaluationMetrics evaluation =
       validate(*setup.model, data.validation,
                {.micro_batch_size = config.evaluation.micro_batch_size.value_or(config.training.micro_batch_size),
@@ -363,9 +368,8 @@ TrainResult Trainer::Run::train() {
   if (progress.step >= steps) std::printf("%s\n", finished_message(config, progress, steps).c_str());
   while (progress.step < steps && signals.stop_signal() == 0) {
     if (!run_step()) continue;
-    if (data.validation &&
-        (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0)))
-      evaluate();
+    if (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
+      evaluate(signals);
     if (!writer) continue;
     report_saves(writer->poll());
     const bool asked = signals.take_save_request();

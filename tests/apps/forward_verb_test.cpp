@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 
 #include "core/json.h"
 #include "core/safetensors.h"
+#include "tests/apps/nonfinite_model.h"
 #include "tests/apps/program.h"
 
 namespace quench {
@@ -75,6 +77,18 @@ TEST_F(ForwardVerb, EmulationIsWhatTheCpuDoes) {
   ASSERT_EQ(forward("a.safetensors", {"--recipe", "float8_tensorwise"}).status, 0);
   ASSERT_EQ(forward("b.safetensors", {"--recipe", "float8_tensorwise", "--emulate"}).status, 0);
   EXPECT_EQ(testing::read_file(folder_ / "a.safetensors"), testing::read_file(folder_ / "b.safetensors"));
+}
+
+// The tool shows what a model does, whatever that is; it says so.
+TEST_F(ForwardVerb, ValuesThatAreNotFiniteAreWrittenWithAWarning) {
+  testing::make_nonfinite_model(golden_dir() / "models" / "llama", folder_ / "broken",
+                                std::numeric_limits<float>::quiet_NaN());
+  const Outcome outcome = run_program(folder_.path(), {"forward", "--model", "broken", "--input", "in.safetensors",
+                                                       "--output", "out.safetensors", "--device", "cpu", "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("not finite, and written as they are: logits, loss"));
+  EXPECT_EQ(Json::parse(outcome.output).at("nonfinite").as_array().size(), 2u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out.safetensors"));
 }
 
 TEST_F(ForwardVerb, UnknownRecipesAndPatternsAreNamed) {

@@ -7,6 +7,7 @@
 #include "core/allocator.h"
 #include "core/determinism.h"
 #include "tests/cuda_model/gpu_runs.h"
+#include "tests/train/sample_run.h"
 #include "train/estimate.h"
 
 namespace quench {
@@ -35,6 +36,21 @@ TEST(CudaTrainer, LossesInBf16StayNearF32) {
   ASSERT_EQ(bf16.size(), f32.size());
   for (std::size_t i = 0; i < f32.size(); ++i)
     EXPECT_NEAR(loss_of(bf16[i]), loss_of(f32[i]), 0.02 * loss_of(f32[i])) << f32[i];
+}
+
+// The prompts' passes are captured and launched between training steps and leave them alone.
+TEST(CudaTrainer, SamplesAreDrawnWhileItTrains) {
+  const testing::SampleRun texts;
+  const std::vector<std::string> float8{"--training.dtype=bf16", "--recipe.name=float8_rowwise",
+                                        "--training.deterministic=true"};
+  std::vector<std::string> without = float8;
+  without.insert(without.end(), {"--evaluation.prompts=[]", "--evaluation.interval=0"});
+  texts.run(texts.config("with", float8), kGpu);
+  texts.run(texts.config("without", without), kGpu);
+  set_deterministic(false);
+  EXPECT_EQ(texts.samples("with").size(), 6u);
+  for (const Json& record : texts.samples("with")) EXPECT_EQ(record.at("tokens").as_array().size(), 6u);
+  EXPECT_EQ(texts.losses("with"), texts.losses("without"));
 }
 
 TEST(CudaTrainer, ResumeIsExactInF32) {

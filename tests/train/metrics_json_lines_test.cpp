@@ -201,7 +201,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
     sink.step(good);
     sink.step(bad);
     sink.evaluation({.step = 20, .name = "validation", .values = {{"loss", kNan}}, .tokens = 7});
-    sink.sample({.step = 20, .prompt = "a \"quote\"\n", .text = "bad \xff byte and \x01"});
+    sink.sample({.step = 20, .prompt = "a \"quote\"\n", .text = "bad \xff byte and \x01", .tokens = {5, 7}});
     sink.finish();
   }
   std::vector<Json> steps;
@@ -237,6 +237,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   EXPECT_TRUE(evaluation.at("nonfinite").as_bool());
   const Json sample = Json::parse(read_file(dir / run_files::kSamples));
   EXPECT_EQ(sample.at("prompt").as_string(), "a \"quote\"\n");
+  EXPECT_EQ(sample.at("tokens").dump(), "[5,7]");
 }
 
 TEST(JsonLinesSink, HealthIsByLayerAndOperand) {

@@ -281,6 +281,7 @@ TEST_F(ReportFolder, TheShareOfLightIsShownWhereItIsNotTheMfu) {
 }
 
 TEST_F(ReportFolder, AnEmptyRunIsAPageThatSaysSo) {
+  write("environment.json", "{}");
   const std::string html = report();
   EXPECT_THAT(html, HasSubstr("No training metrics were recorded"));
   EXPECT_THAT(html, Not(HasSubstr("<svg")));

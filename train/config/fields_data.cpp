@@ -1,5 +1,6 @@
 // Rows of the section data.
 
+#include "data/chat_template.h"
 #include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
 
@@ -29,6 +30,10 @@ void add_data_fields(Fields& fields) {
                               "and has not put it there itself."));
   fields.push_back(make_field("data.text_field", QUENCH_MEMBER(data.text_field), any_value(), guarded,
                               "Key of the text in JSONL records."));
+  fields.push_back(
+      make_field("data.chat_template", QUENCH_MEMBER(data.chat_template), one_of(chat_template_names()), guarded,
+                 "How JSONL records of messages become tokens; auto: the template whose special tokens the "
+                 "tokenizer has."));
   fields.push_back(make_field("data.on_bad_record", QUENCH_MEMBER(data.on_bad_record), any_value(), guarded,
                               "What to do with a text record that cannot be read; skipped ones are counted."));
   fields.push_back(make_field("data.prefetch", QUENCH_MEMBER(data.prefetch), between(0, 1024), free,

@@ -56,14 +56,26 @@ void add_output_fields(Fields& fields) {
                               one_of({"trace", "debug", "info", "warn", "error", "off"}), free,
                               "Least severe message that is printed."));
 
-  fields.push_back(make_field("evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,
-                              "Steps between evaluations on data.validation; 0: never.",
-                              "500, or 0 without data.validation"));
+  fields.push_back(
+      make_field("evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,
+                 "Steps between evaluations: the loss on data.validation, the continuations of evaluation.prompts; 0: "
+                 "never.",
+                 "500, or 0 without data.validation and evaluation.prompts"));
   fields.push_back(make_field("evaluation.steps", QUENCH_MEMBER(evaluation.steps), between(0, kMaxSteps), free,
                               "Batches of one evaluation; 0: the whole validation set."));
   fields.push_back(make_field("evaluation.micro_batch_size", QUENCH_MEMBER(evaluation.micro_batch_size),
                               between(1, 1 << 24), free,
                               "Sequences of one batch on one rank; null: training.micro_batch_size."));
+  fields.push_back(make_field("evaluation.prompts", QUENCH_MEMBER(evaluation.prompts), any_value(), free,
+                              "Texts that the model continues at every evaluation, for samples.jsonl, TensorBoard and "
+                              "the report."));
+  fields.push_back(make_field("evaluation.sample_tokens", QUENCH_MEMBER(evaluation.sample_tokens), between(1, 1 << 24),
+                              free,
+                              "New tokens of each continuation, at most: an end-of-sequence token or the end of the "
+                              "model's context ends it too."));
+  fields.push_back(make_field("evaluation.sample_temperature", QUENCH_MEMBER(evaluation.sample_temperature),
+                              between(0, 100), free,
+                              "Temperature of the draws, which depend on training.seed and the step; 0: greedy."));
 
   fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format),
                               one_of({"hf", "compressed-tensors", "torchao", "gguf"}), free,

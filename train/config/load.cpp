@@ -35,11 +35,12 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   issues.insert(issues.end(), result.issues.begin(), result.issues.end());
 
   const bool wants_evaluation = result.given.contains("evaluation.interval") && result.config.evaluation.interval > 0;
-  if (wants_evaluation && result.config.data.validation.empty() && !result.bad.contains("data.validation")) {
-    issues.push_back(
-        {origin_of("evaluation.interval", document, origins), "evaluation.interval",
-         fmt::format("{} steps between evaluations, but data.validation is empty", result.config.evaluation.interval),
-         ""});
+  if (wants_evaluation && result.config.data.validation.empty() && result.config.evaluation.prompts.empty() &&
+      !result.bad.contains("data.validation") && !result.bad.contains("evaluation.prompts")) {
+    issues.push_back({origin_of("evaluation.interval", document, origins), "evaluation.interval",
+                      fmt::format("{} steps between evaluations, but data.validation and evaluation.prompts are empty",
+                                  result.config.evaluation.interval),
+                      ""});
   }
   derive_values(result.config, name);
   // What was meant by a misspelled key is as good as given.

@@ -135,7 +135,7 @@ void derive_values(RunConfig& config, const std::string& name) {
   LrScheduleSection& schedule = config.lr_schedule;
   if (schedule.name == LrScheduleKind::wsd && !schedule.decay_steps && !schedule.decay_ratio)
     schedule.decay_ratio = 0.2;
-  if (config.data.validation.empty()) config.evaluation.interval = 0;
+  if (config.data.validation.empty() && config.evaluation.prompts.empty()) config.evaluation.interval = 0;
 }
 
 }  // namespace quench

@@ -57,6 +57,7 @@ struct DataSection {
   std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
   Eos eos = Eos::automatic;
   std::string text_field = "text";
+  std::string chat_template = "auto";  // one of chat_template_names()
   OnBadRecord on_bad_record = OnBadRecord::stop;
   std::int64_t prefetch = 2;  // batches
   bool shuffle = true;
@@ -209,6 +210,9 @@ struct EvaluationSection {
   std::int64_t interval = 500;                   // steps; derived: 0 (off) where data.validation is empty
   std::int64_t steps = 50;                       // batches; 0: the whole validation set
   std::optional<std::int64_t> micro_batch_size;  // unset: training.micro_batch_size
+  std::vector<std::string> prompts;              // texts that the model continues at every evaluation
+  std::int64_t sample_tokens = 64;               // new tokens for each, at most
+  double sample_temperature = 0;                 // 0: greedy
 
   friend bool operator==(const EvaluationSection&, const EvaluationSection&) = default;
 };

@@ -142,8 +142,7 @@ void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer
     }
     QUENCH_CHECK_AS(
         ErrorCode::bad_config, tokenizer != nullptr,
-        "{} is text, and the model folder has no tokenizer.json or tokenizer.model; name one with --tokenizer",
-        path.string());
+        "{} is text, but {}; name one with --tokenizer", path.string(), data.no_tokenizer);
     read_documents(path, data, *tokenizer, model, each);
   }
   if (!token_files.empty()) ShardDocuments(token_files, data, tokenizer, model, each).read();

@@ -21,6 +21,8 @@ struct EvaluationData {
   // A text gets what its tokenizer puts around one, unless it begins with the prefix token's text already: what
   // lm-evaluation-harness does unless told otherwise.
   bool special_tokens = true;
+  // Why there is no tokenizer, for the error about text without one.
+  std::string no_tokenizer = "the model folder has no tokenizer.json or tokenizer.model";
 };
 
 // What a tokenizer's model has seen in front of a text: the beginning-of-sequence token, else the end-of-sequence

@@ -120,11 +120,6 @@ std::int64_t room_behind(const nn::ModelConfig& model, std::size_t prompt_tokens
   return std::max<std::int64_t>(0, model.context_length() - static_cast<std::int64_t>(prompt_tokens));
 }
 
-std::vector<std::int64_t> end_tokens(const nn::ModelConfig& model, const Tokenizer& tokenizer) {
-  if (!model.eos_token_ids.empty() || !tokenizer.eos_id()) return model.eos_token_ids;
-  return {*tokenizer.eos_id()};
-}
-
 GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
                           const GenerationOptions& options, const std::function<bool(std::int32_t)>& on_token) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.empty(),

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
 #include "train/generation/sampler.h"
 
@@ -33,8 +32,5 @@ struct GenerationResult {
 
 // Tokens that fit behind a prompt of `prompt_tokens` in the model's context.
 [[nodiscard]] std::int64_t room_behind(const nn::ModelConfig& model, std::size_t prompt_tokens);
-
-// End-of-sequence ids: the model's, else the tokenizer's.
-[[nodiscard]] std::vector<std::int64_t> end_tokens(const nn::ModelConfig& model, const Tokenizer& tokenizer);
 
 }  // namespace quench

@@ -67,6 +67,9 @@ Json to_json(const SampleRecord& sample) {
   record.set("time", sample.unix_time);
   record.set("prompt", sample.prompt);
   record.set("text", sample.text);
+  Json tokens = Json::array();
+  for (const std::int32_t token : sample.tokens) tokens.push_back(token);
+  record.set("tokens", std::move(tokens));
   return record;
 }
 

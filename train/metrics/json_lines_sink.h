@@ -7,7 +7,7 @@
 //                      float8_share, light_share, memory_bytes, memory_share, step_ms, data_share, eta_seconds,
 //                      tokens_seen, skipped_steps, nonfinite
 //   evaluations.jsonl  step, time, name, values {name: number}, tokens, seconds, nonfinite
-//   samples.jsonl      step, time, prompt, text
+//   samples.jsonl      step, time, prompt, text, tokens [ids of the text]
 //   health.jsonl       step, time, worst_sqnr_db, most_saturated, most_underflow, nonfinite,
 //                      layers {name: {operand: {format, rounding if stochastic, amax, sqnr_db, saturated, underflow,
 //                      nonfinite}}} with operands

@@ -51,7 +51,8 @@ struct EvaluationMetrics {
 struct SampleRecord {
   std::int64_t step = 0;
   std::string prompt;
-  std::string text;  // continuation, without the prompt
+  std::string text;                  // continuation, without the prompt
+  std::vector<std::int32_t> tokens;  // of the continuation
   double unix_time = 0;
 };
 

@@ -37,7 +37,7 @@ using ConvertedLayers = std::map<std::string, std::vector<std::string>>;
 
 // Runs the model forwards and backwards in high precision, every product of the named layers beside it under each
 // recipe. Uses what one decoder layer needs beside the weights: layers run again in the backward pass, and gradients of
-// parameters are dropped as they come, from then on too.
+// parameters are dropped as they come, from then on too. Throws nonfinite when the model's own loss is NaN or infinite.
 [[nodiscard]] std::vector<LayerError> measure_layer_errors(nn::CausalLm& model, const Batch& batch,
                                                            const LmHeadLossOptions& loss, const ConvertedLayers& layers,
                                                            const recipes::RecipeOptions& options);

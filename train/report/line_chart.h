@@ -21,7 +21,7 @@ struct ChartSeries {
 
   std::string label;
   Curve points;
-  int color = 0;  // 0 .. 3, of the page's palette
+  int color = 0;  // 0 .. 7, of the page's palette
   Look look = Look::line;
 };
 

@@ -7,12 +7,12 @@ std::string_view page_style() noexcept {
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --text: #1b2330; --muted: #5f6b7c; --border: #dfe3ea; --grid: #e9ecf1;
-  --s0: #2463d8; --s1: #e06a10; --s2: #16905a; --s3: #8a4fd0; --bad: #c92a2a;
+  --s0: #2463d8; --s1: #e06a10; --s2: #16905a; --s3: #8a4fd0; --s4: #0f8b9e; --s5: #c2378b; --s6: #8a6d1f; --s7: #5b6472; --bad: #c92a2a;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #12161d; --card: #1a2029; --text: #e4e8ee; --muted: #93a0b3; --border: #2c3542; --grid: #262e3a;
-    --s0: #6ea0ff; --s1: #ff9a4d; --s2: #4fcf97; --s3: #bb8cf5; --bad: #ff7b7b;
+    --s0: #6ea0ff; --s1: #ff9a4d; --s2: #4fcf97; --s3: #bb8cf5; --s4: #4cc9dc; --s5: #f27fc4; --s6: #d9b85a; --s7: #a3adbb; --bad: #ff7b7b;
   }
 }
 * { box-sizing: border-box; }
@@ -23,6 +23,9 @@ body {
 main { max-width: 1280px; margin: 0 auto; padding: 28px 24px 48px; }
 header h1 { font-size: 26px; margin: 0; overflow-wrap: anywhere; }
 header p { margin: 4px 0 0; color: var(--muted); }
+dl.facts { margin: 10px 0 0; display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; font-size: 14px; }
+dl.facts dt { color: var(--muted); }
+dl.facts dd { margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 18px; margin: 36px 0 12px; }
 a { color: var(--s0); }
 nav { margin-top: 10px; display: flex; flex-wrap: wrap; gap: 6px 18px; font-size: 14px; }
@@ -48,6 +51,7 @@ figure > input:checked ~ .log { display: block; }
   background: currentColor;
 }
 .s0 { color: var(--s0); } .s1 { color: var(--s1); } .s2 { color: var(--s2); } .s3 { color: var(--s3); }
+.s4 { color: var(--s4); } .s5 { color: var(--s5); } .s6 { color: var(--s6); } .s7 { color: var(--s7); }
 .legend .key.block { width: 14px; height: 11px; }
 .h0, .h1, .h2, .h3, .h4 { color: var(--s0); } .h5, .h6 { color: var(--s1); } .h7 { color: var(--bad); }
 .h0 { opacity: 0.15; } .h1 { opacity: 0.3; } .h2 { opacity: 0.45; } .h3 { opacity: 0.65; } .h4 { opacity: 0.9; }

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "core/file.h"
-#include "train/report/html.h"
 #include "train/report/line_chart.h"
-#include "train/report/page_style.h"
+#include "train/report/page.h"
+#include "train/report/report_facts.h"
 #include "train/report/report_health.h"
 #include "train/report/report_tables.h"
 
@@ -64,16 +64,10 @@ std::string charts(const RunData& run) {
   return html.empty() ? "" : "<div class=\"charts\">\n" + html + "</div>\n";
 }
 
-struct Section {
-  std::string id;
-  std::string title;
-  std::string body;
-};
-
 }  // namespace
 
 std::string render_report(const RunData& run) {
-  std::vector<Section> sections = {
+  std::vector<PageSection> sections = {
       {"curves", "Curves", charts(run)},
       {"health", "Numerical health", render_health(run)},
       {"evaluations", "Evaluations", render_evaluations(run)},
@@ -82,31 +76,14 @@ std::string render_report(const RunData& run) {
       {"config", "Config", render_object(run.config, "general")},
       {"environment", "Environment", render_object(run.environment, "general")},
   };
-  std::erase_if(sections, [](const Section& section) { return section.body.empty(); });
-
-  const std::string name = escape_html(run.name);
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-      "<title>{} \xC2\xB7 Quench</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p>Quench "
-      "training report",
-      name, page_style(), name);
+  std::string lead = "Quench training report";
   if (run.first_time > 0)
-    html += fmt::format(" \xC2\xB7 {} to {}", format_utc(run.first_time), format_utc(run.last_time));
-  html += "</p>\n<nav>";
-  for (const Section& section : sections) html += fmt::format("<a href=\"#{}\">{}</a>", section.id, section.title);
-  html += "</nav>\n</header>\n" + render_summary(run);
+    lead += fmt::format(" \xC2\xB7 {} to {}", format_utc(run.first_time), format_utc(run.last_time));
+  std::string top = render_summary(run);
   if (run.curves.empty())
-    html += "<div class=\"panel empty\">No training metrics were recorded in this folder yet.</div>\n";
-  for (const Section& section : sections)
-    html += fmt::format("<section>\n<h2 id=\"{}\">{}</h2>\n{}</section>\n", section.id, section.title, section.body);
-  if (!run.notes.empty()) {
-    html += "<footer><p>Not everything in the folder could be read:</p><ul>";
-    for (const std::string& note : run.notes) html += "<li>" + escape_html(shorten(note, 500)) + "</li>";
-    html += "</ul></footer>\n";
-  }
-  return html + "</main>\n</body>\n</html>\n";
+    top += "<div class=\"panel empty\">No training metrics were recorded in this folder yet.</div>\n";
+  return render_page({.title = run.name, .lead = lead, .facts = render_facts(run), .top = top, .notes = run.notes},
+                     std::move(sections));
 }
 
 RunData write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output) {

@@ -13,7 +13,7 @@ namespace quench {
 [[nodiscard]] std::string render_report(const RunData& run);
 
 // Reads `run_folder` and replaces `output` atomically. Returns what was read, with notes on what could not be. Throws
-// Error(not_found) when there is no such folder, io or no_space when the page cannot be written.
+// what load_run throws, io or no_space when the page cannot be written.
 RunData write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output);
 
 }  // namespace quench

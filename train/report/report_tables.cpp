@@ -27,20 +27,6 @@ std::string card(const std::string& label, const std::string& value, const std::
       bad ? " bad" : "", escape_html(label), escape_html(value), escape_html(more));
 }
 
-std::string format_value(double value) {
-  if (!std::isfinite(value)) return "n/a";
-  const double size = std::abs(value);
-  if (size != 0 && (size < 1e-3 || size >= 1e6)) return format_short(value);
-  return fmt::format("{:.{}f}", value, size < 10 ? 4 : 2);
-}
-
-std::string format_bytes(std::uint64_t bytes) {
-  const auto size = static_cast<double>(bytes);
-  if (bytes >= std::uint64_t{1} << 30) return fmt::format("{:.2f} GiB", size / (1 << 30));
-  if (bytes >= std::uint64_t{1} << 20) return fmt::format("{:.1f} MiB", size / (1 << 20));
-  return fmt::format("{:.1f} KiB", size / 1024);
-}
-
 std::string show(const Json& value) {
   return shorten(value.is_string() ? value.as_string() : value.dump(), kMaxValueBytes);
 }
@@ -94,6 +80,26 @@ std::string evaluation_table(const std::vector<const EvaluationMetrics*>& rows, 
 }
 
 }  // namespace
+
+std::string format_value(double value) {
+  if (!std::isfinite(value)) return "n/a";
+  const double size = std::abs(value);
+  if (size != 0 && (size < 1e-3 || size >= 1e6)) return format_short(value);
+  return fmt::format("{:.{}f}", value, size < 10 ? 4 : 2);
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  if (bytes >= std::uint64_t{1} << 30) return fmt::format("{:.2f} GiB", size / (1 << 30));
+  if (bytes >= std::uint64_t{1} << 20) return fmt::format("{:.1f} MiB", size / (1 << 20));
+  return fmt::format("{:.1f} KiB", size / 1024);
+}
+
+std::vector<std::pair<std::string, std::string>> flat_values(const Json& object) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  if (object.is_object()) flatten(object, "", rows);
+  return rows;
+}
 
 std::string render_summary(const RunData& run) {
   std::string html;

@@ -3,6 +3,8 @@
 // nothing to show in it.
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "train/report/run_data.h"
 
@@ -15,6 +17,13 @@ namespace quench {
 // The newest generated texts.
 [[nodiscard]] std::string render_samples(const RunData& run);
 [[nodiscard]] std::string render_checkpoints(const RunData& run);
+// The leaves of a JSON object, keys joined with dots, values as text of bounded length. Arrays and empty objects are
+// leaves; what is beyond some hundred leaves is left out.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> flat_values(const Json& object);
+// A number for a table: "3.2817", "1.2e-07"; "n/a" where it is not finite.
+[[nodiscard]] std::string format_value(double value);
+// "1.21 GiB"
+[[nodiscard]] std::string format_bytes(std::uint64_t bytes);
 // A JSON object as panels of key-value tables: one for each section, one for the values on the top level.
 [[nodiscard]] std::string render_object(const Json& object, const std::string& top_level_title);
 

@@ -42,6 +42,14 @@ std::filesystem::path find_log(const std::filesystem::path& folder, const char* 
   return std::filesystem::exists(inside, ignored) ? inside : folder / name;
 }
 
+bool is_run_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const char* log : {run_files::kMetrics, run_files::kEvaluations, run_files::kSamples, run_files::kHealth})
+    if (std::filesystem::exists(find_log(folder, log), ignored)) return true;
+  return std::filesystem::exists(folder / run_files::kEnvironment, ignored) ||
+         std::filesystem::is_directory(folder / run_files::kCheckpointFolder, ignored);
+}
+
 // Hands every record of a log to `each`; a log that is absent is no problem, one that is damaged is noted.
 template <class Each>
 void read_log(const std::filesystem::path& folder, const char* name, RunData& run, Each&& each) {
@@ -228,6 +236,9 @@ RunData load_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   QUENCH_CHECK_AS(ErrorCode::not_found, std::filesystem::is_directory(folder, ignored), "there is no run folder {}",
                   folder.string());
+  QUENCH_CHECK_AS(ErrorCode::not_found, is_run_folder(folder),
+                  "{} is no folder of a run: it holds neither {} nor logs such as {}/{} nor checkpoints",
+                  folder.string(), run_files::kEnvironment, run_files::kMetricsFolder, run_files::kMetrics);
   RunData run;
   const auto absolute = std::filesystem::weakly_canonical(folder, ignored);
   run.name = (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
@@ -246,6 +257,8 @@ RunData load_run(const std::filesystem::path& folder) {
       section != nullptr && section->is_object())
     if (const std::string name = text_or_empty(section->find("name")); !name.empty()) run.name = name;
   run.environment = read_object(folder, run_files::kEnvironment, run);
+  run.recipe = read_object(folder, run_files::kRecipe, run);
+  run.model = read_object(folder / run_files::kModelFolder, "config.json", run);
   list_checkpoints(folder, run);
   return run;
 }

@@ -54,6 +54,8 @@ struct RunData {
   std::vector<CheckpointEntry> checkpoints;  // by step
   Json config;                               // null when there is none
   Json environment;                          // the same
+  Json recipe;                               // what recipe.name "auto" became; the same
+  Json model;                                // the model's Hugging Face config; the same
   std::vector<std::string> notes;            // what could not be read
 
   // The curve of a key; empty when no record has it.
@@ -63,7 +65,7 @@ struct RunData {
 };
 
 // Reads the files that train/metrics/run_files.h names, the .jsonl ones from `folder`/metrics or `folder` itself.
-// Throws Error(not_found) when there is no such folder.
+// Throws Error(not_found) when there is no such folder, or nothing in it that a run leaves.
 [[nodiscard]] RunData load_run(const std::filesystem::path& folder);
 
 // "2026-03-01 12:30 UTC"

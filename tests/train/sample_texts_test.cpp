@@ -1,0 +1,85 @@
+// samples.jsonl: what a run's model makes of evaluation.prompts while it trains.
+
+#include <gmock/gmock.h>
+
+#include "tests/train/sample_run.h"
+#include "tests/train/trainer_fixture.h"
+#include "train/sample_texts.h"
+
+namespace quench {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SampleRun : public ::testing::Test, protected testing::SampleRun {};
+
+TEST_F(SampleRun, EveryEvaluationRecordsEveryPrompt) {
+  run(config("run"));
+  const std::vector<Json> records = samples("run");
+  ASSERT_EQ(records.size(), 6u);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i].at("step").as_int(), static_cast<std::int64_t>(4 * (i / 2 + 1)));
+    EXPECT_EQ(records[i].at("prompt").as_string(), i % 2 == 0 ? "the cat " : "the d\u00f6g");
+    EXPECT_EQ(records[i].at("tokens").as_array().size(), 6u);
+    EXPECT_FALSE(records[i].at("text").as_string().empty());
+  }
+}
+
+TEST_F(SampleRun, TrainingGoesOnAsIfNothingHadBeenDrawn) {
+  run(config("with"));
+  run(config("without", {"--evaluation.prompts=[]", "--evaluation.interval=0"}));
+  EXPECT_EQ(losses("with"), losses("without"));
+}
+
+TEST_F(SampleRun, AResumedRunHasTheSamplesOfAnUninterruptedOne) {
+  const std::vector<std::string> drawn{"--evaluation.sample_temperature=1"};
+  run(config("whole", drawn));
+  run(config("run", drawn));
+  std::filesystem::remove_all(folder() / "run/checkpoints/step-8");
+  std::filesystem::remove_all(folder() / "run/checkpoints/step-12");
+  run(config("run", drawn));
+  EXPECT_EQ(texts("run"), texts("whole"));
+  EXPECT_EQ(texts("run").size(), 6u);
+}
+
+TEST_F(SampleRun, DrawsFollowTheSeed) {
+  run(config("a", {"--evaluation.sample_temperature=1"}));
+  run(config("b", {"--evaluation.sample_temperature=1", "--training.seed=7", "--training.steps=4"}));
+  EXPECT_NE(texts("a").front(), texts("b").front());
+}
+
+TEST_F(SampleRun, TheContextEndsALongContinuation) {
+  run(config("run", {"--evaluation.sample_tokens=100", "--training.steps=4"}));
+  for (const Json& record : samples("run"))
+    EXPECT_EQ(record.at("tokens").as_array().size(), 32 - record.at("prompt").as_string().size());
+}
+
+TEST_F(SampleRun, PromptsThatCannotBeContinuedAreRefusedAtTheStart) {
+  const auto refused = [&](const std::vector<std::string>& overrides, const std::string& what) {
+    try {
+      run(config("run", overrides));
+      ADD_FAILURE() << "trained: " << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_config);
+      EXPECT_THAT(error.what(), HasSubstr(what));
+      EXPECT_FALSE(std::filesystem::exists(folder() / "run/metrics"));
+    }
+  };
+  refused({R"(--evaluation.prompts=["a", ""])"}, "evaluation.prompts[1] is empty");
+  refused({R"(--evaluation.prompts=["0123456789012345678901234567890123456789"])"},
+          "evaluation.prompts[0] has 40 tokens, which leaves no room in the model's context of 32");
+  refused({"--evaluation.prompts=[[1,2]]"}, "evaluation.prompts");
+}
+
+TEST(SampleTexts, TextsNeedATokenizer) {
+  testing::TinyRun tiny;
+  try {
+    (void)tiny.run(tiny.config("run", {R"(--evaluation.prompts=["a"])"}));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("evaluation.prompts: texts need a tokenizer"));
+  }
+}
+
+}  // namespace
+}  // namespace quench

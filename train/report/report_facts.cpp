@@ -1,0 +1,115 @@
+#include "train/report/report_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/check.h"
+#include "nn/model_config.h"
+#include "train/config/presets.h"
+#include "train/report/axis.h"
+#include "train/report/html.h"
+
+namespace quench {
+namespace {
+
+constexpr std::size_t kMaxFactBytes = 200;
+
+// The member at a path of keys, or null.
+const Json* member(const Json& object, std::initializer_list<const char*> path) {
+  const Json* value = &object;
+  for (const char* key : path) {
+    value = value->is_object() ? value->find(key) : nullptr;
+    if (value == nullptr) return nullptr;
+  }
+  return value;
+}
+
+std::string text_at(const Json& object, std::initializer_list<const char*> path) {
+  const Json* value = member(object, path);
+  if (value == nullptr || value->is_null() || value->is_object() || value->is_array()) return "";
+  return shorten(value->is_string() ? value->as_string() : value->dump(), kMaxFactBytes);
+}
+
+// The Hugging Face config as the run folder has it, else as its config describes it without another file.
+Json model_fields(const RunData& run) {
+  if (run.model.is_object()) return run.model;
+  const Json* section = member(run.config, {"model"});
+  if (section == nullptr || !section->is_object() || !text_at(*section, {"path"}).empty()) return {};
+  ModelSection model{.preset = text_at(*section, {"preset"})};
+  for (const auto& [key, value] : section->as_object())
+    if (key != "preset" && key != "path" && key != "init") model.fields.set(key, value);
+  return model_config(model);
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts)
+    if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+std::string model_fact(const RunData& run) {
+  std::string name = text_at(run.config, {"model", "preset"});
+  if (name.empty()) name = text_at(run.config, {"model", "path"});
+  try {
+    const Json fields = model_fields(run);
+    if (fields.is_object()) {
+      const nn::ModelConfig m = nn::parse_model_config(fields, "config.json");
+      return join({name, m.architecture, format_short(static_cast<double>(m.parameter_count())) + " parameters",
+                   fmt::format("{} layers of width {}", m.num_hidden_layers, m.hidden_size)});
+    }
+  } catch (const Error&) {
+    // A folder may hold anything; the name is what is left.
+  }
+  return name;
+}
+
+std::string precision_fact(const RunData& run) {
+  std::string recipe = text_at(run.config, {"recipe", "name"});
+  if (const std::string chosen = text_at(run.recipe, {"name"}); recipe == "auto" && !chosen.empty())
+    recipe = "auto, which is " + chosen;
+  if (text_at(run.config, {"recipe", "emulate"}) == "true") recipe += " (emulated)";
+  const std::string dtype = text_at(run.config, {"training", "dtype"});
+  const std::string master = text_at(run.config, {"training", "master_dtype"});
+  return join({recipe.empty() ? "" : "recipe " + recipe, dtype.empty() ? "" : "parameters " + dtype,
+               dtype == "bf16" && !master.empty() ? "master weights " + master : ""});
+}
+
+std::string hardware_fact(const RunData& run) {
+  std::string device = text_at(run.environment, {"device_name"});
+  const double devices = maximum(run.curve("devices"));
+  if (devices > 1 && devices < 1e6 && !device.empty()) device = fmt::format("{:.0f} x {}", devices, device);
+  const std::string threads = text_at(run.environment, {"threads"}), host = text_at(run.environment, {"host"});
+  return join({device, threads.empty() ? "" : threads + " threads", host.empty() ? "" : "on " + host});
+}
+
+std::string version_fact(const RunData& run) {
+  std::vector<std::string> parts;
+  for (const char* key : {"quench", "commit", "compiler", "cuda", "driver", "cublas", "cudnn", "onednn"}) {
+    const std::string value = text_at(run.environment, {key});
+    if (!value.empty()) parts.push_back(std::string_view(key) == "compiler" ? value : fmt::format("{} {}", key, value));
+  }
+  return join(parts);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> run_facts(const RunData& run) {
+  std::vector<std::pair<std::string, std::string>> facts{{"Model", model_fact(run)},
+                                                         {"Precision", precision_fact(run)},
+                                                         {"Hardware", hardware_fact(run)},
+                                                         {"Versions", version_fact(run)}};
+  std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
+  return facts;
+}
+
+std::string render_facts(const RunData& run) {
+  std::string html;
+  for (const auto& [name, value] : run_facts(run))
+    html += fmt::format("<dt>{}</dt><dd>{}</dd>", escape_html(name), escape_html(value));
+  return html.empty() ? "" : "<dl class=\"facts\">" + html + "</dl>\n";
+}
+
+}  // namespace quench
