@@ -51,7 +51,8 @@ TEST_F(SampleRun, DrawsFollowTheSeed) {
 TEST_F(SampleRun, TheContextEndsALongContinuation) {
   run(config("run", {"--evaluation.sample_tokens=100", "--training.steps=4"}));
   for (const Json& record : samples("run"))
-    EXPECT_EQ(record.at("tokens").as_array().size(), 32 - record.at("prompt").as_string().size());
+    EXPECT_EQ(record.at("tokens").as_array().size(), 31 - record.at("prompt").as_string().size())
+        << "one place is the beginning-of-sequence token's";
 }
 
 TEST_F(SampleRun, PromptsThatCannotBeContinuedAreRefusedAtTheStart) {
@@ -65,9 +66,10 @@ TEST_F(SampleRun, PromptsThatCannotBeContinuedAreRefusedAtTheStart) {
       EXPECT_FALSE(std::filesystem::exists(folder() / "run/metrics"));
     }
   };
-  refused({R"(--evaluation.prompts=["a", ""])"}, "evaluation.prompts[1] is empty");
+  refused({R"(--evaluation.prompts=["a", ""])"},
+          "evaluation.prompts: element 2 of the list: expected non-empty string");
   refused({R"(--evaluation.prompts=["0123456789012345678901234567890123456789"])"},
-          "evaluation.prompts[0] has 40 tokens, which leaves no room in the model's context of 32");
+          "evaluation.prompts[0] has 41 tokens, which leaves no room in the model's context of 32");
   refused({"--evaluation.prompts=[[1,2]]"}, "evaluation.prompts");
 }
 
