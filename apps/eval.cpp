@@ -28,9 +28,8 @@ struct EvalArguments {
 PerplexityOptions perplexity_options(const EvalArguments& a, const nn::ModelConfig& model, const Tokenizer* tokenizer) {
   PerplexityOptions options;
   options.window = a.window > 0 ? a.window : model.max_position_embeddings;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, options.window <= model.max_position_embeddings,
-                  "--seq-len {} exceeds the model's context of {} tokens", options.window,
-                  model.max_position_embeddings);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.window <= model.context_length(),
+                  "--seq-len {} exceeds the model's context of {} tokens", options.window, model.context_length());
   options.stride = a.stride;
   QUENCH_CHECK_AS(ErrorCode::bad_config, a.stride <= options.window,
                   "--stride {} is longer than the window of {} tokens: tokens between two windows would be left out",

@@ -37,12 +37,12 @@ void limit_tokens(GenerateOptions& o, const nn::ModelConfig& model, std::size_t 
   const std::int64_t room = room_behind(model, prompt_tokens);
   QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || o.max_new_tokens == 0,
                   "the prompt of {} tokens leaves no room in the model's context of {}: shorten it", prompt_tokens,
-                  model.max_position_embeddings);
+                  model.context_length());
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
       "--max-new-tokens {}: behind the prompt of {} tokens, the model's context of {} has room for {}; leave "
       "the option away to generate to the end of the context",
-      o.max_new_tokens.value_or(0), prompt_tokens, model.max_position_embeddings, room);
+      o.max_new_tokens.value_or(0), prompt_tokens, model.context_length(), room);
   o.generation.max_new_tokens = o.max_new_tokens.value_or(std::min(kUsualTokens, room));
 }
 
@@ -52,7 +52,7 @@ std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
   if (result.stopped) return "an end-of-sequence token";
   if (produced < o.generation.max_new_tokens) return "the reader of the output";
   if (produced == room_behind(model, prompt_tokens))
-    return fmt::format("the end of the model's context of {} tokens", model.max_position_embeddings);
+    return fmt::format("the end of the model's context of {} tokens", model.context_length());
   return o.max_new_tokens ? "--max-new-tokens" : fmt::format("the default of {} new tokens", kUsualTokens);
 }
 
