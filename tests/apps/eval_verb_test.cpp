@@ -103,7 +103,7 @@ TEST_F(EvalVerb, ShardsAreReadLikeTheirText) {
   EXPECT_NEAR(shard.at("loss").as_double(), text.at("loss").as_double(), 1e-9);
   // Bare ids have to be named.
   std::string ids;
-  for (const unsigned char id : {10, 20, 30, 40}) ids += std::string{static_cast<char>(id), '\0'};
+  for (const char id : {'a', 'b', 'c', 'd'}) ids += std::string{id, '\0'};
   write_file(folder_ / "ids.bin", ids);
   EXPECT_EQ(eval_json({"--data", "ids.bin", "--format", "nanogpt"}).at("tokens").as_int(), 4);
   const Outcome unknown = eval({"--data", "ids.bin"});
