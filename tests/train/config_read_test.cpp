@@ -81,7 +81,8 @@ TEST(ConfigRead, ModelFolderLoadsAndPresetStartsAtRandom) {
 TEST(ConfigRead, EvaluationIsOffWithoutValidationData) {
   EXPECT_EQ(minimal().evaluation.interval, 0);
   EXPECT_EQ(minimal({"--data.validation=v.bin"}).evaluation.interval, 500);
-  EXPECT_THAT(testing::complaint({"--evaluation.interval=10"}), HasSubstr("data.validation and evaluation.prompts are empty"));
+  EXPECT_THAT(testing::complaint({"--evaluation.interval=10"}),
+              HasSubstr("data.validation and evaluation.prompts are empty"));
   EXPECT_EQ(minimal({R"(--evaluation.prompts=["once"])"}).evaluation.interval, 500) << "there are texts to continue";
   EXPECT_EQ(minimal({R"(--evaluation.prompts=["once"])", "--evaluation.interval=10"}).evaluation.interval, 10);
 }
