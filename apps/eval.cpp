@@ -98,6 +98,7 @@ void run(const EvalArguments& a) {
   const LoadedModel loaded = load_model(a.model, a.device, a.dtype);
   const auto tokenizer = find_model_tokenizer(loaded, a.tokenizer);
   if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
+  if (!loaded.missing.empty()) data.no_tokenizer = loaded.missing;
   const PerplexityOptions options = perplexity_options(a, loaded.config, tokenizer.get());
   PerplexityMeter meter(*loaded.model, options);
   read_evaluation_data(data, tokenizer.get(), loaded.config,

@@ -54,8 +54,8 @@ void SampleTexts::draw(const nn::CausalLm& model, std::int64_t step, MetricsLog&
                       .text = replace_invalid_utf8(text),
                       .tokens = result.tokens});
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::nonfinite) throw;
-      QUENCH_LOG_WARN("evaluation.prompts[{}] cannot be continued at step {}: {}", i, step, error.what());
+      QUENCH_LOG_WARN("evaluation.prompts[{}] cannot be continued at step {}: {}; training goes on", i, step,
+                      error.what());
     }
   }
 }

@@ -20,8 +20,8 @@ class SampleTexts {
   SampleTexts(const RunConfig& config, const RunModel& model);
 
   // Records one continuation of each prompt. The draws depend on training.seed, the step and the prompt's number alone.
-  // Changes nothing in the model. A text that `stopped` ends, or whose logits are not finite, is not recorded; the
-  // latter is said in a warning.
+  // Changes nothing in the model. A text that `stopped` ends is not recorded. What cannot be generated (logits that are
+  // not finite, no memory left) is a warning, no end of the run.
   void draw(const nn::CausalLm& model, std::int64_t step, MetricsLog& metrics,
             const std::function<bool()>& stopped) const;
 

@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "tests/train/sample_run.h"
 #include "tests/train/trainer_fixture.h"
+#include "train/model_setup.h"
 #include "train/sample_texts.h"
 
 namespace quench {
@@ -71,6 +74,18 @@ TEST_F(SampleRun, PromptsThatCannotBeContinuedAreRefusedAtTheStart) {
   refused({R"(--evaluation.prompts=["0123456789012345678901234567890123456789"])"},
           "evaluation.prompts[0] has 41 tokens, which leaves no room in the model's context of 32");
   refused({"--evaluation.prompts=[[1,2]]"}, "evaluation.prompts");
+}
+
+// A run that has diverged goes on as its guard says; its texts are no reason to end it.
+TEST_F(SampleRun, AModelThatIsNotFiniteIsNoError) {
+  const RunConfig run_config = config("run");
+  const RunModel model{.config = resolve_model_config(run_config.model), .tokenizer = load_tokenizer("bytes")};
+  nn::CausalLm broken(model.config, nn::ParameterOptions{});
+  broken.initialize(1);
+  for (nn::Parameter* parameter : broken.parameters())
+    parameter->variable.value().data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  MetricsLog log;
+  EXPECT_NO_THROW(SampleTexts(run_config, model).draw(broken, 1, log, [] { return false; }));
 }
 
 TEST(SampleTexts, TextsNeedATokenizer) {

@@ -140,9 +140,8 @@ void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer
       token_files.push_back(path.string());
       continue;
     }
-    QUENCH_CHECK_AS(
-        ErrorCode::bad_config, tokenizer != nullptr,
-        "{} is text, but {}; name one with --tokenizer", path.string(), data.no_tokenizer);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer != nullptr, "{} is text, but {}; name one with --tokenizer",
+                    path.string(), data.no_tokenizer);
     read_documents(path, data, *tokenizer, model, each);
   }
   if (!token_files.empty()) ShardDocuments(token_files, data, tokenizer, model, each).read();

@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
+#include "train/run_folder.h"
 
 namespace quench {
 namespace {
@@ -42,12 +43,12 @@ std::filesystem::path find_log(const std::filesystem::path& folder, const char* 
   return std::filesystem::exists(inside, ignored) ? inside : folder / name;
 }
 
-bool is_run_folder(const std::filesystem::path& folder) {
+// A folder of a run, or the logs of one.
+bool holds_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   for (const char* log : {run_files::kMetrics, run_files::kEvaluations, run_files::kSamples, run_files::kHealth})
     if (std::filesystem::exists(find_log(folder, log), ignored)) return true;
-  return std::filesystem::exists(folder / run_files::kEnvironment, ignored) ||
-         std::filesystem::is_directory(folder / run_files::kCheckpointFolder, ignored);
+  return is_run_folder(folder);
 }
 
 // Hands every record of a log to `each`; a log that is absent is no problem, one that is damaged is noted.
@@ -236,9 +237,10 @@ RunData load_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   QUENCH_CHECK_AS(ErrorCode::not_found, std::filesystem::is_directory(folder, ignored), "there is no run folder {}",
                   folder.string());
-  QUENCH_CHECK_AS(ErrorCode::not_found, is_run_folder(folder),
-                  "{} is no folder of a run: it holds neither {} nor logs such as {}/{} nor checkpoints",
-                  folder.string(), run_files::kEnvironment, run_files::kMetricsFolder, run_files::kMetrics);
+  QUENCH_CHECK_AS(ErrorCode::not_found, holds_run(folder),
+                  "{} is no folder of a run: it holds neither {} nor a run's {} nor logs such as {}/{}",
+                  folder.string(), run_files::kEnvironment, run_files::kConfig, run_files::kMetricsFolder,
+                  run_files::kMetrics);
   RunData run;
   const auto absolute = std::filesystem::weakly_canonical(folder, ignored);
   run.name = (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
