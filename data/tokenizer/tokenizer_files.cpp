@@ -11,6 +11,7 @@
 namespace quench {
 namespace {
 
+constexpr std::string_view kJsonVocabulary = "tokenizer.json", kSentencePieceVocabulary = "tokenizer.model";
 constexpr std::array<std::string_view, 4> kCompanions{"tokenizer_config.json", "special_tokens_map.json",
                                                       "added_tokens.json", "chat_template.jinja"};
 
@@ -92,7 +93,9 @@ TokenizerFiles::TokenizerFiles(std::string source, std::vector<std::pair<std::st
 
 TokenizerFiles TokenizerFiles::read(const std::filesystem::path& vocabulary, const std::vector<std::string>& others) {
   std::vector<std::pair<std::string, std::string>> files;
-  files.emplace_back(vocabulary.filename().string(), read_file(vocabulary, kMaxVocabularyBytes));
+  // Under the name by which a folder's vocabulary is found, whatever this file is called.
+  files.emplace_back(vocabulary.extension() == ".model" ? kSentencePieceVocabulary : kJsonVocabulary,
+                     read_file(vocabulary, kMaxVocabularyBytes));
   const auto read_if_there = [&](std::string_view name, std::uint64_t max_bytes) {
     const auto path = vocabulary.parent_path() / name;
     if (std::filesystem::exists(path)) files.emplace_back(name, read_file(path, max_bytes));
@@ -151,6 +154,11 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
     const bool model = std::filesystem::path(name).extension() == ".model";
     write_file_atomically(folder / (i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json"), contents);
   }
+}
+
+bool is_tokenizer_file(std::string_view name) noexcept {
+  return name == kJsonVocabulary || name == kSentencePieceVocabulary ||
+         std::ranges::find(kCompanions, name) != kCompanions.end();
 }
 
 }  // namespace quench
