@@ -28,7 +28,7 @@ void run(const ExportOptions& o) {
   ExportTarget target{.folder = o.output,
                       .overwrite = o.overwrite,
                       .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
-  require_export_target(target);                                                    // before the model is read
+  require_export_target(target);                                           // before the model is read
   const LoadedModel loaded = load_model(o.checkpoint, "cpu", o.dtype);
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   ModelFolderOptions options;

@@ -71,8 +71,8 @@ bool is_tokenizer_part(std::string_view name) {
 }
 
 bool is_small_file(std::string_view name) {
-  return name == "config.json" || name == "generation_config.json" ||
-         is_tokenizer_part(name) || std::ranges::find(kLicences, name) != kLicences.end();
+  return name == "config.json" || name == "generation_config.json" || is_tokenizer_part(name) ||
+         std::ranges::find(kLicences, name) != kLicences.end();
 }
 
 }  // namespace quench
