@@ -93,9 +93,7 @@ TokenizerFiles::TokenizerFiles(std::string source, std::vector<std::pair<std::st
 
 TokenizerFiles TokenizerFiles::read(const std::filesystem::path& vocabulary, const std::vector<std::string>& others) {
   std::vector<std::pair<std::string, std::string>> files;
-  // Under the name by which a folder's vocabulary is found, whatever this file is called.
-  files.emplace_back(vocabulary.extension() == ".model" ? kSentencePieceVocabulary : kJsonVocabulary,
-                     read_file(vocabulary, kMaxVocabularyBytes));
+  files.emplace_back(vocabulary.filename().string(), read_file(vocabulary, kMaxVocabularyBytes));
   const auto read_if_there = [&](std::string_view name, std::uint64_t max_bytes) {
     const auto path = vocabulary.parent_path() / name;
     if (std::filesystem::exists(path)) files.emplace_back(name, read_file(path, max_bytes));
