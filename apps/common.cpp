@@ -1,11 +1,10 @@
 #include "apps/common.h"
 
-#include <omp.h>
-
 #include <cstdio>
 
 #include "core/log.h"
 #include "core/ops/elementwise.h"
+#include "core/threads.h"
 #include "data/document_encoder.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/hf/model_folder.h"
@@ -137,7 +136,9 @@ TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokeni
 }
 
 void set_threads(int threads) {
-  if (threads > 0) omp_set_num_threads(threads);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, threads >= 0 && threads <= kMaxThreads,
+                  "--threads is {}, expected 0 (all) to {}", threads, kMaxThreads);
+  set_thread_count(threads);
 }
 
 void print_json(const Json& json) {

@@ -41,7 +41,8 @@ void check_model_tokenizer(const LoadedModel& loaded, const Tokenizer& tokenizer
 // disagree.
 [[nodiscard]] TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokenizer);
 
-// Uses this many CPU threads; 0 keeps the default (all the process may use).
+// Uses this many CPU threads; 0 keeps the default (all the process may use). Throws bad_config for numbers that no
+// machine has.
 void set_threads(int threads);
 
 // One JSON document and a line break on standard output.

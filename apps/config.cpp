@@ -1,5 +1,7 @@
 #include "apps/config.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -7,6 +9,7 @@
 
 #include "apps/config_arguments.h"
 #include "core/file.h"
+#include "core/output_file.h"
 #include "nn/model_config.h"
 #include "train/config/config_diff.h"
 #include "train/config/config_schema.h"
@@ -22,7 +25,9 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMaxPageBytes = std::uint64_t{16} << 20;
 
 void print(std::string_view text) {
-  fmt::print(stdout, "{}\n", text);
+  // Not fmt::print, which throws where nothing can be written: that is noticed at the end, for every verb alike.
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fputc('\n', stdout);
 }
 
 // "1.24B" parameters and the like for model configs; for run configs what they train.
@@ -65,7 +70,19 @@ const EmbeddedConfig& find_by_name(const std::string& name) {
   throw ConfigError({{name, "", "no embedded config has that name; `quench config ls` lists them", nearest}});
 }
 
-void copy_config(const std::string& name, const std::string& destination, bool no_clobber, bool make_parents) {
+// A copy of an embedded config that nobody has edited.
+bool is_unedited_copy(const fs::path& file) {
+  const std::string text = read_file(file, kMaxPageBytes);
+  return std::ranges::any_of(embedded_configs(), [&](const EmbeddedConfig& config) { return config.text == text; });
+}
+
+struct CopyArguments {
+  std::string name, destination;
+  bool no_clobber = false, overwrite = false, make_parents = false;
+};
+
+void copy_config(const CopyArguments& arguments) {
+  const auto& [name, destination, no_clobber, overwrite, make_parents] = arguments;
   const EmbeddedConfig& config = find_by_name(name);
   fs::path target = destination;
   if (fs::is_directory(target)) target /= fmt::format("{}.json", config.name);
@@ -77,6 +94,7 @@ void copy_config(const std::string& name, const std::string& destination, bool n
   if (make_parents && !parent.empty()) fs::create_directories(parent);
   QUENCH_CHECK_AS(ErrorCode::bad_config, parent.empty() || fs::is_directory(parent),
                   "{}: no such folder; --make-parents creates it", parent.string());
+  require_output_file(target, {.option = "DEST", .overwrite = overwrite, .is_own = is_unedited_copy});
   write_file_atomically(target, config.text);
   print(fmt::format("copied {}/{} to {}", config.kind, config.name, target.string()));
 }
@@ -182,18 +200,15 @@ void add_config_verb(CLI::App& app) {
   ls->add_flag("--json", *ls_json, "Print JSON");
   ls->callback([ls_json] { list_configs(*ls_json); });
 
-  struct CopyArguments {
-    std::string name, destination;
-    bool no_clobber = false, make_parents = false;
-  };
   CLI::App* cp = config->add_subcommand("cp", "Copy an embedded config to a file");
   cp->footer("Example: quench config cp llama-3.2-1b models/mine.json --make-parents");
   auto copy = std::make_shared<CopyArguments>();
   cp->add_option("NAME", copy->name, "Name as `quench config ls` prints it")->required()->type_name(kConfigNameType);
   cp->add_option("DEST", copy->destination, "File or folder")->required();
-  cp->add_flag("-n,--no-clobber", copy->no_clobber, "Do not overwrite a file");
+  cp->add_flag("-n,--no-clobber", copy->no_clobber, "Leave a file that exists, without an error");
+  cp->add_flag("--overwrite", copy->overwrite, "Replace a file, edited copies too");
   cp->add_flag("--make-parents", copy->make_parents, "Create the folders on the way");
-  cp->callback([copy] { copy_config(copy->name, copy->destination, copy->no_clobber, copy->make_parents); });
+  cp->callback([copy] { copy_config(*copy); });
 
   add_reading_verbs(*config);
 

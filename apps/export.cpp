@@ -6,6 +6,7 @@
 #include "apps/verbs.h"
 #include "core/log.h"
 #include "train/hf/model_folder.h"
+#include "train/run_folder.h"
 
 namespace quench {
 namespace {
@@ -17,12 +18,19 @@ struct ExportOptions {
   std::string dtype = "auto";
   std::string tokenizer;
   double max_shard_gb = 5;
+  bool overwrite = false;
 };
 
 void run(const ExportOptions& o) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, o.format == "hf", "--format '{}' is not supported by this version; known: hf",
                   o.format);
+  const std::filesystem::path source = o.checkpoint;
+  ExportTarget target{.folder = o.output,
+                      .overwrite = o.overwrite,
+                      .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
+  require_export_target(target);                                           // before the model is read
   const LoadedModel loaded = load_model(o.checkpoint, "cpu", o.dtype);
+  target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   ModelFolderOptions options;
   options.dtype = loaded.model->options().dtype;
   options.max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9);
@@ -44,7 +52,7 @@ void run(const ExportOptions& o) {
                          .generation_ids = ids.generation};
   if (tokenizer == nullptr && !loaded.missing.empty())
     QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", loaded.missing);
-  save_model_folder(*loaded.model, o.output, options);
+  save_model_folder(*loaded.model, target, options);
   std::printf("wrote %s (%s, %lld parameters)\n", o.output.c_str(), std::string(to_string(options.dtype)).c_str(),
               static_cast<long long>(loaded.config.parameter_count()));
 }
@@ -57,7 +65,10 @@ void add_export_verb(CLI::App& app) {
   verb->footer("Example: quench export --checkpoint runs/demo --format hf --output models/demo");
   verb->add_option("--checkpoint,--model", o->checkpoint, "Checkpoint (step-N), run folder, or model folder")
       ->required();
-  verb->add_option("--output", o->output, "Folder to write")->required();
+  verb->add_option("--output", o->output, "Folder to write; one that holds nothing but an export is replaced")
+      ->required();
+  verb->add_flag("--overwrite", o->overwrite,
+                 "Write beside files of other kinds, replacing only files of the same names");
   verb->add_option("--format", o->format, "hf")->capture_default_str();
   verb->add_option("--dtype", o->dtype, "auto (as trained), f32 or bf16")->capture_default_str();
   verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");

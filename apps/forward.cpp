@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 #include "apps/common.h"
 #include "apps/verbs.h"
 #include "core/log.h"
 #include "core/ops/cross_entropy.h"
+#include "core/output_file.h"
 #include "core/safetensors.h"
+#include "core/safetensors_folder.h"
 #include "recipes/convert.h"
 #include "train/config/run_config.h"
+#include "train/hf/export_folder.h"
 
 namespace quench {
 namespace {
@@ -19,6 +23,7 @@ struct ForwardOptions {
   std::string model;
   std::string input;
   std::string output;
+  bool overwrite = false;
   std::string recipe = "bf16";
   std::vector<std::string> exclude = RecipeSection{}.filter.exclude;
   bool emulate = false;
@@ -89,10 +94,37 @@ std::vector<std::string> nonfinite_names(const std::vector<SafetensorsItem>& ite
   return names;
 }
 
+// Written by this verb: logits, loss, gradients, nothing else.
+bool is_forward_output(const std::filesystem::path& file) {
+  try {
+    const SafetensorsReader reader(file);
+    const auto known = [](const SafetensorsEntry& entry) {
+      return entry.name == "logits" || entry.name == "loss" || entry.name.starts_with("grad.");
+    };
+    return reader.find("logits") != nullptr && std::ranges::all_of(reader.header().entries, known);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void require_output(const ForwardOptions& o) {
+  namespace fs = std::filesystem;
+  const fs::path model = o.model;
+  OutputFileRules rules{.overwrite = o.overwrite,
+                        .stream = false,
+                        .inputs = {o.input, model / kModelFileName, model / kModelIndexName},
+                        .is_own = is_forward_output};
+  std::error_code ignored;
+  for (fs::directory_iterator it(model, ignored); !ignored && it != fs::directory_iterator(); it.increment(ignored))
+    if (is_export_file(it->path().filename().string())) rules.inputs.push_back(it->path());
+  require_output_file(o.output, rules);
+}
+
 void run(const ForwardOptions& o) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, o.recipe != "auto",
                   "--recipe auto is chosen for a run's batches by `quench train` and `quench probe`; name a recipe");
   set_threads(o.threads);
+  require_output(o);
   const SafetensorsReader reader(o.input);
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);
   nn::CausalLm& model = *loaded.model;
@@ -163,6 +195,7 @@ void add_forward_verb(CLI::App& app) {
   verb->add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
       ->required();
   verb->add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>")->required();
+  verb->add_flag("--overwrite", options->overwrite, "Replace a file that is no output of this verb");
   verb->add_flag("--grads", options->grads, "Write gradients of the mean loss");
   verb->add_option("--recipe", options->recipe, "Precision recipe of the linear layers")->capture_default_str();
   verb->add_option("--recipe-exclude", options->exclude, "Patterns of layers that stay in high precision")

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "apps/common.h"
+#include "apps/standard_output.h"
 #include "apps/verbs.h"
 #include "core/file.h"
 #include "data/tokenizer/stream_decoder.h"
@@ -73,6 +74,7 @@ void run(GenerateOptions& o) {
   StreamDecoder decoder(*tokenizer);
   decoder.skip(ids);
   std::string text;
+  print_unchanged();
   if (!o.json) std::printf("%s", prompt.c_str());
   const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {
     const std::string piece = decoder.push(token);

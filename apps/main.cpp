@@ -1,12 +1,18 @@
 // quench VERB ...: parses the command line, runs one verb, turns errors into messages and exit statuses.
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 
+#include "apps/standard_output.h"
 #include "apps/verbs.h"
 #include "core/check.h"
+#include "core/file.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "train/metrics/terminal.h"
 #include "train/run_environment.h"
 
@@ -23,18 +29,37 @@ int exit_status(quench::ErrorCode code) {
   }
 }
 
+// Messages quote names and values from files, and arguments.
 void print_error(const char* message) {
-  std::fprintf(stderr, "error: %s\n", message);
+  std::fprintf(stderr, "error: %s\n", quench::printable(message).c_str());
 }
 
-}  // namespace
+// Help and version, or what is wrong with the command line.
+int finish_parsing(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream output, errors;
+  const int status = app.exit(error, output, errors) == 0 ? 0 : 2;
+  std::fputs(output.str().c_str(), stdout);
+  std::fputs(quench::printable(errors.str()).c_str(), stderr);
+  return status;
+}
 
-int main(int argc, char** argv) {
-  CLI::App app("Quench pre-trains and fine-tunes Llama-family language models.", "quench");
+// Results that nobody got are no success. A pipe whose reader has gone is not worth a message; a training run does not
+// care.
+int finish_output(const CLI::App& app, int status) {
+  const int error = quench::finish_standard_output();
+  if (error == 0 || status != 0) return status;
+  if (error == EPIPE) return app.got_subcommand("train") ? 0 : 128 + SIGPIPE;
+  print_error(("cannot write to standard output: " + quench::errno_text(error)).c_str());
+  return 1;
+}
+
+int run(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", std::string(quench::program_version()));
   app.require_subcommand(1);
   try {
     quench::open_standard_streams();
+    quench::install_standard_output();
+    std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which names it
     quench::init_logging();
     quench::add_train_verb(app);
     quench::add_tokenize_verb(app);
@@ -53,7 +78,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // stopped by a signal
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return finish_parsing(app, error);
   } catch (const quench::Error& error) {
     print_error(error.what());
     spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
@@ -66,4 +91,11 @@ int main(int argc, char** argv) {
     print_error(error.what());
     return 1;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Quench pre-trains and fine-tunes Llama-family language models.", "quench");
+  return finish_output(app, run(app, argc, argv));
 }

@@ -1,7 +1,6 @@
 // quench probe: times and errors of the float8 recipes on a run's own layers, and the recipe to take.
 
 #include <cstdio>
-#include <filesystem>
 
 #include "apps/common.h"
 #include "apps/config_arguments.h"
@@ -9,6 +8,7 @@
 #include "core/determinism.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/output_file.h"
 #include "core/threads.h"
 #include "train/config/load.h"
 #include "train/probe/probe.h"
@@ -16,19 +16,10 @@
 namespace quench {
 namespace {
 
-// Before a minute's work, whose result would be lost.
-void require_folder_of(const std::string& output) {
-  if (output.empty()) return;
-  const std::filesystem::path folder = std::filesystem::absolute(output).parent_path();
-  std::error_code ignored;
-  QUENCH_CHECK_AS(ErrorCode::io, std::filesystem::is_directory(folder, ignored), "--output {}: no folder {}", output,
-                  folder.string());
-  QUENCH_CHECK_AS(ErrorCode::io, !std::filesystem::is_directory(output, ignored), "--output {}: is a folder", output);
-}
-
 // The verb's own options, taken out of what would else be config overrides.
 struct OwnOptions {
   std::string output;
+  bool overwrite = false;
   ErrorBound bound;
 };
 
@@ -54,6 +45,8 @@ OwnOptions take_options(std::vector<std::string>& arguments) {
       options.output = *file;
     else if (const auto bound = take("--max-error"))
       options.bound.output = parse_error_bound(*bound);
+    else if (arguments[i] == "--overwrite")
+      options.overwrite = true;
     else
       rest.push_back(arguments[i]);
   }
@@ -63,7 +56,8 @@ OwnOptions take_options(std::vector<std::string>& arguments) {
 
 void run(ConfigArguments arguments) {
   const OwnOptions own = take_options(arguments.overrides);
-  require_folder_of(own.output);
+  // Before the work, whose result would be lost.
+  if (!own.output.empty()) require_output_file(own.output, {.overwrite = own.overwrite, .inputs = {arguments.config}});
   RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
   set_log_level(config.metrics.log_level);
   set_deterministic(config.training.deterministic);
@@ -88,7 +82,8 @@ void run(ConfigArguments arguments) {
 void add_probe_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("probe", "Which layers gain from float8 on this device, and what they lose");
   verb->footer(
-      "Usage: quench probe CONFIG [--device D] [--json] [--output FILE] [--max-error X] [--section.key=value ...]\n"
+      "Usage: quench probe CONFIG [--device D] [--json] [--output FILE [--overwrite]] [--max-error X] "
+      "[--section.key=value ...]\n"
       "Times the products of every kind of layer in bf16 and under each float8 recipe, measures errors on a "
       "micro-batch\n"
       "of data.train (random tokens where it is empty) and prints the recipe section of the fastest within the bound:\n"

@@ -6,8 +6,10 @@
 #include "apps/common.h"
 #include "apps/verbs.h"
 #include "core/log.h"
+#include "core/output_file.h"
 #include "train/metrics/run_files.h"
 #include "train/report/comparison.h"
+#include "train/report/page.h"
 #include "train/report/report.h"
 
 namespace quench {
@@ -18,6 +20,7 @@ namespace fs = std::filesystem;
 struct ReportOptions {
   std::vector<std::string> run_folders;
   std::string output;
+  bool overwrite = false;
   bool json = false;
 };
 
@@ -44,6 +47,12 @@ void run_report(const ReportOptions& options) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !several || !options.output.empty(),
                   "a comparison of runs needs a file to write: name it with --output");
   const fs::path output = options.output.empty() ? folders.front() / run_files::kReport : fs::path(options.output);
+  OutputFileRules rules{.overwrite = options.overwrite, .is_own = is_report};
+  for (const fs::path& folder : folders)
+    for (const char* name : {run_files::kConfig, run_files::kEnvironment}) rules.inputs.push_back(folder / name);
+  // A run folder that is not there is for the reader of the run to report.
+  if (std::error_code ignored; !options.output.empty() || fs::is_directory(folders.front(), ignored))
+    require_output_file(output, rules);
   std::vector<RunData> runs;
   if (several)
     runs = write_comparison(folders, output);
@@ -76,6 +85,7 @@ void add_report_verb(CLI::App& app) {
   verb->add_option("run_folder", options->run_folders, "Folder of the run; several are compared")->required();
   verb->add_option("-o,--output", options->output,
                    "File to write (default: report.html in the run folder; a comparison has none)");
+  verb->add_flag("--overwrite", options->overwrite, "Replace a file that is no report");
   verb->add_flag("--json", options->json, "Print the result as JSON");
   verb->callback([options] { run_report(*options); });
 }

@@ -1,6 +1,7 @@
 // quench tokenize: text, JSON lines and chats to token shards; quench tokenize train: a BPE tokenizer from text; quench
 // tokenize show: the ids of a text.
 
+#include <algorithm>
 #include <cstdio>
 
 #include "apps/common.h"
@@ -8,9 +9,11 @@
 #include "apps/tokenize_show.h"
 #include "apps/verbs.h"
 #include "core/log.h"
+#include "core/output_folder.h"
 #include "data/token_stream.h"
 #include "data/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
+#include "train/hf/export_folder.h"
 #include "train/metrics/step_metrics.h"
 
 namespace quench {
@@ -82,11 +85,31 @@ void run_tokenize(TokenizeArguments& a) {
 struct TrainArguments {
   std::vector<std::string> inputs;
   std::string output;
+  bool overwrite = false;
   ReaderArguments reader;
   BpeTrainingOptions options;
 };
 
+// A folder with a tokenizer or a model in it: the new file would change what the others mean.
+void require_tokenizer_folder(const std::filesystem::path& folder, bool overwrite) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::file_status status = fs::status(folder, ignored);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_directory(status),
+                  "--output {}: it exists and is no folder", folder.string());
+  if (overwrite || !fs::exists(status)) return;
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); is_export_file(name)) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, names.empty(),
+      "--output {}: the folder holds {}; choose another folder, or --overwrite to replace its tokenizer.json",
+      folder.string(), list_names(names));
+}
+
 void run_train(const TrainArguments& a) {
+  require_tokenizer_folder(a.output, a.overwrite);
   ReaderOptions reader_settings = reader_options(a.reader);
   // Any template gives a chat's text; its special tokens are left out.
   if (reader_settings.chat_template == ChatTemplate::automatic) reader_settings.chat_template = ChatTemplate::llama3;
@@ -126,7 +149,7 @@ void add_tokenize_verb(CLI::App& app) {
   verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"");
   verb->add_option("--input", a->options.inputs, "Files or patterns, packed by gzip or not; - for standard input");
   verb->add_option("--output", a->options.output, "Folder to write");
-  verb->add_flag("--overwrite", a->options.overwrite, "Replace the folder of an earlier run");
+  verb->add_flag("--overwrite", a->options.overwrite, "Replace a folder that holds token shards and nothing else");
   verb->add_option("--validation", a->options.validation_fraction, "Fraction to hold out")->capture_default_str();
   verb->add_option("--validation-split", a->validation_split, "tail or hash")->capture_default_str();
   verb->add_option("--max-shard-tokens", a->options.max_shard_tokens, "Largest shard")->capture_default_str();
@@ -143,6 +166,7 @@ void add_tokenize_verb(CLI::App& app) {
   train->footer("Example: quench tokenize train --input corpus.txt --vocab-size 4096 --output tokenizer");
   train->add_option("--input", t->inputs, "Files or patterns, packed by gzip or not; - for standard input")->required();
   train->add_option("--output", t->output, "Folder to write")->required();
+  train->add_flag("--overwrite", t->overwrite, "Replace the tokenizer that the folder holds");
   train->add_option("--vocab-size", t->options.vocab_size, "Tokens, special ones included")->capture_default_str();
   train->add_option("--split-pattern", t->options.split_pattern, "Published split pattern: llama3, gpt2, qwen2, ...")
       ->capture_default_str();

@@ -6,22 +6,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
 #include <system_error>
 
 #include "core/check.h"
+#include "core/temporary.h"
 
 namespace quench {
 namespace {
 
 [[noreturn]] void fail_io(std::string_view action, const std::filesystem::path& path, int error) {
-  const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space
-                         : error == ENOENT                  ? ErrorCode::not_found
-                                                            : ErrorCode::io;
-  QUENCH_FAIL(code, "cannot {} {}: {}", action, path.string(), errno_text(error));
+  const ErrorCode code = is_no_space(error) ? ErrorCode::no_space
+                         : error == ENOENT  ? ErrorCode::not_found
+                                            : ErrorCode::io;
+  const std::string_view advice =
+      error == EFBIG ? "; the file system or the limit on file sizes (`ulimit -f`) allows no larger file" : "";
+  QUENCH_FAIL(code, "cannot {} {}: {}{}", action, path.string(), errno_text(error), advice);
 }
 
 // Calls again while a signal handler interrupts.
@@ -48,12 +48,27 @@ class Descriptor {
   int file_;
 };
 
+void write_stream(const std::filesystem::path& path, std::string_view bytes) {
+  const Descriptor stream(retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY); }));
+  if (stream.get() < 0) fail_io("open", path, errno);
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(stream.get(), bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail_io("write", path, errno);
+    bytes.remove_prefix(static_cast<std::size_t>(done));
+  }
+}
+
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   const auto parent = path.parent_path();
   return parent.empty() ? std::filesystem::path(".") : parent;
 }
 
 }  // namespace
+
+bool is_no_space(int number) noexcept {
+  return number == ENOSPC || number == EDQUOT || number == EFBIG;
+}
 
 std::string errno_text(int number) {
   return std::generic_category().message(number);
@@ -63,6 +78,7 @@ OutputFile::OutputFile(const std::filesystem::path& path, std::uint64_t planned_
     : path_(path), planned_(planned_bytes) {
   file_ = retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
   if (file_ < 0) fail_io("create", path, errno);
+  if (is_temporary_name(path.filename().string())) lock_temporary(file_);
   if (planned_bytes == 0) return;
   int error = 0;
   do {
@@ -72,7 +88,7 @@ OutputFile::OutputFile(const std::filesystem::path& path, std::uint64_t planned_
   ::close(file_);
   file_ = -1;
   ::unlink(path.c_str());
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+  if (is_no_space(error))
     QUENCH_FAIL(ErrorCode::no_space,
                 "cannot reserve {} bytes for {}: {} ({} bytes are free); free some space or choose another folder",
                 planned_bytes, path.string(), errno_text(error), free_disk_bytes(path));
@@ -125,21 +141,30 @@ void rename_durably(const std::filesystem::path& from, const std::filesystem::pa
   sync_directory(folder_of(to));
 }
 
-std::filesystem::path temporary_name(const std::filesystem::path& path) {
-  static std::atomic<unsigned> counter{0};
-  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-  auto name = path.filename().string();
-  name += fmt::format(".tmp-{}-{:x}-{}", ::getpid(), static_cast<std::uint64_t>(now) & 0xFFFFFFFFu, counter++);
-  return folder_of(path) / name;
+std::filesystem::path file_to_replace(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  const bool link = std::filesystem::is_symlink(std::filesystem::symlink_status(path, error));
+  if (!std::filesystem::exists(status)) {
+    QUENCH_CHECK_AS(ErrorCode::io, !link, "cannot write {}: it is a link to nothing", path.string());
+    return path;
+  }
+  QUENCH_CHECK_AS(ErrorCode::io, std::filesystem::is_regular_file(status), "cannot write {}: it is {}, not a file",
+                  path.string(), std::filesystem::is_directory(status) ? "a folder" : "a device, pipe or socket");
+  return link ? std::filesystem::canonical(path) : path;
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes) {
-  const auto temporary = temporary_name(path);
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_character_file(status) || std::filesystem::is_fifo(status)) return write_stream(path, bytes);
+  const auto target = file_to_replace(path);
+  const auto temporary = temporary_name(target);
   try {
     OutputFile file(temporary, bytes.size());
     file.write(bytes);
     file.close();
-    rename_durably(temporary, path);
+    rename_durably(temporary, target);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;

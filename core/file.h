@@ -41,11 +41,13 @@ void sync_directory(const std::filesystem::path& folder);
 // rename(2) followed by a sync of the target's folder.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Replaces `path` by a file with these bytes: temporary file beside it, fsync, rename, fsync of the folder.
-void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
+// The regular file that a new one at `path` replaces or becomes: `path`, or what it links to. Throws io for anything
+// else that stands there (a folder, a device), and for a link to nothing.
+[[nodiscard]] std::filesystem::path file_to_replace(const std::filesystem::path& path);
 
-// A name in `path`'s folder that no other process uses: "<name>.tmp-<pid>-<random>".
-[[nodiscard]] std::filesystem::path temporary_name(const std::filesystem::path& path);
+// Replaces `path` by a file with these bytes: temporary file beside it, fsync, rename, fsync of the folder. A link
+// stays, what it leads to is replaced. Character devices and pipes (/dev/null, /dev/stdout) are written to as they are.
+void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 // The whole of a regular file; throws not_found, io, or corrupt ("larger than N bytes").
 [[nodiscard]] std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
@@ -55,5 +57,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 
 // "no such file or directory" and the like, for an errno value.
 [[nodiscard]] std::string errno_text(int number);
+// Whether an errno value means that no more bytes may be written: disk full, quota, limit on file sizes.
+[[nodiscard]] bool is_no_space(int number) noexcept;
 
 }  // namespace quench

@@ -1,11 +1,14 @@
 #include "core/log.h"
 
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "core/check.h"
+#include "core/printable.h"
 
 namespace quench {
 namespace {
@@ -16,13 +19,27 @@ spdlog::color_mode color_mode() {
   return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
 }
 
+// The message of a pattern; messages quote names and values from files.
+class PrintableMessage : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string text = printable({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+    return spdlog::details::make_unique<PrintableMessage>();
+  }
+};
+
 }  // namespace
 
 void init_logging(int rank) {
   auto logger = spdlog::get("quench");
   if (!logger) logger = spdlog::stderr_color_mt("quench", color_mode());
   const std::string prefix = rank >= 0 ? fmt::format("[rank {}] ", rank) : std::string();
-  logger->set_pattern(prefix + "%^%l%$: %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PrintableMessage>('*').set_pattern(prefix + "%^%l%$: %*");
+  logger->set_formatter(std::move(formatter));
   spdlog::set_default_logger(logger);
   if (const char* level = std::getenv("QUENCH_LOG_LEVEL")) set_log_level(level);
 }

@@ -71,4 +71,7 @@ void write_safetensors_folder(const std::filesystem::path& folder, std::vector<S
                               std::uint64_t max_shard_bytes = 5'000'000'000,
                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
+// Whether write_safetensors_folder gives a file this name: model.safetensors, the index, a shard.
+[[nodiscard]] bool is_weights_file(std::string_view name) noexcept;
+
 }  // namespace quench

@@ -4,6 +4,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/safetensors_folder.h"
+#include "core/temporary.h"
 
 namespace quench {
 namespace {
@@ -26,12 +27,12 @@ std::vector<std::vector<SafetensorsItem>> split(std::vector<SafetensorsItem> ite
   return shards;
 }
 
-bool is_digits(std::string_view text) {
+bool is_digits(std::string_view text) noexcept {
   return text.size() >= 5 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // "model-00001-of-00002.safetensors"
-bool is_shard_name(std::string_view name) {
+bool is_shard_name(std::string_view name) noexcept {
   constexpr std::string_view kFront = "model-", kMiddle = "-of-", kBack = ".safetensors";
   if (!name.starts_with(kFront) || !name.ends_with(kBack) || name.size() < kFront.size() + kBack.size()) return false;
   name = name.substr(kFront.size(), name.size() - kFront.size() - kBack.size());
@@ -88,6 +89,10 @@ void remove_shards(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+bool is_weights_file(std::string_view name) noexcept {
+  return name == kModelFileName || name == kModelIndexName || is_shard_name(name);
+}
 
 void write_safetensors_folder(const std::filesystem::path& folder, std::vector<SafetensorsItem> items,
                               std::uint64_t max_shard_bytes, const std::map<std::string, std::string>& metadata) {

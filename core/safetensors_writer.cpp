@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "core/safetensors_limits.h"
+#include "core/temporary.h"
 #include "core/utf8.h"
 
 namespace quench {
@@ -111,7 +112,8 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Safe
   const SafetensorsLayout layout = layout_safetensors(items, metadata);
   for (std::size_t i = 0; i < items.size(); ++i)
     if (!items[i].produce) check_data(items[i], items[i].data.size(), layout.sizes[i]);
-  const auto temporary = temporary_name(path);
+  const auto target = file_to_replace(path);
+  const auto temporary = temporary_name(target);
   try {
     OutputFile file(temporary, layout.file_size);
     file.write(layout.header);
@@ -125,7 +127,7 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Safe
       file.write(bytes);
     }
     file.close();
-    rename_durably(temporary, path);
+    rename_durably(temporary, target);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;

@@ -7,6 +7,9 @@
 
 namespace quench {
 
+// More than any machine has; OpenMP ends the process where it cannot start what it is asked for.
+inline constexpr int kMaxThreads = 4096;
+
 [[nodiscard]] inline int thread_count() noexcept {
 #ifdef _OPENMP
   return omp_get_max_threads();

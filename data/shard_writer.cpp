@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/temporary.h"
 #include "data/shard_format.h"
 
 namespace quench {

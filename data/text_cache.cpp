@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/temporary.h"
 #include "data/binary_file.h"
 #include "data/shard_format.h"
 #include "data/text_input.h"
@@ -113,6 +114,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
     key.add_file(path);
   }
   fs::create_directories(options.folder);
+  remove_stale_temporaries(options.folder);  // of any text: that of a killed process may never be asked for again
   const fs::path folder = options.folder / key.text();
   const FileLock lock(options.folder / (key.text() + ".lock"));
   std::vector<fs::path> shards = cached_shards(folder);

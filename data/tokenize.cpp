@@ -9,15 +9,19 @@
 #include <optional>
 
 #include "core/file.h"
+#include "core/output_folder.h"
 #include "core/utf8.h"
 #include "data/shard_writer.h"
 #include "data/text_input.h"
 #include "data/token_stream.h"
+#include "data/tokenizer/tokenizer_files.h"
 
 namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kSummary = "dataset.json", kValidationShard = "val.bin", kTokenizerFolder = "tokenizer/";
 
 // XXH3-64 of a document's first part, seed 0.
 std::uint64_t content_hash(const Document& document) {
@@ -118,7 +122,8 @@ class ShardSet {
     if (full && document.begins && numbered_) close();
     if (encoded.ids.empty() && !writer_) return;
     if (!writer_) {
-      shards_.push_back({numbered_ ? fmt::format("train-{:05}.bin", shards_.size()) : "val.bin", 0, 0});
+      shards_.push_back(
+          {numbered_ ? fmt::format("train-{:05}.bin", shards_.size()) : std::string(kValidationShard), 0, 0});
       writer_.emplace(folder_ / shards_.back().file, shard_);
     }
     writer_->append(encoded.ids, encoded.targets);
@@ -179,37 +184,21 @@ Json describe_dataset(const Tokenizer& tokenizer, const DocumentEncoder& encoder
                       {"options", std::move(settings)}};
 }
 
-// A folder beside `target` that is removed unless it is published.
-class StagingFolder {
- public:
-  explicit StagingFolder(const fs::path& target) : target_(target), path_(temporary_name(target)) {
-    if (!target.parent_path().empty()) fs::create_directories(target.parent_path());
-    fs::create_directory(path_);
-  }
-  ~StagingFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  StagingFolder(const StagingFolder&) = delete;
-  StagingFolder& operator=(const StagingFolder&) = delete;
-  [[nodiscard]] const fs::path& path() const { return path_; }
+bool is_train_shard(std::string_view name) {
+  constexpr std::string_view kFront = "train-", kBack = ".bin";
+  if (!name.starts_with(kFront) || !name.ends_with(kBack) || name.size() <= kFront.size() + kBack.size()) return false;
+  name = name.substr(kFront.size(), name.size() - kFront.size() - kBack.size());
+  return name.find_first_not_of("0123456789") == std::string_view::npos;
+}
 
-  void publish() {
-    sync_directory(path_);
-    if (!fs::exists(target_) || fs::is_empty(target_)) {
-      rename_durably(path_, target_);
-      return;
-    }
-    const fs::path old = temporary_name(target_);
-    rename_durably(target_, old);
-    rename_durably(path_, target_);
-    fs::remove_all(old);
+// What a folder of token shards is made of.
+bool is_dataset_entry(std::string_view entry) {
+  if (entry.starts_with(kTokenizerFolder)) {
+    const std::string_view file = entry.substr(kTokenizerFolder.size());
+    return file.empty() || is_tokenizer_file(file);
   }
-
- private:
-  fs::path target_;
-  fs::path path_;
-};
+  return entry == kSummary || entry == kValidationShard || is_train_shard(entry);
+}
 
 void check_options(const TokenizeOptions& options) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, options.validation_fraction >= 0 && options.validation_fraction < 1,
@@ -221,8 +210,10 @@ void check_options(const TokenizeOptions& options) {
   if (!fs::exists(output)) return;
   QUENCH_CHECK_AS(ErrorCode::bad_config, fs::is_directory(output), "{} is not a folder", output.string());
   if (fs::is_empty(output)) return;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::exists(output / "dataset.json"),
-                  "{} holds other files; choose a new folder", output.string());
+  const std::vector<std::string> foreign = foreign_entries(output, is_dataset_entry);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, foreign.empty(),
+                  "{} holds other files and is not replaced: {}; choose a new folder", output.string(),
+                  list_names(foreign));
   QUENCH_CHECK_AS(ErrorCode::bad_config, options.overwrite,
                   "{} holds token shards already; choose another folder or ask to overwrite it", output.string());
 }
@@ -261,7 +252,9 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   checked.reader.chat_template = resolve_chat_template(options.reader.chat_template, tokenizer);
   const DocumentEncoder encoder(tokenizer, options.encoder);
   Corpus corpus(expand_file_patterns(options.inputs), checked);
-  StagingFolder staging(options.output);
+  const fs::path target = resolved_path(options.output);
+  remove_stale_temporaries(target.parent_path(), target.filename().string());
+  StagingFolder staging(target);
   const ShardOptions shard{.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size()),
                            .eos_id = encoder.eos_id(),
                            .tokenizer_fingerprint = fingerprint_text(tokenizer),
@@ -294,10 +287,10 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
       "holding out {} of the input leaves no document to {}: there are {} documents; split the text into more "
       "documents, for example at blank lines, or give the validation data as a file of its own",
       options.validation_fraction, result.train.empty() ? "train on" : "validate on", progress.documents);
-  tokenizer.save(staging.path() / "tokenizer");
-  write_file_atomically(staging.path() / "dataset.json",
+  tokenizer.save(staging.path() / kTokenizerFolder);
+  write_file_atomically(staging.path() / kSummary,
                         describe_dataset(tokenizer, encoder, corpus, checked, result).dump(2) + "\n");
-  staging.publish();
+  replace_folder(staging, target, is_dataset_entry);
   return result;
 }
 

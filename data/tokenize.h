@@ -33,7 +33,7 @@ struct TokenizeOptions {
   ReaderOptions reader{};
   EncoderOptions encoder{};
   std::filesystem::path output;    // folder; appears when it is complete
-  bool overwrite = false;          // replace a folder of an earlier run
+  bool overwrite = false;          // replace a folder that holds token shards and nothing else
   double validation_fraction = 0;  // in [0, 1)
   ValidationSplit validation_split = ValidationSplit::tail;
   // A shard takes no further document that would make it larger; one document is never divided over shards.

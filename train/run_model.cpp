@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "core/temporary.h"
 #include "data/document_encoder.h"
 #include "train/checkpoint/manifest.h"
 #include "train/config/load.h"
@@ -66,13 +67,6 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   rename_durably(fresh / "config.json", folder / "config.json");
 }
 
-// What a killed run left. No other process writes here: the run folder is locked.
-void remove_leftovers(const fs::path& folder) {
-  const std::string prefix = folder.filename().string() + ".tmp-";
-  for (const auto& entry : fs::directory_iterator(folder.parent_path()))
-    if (entry.path().filename().string().starts_with(prefix)) fs::remove_all(entry.path());
-}
-
 bool is_model_part(const fs::path& folder) {
   return fs::is_regular_file(folder / "config.json");
 }
@@ -126,28 +120,18 @@ void write_run_model(const RunConfig& config, const RunModel& model) {
                   folder.string());
   // First: it tells whose the model part is.
   write_file_atomically(folder.parent_path() / run_files::kSources, run_sources(config).dump(2) + "\n");
-  remove_leftovers(folder);
-  const fs::path fresh = temporary_name(folder);
-  fs::create_directory(fresh);
-  try {
-    write_small_files(model.config.source,
-                      {.model = config.model.path,
-                       .tokenizer_folder = tokenizer_folder(config),
-                       .tokenizer = model.tokenizer.get(),
-                       .generation_ids = model.generation_ids},
-                      fresh);
-    if (fs::exists(folder)) {
-      replace_files(fresh, folder);
-      fs::remove_all(fresh);
-    } else {
-      sync_directory(fresh);
-      rename_durably(fresh, folder);
-    }
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(fresh, ignored);
-    throw;
-  }
+  remove_stale_temporaries(config.run.folder, run_files::kModelFolder);
+  StagingFolder fresh(folder);
+  write_small_files(model.config.source,
+                    {.model = config.model.path,
+                     .tokenizer_folder = tokenizer_folder(config),
+                     .tokenizer = model.tokenizer.get(),
+                     .generation_ids = model.generation_ids},
+                    fresh.path());
+  if (fs::exists(folder)) return replace_files(fresh.path(), folder);
+  sync_directory(fresh.path());
+  rename_durably(fresh.path(), folder);
+  fresh.release();
 }
 
 void store_run_model(CheckpointState& state, const RunConfig& config, const RunModel& model) {

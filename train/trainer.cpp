@@ -9,11 +9,14 @@
 #include "core/determinism.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/output_folder.h"
+#include "core/temporary.h"
 #include "core/threads.h"
 #include "data/loader.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/retention.h"
 #include "train/config/check.h"
 #include "train/config/load.h"
 #include "train/export_model.h"
@@ -26,6 +29,7 @@
 #include "train/probe/auto_recipe.h"
 #include "train/run_environment.h"
 #include "train/run_model.h"
+#include "train/run_outputs.h"
 #include "train/run_progress.h"
 #include "train/sample_texts.h"
 #include "train/signals.h"
@@ -70,7 +74,8 @@ struct Trainer::Run {
   Json environment;
   // Before the choice of a recipe: that reads the folder's checkpoints, and may measure for a minute.
   RunLock lock;
-  RecipeChoice choice;  // of recipe.name "auto"
+  std::unique_ptr<RunLock> checkpoint_lock;  // of the checkpoint folder, unless that is the run folder
+  RecipeChoice choice;                       // of recipe.name "auto"
   ModelSetup setup;
   DataSetup data;
   RunModel run_model;
@@ -81,7 +86,8 @@ struct Trainer::Run {
   TrainingFlops flops;  // of a token, under the recipe that applies now
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
-  bool in_tail = false;  // recipe.high_precision_tail
+  bool beside_earlier_run = false;  // the checkpoints in the folder are another run's until this one saves
+  bool in_tail = false;             // recipe.high_precision_tail
   std::unique_ptr<nn::AdamW> optimizer;
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<CheckpointWriter> writer;
@@ -106,6 +112,14 @@ RunConfig checked(RunConfig config) {
   return config;
 }
 
+// Two runs may share a checkpoint folder without sharing their run folders.
+std::unique_ptr<RunLock> lock_checkpoints(const RunConfig& config, const RunLock& run) {
+  require_outputs(config);  // judged again now that nobody else writes there
+  const fs::path& folder = config.checkpoint.folder;
+  if (!config.checkpoint.enable || resolved_path(folder) == run.folder()) return nullptr;
+  return std::make_unique<RunLock>(folder);
+}
+
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
   options.on_nonfinite = training.on_nonfinite;
@@ -120,6 +134,7 @@ Trainer::Run::Run(RunConfig c, Device d)
       device(d),
       environment(run_environment(d)),
       lock(config.run.folder),
+      checkpoint_lock(lock_checkpoints(config, lock)),
       choice(resolve_auto_recipe(config, d)),
       setup(build_model(with_choice(config, choice), d)),
       data(open_data(config, setup.config)),
@@ -163,6 +178,7 @@ void Trainer::Run::resume_or_fill() {
     QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || !source.empty(),
                     "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
   }
+  beside_earlier_run = from.mode == Mode::never;
   if (source.empty()) {
     fill_model(*setup.model, config);
     optimizer->refresh_master();
@@ -176,9 +192,13 @@ void Trainer::Run::resume_or_fill() {
 void Trainer::Run::write_run_files() const {
   const fs::path folder = config.run.folder;
   fs::create_directories(folder);
-  write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
+  remove_stale_temporaries(folder);
+  remove_stale_temporaries(config.metrics.folder);
+  set_aside_edited(folder / run_files::kConfig);
+  // First: by this file the folder is known as a run's.
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
   write_run_model(config, run_model);
+  write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
   if (config.recipe.name == kAutoRecipe)
     write_file_atomically(folder / run_files::kRecipe, recipe_section(with_choice(config, choice)).dump(2) + "\n");
 }
@@ -224,7 +244,9 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   }
   step->discard();
   if (writer) report_saves(writer->finish());
-  const auto loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
+  std::optional<CheckpointInfo> loaded;
+  if (!beside_earlier_run)
+    loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
   QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
                   verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
@@ -337,6 +359,9 @@ void Trainer::Run::report_kernels() {
 }
 
 void Trainer::Run::save() {
+  lock.confirm();
+  if (checkpoint_lock) checkpoint_lock->confirm();
+  if (std::exchange(beside_earlier_run, false)) set_aside_checkpoints(config.checkpoint.folder);
   CheckpointState state = checkpoint_state(config, progress, guard);
   store_choice(state, config, choice);
   store_run_model(state, config, run_model);
@@ -359,7 +384,8 @@ TrainResult Trainer::Run::train() {
                            ? CheckpointOptions::OnError::stop
                            : CheckpointOptions::OnError::keep_going;
     options.resumed_from = resumed_step;
-    writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, lock, options);
+    const RunLock& held = checkpoint_lock ? *checkpoint_lock : lock;
+    writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options);
   }
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);
@@ -383,7 +409,7 @@ TrainResult Trainer::Run::train() {
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
-    export_model(*setup.model, config, run_model, config.export_model->folder);
+    export_model(*setup.model, config, run_model);
     result.exported = config.export_model->folder;
   }
   report_kernels();

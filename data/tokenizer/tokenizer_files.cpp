@@ -11,6 +11,7 @@
 namespace quench {
 namespace {
 
+constexpr std::string_view kJsonVocabulary = "tokenizer.json", kSentencePieceVocabulary = "tokenizer.model";
 constexpr std::array<std::string_view, 4> kCompanions{"tokenizer_config.json", "special_tokens_map.json",
                                                       "added_tokens.json", "chat_template.jinja"};
 
@@ -151,6 +152,11 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
     const bool model = std::filesystem::path(name).extension() == ".model";
     write_file_atomically(folder / (i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json"), contents);
   }
+}
+
+bool is_tokenizer_file(std::string_view name) noexcept {
+  return name == kJsonVocabulary || name == kSentencePieceVocabulary ||
+         std::ranges::find(kCompanions, name) != kCompanions.end();
 }
 
 }  // namespace quench

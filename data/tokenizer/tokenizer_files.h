@@ -49,4 +49,7 @@ class TokenizerFiles {
   TokenizerSettings settings_;
 };
 
+// Whether a tokenizer may be saved to a file of this name.
+[[nodiscard]] bool is_tokenizer_file(std::string_view name) noexcept;
+
 }  // namespace quench

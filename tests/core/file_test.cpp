@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/check.h"
+#include "core/temporary.h"
 #include "tests/core/file_size_limit.h"
 #include "tests/testing.h"
 

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "core/check.h"
@@ -64,6 +66,34 @@ TEST(RunLock, ARunningProcessKeepsItAndADeadOneLosesIt) {
   EXPECT_EQ(third.status, 0) << third.output;
   EXPECT_THAT(third.output, HasSubstr("ended without releasing its lock; taking over"));
   EXPECT_EQ(locked_message(dir.path()), "(locked)");
+}
+
+TEST(RunLock, DeletingTheFileLetsNobodyIn) {
+  const TempDir dir;
+  RunLock lock(dir.path());
+  std::filesystem::remove(dir / ".lock");
+  EXPECT_THAT(locked_message(dir.path()), HasSubstr("is locked by"));
+  std::filesystem::remove(dir / ".lock");
+  lock.confirm();
+  EXPECT_TRUE(std::filesystem::exists(dir / ".lock"));
+  EXPECT_THAT(locked_message(dir.path()), HasSubstr(fmt::format("is locked by process {}", ::getpid())));
+}
+
+// Where folders cannot be locked, the holder notices at its next save that another has taken the place of its file.
+TEST(RunLock, ConfirmFindsAnotherHolderOfTheFile) {
+  const TempDir dir;
+  RunLock lock(dir.path());
+  const auto path = dir / ".lock";
+  std::filesystem::remove(path);
+  const int other = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  try {
+    lock.confirm();
+    ADD_FAILURE() << "the lock of another process was not noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::locked);
+  }
+  ::close(other);
 }
 
 // Without flock the process and host in the file decide.

@@ -120,13 +120,13 @@ TEST(ModelFolder, MissingConfigAndMissingFolderSaySo) {
 TEST(ModelFolder, SavingReplacesAModelButNothingElse) {
   Folder f;
   write_file(f.temp / "notes.txt", "mine");
-  save_model_folder(f.model, f.temp / "out", {.dtype = DType::f32});
-  save_model_folder(f.model, f.temp / "out", {.dtype = DType::bf16});  // replaces it
+  save_model_folder(f.model, {f.temp / "out"}, {.dtype = DType::f32});
+  save_model_folder(f.model, {f.temp / "out"}, {.dtype = DType::bf16});  // replaces it
   EXPECT_EQ(read_model_config(f.temp / "out").dtype, DType::bf16);
   std::filesystem::create_directory(f.temp / "other");
   write_file(f.temp / "other" / "thesis.txt", "mine");
-  EXPECT_THAT(error_of([&] { save_model_folder(f.model, f.temp / "other", {}); }, ErrorCode::bad_config),
-              HasSubstr("is not a model folder"));
+  EXPECT_THAT(error_of([&] { save_model_folder(f.model, {f.temp / "other"}, {}); }, ErrorCode::bad_config),
+              HasSubstr("thesis.txt"));
   EXPECT_TRUE(std::filesystem::exists(f.temp / "other" / "thesis.txt"));
   for (const auto& entry : std::filesystem::directory_iterator(f.temp.path()))
     EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << "left behind: " << entry.path();

@@ -37,7 +37,7 @@ TEST_P(ModelGolden, GreedyTokensThroughTheKeyValueCache) {
 TEST_P(ModelGolden, SavedFolderLoadsToTheSameBits) {
   GoldenModel golden(GetParam(), Device{});
   const testing::TempDir temp;
-  save_model_folder(golden.model, temp / "copy",
+  save_model_folder(golden.model, {temp / "copy"},
                     {.dtype = DType::f32, .max_shard_bytes = 40'000, .small_files = {.model = golden.folder}});
   EXPECT_TRUE(fs::exists(temp / "copy" / "model.safetensors.index.json"));
   nn::CausalLm copy(read_model_config(temp / "copy"), nn::ParameterOptions{});

@@ -229,7 +229,7 @@ TEST(Probe, MeasuresARunOnACpuAndKeepsBf16) {
 TEST(Probe, LooksAtEveryLayerOfLoadedWeights) {
   const TinyRun tiny;
   const testing::TempDir folder;
-  save_model_folder(*make_model(DType::f32), folder / "model", {.dtype = DType::f32});
+  save_model_folder(*make_model(DType::f32), {folder / "model"}, {.dtype = DType::f32});
   const RunConfig config = parse_run_config(
       fmt::format(R"({{"model": {{"path": "{}"}}, "data": {{"seq_len": 24}}, "training": {{"steps": 1, "dtype": "f32"}},
                       "recipe": {{"filter": {{"skip_first_layers": 1}}}}}})",

@@ -35,7 +35,7 @@ TEST_P(ReferenceModelGolden, GreedyTokensThroughTheKeyValueCache) {
 TEST_P(ReferenceModelGolden, AnExportedFolderGivesTheSameLogits) {
   GoldenModel golden(folder(), Device{});
   const testing::TempDir temp;
-  save_model_folder(golden.model, temp / "copy", {.dtype = DType::f32, .small_files = {.model = golden.folder}});
+  save_model_folder(golden.model, {temp / "copy"}, {.dtype = DType::f32, .small_files = {.model = golden.folder}});
   std::filesystem::copy(golden.folder / "reference.safetensors", temp / "copy/reference.safetensors");
   EXPECT_LT(GoldenModel((temp / "copy").string(), Device{}).logits_error(), 1e-5);
 }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/temporary.h"
 #include "data/tokenizer/byte_tokenizer.h"
 #include "tests/testing.h"
 #include "train/config/load.h"
@@ -88,10 +89,13 @@ TEST_F(RunModelTest, CheckpointsOfProgramsThatStoredNoModelTakeItFromTheConfig) 
 
 TEST_F(RunModelTest, LeftoversOfAKilledStartAreRemoved) {
   const RunConfig run = config();
-  fs::create_directories(temp_ / "run" / "model.tmp-1-2");
-  write_file(temp_ / "run" / "model.tmp-1-2" / "tokenizer.json", "{");
+  const fs::path left = temporary_name(temp_ / "run" / "model");
+  fs::create_directories(left);
+  fs::create_directories(temp_ / "run" / "model.tmp-mine");
+  write_file(left / "tokenizer.json", "{");
   write_run_model(run, run_model(run));
-  EXPECT_FALSE(fs::exists(temp_ / "run" / "model.tmp-1-2"));
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(temp_ / "run" / "model.tmp-mine")) << "not one of the program's names";
   EXPECT_TRUE(fs::exists(temp_ / "run" / "model" / "config.json"));
 }
 

@@ -152,7 +152,7 @@ RunConfig changed_model(const TinyRun& tiny, const std::string& name, const std:
     if (path == layer) change(dynamic_cast<nn::Linear&>(module).weight().variable.value());
   });
   const std::filesystem::path folder = tiny.folder(name + "_model");
-  save_model_folder(*setup.model, folder, {.dtype = DType::f32});
+  save_model_folder(*setup.model, {folder}, {.dtype = DType::f32});
   RunConfig config = plain;
   config.model = {};
   config.model.path = folder.string();

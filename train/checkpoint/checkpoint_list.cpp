@@ -15,7 +15,8 @@ constexpr std::string_view kStepPrefix = "step-";
 
 // Files that belong to the folder, and leftovers that the next writer removes: no news.
 bool is_expected(std::string_view name) {
-  return name == "LATEST" || name.starts_with('.') || name.starts_with("LATEST.tmp-") ||
+  return name == "LATEST" || name.starts_with('.') || name.starts_with(kEarlierPrefix) ||
+         name.starts_with("LATEST.tmp-") ||
          (name.starts_with(kStepPrefix) && name.find(".tmp-") != std::string_view::npos);
 }
 

@@ -16,6 +16,9 @@
 
 namespace quench {
 
+// Checkpoints of a run in whose place another one was started: folders of this name and a number.
+inline constexpr std::string_view kEarlierPrefix = "earlier-";
+
 // Marker files inside a checkpoint. PINNED: retention never deletes it; people create it. SUPERSEDED: the run went
 // back to an earlier step and saved again, so that this checkpoint belongs to an abandoned line of training and is
 // neither resumed from nor deleted automatically.

@@ -96,7 +96,8 @@ void mark_superseded(const fs::path& folder, std::int64_t step) {
 }
 
 // Gives `temporary` the name `target`. A checkpoint that had the name is swapped out in the same instant, and its new
-// path is returned for removal; a pinned one, one that cannot be loaded and a link are renamed and stay.
+// path is returned for removal; a pinned or superseded one, one that cannot be loaded and a link are renamed and
+// stay.
 fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t step, const std::string& uuid) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target, ignored))) {
@@ -104,13 +105,14 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
     return {};
   }
   const CheckpointInfo earlier = inspect_checkpoint(step, target);
-  if (earlier.pinned || earlier.symlink || !earlier.valid) {
+  if (earlier.pinned || earlier.superseded || earlier.symlink || !earlier.valid) {
     const fs::path kept = target.parent_path() /
                           fmt::format("{}-{}-{}", earlier.pinned ? "pinned" : "kept", target.filename().string(), uuid);
     rename_folder(target, kept);
     QUENCH_LOG_WARN("{} is saved again; the earlier one is now {}: {}", target.string(), kept.string(),
                     !earlier.fault.empty() ? earlier.fault
                     : earlier.pinned       ? "it is pinned"
+                    : earlier.superseded   ? "it is superseded"
                                            : "it is a link");
     rename_folder(temporary, target);
     return {};

@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "core/temporary.h"
 #include "train/checkpoint/checkpoint_list.h"
 
 namespace quench {
@@ -110,6 +111,20 @@ void apply_retention(const fs::path& folder, const RetentionPolicy& policy) {
     return;
   }
   for (const fs::path& path : entries_where(folder, is_trash)) remove_all_or_warn(path);
+}
+
+void set_aside_checkpoints(const fs::path& folder) {
+  const auto checkpoints = entries_where(folder, [](const fs::directory_entry& entry) {
+    return parse_step_name(entry.path().filename().string()).has_value();
+  });
+  if (checkpoints.empty()) return;
+  fs::path earlier;
+  for (int number = 1; earlier.empty() || !fs::create_directory(earlier); ++number)
+    earlier = folder / fmt::format("{}{}", kEarlierPrefix, number);
+  for (const fs::path& path : checkpoints) rename_durably(path, earlier / path.filename());
+  sync_directory(folder);
+  QUENCH_LOG_WARN("the run starts anew: {} checkpoints of an earlier one are now in {}", checkpoints.size(),
+                  earlier.string());
 }
 
 void remove_leftovers(const fs::path& folder) {

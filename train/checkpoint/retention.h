@@ -18,6 +18,11 @@ struct RetentionPolicy {
 // .trash-..., so that none is ever half deleted under its name. Failures are logged and retried by the next call.
 void apply_retention(const std::filesystem::path& folder, const RetentionPolicy& policy);
 
+// Moves every checkpoint into a new folder earlier-1 (or -2, ...) beside it: a run that starts anew must neither
+// replace nor count those of the run before it. Logs where they are. Only for the holder of the run lock, while nothing
+// saves.
+void set_aside_checkpoints(const std::filesystem::path& folder);
+
 // Removes temporary and trash folders of earlier processes; a checkpoint that an interrupted save had moved away for
 // its own gets its name back. Only for the holder of the run lock, while nothing saves.
 void remove_leftovers(const std::filesystem::path& folder);

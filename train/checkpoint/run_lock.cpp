@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,7 @@ namespace quench {
 namespace {
 
 constexpr std::uint64_t kMaxLockBytes = 4096;
+constexpr std::string_view kWait = "wait for that run to end, or choose another folder";
 
 struct Holder {
   std::int64_t process = 0;
@@ -52,6 +54,18 @@ bool is_running(std::int64_t process) {
   return process > 0 && (::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM);
 }
 
+std::filesystem::path lock_path(const std::filesystem::path& folder) {
+  return folder / ".lock";
+}
+
+// Whether the open file is the one of that name.
+bool is_named(int file, const std::filesystem::path& path) {
+  struct stat held {};
+  struct stat named {};
+  return ::fstat(file, &held) == 0 && ::lstat(path.c_str(), &named) == 0 && held.st_dev == named.st_dev &&
+         held.st_ino == named.st_ino;
+}
+
 [[noreturn]] void fail_locked(const std::filesystem::path& folder, const Holder& holder, std::string_view advice) {
   const std::string who =
       holder.process == 0 ? "another process" : fmt::format("process {} on host {}", holder.process, holder.host);
@@ -68,38 +82,83 @@ RunLock::RunLock(const std::filesystem::path& folder) {
                   folder.string(), error ? error.message() : "a file of that name exists");
   folder_ = std::filesystem::canonical(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot resolve the run folder {}: {}", folder.string(), error.message());
-  const auto path = folder_ / ".lock";
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  QUENCH_CHECK_AS(ErrorCode::io, file_ >= 0, "cannot open {}: {}; is the run folder writable?", path.string(),
-                  errno_text(errno));
+  // Locked by itself as well: who deletes the file does not let a second trainer in. Where folders cannot be locked,
+  // the file decides alone.
+  directory_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory_ >= 0 && ::flock(directory_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(directory_);
+    fail_locked(folder_, read_holder(lock_path(folder_)), kWait);
+  }
   try {
-    const int result = ::flock(file_, LOCK_EX | LOCK_NB);
-    const int reason = result == 0 ? 0 : errno;
-    const Holder holder = read_holder(path);
-    if (reason == EWOULDBLOCK) fail_locked(folder_, holder, "wait for that run to end, or choose another folder");
-    if (reason != 0) {
-      QUENCH_LOG_WARN("{}: this file system has no locks ({}); relying on the process named in the file", path.string(),
-                      errno_text(reason));
-      const bool here = holder.host == host_name();
-      if (holder.process != 0 && (!here || (holder.process != ::getpid() && is_running(holder.process))))
-        fail_locked(folder_, holder,
-                    "if that process no longer runs, delete " + path.string() + "; otherwise choose another folder");
-    }
-    if (holder.process != 0)
-      QUENCH_LOG_WARN("run folder {}: process {} on host {} ended without releasing its lock; taking over",
-                      folder_.string(), holder.process, holder.host);
-    write_holder(file_, path);
+    lock_file();
   } catch (...) {
-    ::close(file_);
+    close_all();
     throw;
   }
 }
 
 RunLock::~RunLock() {
   // The file stays: removing it would let two later processes lock two different files of that name.
-  if (::ftruncate(file_, 0) != 0)
+  if (file_ >= 0 && ::ftruncate(file_, 0) != 0)
     QUENCH_LOG_WARN("cannot clear the lock of run folder {}: {}", folder_.string(), errno_text(errno));
-  ::close(file_);
+  close_all();
+}
+
+void RunLock::confirm() {
+  const auto path = lock_path(folder_);
+  if (file_ >= 0 && is_named(file_, path)) return;
+  QUENCH_LOG_WARN("{} was deleted or replaced while the run holds it; taking it again", path.string());
+  if (file_ >= 0) ::close(file_);
+  file_ = -1;
+  try {
+    lock_file();
+  } catch (...) {
+    if (file_ >= 0) ::close(file_);  // another's: it must not be cleared at the end
+    file_ = -1;
+    throw;
+  }
+}
+
+int RunLock::open_file() const {
+  const auto path = lock_path(folder_);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  QUENCH_CHECK_AS(ErrorCode::io, file >= 0, "cannot open {}: {}; is the run folder writable?", path.string(),
+                  errno_text(errno));
+  return file;
+}
+
+void RunLock::lock_file() {
+  const auto path = lock_path(folder_);
+  file_ = open_file();
+  int result = ::flock(file_, LOCK_EX | LOCK_NB);
+  // Who deletes the file between the two calls leaves us the lock of a file that nobody else will open.
+  while (result == 0 && !is_named(file_, path)) {
+    ::close(file_);
+    file_ = open_file();
+    result = ::flock(file_, LOCK_EX | LOCK_NB);
+  }
+  const int reason = result == 0 ? 0 : errno;
+  const Holder holder = read_holder(path);
+  if (reason == EWOULDBLOCK) fail_locked(folder_, holder, kWait);
+  if (reason != 0) {
+    QUENCH_LOG_WARN("{}: this file system has no locks ({}); relying on the process named in the file", path.string(),
+                    errno_text(reason));
+    const bool here = holder.host == host_name();
+    if (holder.process != 0 && (!here || (holder.process != ::getpid() && is_running(holder.process))))
+      fail_locked(folder_, holder,
+                  "if that process no longer runs, delete " + path.string() + "; otherwise choose another folder");
+  }
+  if (holder.process != 0)
+    QUENCH_LOG_WARN("run folder {}: process {} on host {} ended without releasing its lock; taking over",
+                    folder_.string(), holder.process, holder.host);
+  write_holder(file_, path);
+}
+
+void RunLock::close_all() noexcept {
+  for (int* descriptor : {&file_, &directory_}) {
+    if (*descriptor >= 0) ::close(*descriptor);
+    *descriptor = -1;
+  }
 }
 
 }  // namespace quench

@@ -7,8 +7,7 @@
 #include "train/config/data_files.h"
 #include "train/config/field.h"
 #include "train/config/nearest.h"
-#include "train/metrics/run_files.h"
-#include "train/run_folder.h"
+#include "train/run_outputs.h"
 
 namespace quench {
 namespace {
@@ -47,15 +46,6 @@ void check_tokenizer(Checker& checker) {
     const std::string kept = kept_model_part(checker.config());
     checker.suggest(kept.empty() ? nearest_name(data.tokenizer, std::vector<std::string>{"bytes"}) : kept);
   }
-}
-
-void check_run_folder(Checker& checker) {
-  const std::string& folder = checker.config().run.folder;
-  if (!checker.options().files || !checker.usable({"run.folder"}) || !has_foreign_model_part(folder)) return;
-  checker.report("run.folder",
-                 "{}/{} exists and was not written by a run, which keeps config and tokenizer of its model there; "
-                 "choose another run.folder, or rename it",
-                 folder, run_files::kModelFolder);
 }
 
 void check_resume(Checker& checker) {
@@ -109,7 +99,10 @@ void check_outputs(Checker& checker) {
   const std::string& name = checker.config().run.name;
   if (checker.usable({"run.name"}) && (name.find('/') != std::string::npos || name == "." || name == ".."))
     checker.report("run.name", "\"{}\" cannot name a folder; use run.folder for a path", name);
-  check_run_folder(checker);
+  if (checker.options().files) {
+    for (const OutputFault& fault : output_faults(checker.config()))
+      if (checker.usable({fault.key})) checker.report(fault.key, "{}", fault.reason);
+  }
   check_resume(checker);
   check_allowed_changes(checker);
   if (checker.config().lora && checker.usable({"lora.targets"})) {

@@ -83,7 +83,10 @@ void add_output_fields(Fields& fields) {
   fields.push_back(make_field("export.scheme", QUENCH_OPTIONAL_MEMBER(export_model, scheme), optional_text(), free,
                               "Quantization scheme; null: the weights as trained."));
   fields.push_back(make_field("export.folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(), free,
-                              "Folder of the exported model.", "<run.folder>/export"));
+                              "Folder of the exported model; one that holds nothing but an export is replaced.",
+                              "<run.folder>/export"));
+  fields.push_back(make_field("export.overwrite", QUENCH_OPTIONAL_MEMBER(export_model, overwrite), any_value(), free,
+                              "Write beside files of other kinds, replacing only files of the same names."));
 }
 
 }  // namespace quench

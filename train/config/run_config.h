@@ -221,6 +221,7 @@ struct ExportSection {
   std::string format = "hf";  // hf, compressed-tensors, torchao, gguf
   std::string scheme;         // quantization scheme; empty: the weights as trained
   std::string folder;         // derived: <run.folder>/export
+  bool overwrite = false;     // where other files stand: replace those of the same names, leave the rest
 
   friend bool operator==(const ExportSection&, const ExportSection&) = default;
 };

@@ -66,23 +66,13 @@ void write_small_files(const Json& config, const SmallFiles& files, const fs::pa
   write_file_atomically(to / "config.json", config.dump(2) + "\n");  // last: with it the files are complete
 }
 
-bool is_small_file(std::string_view name) {
-  return name == "config.json" || name == "generation_config.json" ||
-         std::ranges::find(kTokenizerFiles, name) != kTokenizerFiles.end() ||
-         std::ranges::find(kLicences, name) != kLicences.end();
+bool is_tokenizer_part(std::string_view name) {
+  return std::ranges::find(kTokenizerFiles, name) != kTokenizerFiles.end();
 }
 
-void replace_folder(const fs::path& fresh, const fs::path& target) {
-  if (!fs::exists(target)) return rename_durably(fresh, target);
-  const fs::path old = temporary_name(target);
-  rename_durably(target, old);
-  try {
-    rename_durably(fresh, target);
-  } catch (...) {
-    rename_durably(old, target);
-    throw;
-  }
-  fs::remove_all(old);
+bool is_small_file(std::string_view name) {
+  return name == "config.json" || name == "generation_config.json" || is_tokenizer_part(name) ||
+         std::ranges::find(kLicences, name) != kLicences.end();
 }
 
 }  // namespace quench

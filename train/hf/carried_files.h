@@ -26,9 +26,7 @@ void name_special_tokens(const Tokenizer& tokenizer, const std::filesystem::path
 
 // Whether write_small_files may write a file of this name.
 [[nodiscard]] bool is_small_file(std::string_view name);
-
-// Puts the complete folder `fresh` in the place of `target`. At every moment either the old or the new one stands
-// there or, for an instant, the old one under a temporary name beside it.
-void replace_folder(const std::filesystem::path& fresh, const std::filesystem::path& target);
+// Whether that is one of the files that make up a tokenizer. Readers choose among them.
+[[nodiscard]] bool is_tokenizer_part(std::string_view name);
 
 }  // namespace quench

@@ -1,13 +1,14 @@
 #include "train/hf/model_folder.h"
 
-#include <array>
 #include <map>
 #include <set>
 
 #include "core/file.h"
 #include "core/log.h"
 #include "core/ops/elementwise.h"
+#include "core/output_folder.h"
 #include "core/safetensors_folder.h"
+#include "core/temporary.h"
 #include "train/hf/carried_files.h"
 
 namespace quench {
@@ -100,46 +101,36 @@ void load_weights(nn::CausalLm& model, const fs::path& folder) {
   }
 }
 
-void save_model_folder(const nn::CausalLm& model, const fs::path& folder, const ModelFolderOptions& options) {
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config,
-      !fs::exists(folder) || (fs::is_directory(folder) && (fs::is_empty(folder) || fs::exists(folder / "config.json"))),
-      "{} exists and is not a model folder; choose another output", folder.string());
-  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
-  fs::create_directories(parent);
-  const fs::path temporary = temporary_name(folder);
-  fs::create_directory(temporary);
-  try {
-    const MemoryScope scope(MemoryCategory::workspace);
-    std::vector<Tensor> converted;  // keeps the bytes alive until they are written
-    std::vector<SafetensorsItem> items;
-    for (nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters()) {
-      Tensor value = parameter->variable.value().to(Device{});
-      if (value.dtype() != options.dtype) {
-        const Tensor rounded = Tensor::empty(value.shape(), options.dtype);
-        cast({value, rounded});
-        value = rounded;
-      }
-      converted.push_back(value);
-      for (const nn::ParameterPiece& piece : parameter->pieces) {
-        const Tensor rows = value.narrow(0, piece.row_begin, piece.rows);
-        items.push_back({piece.hf_name,
-                         options.dtype,
-                         piece_shape(*parameter, piece),
-                         {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
-      }
+void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options) {
+  require_export_target(target);
+  const fs::path folder = resolved_path(target.folder);
+  remove_stale_temporaries(folder.parent_path(), folder.filename().string());
+  StagingFolder staging(folder);
+  const fs::path& temporary = staging.path();
+  const MemoryScope scope(MemoryCategory::workspace);
+  std::vector<Tensor> converted;  // keeps the bytes alive until they are written
+  std::vector<SafetensorsItem> items;
+  for (nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters()) {
+    Tensor value = parameter->variable.value().to(Device{});
+    if (value.dtype() != options.dtype) {
+      const Tensor rounded = Tensor::empty(value.shape(), options.dtype);
+      cast({value, rounded});
+      value = rounded;
     }
-    write_safetensors_folder(temporary, std::move(items), static_cast<std::uint64_t>(options.max_shard_bytes));
-    const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();
-    write_small_files(nn::to_hf_json(config, options.dtype), options.small_files, temporary);
-    if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
-    sync_directory(temporary);
-    replace_folder(temporary, folder);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
-    throw;
+    converted.push_back(value);
+    for (const nn::ParameterPiece& piece : parameter->pieces) {
+      const Tensor rows = value.narrow(0, piece.row_begin, piece.rows);
+      items.push_back({piece.hf_name,
+                       options.dtype,
+                       piece_shape(*parameter, piece),
+                       {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
+    }
   }
+  write_safetensors_folder(temporary, std::move(items), static_cast<std::uint64_t>(options.max_shard_bytes));
+  const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();
+  write_small_files(nn::to_hf_json(config, options.dtype), options.small_files, temporary);
+  if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
+  publish_export(staging, target);
 }
 
 }  // namespace quench

@@ -6,6 +6,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
 #include "train/hf/carried_files.h"
+#include "train/hf/export_folder.h"
 
 namespace quench {
 
@@ -26,9 +27,8 @@ struct ModelFolderOptions {
 };
 
 // Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is
-// complete; an existing one is replaced only if it is a model folder (it holds config.json) or empty.
-// Throws no_space or io; what existed before is then intact.
-void save_model_folder(const nn::CausalLm& model, const std::filesystem::path& folder,
-                       const ModelFolderOptions& options);
+// complete; what may stand there before, and what becomes of it, export_folder.h says. Throws bad_config for a target
+// that is refused, before anything is computed; no_space or io; what existed before is then intact.
+void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
 
 }  // namespace quench

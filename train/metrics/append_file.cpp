@@ -55,9 +55,9 @@ void AppendFile::close() {
 }
 
 void AppendFile::fail(std::string_view action, int error) const {
-  const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space
-                         : error == ENOENT                  ? ErrorCode::not_found
-                                                            : ErrorCode::io;
+  const ErrorCode code = is_no_space(error) ? ErrorCode::no_space
+                         : error == ENOENT  ? ErrorCode::not_found
+                                            : ErrorCode::io;
   QUENCH_FAIL(code, "cannot {} {}: {}", action, path_.string(), errno_text(error));
 }
 

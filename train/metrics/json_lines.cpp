@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/temporary.h"
 
 namespace quench {
 namespace {

@@ -48,7 +48,7 @@ class PipeSignalBlock {
 
 }  // namespace
 
-void write_to_descriptor(int descriptor, std::string_view text) {
+int try_write_to_descriptor(int descriptor, std::string_view text) noexcept {
   const PipeSignalBlock block;
   while (!text.empty()) {
     const ssize_t wrote = ::write(descriptor, text.data(), text.size());
@@ -63,9 +63,15 @@ void write_to_descriptor(int descriptor, std::string_view text) {
       ::poll(&ready, 1, -1);
       continue;
     }
-    QUENCH_FAIL(error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io, "cannot write: {}",
-                errno_text(error));
+    return error;
   }
+  return 0;
+}
+
+void write_to_descriptor(int descriptor, std::string_view text) {
+  const int error = try_write_to_descriptor(descriptor, text);
+  QUENCH_CHECK_AS(is_no_space(error) ? ErrorCode::no_space : ErrorCode::io, error == 0, "cannot write: {}",
+                  errno_text(error));
 }
 
 bool is_interactive(int descriptor) {

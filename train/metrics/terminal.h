@@ -6,7 +6,10 @@
 namespace quench {
 
 // Writes all of `text`, waiting where the descriptor is non-blocking. Never raises SIGPIPE, whatever its disposition.
-// Throws Error(io or no_space), for a closed pipe or descriptor too.
+// Returns 0, or the errno of the write that failed.
+[[nodiscard]] int try_write_to_descriptor(int descriptor, std::string_view text) noexcept;
+
+// The same; throws Error(io or no_space), for a closed pipe or descriptor too.
 void write_to_descriptor(int descriptor, std::string_view text);
 
 // Whether a display that overwrites its line makes sense there: a terminal, and TERM is not "dumb".

@@ -2,10 +2,18 @@
 
 #include <fmt/format.h>
 
+#include "core/output_file.h"
 #include "train/report/html.h"
 #include "train/report/page_style.h"
 
 namespace quench {
+namespace {
+
+// In the head of every page: by it a report is known again.
+constexpr std::string_view kGenerator = "<meta name=\"generator\" content=\"Quench\">";
+constexpr std::size_t kHeadBytes = 4096;
+
+}  // namespace
 
 std::string render_page(const PageHead& head, std::vector<PageSection> sections) {
   std::erase_if(sections, [](const PageSection& section) { return section.body.empty(); });
@@ -14,10 +22,10 @@ std::string render_page(const PageHead& head, std::vector<PageSection> sections)
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-      "<title>{} \xC2\xB7 "
+      "{}\n<title>{} \xC2\xB7 "
       "Quench</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p>{}</p>\n"
       "{}<nav>",
-      title, page_style(), title, escape_html(head.lead), head.facts);
+      kGenerator, title, page_style(), title, escape_html(head.lead), head.facts);
   for (const PageSection& section : sections) html += fmt::format("<a href=\"#{}\">{}</a>", section.id, section.title);
   html += "</nav>\n</header>\n" + head.top;
   for (const PageSection& section : sections)
@@ -28,6 +36,10 @@ std::string render_page(const PageHead& head, std::vector<PageSection> sections)
     html += "</ul></footer>\n";
   }
   return html + "</main>\n</body>\n</html>\n";
+}
+
+bool is_report(const std::filesystem::path& file) {
+  return read_beginning(file, kHeadBytes).find(kGenerator) != std::string::npos;
 }
 
 }  // namespace quench

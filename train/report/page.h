@@ -1,6 +1,7 @@
 #pragma once
 // The frame of an HTML page of the report: one file without scripts or outside references.
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,8 @@ struct PageHead {
 
 // The page with the sections that have a body.
 [[nodiscard]] std::string render_page(const PageHead& head, std::vector<PageSection> sections);
+
+// Whether a file begins like such a page.
+[[nodiscard]] bool is_report(const std::filesystem::path& file);
 
 }  // namespace quench

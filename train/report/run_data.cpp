@@ -183,7 +183,7 @@ std::optional<std::int64_t> checkpoint_step(const std::string& name) {
 
 void list_checkpoints(const std::filesystem::path& folder, RunData& run) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / run_files::kCheckpointFolder, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint_folder_of(folder), error)) {
     std::error_code ignored;
     const auto step = checkpoint_step(entry.path().filename().string());
     if (!step || !entry.is_directory(ignored) || entry.is_symlink(ignored)) continue;
