@@ -7,14 +7,16 @@
 #include <new>
 #include <sstream>
 
+#include "apps/command_line.h"
 #include "apps/standard_output.h"
+#include "apps/thread_waiting.h"
 #include "apps/verbs.h"
 #include "core/check.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "train/build_info.h"
 #include "train/metrics/terminal.h"
-#include "train/run_environment.h"
 
 namespace {
 
@@ -54,7 +56,7 @@ int finish_output(const CLI::App& app, int status) {
 }
 
 int run(CLI::App& app, int argc, char** argv) {
-  app.set_version_flag("--version", std::string(quench::program_version()));
+  app.set_version_flag("--version", quench::build_info_text, "Version, commit, compiler and libraries");
   app.require_subcommand(1);
   try {
     quench::open_standard_streams();
@@ -73,6 +75,8 @@ int run(CLI::App& app, int argc, char** argv) {
     quench::add_config_verb(app);
     quench::add_report_verb(app);
     quench::add_completion_verb(app);
+    if (const std::string unknown = quench::unknown_verb(app, argc, argv); !unknown.empty())
+      QUENCH_FAIL(quench::ErrorCode::bad_config, "{}", unknown);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::RuntimeError& error) {
@@ -96,6 +100,7 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  quench::choose_thread_waiting(argv);
   CLI::App app("Quench pre-trains and fine-tunes Llama-family language models.", "quench");
   return finish_output(app, run(app, argc, argv));
 }

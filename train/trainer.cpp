@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "core/allocator.h"
 #include "core/call_counter.h"
@@ -24,6 +23,7 @@
 #include "train/metrics/metrics_log.h"
 #include "train/metrics/peak_flops.h"
 #include "train/metrics/run_files.h"
+#include "train/metrics/run_log.h"
 #include "train/metrics/step_timer.h"
 #include "train/optimizer_setup.h"
 #include "train/probe/auto_recipe.h"
@@ -45,7 +45,7 @@ namespace quench {
 namespace fs = std::filesystem;
 
 struct Trainer::Run {
-  Run(RunConfig c, Device d);
+  Run(RunConfig c, Device d, int console);
   TrainResult train();
 
   void resume_or_fill();
@@ -75,7 +75,8 @@ struct Trainer::Run {
   // Before the choice of a recipe: that reads the folder's checkpoints, and may measure for a minute.
   RunLock lock;
   std::unique_ptr<RunLock> checkpoint_lock;  // of the checkpoint folder, unless that is the run folder
-  RecipeChoice choice;                       // of recipe.name "auto"
+  RunLog log;
+  RecipeChoice choice;  // of recipe.name "auto"
   ModelSetup setup;
   DataSetup data;
   RunModel run_model;
@@ -100,14 +101,9 @@ struct Trainer::Run {
 
 namespace {
 
-RunConfig checked(RunConfig config) {
+RunConfig checked(RunConfig config, Device device) {
   set_deterministic(config.training.deterministic);
-  TrainerSupport support;
-  support.recipes = {std::string(kAutoRecipe)};
-  for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
-  support.export_model =
-      config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
-  require_supported(config, support);
+  require_on_device(config, device);
   set_thread_count(static_cast<int>(config.training.threads));
   return config;
 }
@@ -129,12 +125,13 @@ LossGuardOptions guard_options(const TrainingSection& training) {
 
 }  // namespace
 
-Trainer::Run::Run(RunConfig c, Device d)
-    : config(checked(std::move(c))),
+Trainer::Run::Run(RunConfig c, Device d, int console)
+    : config(checked(std::move(c), d)),
       device(d),
       environment(run_environment(d)),
       lock(config.run.folder),
       checkpoint_lock(lock_checkpoints(config, lock)),
+      log(fs::path(config.run.folder) / run_files::kLog, console),
       choice(resolve_auto_recipe(config, d)),
       setup(build_model(with_choice(config, choice), d)),
       data(open_data(config, setup.config)),
@@ -149,8 +146,8 @@ Trainer::Run::Run(RunConfig c, Device d)
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
-                                                   .activations = activation_plan(config, setup.config, device),
-                                                   .state_offload_ratio = state_offload_ratio(config, device),
+                                                   .activations = activation_plan(config, setup.config),
+                                                   .state_offload_ratio = config.optimizer.offload_ratio,
                                                    .state_late_ratio = config.optimizer.return_during_update,
                                                    .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
@@ -185,8 +182,8 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
-  std::printf("resumed from %s: step %lld, %s tokens seen\n", source.c_str(), static_cast<long long>(progress.step),
-              format_count(progress.tokens_seen).c_str());
+  log.text(fmt::format("resumed from {}: step {}, {} tokens seen\n", source, progress.step,
+                       format_count(progress.tokens_seen)));
 }
 
 void Trainer::Run::write_run_files() const {
@@ -209,6 +206,8 @@ void Trainer::Run::open_logs() {
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
   options.console->progress = config.metrics.progress;
+  options.console->print = [this](std::string_view line) { log.text(line); };
+  if (console_log_level() > spdlog::level::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
   metrics = MetricsLog(options);
@@ -278,7 +277,7 @@ void Trainer::Run::follow_recipe() {
 
 bool Trainer::Run::run_step() {
   follow_recipe();
-  const StepProfile profile(config, device, progress.step + 1);
+  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { log.text(table); });
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
@@ -309,6 +308,7 @@ bool Trainer::Run::run_step() {
 void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& verdict, double lr) {
   Progress bar{.step = progress.step, .total_steps = steps, .loss = report.loss};
   bar.eta_seconds = timer->eta_seconds();
+  bar.tokens_per_second = timer->last_tokens_per_second();
   const bool due = progress.step % config.metrics.log_every == 0 || progress.step == steps || verdict.nonfinite ||
                    (!resumed_step && progress.step == 1);
   if (due) {
@@ -329,7 +329,6 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     if (const auto seconds = light_seconds(flops, environment.at("device_name").as_string());
         seconds && !config.recipe.emulate)
       m.light_share = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
-    bar.tokens_per_second = m.tokens_per_second;
     metrics.step(m);
   }
   metrics.progress(bar);
@@ -373,8 +372,7 @@ TrainResult Trainer::Run::train() {
   resume_or_fill();
   follow_recipe();  // before the report says what applies
   write_run_files();
-  std::fputs(start_report(config, choice, setup, data, run_model, environment, steps).c_str(), stdout);
-  std::fflush(stdout);
+  log.text(start_report(config, choice, setup, data, run_model, environment, steps));
   open_logs();
   if (config.checkpoint.enable) {
     CheckpointOptions options;
@@ -391,7 +389,7 @@ TrainResult Trainer::Run::train() {
   timer = std::make_unique<StepTimer>(progress.step, steps);
   const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
   std::int64_t saved_step = resumed_step.value_or(-1);
-  if (progress.step >= steps) std::printf("%s\n", finished_message(config, progress, steps).c_str());
+  if (progress.step >= steps) log.text(finished_message(config, progress, steps) + "\n");
   while (progress.step < steps && signals.stop_signal() == 0) {
     if (!run_step()) continue;
     if (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
@@ -419,10 +417,16 @@ TrainResult Trainer::Run::train() {
   return result;
 }
 
-Trainer::Trainer(RunConfig config, Device device) : run_(std::make_unique<Run>(std::move(config), device)) {}
+Trainer::Trainer(RunConfig config, Device device, int console)
+    : run_(std::make_unique<Run>(std::move(config), device, console)) {}
 Trainer::~Trainer() = default;
 TrainResult Trainer::run() {
-  return run_->train();
+  try {
+    return run_->train();
+  } catch (const std::exception& error) {
+    run_->log.record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
+    throw;
+  }
 }
 
 }  // namespace quench

@@ -8,6 +8,7 @@
 #include "train/config/checker.h"
 #include "train/config/field.h"
 #include "train/config/presets.h"
+#include "train/hf/hub_hint.h"
 #include "train/metrics/run_files.h"
 
 namespace quench {
@@ -53,7 +54,7 @@ void check_folder(Checker& checker) {
   if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return;
   std::error_code ignored;
   if (!fs::is_directory(model.path, ignored)) {
-    checker.report("model.path", "{}: no such folder", model.path);
+    checker.report("model.path", "{}: no such folder{}", model.path, hub_hint(model.path));
     checker.suggest(kept_model_part(checker.config()));
   } else if (!fs::is_regular_file(fs::path(model.path) / "config.json", ignored)) {
     checker.report("model.path", "{}: the folder has no config.json", model.path);
@@ -88,22 +89,6 @@ void check_heads(Checker& checker, const Json& config) {
   if (width && *width % 2 != 0)
     checker.report(head_dim ? "model.head_dim" : "model.hidden_size",
                    "heads are {} wide; rotary embedding needs an even width", *width);
-}
-
-void check_experts(Checker& checker, const Json& config) {
-  const auto experts =
-      extent(config, "num_experts") ? extent(config, "num_experts") : extent(config, "num_local_experts");
-  const auto per_token = extent(config, "num_experts_per_tok");
-  if (experts && per_token && *per_token > *experts)
-    checker.report("model.num_experts_per_tok", "{} exceeds the {} experts of a layer", *per_token, *experts);
-  const std::int64_t spread = checker.config().parallel.expert;
-  if (spread > 1 && checker.usable({"parallel.expert"})) {
-    if (!experts) {
-      checker.report("parallel.expert", "{} ranks for experts, but the model has none", spread);
-    } else if (*experts % spread != 0) {
-      checker.report("parallel.expert", "{} does not divide the model's {} experts", spread, *experts);
-    }
-  }
 }
 
 // What the run asks of the architecture.
@@ -158,7 +143,6 @@ void check_model(Checker& checker) {
   }
   const std::size_t found = checker.issue_count();
   check_heads(checker, config);
-  check_experts(checker, config);
   check_use(checker, config);
   if (checker.issue_count() != found || config.as_object().empty() || !fields_usable(checker)) return;
   try {

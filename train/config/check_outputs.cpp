@@ -1,4 +1,4 @@
-// Checks of the sections data, checkpoint, lora, export and run.
+// Checks of the sections data, checkpoint and run.
 
 #include <algorithm>
 #include <filesystem>
@@ -7,6 +7,9 @@
 #include "train/config/data_files.h"
 #include "train/config/field.h"
 #include "train/config/nearest.h"
+#include "train/hf/hub_hint.h"
+#include "train/metrics/run_files.h"
+#include "train/run_folder.h"
 #include "train/run_outputs.h"
 
 namespace quench {
@@ -22,11 +25,7 @@ bool looks_like_text(const DataSource& source) {
 void check_sources(Checker& checker, const std::string& key, const std::vector<DataSource>& sources) {
   if (!checker.options().files || !checker.usable({key})) return;
   for (const DataSource& source : sources) {
-    if (!expand_pattern(source.path).empty()) continue;
-    checker.report(key, "no file matches \"{}\"", source.path);
-    // A run that goes on from another folder than it was started in.
-    const fs::path before = working_directory_of(checker.config().run.folder) / source.path;
-    if (!expand_pattern(before.string()).empty()) checker.suggest(before.string());
+    if (expand_pattern(source.path).empty()) checker.report(key, "no file matches \"{}\"", source.path);
   }
 }
 
@@ -42,7 +41,7 @@ void check_tokenizer(Checker& checker) {
   }
   std::error_code ignored;
   if (checker.options().files && data.tokenizer != "bytes" && !fs::exists(data.tokenizer, ignored)) {
-    checker.report("data.tokenizer", "{}: no such file or folder", data.tokenizer);
+    checker.report("data.tokenizer", "{}: no such file or folder{}", data.tokenizer, hub_hint(data.tokenizer));
     const std::string kept = kept_model_part(checker.config());
     checker.suggest(kept.empty() ? nearest_name(data.tokenizer, std::vector<std::string>{"bytes"}) : kept);
   }
@@ -78,12 +77,6 @@ void check_allowed_changes(Checker& checker) {
   }
 }
 
-void check_unique(Checker& checker, const std::string& key, std::vector<std::string> names) {
-  std::sort(names.begin(), names.end());
-  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    checker.report(key, "\"{}\" is listed twice", *twice);
-}
-
 }  // namespace
 
 void check_data(Checker& checker) {
@@ -105,11 +98,6 @@ void check_outputs(Checker& checker) {
   }
   check_resume(checker);
   check_allowed_changes(checker);
-  if (checker.config().lora && checker.usable({"lora.targets"})) {
-    const std::vector<std::string>& targets = checker.config().lora->targets;
-    if (targets.empty()) checker.report("lora.targets", "the list is empty, so nothing would be trained");
-    check_unique(checker, "lora.targets", targets);
-  }
 }
 
 }  // namespace quench

@@ -54,7 +54,8 @@ void add_output_fields(Fields& fields) {
                               "Folder of the files above.", "<run.folder>/metrics"));
   fields.push_back(make_field("metrics.log_level", QUENCH_MEMBER(metrics.log_level),
                               one_of({"trace", "debug", "info", "warn", "error", "off"}), free,
-                              "Least severe message that is printed."));
+                              "Least severe message on the console, where a run's own lines are info; log.txt of the "
+                              "run's folder holds info in any case."));
 
   fields.push_back(
       make_field("evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,
@@ -64,7 +65,7 @@ void add_output_fields(Fields& fields) {
   fields.push_back(make_field("evaluation.steps", QUENCH_MEMBER(evaluation.steps), between(0, kMaxSteps), free,
                               "Batches of one evaluation; 0: the whole validation set."));
   fields.push_back(make_field("evaluation.micro_batch_size", QUENCH_MEMBER(evaluation.micro_batch_size),
-                              between(1, 1 << 24), free,
+                              between(1, 1 << 20), free,
                               "Sequences of one batch on one rank; null: training.micro_batch_size."));
   fields.push_back(make_field("evaluation.prompts", QUENCH_MEMBER(evaluation.prompts), any_value(), free,
                               "Texts that the model continues at every evaluation, for samples.jsonl, TensorBoard and "
@@ -77,11 +78,8 @@ void add_output_fields(Fields& fields) {
                               between(0, 100), free,
                               "Temperature of the draws, which depend on training.seed and the step; 0: greedy."));
 
-  fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format),
-                              one_of({"hf", "compressed-tensors", "torchao", "gguf"}), free,
+  fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of({"hf"}), free,
                               "Layout of the model folder written after the last step."));
-  fields.push_back(make_field("export.scheme", QUENCH_OPTIONAL_MEMBER(export_model, scheme), optional_text(), free,
-                              "Quantization scheme; null: the weights as trained."));
   fields.push_back(make_field("export.folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(), free,
                               "Folder of the exported model; one that holds nothing but an export is replaced.",
                               "<run.folder>/export"));
