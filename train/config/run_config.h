@@ -200,8 +200,8 @@ struct EvaluationSection {
 
 struct ExportSection {
   std::string format = "hf";
-  std::string folder;  // derived: <run.folder>/export
-  bool overwrite = false;     // where other files stand: replace those of the same names, leave the rest
+  std::string folder;      // derived: <run.folder>/export
+  bool overwrite = false;  // where other files stand: replace those of the same names, leave the rest
 
   friend bool operator==(const ExportSection&, const ExportSection&) = default;
 };
