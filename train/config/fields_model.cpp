@@ -97,7 +97,8 @@ void add_shape_fields(Fields& fields) {
   using enum ResumePolicy;
   const ValueRule extent = between(1, kMaxExtent);
   using Int = std::int64_t;
-  fields.push_back(typed<std::string>("model_type", one_of({"llama", "qwen2", "qwen3", "mixtral", "qwen3_moe"}), fixed,
+  fields.push_back(typed<std::string>("model_type",
+                                      one_of({"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe"}), fixed,
                                       "Architecture family."));
   fields.push_back(
       typed<std::vector<std::string>>("architectures", any_value(), free, "Class names, e.g. LlamaForCausalLM."));
