@@ -56,8 +56,10 @@ Variable qk_norm(const Variable& qkv, const Variable& q_weight, const Variable& 
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
               const Tensor& positions);
 
-// Causal attention within each sequence; [N, heads*head_dim]. Keeps `sequences` for the backward pass.
-Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale);
+// Causal attention within each sequence, over the last `window` keys or, for 0, all; [N, heads*head_dim]. Keeps
+// `sequences` for the backward pass.
+Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
+                   std::int64_t window = 0);
 
 // Sum of the cross-entropies of hidden [N,H] times weight [V,H] transposed against labels i32 [N], times `scale`: f32
 // [1]. Gradients are made in the forward pass (the logits exist only then, chunk by chunk), so the result must be the

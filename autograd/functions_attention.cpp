@@ -44,7 +44,8 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
   return out;
 }
 
-Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale) {
+Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
+                   std::int64_t window) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0);
@@ -58,10 +59,11 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .out = out.value().view(heads_shape),
                      .lse = lse,
                      .sequences = sequences,
+                     .window = window,
                      .scale = scale});
 
   const bool recorded = Tape::record("attention", std::array{qkv}, std::array{&out}, [&] {
-    return [in, layout, heads_shape, lse, scale, result = out.value(), kept = std::move(sequences),
+    return [in, layout, heads_shape, lse, scale, window, result = out.value(), kept = std::move(sequences),
             dqkv = qkv.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dx = Tensor::empty_like(in);
@@ -75,6 +77,7 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                           .dk = key_view(dx, layout),
                           .dv = value_view(dx, layout),
                           .sequences = kept,
+                          .window = window,
                           .scale = scale});
       if (dqkv) dqkv->contribute(dx);
     };

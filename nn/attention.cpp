@@ -15,6 +15,7 @@ float residual_std(const ModelConfig& config) {
 Attention::Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
     : layout_{config.num_attention_heads, config.num_key_value_heads, config.head_dim},
       scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))),
+      window_(config.sliding_window),
       eps_(config.rms_norm_eps),
       layer_(layer),
       qkv_proj_(config.hidden_size, config.qkv_rows(), config.qkv_bias, options, config.initializer_range,
@@ -35,8 +36,9 @@ Variable Attention::forward(const Variable& x, const ForwardContext& context) co
   Variable qkv = qkv_proj_.forward(x);
   if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.variable, k_norm_->weight.variable, layout_, eps_);
   qkv = autograd::rope(qkv, layout_, context.rope.cos, context.rope.sin, context.positions);
-  const Variable mixed = context.cache != nullptr ? attend_cached(qkv, context)
-                                                  : autograd::attention(qkv, layout_, context.sequences, scale_);
+  const Variable mixed = context.cache != nullptr
+                             ? attend_cached(qkv, context)
+                             : autograd::attention(qkv, layout_, context.sequences, scale_, window_);
   return o_proj_.forward(mixed);
 }
 
@@ -54,6 +56,7 @@ Variable Attention::attend_cached(const Variable& qkv, const ForwardContext& con
                      .v = cache.values(layer_).narrow(0, 0, keys),
                      .out = out.view({tokens, layout_.heads, layout_.head_dim}),
                      .sequences = context.sequences,
+                     .window = window_,
                      .scale = scale_,
                      .last_key = context.length_on_device ? context.positions : Tensor()});
   return Variable(out);

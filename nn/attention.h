@@ -21,6 +21,7 @@ class Attention final : public Module {
 
   autograd::QkvLayout layout_;
   float scale_;
+  std::int64_t window_;  // 0: none
   float eps_;
   std::int64_t layer_;
   Linear qkv_proj_;

@@ -319,7 +319,10 @@ double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
       h * static_cast<double>(qkv_rows()) + h * heads_width + 3 * h * static_cast<double>(intermediate_size);
   const double products = static_cast<double>(num_hidden_layers) * layer + h * static_cast<double>(vocab_size);
   // Two products of 2*D*T per head and token, halved by the mask, times 3 for forward and backward.
-  const double attention = static_cast<double>(num_hidden_layers) * heads_width * static_cast<double>(seq_len);
+  // A window leaves of the triangle of T^2/2 scores what lies no further than it from the diagonal.
+  const auto length = static_cast<double>(seq_len), window = static_cast<double>(sliding_window);
+  const double reach = sliding_window > 0 && window < length ? window * (2 - window / length) : length;
+  const double attention = static_cast<double>(num_hidden_layers) * heads_width * reach;
   return 6 * products + 6 * attention;
 }
 
@@ -366,7 +369,9 @@ Json to_hf_json(const ModelConfig& c, DType dtype) {
   json.set("rms_norm_eps", std::stod(fmt::format("{}", c.rms_norm_eps)));
   json.set("initializer_range", std::stod(fmt::format("{}", c.initializer_range)));
   json.set("tie_word_embeddings", c.tie_word_embeddings);
-  if (c.model_type != "qwen2") {
+  if (c.model_type == "mistral") {
+    json.set("sliding_window", c.sliding_window > 0 ? Json(c.sliding_window) : Json());
+  } else if (c.model_type != "qwen2") {
     json.set("attention_bias", c.qkv_bias);
     if (c.model_type == "llama") json.set("mlp_bias", c.mlp_bias);
   }

@@ -47,7 +47,8 @@ struct ModelConfig {
   bool qkv_bias = false;     // Qwen2, and Llama with attention_bias
   bool output_bias = false;  // o_proj, Llama with attention_bias
   bool mlp_bias = false;
-  bool qk_norm = false;  // Qwen3
+  bool qk_norm = false;             // Qwen3
+  std::int64_t sliding_window = 0;  // keys that a query sees at most (Mistral); 0: all before it
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
   std::vector<std::int64_t> eos_token_ids;
@@ -61,7 +62,8 @@ struct ModelConfig {
   // Elements of all parameters; a tied head counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
   // Floating-point operations of one token of a training step, forward and backward: 6 per weight of every matrix
-  // product plus causal attention over seq_len (counted once, i.e. halved). Recomputation is not counted.
+  // product plus causal attention over seq_len (counted once, i.e. halved; within the window only). Recomputation is
+  // not counted.
   [[nodiscard]] double training_flops_per_token(std::int64_t seq_len) const;
 };
 

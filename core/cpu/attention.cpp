@@ -43,15 +43,17 @@ struct SoftmaxRow {
   float* out;  // weighted sum of values so far, `padded` columns
   std::int64_t padded;
 
-  // Folds in the scores of `visible` keys; leaves their weights in `weights`, zeros up to `written` lanes.
+  // Folds in the scores of keys [hidden, visible), of which there is one at least; leaves their weights in `weights`,
+  // zeros before them and up to `written` lanes.
   template <class Weight>
-  QUENCH_INLINE void fold(const float* scores, std::int64_t visible, std::int64_t written, float scale,
-                          Weight* weights) const {
+  QUENCH_INLINE void fold(const float* scores, std::int64_t hidden, std::int64_t visible, std::int64_t written,
+                          float scale, Weight* weights) const {
     const I32 lanes = lane_numbers();
     F32 best = broadcast(-INFINITY);
     for (std::int64_t i = 0; i < written; i += kLanes) {
       F32 s = load(scores + i, FullVector{});
       if (i + kLanes > visible) s = select(lanes < static_cast<std::int32_t>(visible - i), s, broadcast(-INFINITY));
+      if (i < hidden) s = select(lanes < static_cast<std::int32_t>(hidden - i), broadcast(-INFINITY), s);
       best = max(s, best);
     }
     const float next = std::max(*maximum, reduce_max(best) * scale);
@@ -67,6 +69,7 @@ struct SoftmaxRow {
     for (std::int64_t i = 0; i < written; i += kLanes) {
       F32 weight = exp2(fma(load(scores + i, FullVector{}), factor, shift));
       if (i + kLanes > visible) weight = select(lanes < static_cast<std::int32_t>(visible - i), weight, F32{});
+      if (i < hidden) weight = select(lanes < static_cast<std::int32_t>(hidden - i), F32{}, weight);
       store(weights + i, weight, FullVector{});
       total += weight;
     }
@@ -89,7 +92,8 @@ class QueryTile {
     std::fill(scratch_.maxima, scratch_.maxima + rows_, -INFINITY);
     std::fill(scratch_.sums, scratch_.sums + rows_ * kLanes, 0.0f);
     const std::int64_t keys = visible_keys(s_, args_.causal, first_ + rows_ - 1);
-    for (std::int64_t key = 0; key < keys; key += kKeyTile)
+    const std::int64_t first_key = first_visible_key(s_, args_.window, first_) / kKeyTile * kKeyTile;
+    for (std::int64_t key = first_key; key < keys; key += kKeyTile)
       for (std::int64_t row = 0; row < rows_; row += kMicroRows) fold_block(row, key);
     write(head);
   }
@@ -98,11 +102,14 @@ class QueryTile {
   std::int64_t reach(std::int64_t row, std::int64_t key) const {
     return std::min(kKeyTile, visible_keys(s_, args_.causal, first_ + row) - key);
   }
+  std::int64_t hidden(std::int64_t row, std::int64_t key) const {
+    return std::max<std::int64_t>(0, first_visible_key(s_, args_.window, first_ + row) - key);
+  }
 
   // A block of rows against one tile of keys.
   void fold_block(std::int64_t row, std::int64_t key) {
     const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row), columns = reach(row + count - 1, key);
-    if (columns <= 0) return;
+    if (columns <= 0 || hidden(row, key) >= kKeyTile) return;
     const std::int64_t vectors = (columns + kLanes - 1) / kLanes, written = vectors * kLanes;
     micro_gemm<false>(MicroGemm<Operand>{.a = scratch_.queries + row * layout_.row(),
                                          .a_row = layout_.row(),
@@ -117,11 +124,11 @@ class QueryTile {
     constexpr std::int64_t kWeightRow = kKeyTile / kPack<Operand>;
     for (std::int64_t i = 0; i < count; ++i) {
       auto* weights = reinterpret_cast<Weight*>(scratch_.weights + i * kWeightRow);
-      const std::int64_t visible = reach(row + i, key), at = row + i;
+      const std::int64_t unseen = hidden(row + i, key), visible = reach(row + i, key), at = row + i;
       const SoftmaxRow softmax{scratch_.maxima + at, scratch_.sums + at * kLanes, scratch_.out + at * layout_.padded,
                                layout_.padded};
-      if (visible > 0)
-        softmax.fold(scratch_.scores + i * kKeyTile, visible, written, scale_, weights);
+      if (visible > unseen)
+        softmax.fold(scratch_.scores + i * kKeyTile, unseen, visible, written, scale_, weights);
       else
         std::fill(weights, weights + written, Weight(0.0f));
     }

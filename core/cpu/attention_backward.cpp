@@ -58,8 +58,10 @@ struct Scratch {
   }
 };
 
-// P and dS of one row of a tile from the scores in p and dO V^T in ds; scale and lse are for exponents to base 2.
-QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t visible, float scale, float lse, float delta) {
+// P and dS of one row of a tile, which sees keys [hidden, visible), from the scores in p and dO V^T in ds; scale and
+// lse are for exponents to base 2.
+QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t hidden, std::int64_t visible, float scale, float lse,
+                                float delta) {
   const I32 lanes = lane_numbers();
   std::int64_t i = 0;
   for (; i < visible; i += kLanes) {
@@ -69,6 +71,11 @@ QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t visible, float
       const I32 seen = lanes < static_cast<std::int32_t>(visible - i);
       probability = select(seen, probability, F32{});
       gradient = select(seen, gradient, F32{});
+    }
+    if (i < hidden) {
+      const I32 unseen = lanes < static_cast<std::int32_t>(hidden - i);
+      probability = select(unseen, F32{}, probability);
+      gradient = select(unseen, F32{}, gradient);
     }
     store(p + i, probability, FullVector{});
     store(ds + i, gradient, FullVector{});
@@ -100,7 +107,8 @@ class QueryTile {
     rows_ = std::min(kQueryTile, s_.q_length - first_);
     load_rows(head);
     const std::int64_t keys = visible_keys(s_, args_.causal, first_ + rows_ - 1);
-    for (std::int64_t key = 0; key < keys; key += kKeyTile) {
+    const std::int64_t first_key = first_visible_key(s_, args_.window, first_) / kKeyTile * kKeyTile;
+    for (std::int64_t key = first_key; key < keys; key += kKeyTile) {
       for (std::int64_t row = 0; row < rows_; row += kMicroRows) score_gradients(row, key);
       key_gradients(key, std::min(kKeyTile, keys - key), dkeys, dvalues);
     }
@@ -136,10 +144,14 @@ class QueryTile {
   std::int64_t reach(std::int64_t row, std::int64_t key) const {
     return std::min(kKeyTile, visible_keys(s_, args_.causal, first_ + row) - key);
   }
+  std::int64_t hidden(std::int64_t row, std::int64_t key) const {
+    return std::max<std::int64_t>(0, first_visible_key(s_, args_.window, first_ + row) - key);
+  }
 
   // P and dS of a block of rows against one tile of keys, and its share of dQ.
   void score_gradients(std::int64_t row, std::int64_t key) {
-    const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row), columns = reach(row + count - 1, key);
+    const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row);
+    const std::int64_t columns = hidden(row, key) < kKeyTile ? reach(row + count - 1, key) : 0;
     float* p = scratch_.scores + row * kKeyTile;
     float* ds = scratch_.dscores + row * kKeyTile;
     if (columns > 0) {
@@ -157,9 +169,11 @@ class QueryTile {
       product.c = ds;
       micro_gemm<false>(product, count, (columns + kLanes - 1) / kLanes);
     }
-    for (std::int64_t i = 0; i < count; ++i)
-      row_gradient(p + i * kKeyTile, ds + i * kKeyTile, reach(row + i, key), scale_, scratch_.lse[row + i],
-                   scratch_.delta[row + i]);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t unseen = hidden(row + i, key), visible = reach(row + i, key);
+      row_gradient(p + i * kKeyTile, ds + i * kKeyTile, unseen, visible > unseen ? visible : 0, scale_,
+                   scratch_.lse[row + i], scratch_.delta[row + i]);
+    }
     if constexpr (kPairs > 1) round_block(row, count);
     if (columns > 0)
       micro_gemm<true>(MicroGemm<Operand>{.a = scratch_.ds + row * (kKeyTile / kPairs),

@@ -34,6 +34,7 @@ struct DecodeOperands {
   int row_blocks;  // blocks that share the rows of a kv head
   int parts, part_size;
   bool causal, q_is_wide;
+  std::int64_t window;
   float scale;                   // for exponents to base 2
   const std::int32_t* last_key;  // AttentionArgs::last_key
   // Of each part and row (query, head): weighted sum of values, and maximum and sum of the weights. Null for one part.
@@ -110,7 +111,8 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
   const int sequence_rows = static_cast<int>(s.q_length) * x.group;
   if (first_row >= sequence_rows) return;
 
-  const std::int64_t begin = std::int64_t{part} * x.part_size;
+  // With a window the parts begin at the first key that the block's first row sees.
+  const std::int64_t begin = std::int64_t{part} * x.part_size + first_visible_key(s, x.window, first_row / x.group);
   // The last row of the block sees the most keys.
   const int last_query = min(first_row + kRows, sequence_rows) - 1;
   const std::int64_t end = min(begin + x.part_size, visible_keys(s, x.causal, last_query / x.group));
@@ -171,12 +173,14 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
     const int row = min(first_row + r, sequence_rows - 1);
     const int visible = static_cast<int>(
         max(std::int64_t{0}, min(std::int64_t{keys}, visible_keys(s, x.causal, row / x.group) - begin)));
+    const int hidden = static_cast<int>(
+        max(std::int64_t{0}, min(std::int64_t{keys}, first_visible_key(s, x.window, row / x.group) - begin)));
     float best = -INFINITY, sum = 0;
-    for (int i = thread % 32; i < visible; i += 32) best = fmaxf(best, scores[i * kRows + r]);
+    for (int i = hidden + thread % 32; i < visible; i += 32) best = fmaxf(best, scores[i * kRows + r]);
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, offset));
     for (int i = thread % 32; i < keys; i += 32) {
-      const float weight = i < visible ? exp2f(scores[i * kRows + r] - best) : 0.0f;
+      const float weight = i >= hidden && i < visible ? exp2f(scores[i * kRows + r] - best) : 0.0f;
       scores[i * kRows + r] = weight;
       sum += weight;
     }
@@ -272,7 +276,8 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
   const OpLaunch launch("attention of few queries", {&args.q, &args.k, &args.v, &args.out});
   std::int64_t most_keys = 0, most_rows = 0, sequences = 0;
   for (const SequenceRange& s : args.sequences) {
-    most_keys = std::max(most_keys, s.k_length);
+    // Of a block of rows: the window of its first query and those of the queries behind it.
+    most_keys = std::max(most_keys, x.window == 0 ? s.k_length : std::min(s.k_length, x.window + s.q_length - 1));
     most_rows = std::max(most_rows, s.q_length * x.group);
     sequences += s.q_length > 0 ? 1 : 0;
   }
@@ -345,6 +350,7 @@ void decode_rows(const AttentionArgs& args) {
                             .dim = static_cast<int>(args.q.size(2)),
                             .causal = args.causal,
                             .q_is_wide = rows_are_wide(args.q),
+                            .window = args.window,
                             .scale = args.scale * kLog2E,
                             .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
                             .rows = args.q.size(0) * args.q.size(1)};

@@ -16,15 +16,16 @@ struct ForwardOperands {
   LseLayout lse_at;
   std::int64_t group;  // query heads of a kv head
   bool causal;
+  std::int64_t window;
   float scale;  // for exponents to base 2
 };
 
 // Folds the scores of one tile of keys into the running maximum and sum of a thread's rows; leaves weights in their
-// place. `visible` is how many columns of the tile a row sees.
+// place. A row sees columns [hidden, visible) of the tile.
 template <class Shape>
-__device__ void fold_scores(float (&scores)[Shape::kRows][Shape::kRows], const int (&visible)[Shape::kRows],
-                            float scale, float (&maxima)[Shape::kRows], float (&sums)[Shape::kRows],
-                            TileSums<Shape>& out) {
+__device__ void fold_scores(float (&scores)[Shape::kRows][Shape::kRows], const int (&hidden)[Shape::kRows],
+                            const int (&visible)[Shape::kRows], float scale, float (&maxima)[Shape::kRows],
+                            float (&sums)[Shape::kRows], TileSums<Shape>& out) {
   constexpr int R = Shape::kRows;
   const int x = static_cast<int>(threadIdx.x) % 16;
 #pragma unroll
@@ -32,17 +33,18 @@ __device__ void fold_scores(float (&scores)[Shape::kRows][Shape::kRows], const i
     float best = -INFINITY;
 #pragma unroll
     for (int j = 0; j < R; ++j)
-      if (x + 16 * j < visible[i]) best = fmaxf(best, scores[i][j]);
+      if (x + 16 * j >= hidden[i] && x + 16 * j < visible[i]) best = fmaxf(best, scores[i][j]);
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, offset));
-    // All 16 threads of a row agree on `visible` and `best`. A row that has seen nothing keeps its minus infinity.
-    const float next = visible[i] > 0 ? fmaxf(maxima[i], best * scale) : maxima[i];
+    // All 16 threads of a row agree on what it sees and `best`. A row that has seen nothing keeps its minus infinity.
+    const float next = visible[i] > hidden[i] ? fmaxf(maxima[i], best * scale) : maxima[i];
     const float decay = next == maxima[i] ? 1.0f : exp2f(maxima[i] - next);
     maxima[i] = next;
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < R; ++j) {
-      scores[i][j] = x + 16 * j < visible[i] ? exp2f(fmaf(scores[i][j], scale, -next)) : 0.0f;
+      scores[i][j] =
+          x + 16 * j >= hidden[i] && x + 16 * j < visible[i] ? exp2f(fmaf(scores[i][j], scale, -next)) : 0.0f;
       sum += scores[i][j];
     }
     sums[i] = fmaf(sums[i], decay, sum);  // of this thread's columns
@@ -70,27 +72,30 @@ __global__ __launch_bounds__(kTileThreads, 2) void tiled_attention_kernel(const 
   load_tile<Shape>(queries, x.q.head(head), s.q_begin + first, rows);
 
   float maxima[R], sums[R];
-  std::int64_t reach[R];
+  std::int64_t reach[R], start[R];  // keys that a row sees: [start, reach)
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     maxima[i] = -INFINITY;
     sums[i] = 0;
     reach[i] = thread_row + i < rows ? visible_keys(s, x.causal, first + thread_row + i) : 0;
+    start[i] = first_visible_key(s, x.window, first + thread_row + i);
   }
   TileSums<Shape> out;
   const std::int64_t end = visible_keys(s, x.causal, first + rows - 1);
-  for (std::int64_t key = 0; key < end; key += kTile) {
+  for (std::int64_t key = first_visible_key(s, x.window, first) / kTile * kTile; key < end; key += kTile) {
     const int columns = static_cast<int>(min(std::int64_t{kTile}, s.k_length - key));
     __syncthreads();
     load_tile<Shape>(keys, k, s.k_begin + key, columns);
     __syncthreads();
     float scores[R][R];
-    int visible[R];
+    int hidden[R], visible[R];
 #pragma unroll
-    for (int i = 0; i < R; ++i)
+    for (int i = 0; i < R; ++i) {
+      hidden[i] = static_cast<int>(max(std::int64_t{0}, min(std::int64_t{kTile}, start[i] - key)));
       visible[i] = static_cast<int>(max(std::int64_t{0}, min(std::int64_t{kTile}, reach[i] - key)));
+    }
     row_products<Shape>(queries, keys, scores);
-    fold_scores<Shape>(scores, visible, x.scale, maxima, sums, out);
+    fold_scores<Shape>(scores, hidden, visible, x.scale, maxima, sums, out);
     store_scores<Shape>(weights, scores);
     __syncthreads();
     load_tile<Shape>(keys, v, s.k_begin + key, columns);
@@ -125,6 +130,7 @@ void forward(const AttentionArgs& args, const LseLayout& lse) {
                                     .lse_at = lse,
                                     .group = args.q.size(1) / args.k.size(1),
                                     .causal = args.causal,
+                                    .window = args.window,
                                     .scale = args.scale * kLog2E};
   with_tile_shape(args.q.size(2), [&](auto shape) {
     using Shape = decltype(shape);

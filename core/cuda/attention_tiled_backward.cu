@@ -20,6 +20,7 @@ struct BackwardOperands {
   LseLayout lse_at;
   std::int64_t group;
   bool causal;
+  std::int64_t window;
   float scale, scale_log2;
 
   __device__ std::int64_t lse_index(const SequenceRange& s, std::int64_t head, std::int64_t query) const {
@@ -69,9 +70,10 @@ __device__ void score_gradients(const BackwardOperands<T>& x, const SequenceRang
   for (int i = 0; i < Shape::kRows; ++i) {
     const int row = thread_row + i;
     const std::int64_t visible = row < rows ? visible_keys(s, x.causal, query + row) - key : 0;
+    const std::int64_t hidden = first_visible_key(s, x.window, query + row) - key;
 #pragma unroll
     for (int j = 0; j < Shape::kRows; ++j) {
-      const bool seen = column + 16 * j < visible;
+      const bool seen = column + 16 * j >= hidden && column + 16 * j < visible;
       p[i][j] = seen ? exp2f(fmaf(p[i][j], x.scale_log2, -lse[row])) : 0.0f;
       ds[i][j] = seen ? p[i][j] * (ds[i][j] - delta[row]) : 0.0f;
     }
@@ -102,7 +104,7 @@ __global__ __launch_bounds__(kTileThreads) void query_gradient_kernel(const __gr
 
   TileSums<Shape> dq;
   const std::int64_t end = visible_keys(s, x.causal, first + rows - 1);
-  for (std::int64_t key = 0; key < end; key += kTile) {
+  for (std::int64_t key = first_visible_key(s, x.window, first) / kTile * kTile; key < end; key += kTile) {
     const int columns = static_cast<int>(min(std::int64_t{kTile}, s.k_length - key));
     __syncthreads();
     load_tile<Shape>(keys, k, s.k_begin + key, columns);
@@ -143,9 +145,14 @@ __global__ __launch_bounds__(kTileThreads) void key_gradient_kernel(const __grid
 
   // The first query that sees the tile's first key.
   const std::int64_t from = x.causal ? max(std::int64_t{0}, first - (s.k_length - s.q_length)) / kTile * kTile : 0;
+  // The first query whose window begins behind the tile's last key.
+  const std::int64_t last_key = first + columns - 1;
+  const std::int64_t until =
+      x.window == 0 ? s.q_length
+                    : max(std::int64_t{0}, min(s.q_length, last_key + x.window - (s.k_length - s.q_length)));
   TileSums<Shape> dk, dv;
   for (std::int64_t head = kv_head * x.group; head < (kv_head + 1) * x.group; ++head)
-    for (std::int64_t query = from; query < s.q_length; query += kTile) {
+    for (std::int64_t query = from; query < until; query += kTile) {
       const int rows = static_cast<int>(min(std::int64_t{kTile}, s.q_length - query));
       __syncthreads();
       load_tile<Shape>(queries, x.q.head(head), s.q_begin + query, rows);
@@ -192,6 +199,7 @@ void backward(const AttentionBackwardArgs& args, const LseLayout& lse) {
                                      .lse_at = lse,
                                      .group = args.q.size(1) / args.k.size(1),
                                      .causal = args.causal,
+                                     .window = args.window,
                                      .scale = args.scale,
                                      .scale_log2 = args.scale * kLog2E};
   const auto queries = [](const SequenceRange& s) { return s.q_length; };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/ops/op_checks.h"
 
@@ -43,6 +44,29 @@ void check_sequences(std::string_view op, std::span<const SequenceRange> sequenc
   }
 }
 
+void check_window(std::string_view op, bool causal, std::int64_t window) {
+  QUENCH_CHECK(window >= 0 && (window == 0 || causal), "{}: a window of {} keys{}", op, window,
+               causal ? "" : " without a causal mask");
+}
+
+// A window that no query reaches beyond is none.
+std::int64_t effective_window(std::int64_t window, std::span<const SequenceRange> sequences) {
+  const bool reached = std::any_of(sequences.begin(), sequences.end(),
+                                   [&](const SequenceRange& s) { return s.q_length > 0 && s.k_length > window; });
+  return reached ? window : 0;
+}
+
+// Sequences without the keys in front of every query's window: a step of generation reads no more than that.
+std::vector<SequenceRange> within_window(std::span<const SequenceRange> sequences, std::int64_t window) {
+  std::vector<SequenceRange> trimmed(sequences.begin(), sequences.end());
+  for (SequenceRange& s : trimmed) {
+    const std::int64_t unseen = first_visible_key(s, window, 0);
+    s.k_begin += unseen;
+    s.k_length -= unseen;
+  }
+  return trimmed;
+}
+
 // On the CPU the host sees what the device knows.
 struct KnownLength {
   SequenceRange sequence;
@@ -67,6 +91,7 @@ void attention(const AttentionArgs& args) {
     check_tensor(op, "lse", args.lse, {args.q.size(1), args.q.size(0)}, DType::f32);
     check_contiguous(op, "lse", args.lse);
   }
+  check_window(op, args.causal, args.window);
   check_sequences(op, args.sequences, args.q.size(0), args.k.size(0), false);
   check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.last_key});
   if (args.last_key.defined()) {
@@ -76,7 +101,13 @@ void attention(const AttentionArgs& args) {
   }
   if (args.out.numel() == 0) return;
   if (args.last_key.defined() && args.q.device().is_cpu()) return attention(KnownLength(args).args);
-  attention_slot(args.q.device().type, args);
+  AttentionArgs call = args;
+  call.window = effective_window(args.window, args.sequences);
+  std::vector<SequenceRange> trimmed;
+  // Not where a backward pass follows, which looks at the same sequences.
+  if (call.window > 0 && !args.last_key.defined() && !args.lse.defined())
+    call.sequences = trimmed = within_window(args.sequences, call.window);
+  attention_slot(args.q.device().type, call);
 }
 
 void attention_backward(const AttentionBackwardArgs& args) {
@@ -94,10 +125,13 @@ void attention_backward(const AttentionBackwardArgs& args) {
   check_contiguous_rows(op, "dq", args.dq);
   check_contiguous_rows(op, "dk", args.dk);
   check_contiguous_rows(op, "dv", args.dv);
+  check_window(op, args.causal, args.window);
   check_sequences(op, args.sequences, args.q.size(0), args.k.size(0), true);
   check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.dout, &args.dq, &args.dk, &args.dv});
   if (args.q.numel() == 0 && args.k.numel() == 0) return;
-  attention_backward_slot(args.q.device().type, args);
+  AttentionBackwardArgs call = args;
+  call.window = effective_window(args.window, args.sequences);
+  attention_backward_slot(args.q.device().type, call);
 }
 
 }  // namespace quench

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "core/host_device.h"
 #include "core/kernel_slot.h"
 #include "core/tensor.h"
 
@@ -19,6 +20,15 @@ struct SequenceRange {
   std::int64_t k_length = 0;
 };
 
+// The first key that query number `query` of a sequence sees under a causal mask and a window (AttentionArgs::window).
+[[gnu::always_inline]] QUENCH_HOST_DEVICE constexpr std::int64_t first_visible_key(const SequenceRange& s,
+                                                                                   std::int64_t window,
+                                                                                   std::int64_t query) {
+  if (window == 0) return 0;
+  const std::int64_t first = query + 1 + s.k_length - s.q_length - window;
+  return first < 0 ? 0 : first < s.k_length ? first : s.k_length;
+}
+
 struct AttentionArgs {
   Tensor q;    // [Nq,heads,D]; f32 or bf16; views into a fused projection are fine (last axis contiguous)
   Tensor k;    // [Nk,kv_heads,D]; heads % kv_heads == 0; query head h reads kv head h / (heads / kv_heads)
@@ -30,6 +40,9 @@ struct AttentionArgs {
   Tensor lse;
   std::span<const SequenceRange> sequences;
   bool causal = true;
+  // Under the causal mask, how many keys a query sees at most, its own among them: those of number i - window + 1 to i.
+  // 0: all before it.
+  std::int64_t window = 0;
   float scale = 1.0f;  // > 0; usually 1/sqrt(D)
   // i32 [1], or undefined: the number of the last key of the one sequence there is, counted from k_begin, which the
   // device alone knows; k_length is then a bound. For generation: few queries, no lse.
@@ -44,6 +57,7 @@ struct AttentionBackwardArgs {
   Tensor dv;                 // out, shape of v
   std::span<const SequenceRange> sequences;
   bool causal = true;
+  std::int64_t window = 0;
   float scale = 1.0f;
 };
 

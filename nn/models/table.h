@@ -23,6 +23,7 @@ struct ModelFamily {
 [[nodiscard]] const ModelFamily* find_model_family(std::string_view name);
 
 extern const ModelFamily kLlama;
+extern const ModelFamily kMistral;
 extern const ModelFamily kQwen2;
 extern const ModelFamily kQwen3;
 

@@ -12,6 +12,7 @@ struct Problem {
   std::vector<SequenceRange> sequences;
   bool causal;
   float scale;
+  std::int64_t window = 0;
 };
 
 struct Reference {
@@ -30,6 +31,7 @@ Reference reference(const Problem& p) {
         std::int64_t visible = range.k_length;
         if (p.causal) visible = std::clamp<std::int64_t>(i + 1 + range.k_length - range.q_length, 0, range.k_length);
         if (visible == 0) continue;
+        const std::int64_t unseen = p.window == 0 ? 0 : std::max<std::int64_t>(0, visible - p.window);
         const std::int64_t kv = h / (heads / kv_heads);
         const auto q_at = static_cast<std::size_t>(((range.q_begin + i) * heads + h) * dim);
         const auto k_at = [&](std::int64_t j) {
@@ -42,10 +44,13 @@ Reference reference(const Problem& p) {
         };
         s.assign(static_cast<std::size_t>(visible), 0);
         double best = -INFINITY, sum = 0;
-        for (std::int64_t j = 0; j < visible; ++j)
+        for (std::int64_t j = unseen; j < visible; ++j)
           best =
               std::max(best, s[static_cast<std::size_t>(j)] = static_cast<double>(p.scale) * dot(q, q_at, k, k_at(j)));
-        for (double& x : s) sum += x = std::exp(x - best);
+        for (std::int64_t j = 0; j < visible; ++j) {
+          double& x = s[static_cast<std::size_t>(j)];
+          sum += x = j < unseen ? 0 : std::exp(x - best);
+        }
         r.lse[static_cast<std::size_t>(h * nq + range.q_begin + i)] = best + std::log(sum);
         double delta = 0;
         for (std::int64_t j = 0; j < visible; ++j) {
@@ -86,6 +91,7 @@ struct Result {
                .lse = lse,
                .sequences = p.sequences,
                .causal = p.causal,
+               .window = p.window,
                .scale = p.scale});
   }
   void backward(const Problem& p) const {
@@ -100,6 +106,7 @@ struct Result {
                         .dv = dv,
                         .sequences = p.sequences,
                         .causal = p.causal,
+                        .window = p.window,
                         .scale = p.scale});
   }
 };
@@ -122,8 +129,8 @@ Problem make(Generator& random, std::vector<std::pair<std::int64_t, std::int64_t
 }
 
 void check(const Problem& p) {
-  SCOPED_TRACE(fmt::format("q {} k {} causal {} sequences {} first {}x{}", p.q.describe(), p.k.describe(), p.causal,
-                           p.sequences.size(), p.sequences.empty() ? 0 : p.sequences[0].q_length,
+  SCOPED_TRACE(fmt::format("q {} k {} causal {} window {} sequences {} first {}x{}", p.q.describe(), p.k.describe(),
+                           p.causal, p.window, p.sequences.size(), p.sequences.empty() ? 0 : p.sequences[0].q_length,
                            p.sequences.empty() ? 0 : p.sequences[0].k_length));
   const Result result(p);
   const Reference expected = reference(p);
@@ -175,6 +182,71 @@ TEST(Attention, LastQueryOfACacheSeesEveryKey) {
   Generator random(5);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t queries : {1, 2, 5}) check(make(random, {{queries, 200}}, 4, 2, 32, dtype, true));
+}
+
+TEST(Attention, WindowsAroundTheTiles) {
+  Generator random(13);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t window : {1, 2, 3, 15, 16, 17, 48, 63, 64, 65, 100, 129, 200, 300}) {
+      Problem p = make(random, {{200, 200}}, 2, 1, 16, dtype, true);
+      p.window = window;
+      check(p);
+    }
+}
+
+TEST(Attention, WindowsWithinPackedSequencesAndOverLongerKeys) {
+  Generator random(14);
+  for (int i = 0; i < 60; ++i) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> lengths;
+    for (std::int64_t s = random.between(1, 4); s > 0; --s) {
+      const std::int64_t queries = random.between(0, 150);
+      lengths.emplace_back(queries, random.coin() ? queries : random.between(0, 200));
+    }
+    Problem p = make(random, lengths, 4, 2, random.between(1, 40), random.coin() ? DType::f32 : DType::bf16, true,
+                     random.below(3));
+    p.window = random.between(1, 120);
+    check(p);
+  }
+}
+
+TEST(Attention, AWindowThatReachesEveryKeyIsNone) {
+  Generator random(15);
+  for (const std::int64_t queries : {1, 100}) {
+    Problem p = make(random, {{queries, 100}}, 2, 1, 16, DType::f32, true);
+    const Result without(p), with(p);
+    without.forward(p);
+    without.backward(p);
+    p.window = 100;
+    with.forward(p);
+    with.backward(p);
+    EXPECT_TRUE(same_bits(with.out, without.out));
+    EXPECT_TRUE(same_bits(with.dq, without.dq));
+    EXPECT_TRUE(same_bits(with.dk, without.dk));
+  }
+}
+
+TEST(Attention, AStepOfGenerationSeesItsWindowOnly) {
+  Generator random(16);
+  const Tensor q = random.normal({1, 4, 8}, DType::f32), k = random.normal({50, 2, 8}, DType::f32),
+               v = random.normal({50, 2, 8}, DType::f32), last = Tensor::zeros({1}, DType::i32);
+  const auto attend = [&](SequenceRange range, std::int64_t window, const Tensor& last_key) {
+    const Tensor out = Tensor::empty({1, 4, 8}, DType::f32);
+    attention({.q = q,
+               .k = k,
+               .v = v,
+               .out = out,
+               .sequences = std::span(&range, 1),
+               .window = window,
+               .last_key = last_key});
+    return out;
+  };
+  for (const std::int32_t keys : {1, 5, 9, 10, 30, 50}) {
+    const std::int64_t seen = std::min(keys, 9);
+    const Tensor expected = attend({0, 1, keys - seen, seen}, 0, Tensor());
+    EXPECT_TRUE(same_bits(attend({0, 1, 0, keys}, 9, Tensor()), expected)) << keys;
+    *last.data<std::int32_t>() = keys - 1;
+    EXPECT_TRUE(same_bits(attend({0, 1, 0, 50}, 9, last), expected)) << keys;
+  }
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
@@ -241,6 +313,11 @@ TEST(Attention, RejectsBadArguments) {
     EXPECT_THROW(result.forward(p), Error);
     EXPECT_THROW(result.backward(p), Error);
   };
+  expect_rejected([](Problem& p) { p.window = -1; });
+  expect_rejected([](Problem& p) {
+    p.window = 3;
+    p.causal = false;
+  });
   expect_rejected([](Problem& p) { p.sequences[1].q_length = 7; });
   expect_rejected([](Problem& p) { p.sequences[1].k_length = 7; });
   expect_rejected([](Problem& p) { p.sequences[1].q_begin = 4; });

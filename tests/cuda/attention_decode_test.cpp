@@ -55,6 +55,55 @@ TEST(CudaAttentionDecode, TheLastKeyMayBeKnownToTheDeviceAlone) {
       Error);
 }
 
+TEST(CudaAttentionDecode, DecodesWithinAWindow) {
+  Generator random(16);
+  const Calls decode("attention.decode");
+  std::int64_t calls = 0;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t window : {1, 7, 64, 1000, 1024, 1500, 5000})
+      for (const auto& [queries, keys] : {std::pair{1, 4000}, {1, 1}, {3, 1031}, {8, 3000}}) {
+        AttentionRun(
+            random,
+            {.heads = 8, .kv_heads = 2, .dim = 128, .dtype = dtype, .window = window, .lengths = {{queries, keys}}})
+            .check_without_lse();
+        ++calls;
+      }
+  EXPECT_EQ(decode.count(), calls);
+  AttentionRun(random, {.heads = 28,
+                        .kv_heads = 4,
+                        .dim = 128,
+                        .window = 90,
+                        .lengths = {{1, 900}, {4, 100}, {1, 7}, {5, 3}, {0, 50}, {8, 2000}},
+                        .gap = 1})
+      .check_without_lse();
+}
+
+TEST(CudaAttentionDecode, TheWindowEndsAtAKeyThatTheDeviceAloneKnows) {
+  Generator random(17);
+  for (const std::int64_t window : {1, 50, 1200}) {
+    const Tensor q = random.normal({1, 8, 64}, DType::f32), k = random.normal({3000, 2, 64}, DType::f32),
+                 v = random.normal({3000, 2, 64}, DType::f32), last = Tensor::empty({1}, DType::i32);
+    const SequenceRange range{0, 1, 0, 3000};
+    const auto attend = [&](const Tensor& some_q, const Tensor& some_k, const Tensor& some_v, const Tensor& some_last) {
+      const Tensor out = Tensor::empty(some_q.shape(), DType::f32, some_q.device());
+      attention({.q = some_q,
+                 .k = some_k,
+                 .v = some_v,
+                 .out = out,
+                 .sequences = std::span(&range, 1),
+                 .window = window,
+                 .scale = 0.125f,
+                 .last_key = some_last});
+      return out;
+    };
+    for (const std::int32_t keys : {1, 49, 50, 51, 1200, 1201, 2999, 3000}) {
+      *last.data<std::int32_t>() = keys - 1;
+      const Tensor out = on_cpu(attend(on_gpu(q), on_gpu(k), on_gpu(v), on_gpu(last)));
+      EXPECT_TRUE(close(out, values(attend(q, k, v, last)), 2 * rounding(DType::f32), 1e-5)) << keys;
+    }
+  }
+}
+
 TEST(CudaAttentionDecode, DecodesSeveralSequences) {
   Generator random(13);
   for (const bool causal : {true, false}) {

@@ -32,6 +32,7 @@ struct AttentionProblem {
   std::int64_t heads = 4, kv_heads = 4, dim = 64;
   DType dtype = DType::bf16;
   bool causal = true;
+  std::int64_t window = 0;
   Views views = Views::plain;
   Lengths lengths;
   std::int64_t gap = 0;  // rows in no sequence, in front of each and at the end
@@ -95,6 +96,7 @@ class AttentionRun {
                .lse = lse ? t.lse : Tensor(),
                .sequences = sequences_,
                .causal = p_.causal,
+               .window = p_.window,
                .scale = scale_});
   }
   void backward(const AttentionTensors& t) const {
@@ -109,6 +111,7 @@ class AttentionRun {
                         .dv = t.dv,
                         .sequences = sequences_,
                         .causal = p_.causal,
+                        .window = p_.window,
                         .scale = scale_});
   }
 
@@ -166,8 +169,9 @@ class AttentionRun {
   }
 
   [[nodiscard]] std::string describe() const {
-    std::string text = fmt::format("{} heads {}({}) dim {} causal {} views {} gap {}:", to_string(p_.dtype), p_.heads,
-                                   p_.kv_heads, p_.dim, p_.causal, static_cast<int>(p_.views), p_.gap);
+    std::string text =
+        fmt::format("{} heads {}({}) dim {} causal {} window {} views {} gap {}:", to_string(p_.dtype), p_.heads,
+                    p_.kv_heads, p_.dim, p_.causal, p_.window, static_cast<int>(p_.views), p_.gap);
     for (const auto& [queries, keys] : p_.lengths) text += fmt::format(" {}x{}", queries, keys);
     return text;
   }

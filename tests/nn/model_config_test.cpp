@@ -98,7 +98,7 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheListOfKnownOnes) {
   json.set("architectures", Json::parse(R"(["MambaForCausalLM"])"));
   const std::string message = fault_of(json, ErrorCode::unsupported);
   EXPECT_THAT(message, HasSubstr("MambaForCausalLM"));
-  EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"));
+  EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"));
 }
 
 TEST(ModelConfig, ModelTypeMustNotContradictTheArchitecture) {
@@ -197,6 +197,34 @@ TEST(ModelConfig, QuantizedCheckpointsAndOtherRopeTypesAreRefused) {
   json = base();
   json.set("rope_scaling", Json::parse(R"({"rope_type": "longrope", "factor": 2.0})"));
   EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, dynamic, yarn, llama3"));
+}
+
+TEST(ModelConfig, MistralHasTheWindowOfItsConfigOrTransformersDefault) {
+  Json json = base();
+  json.set("architectures", Json::Array{"MistralForCausalLM"});
+  json.set("model_type", "mistral");
+  EXPECT_EQ(parse_model_config(json, "a").sliding_window, 4096);
+  json.set("sliding_window", 7);
+  const ModelConfig config = parse_model_config(json, "a");
+  EXPECT_EQ(config.sliding_window, 7);
+  EXPECT_EQ(to_hf_json(config, DType::f32).at("sliding_window").as_int(), 7);
+  json.set("sliding_window", nullptr);
+  const ModelConfig without = parse_model_config(json, "a");
+  EXPECT_EQ(without.sliding_window, 0);
+  EXPECT_TRUE(to_hf_json(without, DType::f32).at("sliding_window").is_null()) << "absent would be 4096 there";
+  json.set("sliding_window", 0);
+  EXPECT_THAT(fault_of(json), HasSubstr("sliding_window: expected a positive integer or null, got 0"));
+}
+
+// Of the scores of 10 queries, a window of 4 leaves 10 * 4 - (1 + 2 + 3); counted as areas, 4 * (2 - 4/10) * 10 / 2.
+TEST(ModelConfig, FlopsCountTheScoresWithinTheWindow) {
+  ModelConfig config = parse_model_config(base(), "a");
+  const double whole = config.training_flops_per_token(10) - config.training_flops_per_token(0);
+  config.sliding_window = 4;
+  const double windowed = config.training_flops_per_token(10) - config.training_flops_per_token(0);
+  EXPECT_NEAR(windowed, whole * 0.64, 1e-9 * whole);
+  config.sliding_window = 10;
+  EXPECT_DOUBLE_EQ(config.training_flops_per_token(10) - config.training_flops_per_token(0), whole);
 }
 
 TEST(ModelConfig, WrittenConfigReadsBackAndKeepsForeignMembers) {

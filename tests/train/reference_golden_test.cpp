@@ -1,5 +1,6 @@
-// Rescaled rotary embeddings against Hugging Face Transformers (tests/reference/make_models.py): logits, gradients and
-// greedy text of tiny random checkpoints, in f32, on sequences longer than those of the pretraining.
+// Rescaled rotary embeddings, and a sliding window shorter than the sequences, against Hugging Face Transformers
+// (tests/reference/make_models.py): logits, gradients and greedy text of tiny random checkpoints, in f32, on sequences
+// longer than those of the pretraining.
 
 #include "tests/train/golden_model.h"
 
@@ -40,7 +41,7 @@ TEST_P(ReferenceModelGolden, AnExportedFolderGivesTheSameLogits) {
   EXPECT_LT(GoldenModel((temp / "copy").string(), Device{}).logits_error(), 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ReferenceModelGolden, ::testing::Values("llama_yarn", "llama_dynamic"),
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceModelGolden, ::testing::Values("llama_yarn", "llama_dynamic", "mistral"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

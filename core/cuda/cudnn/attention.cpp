@@ -117,10 +117,11 @@ class PackedTable {
 };
 
 AttentionGraphKey key_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out, Sequences sequences,
-                         AttentionLayout layout, bool causal, float scale) {
+                         AttentionLayout layout, bool causal, std::int64_t window, float scale) {
   AttentionGraphKey key{.device = q.device().index,
                         .packed = layout == AttentionLayout::packed,
                         .causal = causal,
+                        .window = window,
                         .scale = scale,
                         .heads = q.size(1),
                         .kv_heads = k.size(1),
@@ -206,7 +207,8 @@ std::size_t deterministic_batch(const AttentionGraphKey& key) {
 
 bool cudnn_attention(const AttentionArgs& args, AttentionLayout layout, std::string& reason) {
   if (reason = cudnn_missing(); !reason.empty()) return false;
-  AttentionGraphKey key = key_of(args.q, args.k, args.v, args.out, args.sequences, layout, args.causal, args.scale);
+  AttentionGraphKey key =
+      key_of(args.q, args.k, args.v, args.out, args.sequences, layout, args.causal, args.window, args.scale);
   key.lse = args.lse.defined();
   const Operand q{kQ, &args.q}, k{kK, &args.k}, v{kV, &args.v}, out{kOut, &args.out}, lse{kLse, &args.lse};
   if (key.lse) return run(key, args.sequences, {q, k, v, out, lse}, reason);
@@ -216,7 +218,8 @@ bool cudnn_attention(const AttentionArgs& args, AttentionLayout layout, std::str
 bool cudnn_attention_backward(const AttentionBackwardArgs& args, AttentionLayout layout, std::string& reason) {
   if (reason = cudnn_missing(); !reason.empty()) return false;
   const auto run_some = [&](Sequences sequences) {
-    AttentionGraphKey key = key_of(args.q, args.k, args.v, args.out, sequences, layout, args.causal, args.scale);
+    AttentionGraphKey key =
+        key_of(args.q, args.k, args.v, args.out, sequences, layout, args.causal, args.window, args.scale);
     key.backward = true;
     key.deterministic = deterministic();
     key.dq = strides_of(args.dq);
@@ -236,8 +239,8 @@ bool cudnn_attention_backward(const AttentionBackwardArgs& args, AttentionLayout
                reason);
   };
   if (!deterministic()) return run_some(args.sequences);
-  const std::size_t batch =
-      deterministic_batch(key_of(args.q, args.k, args.v, args.out, args.sequences, layout, args.causal, args.scale));
+  const std::size_t batch = deterministic_batch(
+      key_of(args.q, args.k, args.v, args.out, args.sequences, layout, args.causal, args.window, args.scale));
   if (batch == 0) {
     reason = "the deterministic gradients of one sequence need too much memory";
     return false;

@@ -75,6 +75,8 @@ class Builder {
       options.set_causal_mask_bottom_right(true);
     else
       options.set_causal_mask(key_.causal);
+    // cuDNN, too, keeps keys j > i - bound.
+    if (key_.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(key_.window));
     if (key_.packed) options.set_padding_mask(true).set_seq_len_q(query_lengths_).set_seq_len_kv(key_lengths_);
   }
 
