@@ -13,6 +13,7 @@
 #include "train/config/load.h"
 #include "train/config/override.h"
 #include "train/config/presets.h"
+#include "train/run_check.h"
 
 namespace quench {
 namespace {
@@ -106,14 +107,20 @@ Json to_json(const std::vector<ConfigIssue>& issues) {
   return Json(Json::Object{{"valid", issues.empty()}, {"issues", std::move(list)}});
 }
 
-void check_config(const Request& request, const CheckOptions& options, bool json) {
+void check_config(const Request& request, const CheckOptions& options, const std::string& device, bool json) {
   try {
-    (void)load_run_config(request.config, request.overrides, options);
+    const RunConfig config = load_run_config(request.config, request.overrides, options);
+    // Without looking at files there is no architecture to look at either where a folder holds it.
+    if (options.files || config.model.path.empty() || !device.empty())
+      require_startable(config, device.empty() ? std::nullopt : std::optional(parse_device(device)));
   } catch (const ConfigError& error) {
     if (json) print(to_json(error.issues()).dump(2));
     throw;
+  } catch (const Error& error) {
+    if (json) print(to_json(std::vector<ConfigIssue>{{request.config, "", error.what(), ""}}).dump(2));
+    throw;
   }
-  print(json ? to_json({}).dump(2) : fmt::format("{}: valid", request.config));
+  print(json ? to_json(std::vector<ConfigIssue>{}).dump(2) : fmt::format("{}: valid", request.config));
 }
 
 void diff_configs(const std::string& before, const std::string& after, bool json) {
@@ -147,14 +154,19 @@ void add_reading_verbs(CLI::App& config) {
   CLI::App* check = config.add_subcommand("check", "Say everything that is wrong with a config");
   check->footer(
       "CONFIG [--section.key=value ...] stands for a file or embedded name and overrides.\n"
-      "Example: quench config check run.json --training.steps=100");
+      "What `train` refuses before it reads its data is refused here too; with --device what that device cannot do or\n"
+      "hold as well.\n"
+      "Example: quench config check run.json --device cpu --training.steps=100");
   check->allow_extras();
+  auto device = std::make_shared<std::string>();
+  check->add_option("--device", *device, "auto, cpu, cuda or cuda:N: check for a run there too");
   auto no_files = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   check->add_flag("--no-files", *no_files, "Do not look for data, model and checkpoint files");
   check->add_flag("--json", *json, "Print JSON");
-  check->callback(
-      [check, no_files, json] { check_config(read_request(*check), {.data = true, .files = !*no_files}, *json); });
+  check->callback([check, device, no_files, json] {
+    check_config(read_request(*check), {.data = true, .files = !*no_files}, *device, *json);
+  });
 
   CLI::App* show = config.add_subcommand("print", "Print the resolved config, every key with its value, as JSON");
   show->footer(

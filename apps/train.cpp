@@ -9,7 +9,7 @@
 #include "apps/verbs.h"
 #include "core/log.h"
 #include "train/config/load.h"
-#include "train/estimate.h"
+#include "train/run_check.h"
 #include "train/signals.h"
 #include "train/trainer.h"
 
@@ -20,8 +20,7 @@ void run(const ConfigArguments& arguments) {
   const RunConfig config = load_run_config(arguments.config, arguments.overrides);
   set_log_level(config.metrics.log_level);
   const Device device = parse_device(arguments.device);
-  const RunEstimate estimate = estimate_run(config, device);
-  require_memory(estimate, device);
+  require_startable(config, device);
   TrainResult result;
   {
     Trainer trainer(config, device);

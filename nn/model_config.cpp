@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "nn/model_fields.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -108,20 +109,46 @@ class Reader {
   std::vector<std::string> faults_;
 };
 
+// By the class name, which model_type must not contradict; by model_type where there is none.
 const ModelFamily& family_of(const Json& json, std::string_view source) {
   std::string name;
   const Json* architectures = json.find("architectures");
+  const Json* type = json.find("model_type");
+  const bool typed = type != nullptr && type->is_string();
   if (architectures != nullptr && architectures->is_array() && !architectures->as_array().empty() &&
       architectures->as_array().front().is_string()) {
     name = architectures->as_array().front().as_string();
-  } else if (const Json* type = json.find("model_type"); type != nullptr && type->is_string()) {
+  } else if (typed) {
     name = type->as_string();
   }
-  if (const ModelFamily* family = find_model_family(name)) return *family;
-  std::string known;
-  for (const ModelFamily& family : model_families())
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
-  QUENCH_FAIL(ErrorCode::unsupported, "{}: architecture '{}' is not supported; known: {}", source, name, known);
+  const ModelFamily* family = find_model_family(name);
+  if (family == nullptr) {
+    std::string known;
+    for (const ModelFamily& one : model_families())
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", one.architecture);
+    QUENCH_FAIL(ErrorCode::unsupported, "{}: architecture '{}' is not supported; known: {}", source, name, known);
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !typed || type->as_string() == family->model_type,
+                  "{}: model_type '{}' contradicts architectures [\"{}\"], which are of type '{}'", source,
+                  type->as_string(), name, family->model_type);
+  return *family;
+}
+
+// What would be ignored but changes what the model computes is refused; what nobody knows is remembered.
+void check_fields(Reader& in, const Json& json, const ModelFamily& family, ModelConfig& config) {
+  for (const auto& [name, value] : json.as_object()) {
+    if (find_model_field(name) == nullptr) config.unknown_fields.push_back(name);
+    if (const std::string refusal = field_refusal(&family, name, value); !refusal.empty()) in.fault(name, refusal);
+  }
+  for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
+    const Json* settings = in.find(key);
+    if (settings == nullptr || !settings->is_object()) continue;
+    for (const auto& [name, value] : settings->as_object()) {
+      const std::string refusal =
+          value.is_object() ? "this version has one setting for all layers" : field_refusal(&family, name, value);
+      if (!refusal.empty()) in.fault(key, fmt::format("{}: {}", name, refusal));
+    }
+  }
 }
 
 constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 5> kRopeTypes = {
@@ -206,6 +233,10 @@ void check_geometry(Reader& in, const ModelConfig& c) {
   if (__builtin_mul_overflow(rows, c.hidden_size, &largest) ||
       __builtin_mul_overflow(largest, std::int64_t{64}, &largest))
     in.fault("hidden_size", "the weights' sizes overflow");
+  const auto width = static_cast<double>(c.hidden_size);
+  const double layer = width * (2 * static_cast<double>(c.qkv_rows()) + 3 * static_cast<double>(c.intermediate_size));
+  if (static_cast<double>(c.num_hidden_layers) * layer > 0x1p58)
+    in.fault("num_hidden_layers", "the weights' sizes overflow");
 }
 
 }  // namespace
@@ -254,8 +285,7 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
       if (!layer.is_string() || layer.as_string() != "full_attention")
         in.fault("layer_types", fmt::format("{} is not supported; known: full_attention", layer.dump()));
   }
-  if (in.find("quantization_config") != nullptr)
-    in.fault("quantization_config", "quantized checkpoints cannot be loaded for training; use the original weights");
+  check_fields(in, json, family, c);
   family.apply(json, source, c);
   check_geometry(in, c);
   if (!in.faults().empty()) {

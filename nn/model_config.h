@@ -52,8 +52,9 @@ struct ModelConfig {
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
   std::vector<std::int64_t> eos_token_ids;
-  DType dtype = DType::f32;  // of the stored weights
-  Json source;               // the file as read, so that export carries along what Quench does not interpret
+  DType dtype = DType::f32;                 // of the stored weights
+  std::vector<std::string> unknown_fields;  // members of the file that nothing here knows
+  Json source;  // the file as read, so that export carries along what Quench does not interpret
 
   // Positions of the longest sequence: max_position_embeddings, times the factor of a dynamic rescaling.
   [[nodiscard]] std::int64_t context_length() const;

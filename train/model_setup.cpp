@@ -101,29 +101,11 @@ LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size,
           .f32_logits = logits == DType::f32};
 }
 
-autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model, Device device) {
-  using enum TrainingSection::ActivationCheckpoint;
+autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model) {
   const TrainingSection& training = config.training;
   const std::int64_t layers = model.num_hidden_layers;
   const std::int64_t offloaded = std::min(training.offload_layers, layers);
   const std::int64_t recomputed = std::min(training.recompute_mlp_layers, layers);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, offloaded == 0 || !device.is_cpu(),
-                  "training.offload_layers is {}, but a CPU run's activations are in host memory; set it to 0",
-                  offloaded);
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, offloaded == 0 || training.activation_checkpoint != full,
-      "training.offload_layers is {}, but training.activation_checkpoint \"full\" keeps nothing to send; set "
-      "one of them to its default",
-      offloaded);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, recomputed == 0 || training.activation_checkpoint != full,
-                  "training.recompute_mlp_layers is {}, but training.activation_checkpoint \"full\" makes whole layers "
-                  "again; set recompute_mlp_layers to 0, or activation_checkpoint to \"selective\"",
-                  recomputed);
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, recomputed == 0 || training.activation_checkpoint == selective,
-      "training.recompute_mlp_layers is {}, but training.activation_checkpoint \"none\" makes nothing again; "
-      "set activation_checkpoint to \"selective\", which comes first: it costs less",
-      recomputed);
   return {layers, offloaded, recomputed};
 }
 

@@ -52,10 +52,8 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 [[nodiscard]] LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device);
 
 // Where each layer's largest activation waits for the backward pass: training.offload_layers and, of the layers that
-// remain, training.recompute_mlp_layers, each at most all. Throws bad_config for offloading on a CPU or with full
-// recompute, which keeps nothing to send, and for recomputed products unless recompute is selective.
-[[nodiscard]] autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model,
-                                                       Device device);
+// remain, training.recompute_mlp_layers, each at most all.
+[[nodiscard]] autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model);
 
 // Whether fill_model() takes the weights from the folder in model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);

@@ -29,13 +29,6 @@ std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& 
   return std::make_unique<nn::AdamW>(model.parameters(), std::move(options));
 }
 
-double state_offload_ratio(const RunConfig& config, Device device) {
-  const double ratio = config.optimizer.offload_ratio;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, ratio == 0 || !device.is_cpu(),
-                  "optimizer.offload_ratio is {}, but a CPU run's state is in host memory; set it to 0", ratio);
-  return ratio;
-}
-
 std::string first_nonfinite_gradient(nn::CausalLm& model) {
   const Tensor square = Tensor::empty({1}, DType::f64, model.options().device);
   for (const nn::Parameter* parameter : model.parameters()) {

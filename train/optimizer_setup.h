@@ -12,9 +12,6 @@ namespace quench {
 
 [[nodiscard]] std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& config);
 
-// optimizer.offload_ratio. Throws bad_config on a CPU, where there is no other memory to go to.
-[[nodiscard]] double state_offload_ratio(const RunConfig& config, Device device);
-
 // The first parameter, in the order of the model, whose gradient holds a NaN or an infinity; empty if none does.
 [[nodiscard]] std::string first_nonfinite_gradient(nn::CausalLm& model);
 

@@ -20,6 +20,9 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
       "model: {} with {} parameters, {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
       m.architecture, format_count(m.parameter_count()), m.num_hidden_layers, m.hidden_size, m.num_attention_heads,
       m.num_key_value_heads, m.head_dim, format_count(m.vocab_size));
+  if (!m.unknown_fields.empty())
+    text += fmt::format("model: its config.json also holds what is not known here and not used: {}\n",
+                        fmt::join(m.unknown_fields, ", "));
   const nn::ParameterOptions& options = model.model->options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
   text += fmt::format("types: parameters {}, gradients {}, optimizer state {}{}\n", to_string(options.dtype),

@@ -94,14 +94,9 @@ struct Trainer::Run {
 
 namespace {
 
-RunConfig checked(RunConfig config) {
+RunConfig checked(RunConfig config, Device device) {
   set_deterministic(config.training.deterministic);
-  TrainerSupport support;
-  support.recipes = {std::string(kAutoRecipe)};
-  for (const recipes::Recipe& recipe : recipes::recipe_table()) support.recipes.emplace_back(recipe.name);
-  support.export_model =
-      config.export_model && config.export_model->format == "hf" && config.export_model->scheme.empty();
-  require_supported(config, support);
+  require_on_device(config, device);
   set_thread_count(static_cast<int>(config.training.threads));
   return config;
 }
@@ -116,7 +111,7 @@ LossGuardOptions guard_options(const TrainingSection& training) {
 }  // namespace
 
 Trainer::Run::Run(RunConfig c, Device d)
-    : config(checked(std::move(c))),
+    : config(checked(std::move(c), d)),
       device(d),
       environment(run_environment(d)),
       lock(config.run.folder),
@@ -134,8 +129,8 @@ Trainer::Run::Run(RunConfig c, Device d)
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
-                                                   .activations = activation_plan(config, setup.config, device),
-                                                   .state_offload_ratio = state_offload_ratio(config, device),
+                                                   .activations = activation_plan(config, setup.config),
+                                                   .state_offload_ratio = config.optimizer.offload_ratio,
                                                    .state_late_ratio = config.optimizer.return_during_update,
                                                    .max_norm = config.training.max_norm});
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));

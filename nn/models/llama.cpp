@@ -18,6 +18,6 @@ void apply(const Json& json, std::string_view, ModelConfig& config) {
 
 }  // namespace
 
-const ModelFamily kLlama{"LlamaForCausalLM", "llama", apply};
+const ModelFamily kLlama{"LlamaForCausalLM", "llama", apply, {"attention_bias", "mlp_bias"}};
 
 }  // namespace quench::nn

@@ -18,6 +18,7 @@ void apply(const Json& json, std::string_view source, ModelConfig& config) {
 
 }  // namespace
 
-const ModelFamily kQwen3{"Qwen3ForCausalLM", "qwen3", apply};
+const ModelFamily kQwen3{
+    "Qwen3ForCausalLM", "qwen3", apply, {"attention_bias", "sliding_window", "use_sliding_window"}};
 
 }  // namespace quench::nn

@@ -14,6 +14,8 @@ struct ModelFamily {
   std::string_view model_type;    // "llama"
   // Fills the family's own switches and defaults from config.json; refuses what the family does not support here.
   void (*apply)(const Json& json, std::string_view source, ModelConfig& config);
+  // Members of config.json that apply() reads and other families do not have (nn/model_fields.h).
+  std::vector<std::string_view> executes;
 };
 
 [[nodiscard]] std::span<const ModelFamily> model_families();

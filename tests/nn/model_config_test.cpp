@@ -81,6 +81,7 @@ TEST(ModelConfig, EndOfSequenceMayBeANumberOrAList) {
 
 TEST(ModelConfig, FamiliesSetTheirSwitches) {
   Json json = base();
+  json.erase("model_type");
   json.set("architectures", Json::parse(R"(["Qwen2ForCausalLM"])"));
   EXPECT_TRUE(parse_model_config(json, "a").qkv_bias);
   json.set("architectures", Json::parse(R"(["Qwen3ForCausalLM"])"));
@@ -98,6 +99,68 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheListOfKnownOnes) {
   const std::string message = fault_of(json, ErrorCode::unsupported);
   EXPECT_THAT(message, HasSubstr("MambaForCausalLM"));
   EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"));
+}
+
+TEST(ModelConfig, ModelTypeMustNotContradictTheArchitecture) {
+  Json json = base();
+  json.set("model_type", "qwen3");
+  EXPECT_THAT(fault_of(json), HasSubstr("model_type 'qwen3' contradicts architectures [\"LlamaForCausalLM\"]"));
+  json.set("architectures", Json::parse(R"(["Qwen3ForCausalLM"])"));
+  EXPECT_EQ(parse_model_config(json, "a").model_type, "qwen3");
+}
+
+// A model that would compute something else than its config says is worse than none.
+TEST(ModelConfig, FieldsThatNothingExecutesAreRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"num_experts", "8"},
+      {"num_local_experts", "8"},
+      {"sliding_window", "16"},
+      {"qkv_bias", "true"},
+      {"partial_rotary_factor", "0.5"},
+      {"final_logit_softcapping", "30.0"},
+      {"logit_softcapping", "30"},
+      {"embedding_multiplier", "12"},
+      {"alibi", "true"},
+      {"qk_norm", "true"},
+      {"use_mrope", "true"},
+      {"is_encoder_decoder", "true"},
+  };
+  for (const auto& [key, value] : cases) {
+    Json json = base();
+    json.set(key, Json::parse(value));
+    EXPECT_THAT(fault_of(json), HasSubstr(std::string(key) + ": " + value + " asks for what this version does not"));
+  }
+  Json json = base();
+  json.set("rope_parameters", Json::parse(R"({"rope_type": "default", "partial_rotary_factor": 0.25})"));
+  EXPECT_THAT(fault_of(json), HasSubstr("rope_parameters: partial_rotary_factor: 0.25"));
+  json.set("rope_parameters", Json::parse(R"({"full_attention": {"rope_type": "default"}})"));
+  EXPECT_THAT(fault_of(json), HasSubstr("full_attention: this version has one setting for all layers"));
+}
+
+TEST(ModelConfig, ValuesThatAskForNothingAndNotesAreAccepted) {
+  Json json = base();
+  for (const auto& [key, value] : {std::pair{"num_experts", "0"},
+                                   {"sliding_window", "null"},
+                                   {"qkv_bias", "false"},
+                                   {"partial_rotary_factor", "1.0"},
+                                   {"embedding_multiplier", "1"},
+                                   {"pretraining_tp", "1"},
+                                   {"use_cache", "true"},
+                                   {"pruned_heads", "{}"}})
+    json.set(key, Json::parse(value));
+  EXPECT_TRUE(parse_model_config(json, "a").unknown_fields.empty());
+  json.set("some_vendor_key", 7);
+  EXPECT_EQ(parse_model_config(json, "a").unknown_fields, std::vector<std::string>{"some_vendor_key"});
+  // Families differ in what they execute.
+  json.set("attention_bias", true);
+  EXPECT_TRUE(parse_model_config(json, "a").output_bias);
+  json.set("model_type", "qwen2");
+  json.set("architectures", Json::parse(R"(["Qwen2ForCausalLM"])"));
+  json.set("sliding_window", 4096);
+  json.set("use_sliding_window", false);
+  EXPECT_TRUE(parse_model_config(json, "a").qkv_bias);
+  json.set("attention_bias", false);
+  EXPECT_THAT(fault_of(json, ErrorCode::unsupported), HasSubstr("attention_bias is false"));
 }
 
 TEST(ModelConfig, ImpossibleValuesAreAllReported) {
@@ -130,7 +193,7 @@ TEST(ModelConfig, GeometryIsChecked) {
 TEST(ModelConfig, QuantizedCheckpointsAndOtherRopeTypesAreRefused) {
   Json json = base();
   json.set("quantization_config", Json::object());
-  EXPECT_THAT(fault_of(json), HasSubstr("quantized checkpoints"));
+  EXPECT_THAT(fault_of(json), HasSubstr("training of quantized checkpoints"));
   json = base();
   json.set("rope_scaling", Json::parse(R"({"rope_type": "longrope", "factor": 2.0})"));
   EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, dynamic, yarn, llama3"));

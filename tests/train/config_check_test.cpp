@@ -4,11 +4,17 @@
 
 #include <gmock/gmock.h>
 
+#include <ctime>
 #include <filesystem>
 
 #include "config_testing.h"
+#include "nn/model_fields.h"
+#include "nn/models/table.h"
+#include "recipes/recipe.h"
 #include "tests/testing.h"
 #include "train/config/data_files.h"
+#include "train/config/field.h"
+#include "train/run_check.h"
 
 namespace quench {
 namespace {
@@ -21,8 +27,6 @@ using testing::minimal;
 TEST(ConfigCheck, BatchMustDivide) {
   EXPECT_THAT(complaint({"--training.global_batch_size=65", "--training.micro_batch_size=4"}),
               HasSubstr("training.global_batch_size: 65 is not divisible by micro_batch_size 4; nearest: 64 or 68"));
-  EXPECT_THAT(complaint({"--training.global_batch_size=64", "--training.micro_batch_size=4", "--parallel.shard=3"}),
-              HasSubstr("64 is not divisible by micro_batch_size 4 x 3 ranks = 12; nearest: 60 or 72"));
   EXPECT_THAT(complaint({"--training.global_batch_size=2", "--training.micro_batch_size=4"}),
               HasSubstr("2 is not divisible by micro_batch_size 4; nearest: 4"));
   EXPECT_EQ(complaint({"--training.global_batch_size=64", "--training.micro_batch_size=4"}), "");
@@ -140,7 +144,6 @@ TEST(ConfigCheck, ExtentsOfTheArchitectureFit) {
   EXPECT_THAT(complaint({"--model.head_dim=15"}), HasSubstr("heads are 15 wide"));
   EXPECT_THAT(complaint({"--data.seq_len=512"}), HasSubstr("512 exceeds the model's max_position_embeddings 256"));
   EXPECT_EQ(complaint({"--data.seq_len=512", "--model.max_position_embeddings=512"}), "");
-  EXPECT_THAT(complaint({"--parallel.expert=2"}), HasSubstr("2 ranks for experts, but the model has none"));
   EXPECT_THAT(complaint({"--model.preset=llama-3.2-1b", "--data.format=nanogpt"}),
               HasSubstr("16-bit tokens, but the model's vocab_size is 128256"));
   EXPECT_THAT(complaint({"--model.attention_dropout=0.1"}),
@@ -159,10 +162,123 @@ TEST(ConfigCheck, LoadedWeightsKeepTheirShapes) {
   EXPECT_EQ(with("--model.rope_theta=1000000.0"), "");
 }
 
-TEST(ConfigCheck, Parallel) {
-  EXPECT_THAT(complaint({"--parallel.shard=0"}), HasSubstr("0 ranks cannot hold the model"));
-  EXPECT_THAT(complaint({"--parallel.shard=4", "--parallel.expert=3"}),
-              HasSubstr("3 does not divide parallel.shard 4"));
+// What nothing executes is not accepted, with words that say so; values that ask for nothing are.
+TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
+  const std::string lora = "lora.rank: this version does not have low-rank adapters (LoRA) yet";
+  EXPECT_THAT(complaint({"--lora.rank=4"}), HasSubstr(lora));
+  EXPECT_THAT(complaint({"--lora.rank", "4"}), HasSubstr(lora));
+  for (const char* argument : {"--parallel.shard=2", "--parallel.replicate=2", "--parallel.expert=2",
+                               "--parallel.reshard_after_forward=false"})
+    EXPECT_THAT(complaint({argument}), HasSubstr("this version does not have training in several processes yet"))
+        << argument;
+  EXPECT_THAT(complaint({"--export.scheme=int4"}), HasSubstr("export.scheme: this version does not have quantized"));
+  EXPECT_THAT(complaint({"--export.format=gguf"}),
+              HasSubstr("expected one of hf, got \"gguf\" (string); this version does not have GGUF yet"));
+  EXPECT_THAT(complaint({"--recipe.name=mxfp8"}), HasSubstr("this version does not have training in MX formats yet"));
+  for (const char* name : {"qat_int8dyn_int4", "qat_int4_weight_only", "qat_float8"})
+    EXPECT_THAT(complaint({std::string("--recipe.name=") + name}), HasSubstr("quantization-aware training yet"));
+  EXPECT_EQ(complaint({"--parallel.shard=1", "--parallel.replicate=1"}), "");
+
+  const auto in_file = [](const std::string& section) {
+    std::string text = testing::kMinimal;
+    text.insert(1, section + ", ");
+    std::string all;
+    for (const ConfigIssue& issue : testing::issues(text)) all += issue.to_string() + "\n";
+    return all;
+  };
+  EXPECT_THAT(in_file(R"("lora": {"rank": 4})"), HasSubstr("run.json:1:"));
+  EXPECT_THAT(in_file(R"("lora": {"rank": 4})"), HasSubstr("lora: this version does not have low-rank adapters"));
+  EXPECT_THAT(in_file(R"("parallel": {"shard": 4})"), HasSubstr("parallel.shard: this version does not have"));
+  EXPECT_THAT(in_file(R"("parallel": 4)"), HasSubstr("parallel: this version does not have"));
+  EXPECT_THAT(in_file(R"("parallel": {"shrad": 4})"), HasSubstr("parallel.shrad: unknown key"));
+  // As stored by earlier versions.
+  EXPECT_EQ(in_file(R"("lora": null, "export": {"format": "hf", "scheme": null},
+      "parallel": {"shard": -1, "replicate": 1, "expert": 1, "reshard_after_forward": true, "float8_all_gather": true})"),
+            "");
+}
+
+TEST(ConfigCheck, EveryRecipeOfTheTableIsAName) {
+  for (const recipes::Recipe& recipe : recipes::recipe_table())
+    EXPECT_EQ(complaint({fmt::format("--recipe.name={}", recipe.name)}), "");
+  EXPECT_EQ(find_field("recipe.name")->schema.at("enum").as_array().size(), recipes::recipe_table().size() + 1);
+}
+
+// Inline fields over a preset either change what is computed or are refused.
+TEST(ConfigCheck, ModelFieldsThatNothingExecutesAreRefused) {
+  EXPECT_THAT(complaint({"--model.model_type=qwen3"}),
+              HasSubstr("model_type 'qwen3' contradicts architectures [\"LlamaForCausalLM\"]"));
+  EXPECT_THAT(complaint({"--model.sliding_window=16"}), HasSubstr("sliding window in this family"));
+  EXPECT_THAT(complaint({"--model.num_experts=8"}),
+              HasSubstr("model.num_experts: this version does not have mixture-of-experts layers"));
+  EXPECT_THAT(complaint({"--model.final_logit_softcapping=30"}), HasSubstr("soft caps"));
+  EXPECT_THAT(complaint({"--model.partial_rotary_factor=0.5"}), HasSubstr("a rotation of a part of each head"));
+  EXPECT_THAT(complaint({"--model.quantization_config={}"}), HasSubstr("use the original weights"));
+  EXPECT_EQ(complaint({"--model.use_cache=false", "--model.use_sliding_window=false"}), "");
+}
+
+// The table of a config.json's members and the table of keys agree.
+TEST(ConfigCheck, EveryModelKeyIsExecutedOrHarmless) {
+  for (const Field& field : field_table()) {
+    if (!field.architecture) continue;
+    const nn::ModelField* known = nn::find_model_field(field.key());
+    ASSERT_NE(known, nullptr) << field.path;
+    const bool in_some_family = std::ranges::any_of(nn::model_families(), [&](const nn::ModelFamily& family) {
+      return std::ranges::find(family.executes, field.key()) != family.executes.end();
+    });
+    EXPECT_TRUE(known->use != nn::FieldUse::missing || in_some_family) << field.path;
+  }
+  for (const nn::ModelField& known : nn::model_fields()) {
+    if (known.use == nn::FieldUse::executed) {
+      EXPECT_NE(find_field(fmt::format("model.{}", known.name)), nullptr) << known.name;
+    }
+  }
+}
+
+TEST(ConfigCheck, RecomputedAndOffloadedLayersNeedTheirLevel) {
+  EXPECT_THAT(complaint({"--training.recompute_mlp_layers=1"}),
+              HasSubstr("set activation_checkpoint to \"selective\""));
+  EXPECT_THAT(complaint({"--training.offload_layers=1", "--training.activation_checkpoint=full"}),
+              HasSubstr("training.offload_layers: 1, but training.activation_checkpoint \"full\" keeps nothing"));
+}
+
+TEST(ConfigCheck, DeviceDecidesWhatCanBeSentAway) {
+  const RunConfig config = minimal({"--training.offload_layers=1", "--optimizer.offload_ratio=0.5"});
+  const std::vector<ConfigIssue> on_cpu = check_on_device(config, Device{});
+  ASSERT_EQ(on_cpu.size(), 2u);
+  EXPECT_EQ(on_cpu[0].key, "training.offload_layers");
+  EXPECT_EQ(on_cpu[1].key, "optimizer.offload_ratio");
+  EXPECT_TRUE(check_on_device(config, {DeviceType::cuda, 0}).empty());
+  EXPECT_THROW(require_on_device(config, Device{}), ConfigError);
+}
+
+// Refused by arithmetic, not after a plan of them.
+TEST(ConfigCheck, AbsurdBatchesAreRefusedAtOnce) {
+  const std::clock_t begin = std::clock();
+  EXPECT_THAT(complaint({"--training.micro_batch_size=16777216"}), HasSubstr("[1, 1048576], got 16777216"));
+  EXPECT_THAT(complaint({"--training.micro_batch_size=1048576", "--data.seq_len=16777216",
+                         "--model.max_position_embeddings=16777216"}),
+              HasSubstr("are 17592186044416 tokens in one pass; fewer than 2^31 are possible"));
+  for (const std::vector<std::string>& sizes : std::vector<std::vector<std::string>>{
+           {"--training.micro_batch_size=1048576"},
+           {"--data.seq_len=16777216", "--model.max_position_embeddings=16777216", "--training.micro_batch_size=64"},
+           {"--model.num_hidden_layers=10000", "--model.hidden_size=65536"},
+           {"--model.vocab_size=2147483647", "--model.hidden_size=65536"}}) {
+    try {
+      require_startable(minimal(sizes), Device{});
+      ADD_FAILURE() << "accepted " << sizes[0];
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("this run needs "));
+    }
+  }
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 2.0);
+}
+
+TEST(ConfigCheck, FiltersThatFitNoLayerAreRefusedWithoutADevice) {
+  EXPECT_NO_THROW(require_startable(minimal({"--recipe.name=float8_rowwise"}), std::nullopt));
+  EXPECT_THROW(
+      require_startable(minimal({"--recipe.name=float8_rowwise", "--recipe.filter.exclude=*.w_proj"}), std::nullopt),
+      Error);
 }
 
 TEST(ConfigCheck, TextNeedsATokenizer) {
@@ -173,11 +289,10 @@ TEST(ConfigCheck, TextNeedsATokenizer) {
 
 TEST(ConfigCheck, NamesAndLists) {
   EXPECT_THAT(complaint({"--run.name=a/b"}), HasSubstr("\"a/b\" cannot name a folder"));
-  EXPECT_THAT(complaint({"--lora.targets=[]"}), HasSubstr("nothing would be trained"));
-  EXPECT_THAT(complaint({"--lora.targets=q_proj,q_proj"}), HasSubstr("\"q_proj\" is listed twice"));
   EXPECT_THAT(complaint({"--checkpoint.allow_changes=data.trian"}),
               HasSubstr("\"data.trian\" is no key of a config (did you mean \"data.train\"?)"));
-  EXPECT_THAT(complaint({"--checkpoint.allow_changes=lora.rank"}), HasSubstr("lora.rank can never change"));
+  EXPECT_THAT(complaint({"--checkpoint.allow_changes=model.hidden_size"}),
+              HasSubstr("model.hidden_size can never change"));
 }
 
 TEST(ConfigCheck, EmptyData) {
@@ -246,24 +361,6 @@ TEST(DataFiles, PatternsExpandInByteOrder) {
   EXPECT_EQ(expanded[0].files.size(), 2u);
   EXPECT_EQ(expanded[0].weight, 3.0);
   EXPECT_THROW((void)expand_sources({{here + "none", 1.0}}), Error);
-}
-
-TEST(ConfigSupport, ListsWhatATrainerCannotDo) {
-  const RunConfig config =
-      minimal({"--lora.rank=4", "--parallel.shard=2", "--export.format=hf", "--recipe.name=mxfp8"});
-  const auto features = unsupported_features(config, {.recipes = {"bf16", "float8_rowwise"}});
-  std::vector<std::string> keys;
-  for (const auto& feature : features) keys.push_back(feature.key);
-  EXPECT_EQ(keys, (std::vector<std::string>{"lora", "parallel.shard", "recipe.name", "export"}));
-  try {
-    require_supported(config, {});
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("parallel.shard: 2 ranks"), HasSubstr("no recipe mxfp8; it has bf16")));
-  }
-  require_supported(minimal(), {});
-  require_supported(config, {.recipes = {"mxfp8"}, .lora = true, .parallel = true, .export_model = true});
 }
 
 }  // namespace

@@ -33,20 +33,20 @@ std::string refusal(const std::vector<std::string>& before, const std::vector<st
 }
 
 TEST(ConfigDiff, EqualConfigsHaveNoDifference) {
-  EXPECT_EQ(changes({"--lora.rank=4"}, {"--lora.rank=4"}), "");
+  EXPECT_EQ(changes({"--export.format=hf"}, {"--export.format=hf"}), "");
 }
 
 TEST(ConfigDiff, ListsOldAndNewInTableOrder) {
   EXPECT_EQ(changes({}, {"--training.steps=200", "--optimizer.lr=1e-3", "--metrics.log_every=1"}),
             "training.steps: 100 -> 200\noptimizer.lr: 3e-04 -> 0.001\nmetrics.log_every: 10 -> 1");
-  EXPECT_THAT(changes({}, {"--lora.rank=4"}), HasSubstr("lora.rank: (unset) -> 4"));
+  EXPECT_THAT(changes({}, {"--export.format=hf"}), HasSubstr("export.format: (unset) -> \"hf\""));
 }
 
 TEST(ConfigDiff, WhatMayChangeIsAllowed) {
   for (const char* argument :
        {"--optimizer.lr=1", "--training.steps=7", "--lr_schedule.warmup_steps=3", "--checkpoint.interval=9",
-        "--metrics.log_every=3", "--training.threads=2", "--training.micro_batch_size=2", "--parallel.shard=4",
-        "--run.name=other", "--training.activation_checkpoint=full", "--optimizer.weight_decay=0"}) {
+        "--metrics.log_every=3", "--training.threads=2", "--training.micro_batch_size=2", "--run.name=other",
+        "--training.activation_checkpoint=full", "--optimizer.weight_decay=0"}) {
     EXPECT_EQ(refusal({}, {argument}), "") << argument;
   }
 }
@@ -55,7 +55,7 @@ TEST(ConfigDiff, WhatChangesTheRunNeedsLeave) {
   for (const char* key : {"data.train", "data.seq_len", "training.seed", "training.global_batch_size", "training.dtype",
                           "recipe.name", "data.tokenizer", "optimizer.state", "training.master_dtype"}) {
     const std::string value = std::string(key) == "data.train"              ? "b.bin"
-                              : std::string(key) == "recipe.name"           ? "mxfp8"
+                              : std::string(key) == "recipe.name"           ? "float8_rowwise"
                               : std::string(key) == "data.tokenizer"        ? "other.json"
                               : std::string(key) == "training.dtype"        ? "f32"
                               : std::string(key) == "training.master_dtype" ? "none"
@@ -81,8 +81,6 @@ TEST(ConfigDiff, WhatDoesNotFitIsRefusedForGood) {
   EXPECT_THAT(message, AllOf(HasSubstr("model.num_hidden_layers: 2 -> 3 (the stored state would not fit)"),
                              HasSubstr("training.seed: 42 -> 1"), HasSubstr("--checkpoint.resume=never")));
   EXPECT_THAT(refusal({}, {"--model.vocab_size=512"}), HasSubstr("model.vocab_size: 272 -> 512"));
-  EXPECT_THAT(refusal({"--lora.rank=4"}, {"--lora.rank=8"}), HasSubstr("lora.rank: 4 -> 8"));
-  EXPECT_THAT(refusal({"--lora.rank=4"}, {}), HasSubstr("lora.rank: 4 -> (unset)"));
   EXPECT_THAT(refusal({}, {"--model.preset=llama-10m"}), HasSubstr("model.hidden_size: 64 -> 384"));
 }
 

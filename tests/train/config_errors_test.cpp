@@ -77,7 +77,7 @@ TEST(ConfigErrors, MisspelledKeysNameTheRightOne) {
       right += issue->suggestion == field.path;
     }
   }
-  EXPECT_GT(tried, 5000);
+  EXPECT_GT(tried, 4000);
   RecordProperty("share_right", fmt::format("{} of {}", right, tried));
   EXPECT_GE(right, tried * 95 / 100) << right << " of " << tried;
 }
@@ -123,8 +123,11 @@ TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
       {"checkpoint.keep_latest_k", "checkpoint.keep_latest"},
       {"recipe.exclude", "recipe.filter.exclude"},
       {"model.from_scratch", "model.init"},
-      {"parallel.data_parallel_shard_degree", "parallel.shard"},
-      {"lora.r", "lora.rank"},
+      {"training.bf16", "training.dtype"},
+      {"training.fp16", "training.dtype"},
+      {"lr_schedule.warmup_ratio", "lr_schedule.warmup_steps"},
+      {"model.n_layer", "model.num_hidden_layers"},
+      {"float8.recipe_name", "recipe.name"},
       {"learning_rate", "optimizer.lr"},
       {"optim.lr", "optimizer.lr"},
   };
@@ -137,11 +140,53 @@ TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
   EXPECT_EQ(issues_of(document_with("lr", 1))[0].suggestion, "optimizer.lr");
 }
 
+// What differs from theirs, or why there is nothing to set, is said too; at the top of a file as in its sections.
+TEST(ConfigErrors, NamesOfOtherProgramsAreAnswered) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"bf16", "unknown section; \"bf16\" is its default (did you mean \"training.dtype\"?)"},
+      {"training.fp16", "f16 needs loss scaling, which Quench has not: bf16 or f32 (did you mean \"training.dtype\"?)"},
+      {"training.compile", "unknown key; kernels are compiled ahead of time, so there is nothing to switch on"},
+      {"compile", "unknown section; kernels are compiled ahead of time"},
+      {"warmup_ratio", "a number of steps, not a share of them (did you mean \"lr_schedule.warmup_steps\"?)"},
+      {"n_layer", "(did you mean \"model.num_hidden_layers\"?)"},
+      {"float8.recipe_name",
+       "float8.recipe_name: unknown key; tensorwise is float8_tensorwise, rowwise float8_rowwise (did you mean "
+       "\"recipe.name\"?)"},
+  };
+  for (const auto& [theirs, answer] : cases) {
+    std::string all;
+    for (const ConfigIssue& issue : issues_of(document_with(theirs, 1))) all += issue.to_string() + "\n";
+    EXPECT_THAT(all, HasSubstr(answer)) << theirs;
+    std::string overridden;
+    for (const ConfigIssue& issue : issues("{}", {"--" + theirs + "=1"})) overridden += issue.to_string() + "\n";
+    EXPECT_THAT(overridden, HasSubstr("unknown key")) << theirs;
+  }
+}
+
+TEST(ConfigErrors, OtherLanguagesAreRecognised) {
+  const std::tuple<const char*, const char*, int> cases[] = {
+      {"model:\n  preset: tiny\n", "YAML", 1},
+      {"# a run\n\ntraining: {steps: 3}\n", "YAML", 3},
+      {"---\nmodel:\n", "YAML", 1},
+      {"# a run\n[training]\nsteps = 3\n", "TOML", 2},
+      {"[[data.train]]\npath = \"a\"\n", "TOML", 1},
+      {"steps = 3\n", "TOML", 1},
+  };
+  for (const auto& [text, language, line] : cases) {
+    const auto list = issues(text);
+    ASSERT_EQ(list.size(), 1u) << text;
+    EXPECT_THAT(list[0].to_string(),
+                HasSubstr(fmt::format("run.json:{}: this looks like {}; a config is one JSON object", line, language)));
+  }
+  for (const char* text : {"{\"training\": {\"steps\": 3,}}", "[1, 2", "\"model\": 3", "", "// note\n{", "nonsense"})
+    EXPECT_THAT(issues(text)[0].to_string(), ::testing::Not(HasSubstr("looks like"))) << text;
+}
+
 TEST(ConfigErrors, AKeyNearNothingListsTheKnownOnes) {
-  const auto list = issues_of(document_with("lora.quaternions", 1));
-  const ConfigIssue* issue = issue_about(list, "lora.quaternions");
+  const auto list = issues_of(document_with("export.quaternions", 1));
+  const ConfigIssue* issue = issue_about(list, "export.quaternions");
   ASSERT_NE(issue, nullptr);
-  EXPECT_EQ(issue->reason, "unknown key; known keys of lora are rank, alpha, dropout, targets");
+  EXPECT_EQ(issue->reason, "unknown key; known keys of export are format, folder");
   EXPECT_THAT(issues_of(document_with("quaternions", 1))[0].reason, HasSubstr("known sections are run, model, data"));
 }
 
@@ -192,7 +237,7 @@ TEST(ConfigErrors, WrongTypesAreRefusedForEveryKey) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 800);
+  EXPECT_GT(refused, 600);
 }
 
 TEST(ConfigErrors, BooleansAreNotNumbersNorNumbersStrings) {
@@ -241,7 +286,6 @@ TEST(ConfigErrors, OutOfRange) {
       {"--optimizer.lr=-1e-4", "[0, 1000]"},
       {"--optimizer.betas=0.9,1.0", "[0, 1)"},
       {"--lr_schedule.min_lr_ratio=1.5", "[0, 1]"},
-      {"--lora.dropout=1", "[0, 1)"},
       {"--training.epochs=0", "(0, 1000000]"},
       {"--data.seq_len=99999999999999999999", "[1, 16777216]"},
       {"--training.seed=-1", "[0, "},
@@ -333,7 +377,6 @@ TEST(ConfigErrors, CommentsByteOrderMarksAndSchemaAreAccepted) {
             "\"tiny\"}, \"data\": {\"train\": \"a.bin\", \"seq_len\": 8}, \"training\": "
             "{\"steps\": 3}, \"lora\": null}");
   EXPECT_EQ(config.training.steps, 3);
-  EXPECT_FALSE(config.lora.has_value());
 }
 
 TEST(ConfigErrors, LongStringsAreCutInMessages) {

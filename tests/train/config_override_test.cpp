@@ -14,13 +14,13 @@ using testing::minimal;
 TEST(ConfigOverride, EqualsAndSpaceAreTheSame) {
   EXPECT_EQ(minimal({"--training.steps=7"}).training.steps, 7);
   EXPECT_EQ(minimal({"--training.steps", "7"}).training.steps, 7);
-  EXPECT_EQ(minimal({"--parallel.shard", "-1"}).parallel.shard, -1);
+  EXPECT_THAT(complaint({"--training.steps", "-1"}), HasSubstr("--training.steps -1: "));
   EXPECT_EQ(minimal({"--optimizer.lr", "3e-4", "--optimizer.eps=1e-6"}).optimizer.eps, 1e-6);
 }
 
 TEST(ConfigOverride, TheLastOneWins) {
   EXPECT_EQ(minimal({"--training.steps=7", "--training.steps=9"}).training.steps, 9);
-  EXPECT_EQ(minimal({"--lora.rank=4", "~lora"}).lora, std::nullopt);
+  EXPECT_EQ(minimal({"--export.format=hf", "~export"}).export_model, std::nullopt);
 }
 
 TEST(ConfigOverride, ValuesMayContainEqualsSigns) {
@@ -74,25 +74,43 @@ TEST(ConfigOverride, Flags) {
   EXPECT_THAT(complaint({"--checkpoint.async=yes"}), HasSubstr("expected boolean, got \"yes\" (string)"));
 }
 
-TEST(ConfigOverride, TildeRemoves) {
-  const RunConfig config = testing::parse(R"({"model": {"preset": "tiny"}, "data": {"train": "a.bin", "seq_len": 64},
-      "training": {"steps": 9, "seed": 1}, "recipe": {"name": "mxfp8", "filter": {"include": ["a"], "exclude": ["b"]}},
-      "lora": {"rank": 4}})",
-                                          {"~training.seed", "~recipe.filter.exclude", "~lora", "~metrics.jsonl"});
+const char* const kToRemoveFrom = R"({"model": {"preset": "tiny"}, "data": {"train": "a.bin", "seq_len": 64},
+      "training": {"steps": 9, "seed": 1}, "recipe": {"name": "float8_rowwise", "filter": {"include": ["a"], "exclude": ["b"]}},
+      "export": {"format": "hf"}, "lora": {"rank": 4}})";
+
+void expect_removed(const RunConfig& config) {
   EXPECT_EQ(config.training.seed, TrainingSection{}.seed);
   EXPECT_EQ(config.training.steps, 9);
   EXPECT_EQ(config.recipe.filter.include, std::vector<std::string>{"a"});
   EXPECT_EQ(config.recipe.filter.exclude, RecipeSection::Filter{}.exclude);
-  EXPECT_FALSE(config.lora.has_value());
+  EXPECT_FALSE(config.export_model.has_value());
+}
+
+TEST(ConfigOverride, TildeRemoves) {
+  expect_removed(testing::parse(kToRemoveFrom,
+                                {"~training.seed", "~recipe.filter.exclude", "~export", "~lora", "~metrics.jsonl"}));
   EXPECT_THAT(complaint({"~training.sed"}), HasSubstr("~training.sed: training.sed: unknown key (did you mean "
                                                       "\"training.seed\"?)"));
 }
 
+// The same in a form that no shell expands.
+TEST(ConfigOverride, UnsetRemoves) {
+  expect_removed(testing::parse(kToRemoveFrom,
+                                {"--unset=training.seed,recipe.filter.exclude", "--unset", "export", "--unset=lora"}));
+  EXPECT_EQ(minimal({"--training.seed=7", "--unset=training.seed"}).training.seed, TrainingSection{}.seed);
+  EXPECT_THAT(complaint({"--unset=training.sed"}),
+              HasSubstr("--unset=training.sed: training.sed: unknown key (did you mean \"training.seed\"?)"));
+  EXPECT_THAT(complaint({"--unset"}), HasSubstr("--unset: needs a key: --unset=section.key"));
+  EXPECT_THAT(complaint({"--unset="}), HasSubstr("needs a key"));
+  EXPECT_EQ(split_arguments(std::vector<std::string>{"a.json", "--unset", "data.train", "b"}).words,
+            (std::vector<std::string>{"a.json", "b"}));
+}
+
 TEST(ConfigOverride, OptionalSectionsAppearWithTheirFirstKey) {
-  const RunConfig config = minimal({"--lora.rank=4"});
-  ASSERT_TRUE(config.lora.has_value());
-  EXPECT_EQ(config.lora->rank, 4);
-  EXPECT_EQ(config.lora->targets, LoraSection{}.targets);
+  const RunConfig config = minimal({"--export.folder=x"});
+  ASSERT_TRUE(config.export_model.has_value());
+  EXPECT_EQ(config.export_model->folder, "x");
+  EXPECT_EQ(config.export_model->format, ExportSection{}.format);
 }
 
 TEST(ConfigOverride, WhatIsNoOverrideIsReported) {

@@ -28,7 +28,6 @@ TEST(ConfigRead, DefaultsApplyWhereTheFileIsSilent) {
   EXPECT_EQ(config.training.master_dtype, DType::f32);
   EXPECT_EQ(config.optimizer.betas, (std::array<double, 2>{0.9, 0.95}));
   EXPECT_EQ(config.recipe.name, "bf16");
-  EXPECT_FALSE(config.lora.has_value());
   EXPECT_FALSE(config.export_model.has_value());
 }
 
@@ -40,21 +39,18 @@ TEST(ConfigRead, EverySectionOfADocumentedExample) {
     "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "state": "f32"},
     "lr_schedule": {"name": "cosine", "warmup_steps": 100, "min_lr_ratio": 0.1},
     "recipe":    {"name": "float8_rowwise", "filter": {"exclude": ["lm_head"]}},
-    "lora":      {"rank": 16, "alpha": 32, "dropout": 0.0, "targets": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]},
     "parallel":  {"shard": -1, "replicate": 1, "expert": 1, "reshard_after_forward": true, "float8_all_gather": true},
     "checkpoint":{"folder": "runs/x/checkpoints", "interval": 500, "keep_latest": 3, "async": true, "resume": "auto"},
     "metrics":   {"log_every": 10, "tensorboard": true, "jsonl": true},
     "evaluation":{"interval": 500, "steps": 50},
-    "export":    {"format": "compressed-tensors", "scheme": "int4_weight_only_g32"}
+    "export":    {"format": "hf", "folder": "models/x"}
   })");
   EXPECT_EQ(config.training.global_batch_size, 64);
   EXPECT_EQ(config.recipe.name, "float8_rowwise");
   EXPECT_EQ(config.recipe.filter.exclude, std::vector<std::string>{"lm_head"});
-  ASSERT_TRUE(config.lora.has_value());
-  EXPECT_EQ(config.lora->alpha, 32.0);
   EXPECT_EQ(config.checkpoint.folder, "runs/x/checkpoints");
   ASSERT_TRUE(config.export_model.has_value());
-  EXPECT_EQ(config.export_model->scheme, "int4_weight_only_g32");
+  EXPECT_EQ(config.export_model->folder, "models/x");
   EXPECT_EQ(config.evaluation.interval, 500);
 }
 
@@ -87,6 +83,22 @@ TEST(ConfigRead, EvaluationIsOffWithoutValidationData) {
   EXPECT_EQ(minimal({R"(--evaluation.prompts=["once"])", "--evaluation.interval=10"}).evaluation.interval, 10);
 }
 
+// What nobody asked for is off where it cannot be; what was asked for is an error.
+TEST(ConfigRead, EvaluationsOfAnEmbeddedConfigNeedNoValidationData) {
+  const auto load = [](const std::vector<std::string>& overrides) {
+    return load_run_config("finetune_llama-3.2-1b", overrides, testing::kNoFiles);
+  };
+  EXPECT_EQ(load({}).evaluation.interval, 100);
+  EXPECT_EQ(load({"--unset=data.validation"}).evaluation.interval, 0);
+  EXPECT_EQ(load({"--data.train=my.jsonl", "--data.validation=held.jsonl"}).evaluation.interval, 100);
+  EXPECT_THROW((void)load({"--unset=data.validation", "--evaluation.interval=50"}), ConfigError);
+  // Held-out data belong to the training data that they were taken from.
+  const RunConfig other = load({"--data.train=my.jsonl"});
+  EXPECT_TRUE(other.data.validation.empty());
+  EXPECT_EQ(other.evaluation.interval, 0);
+  EXPECT_THROW((void)load({"--data.train=my.jsonl", "--evaluation.interval=50"}), ConfigError);
+}
+
 TEST(ConfigRead, DataSourcesMayCarryWeights) {
   const RunConfig config = parse(R"({"model": {"preset": "tiny"}, "training": {"steps": 1}, "data": {"seq_len": 8,
     "train": ["a.bin", {"path": "b-*.bin", "weight": 2.5}]}})");
@@ -109,7 +121,7 @@ TEST(ConfigRead, UnsetWordsOfDtypes) {
 TEST(ConfigRead, ResolvedConfigReadsBackEqual) {
   const std::vector<std::vector<std::string>> variants = {
       {},
-      {"--lora.rank=8", "--export.format=gguf", "--data.validation=v.bin", "--checkpoint.resume=12"},
+      {"--export.format=hf", "--data.validation=v.bin", "--checkpoint.resume=12"},
       {"--training.epochs=0.5", "~training.steps", "--training.master_dtype=none", "--training.grad_dtype=f32"},
       {"--lr_schedule.name=wsd", "--data.train=[\"a\", {\"path\": \"b\", \"weight\": 0.25}]"},
       {"--lr_schedule.name=wsd", "--lr_schedule.decay_steps=10", "--recipe.filter.include=*.mlp.*,*.self_attn.*"},
@@ -130,7 +142,6 @@ TEST(ConfigRead, ResolvedConfigHoldsEveryKeyInTableOrder) {
   std::vector<std::string> sections;
   for (const auto& [name, value] : document.as_object()) sections.push_back(name);
   std::vector<std::string> expected = section_names();
-  std::erase(expected, "lora");
   std::erase(expected, "export");
   EXPECT_EQ(sections, expected);
   for (const Field& field : field_table()) {

@@ -12,21 +12,48 @@ namespace quench {
 namespace {
 
 void check_batch(Checker& checker) {
-  if (!checker.usable(
-          {"training.global_batch_size", "training.micro_batch_size", "parallel.shard", "parallel.replicate"}))
-    return;
+  if (!checker.usable({"training.global_batch_size", "training.micro_batch_size"})) return;
   const TrainingSection& training = checker.config().training;
-  if (!training.global_batch_size) return;
-  // With shard -1 the number of ranks is known only when the processes have met; then one replica is the least.
-  const std::int64_t shard = std::max<std::int64_t>(checker.config().parallel.shard, 1);
-  const std::int64_t ranks = shard * checker.config().parallel.replicate;
-  const std::int64_t unit = training.micro_batch_size * ranks;
-  if (*training.global_batch_size % unit == 0) return;
-  const std::string per_rank = ranks == 1 ? "" : fmt::format(" x {} ranks = {}", ranks, unit);
+  const std::int64_t unit = training.micro_batch_size;
+  if (!training.global_batch_size || *training.global_batch_size % unit == 0) return;
   const std::int64_t below = *training.global_batch_size / unit * unit;
   const std::string near = below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
-  checker.report("training.global_batch_size", "{} is not divisible by micro_batch_size {}{}; nearest: {}",
-                 *training.global_batch_size, training.micro_batch_size, per_rank, near);
+  checker.report("training.global_batch_size", "{} is not divisible by micro_batch_size {}; nearest: {}",
+                 *training.global_batch_size, unit, near);
+}
+
+// Kernels count the tokens of a pass with 32 bits.
+void check_tokens(Checker& checker) {
+  if (!checker.usable({"training.micro_batch_size", "data.seq_len"})) return;
+  const std::int64_t rows = checker.config().training.micro_batch_size, length = checker.config().data.seq_len;
+  if (rows * length >= std::int64_t{1} << 31)
+    checker.report(
+        "training.micro_batch_size",
+        "{} sequences of {} tokens are {} tokens in one pass; fewer than 2^31 are possible, and far fewer fit "
+        "any device",
+        rows, length, rows * length);
+}
+
+void check_activations(Checker& checker) {
+  using enum TrainingSection::ActivationCheckpoint;
+  const TrainingSection& training = checker.config().training;
+  if (!checker.usable({"training.offload_layers", "training.recompute_mlp_layers", "training.activation_checkpoint"}))
+    return;
+  if (training.offload_layers > 0 && training.activation_checkpoint == full)
+    checker.report("training.offload_layers",
+                   "{}, but training.activation_checkpoint \"full\" keeps nothing to send; set one of them to its "
+                   "default",
+                   training.offload_layers);
+  if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == full)
+    checker.report("training.recompute_mlp_layers",
+                   "{}, but training.activation_checkpoint \"full\" makes whole layers again; set "
+                   "recompute_mlp_layers to 0, or activation_checkpoint to \"selective\"",
+                   training.recompute_mlp_layers);
+  if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == none)
+    checker.report("training.recompute_mlp_layers",
+                   "{}, but training.activation_checkpoint \"none\" makes nothing again; set activation_checkpoint to "
+                   "\"selective\", which comes first: it costs less",
+                   training.recompute_mlp_layers);
 }
 
 void check_schedule(Checker& checker) {
@@ -92,16 +119,6 @@ void check_state_offload(Checker& checker) {
                    optimizer.return_during_update);
 }
 
-void check_parallel(Checker& checker) {
-  const ParallelSection& parallel = checker.config().parallel;
-  if (!checker.usable({"parallel.shard", "parallel.expert"})) return;
-  if (parallel.shard == 0) {
-    checker.report("parallel.shard", "0 ranks cannot hold the model; 1 for no sharding, -1 for all ranks that remain");
-  } else if (parallel.shard > 0 && parallel.shard % parallel.expert != 0) {
-    checker.report("parallel.expert", "{} does not divide parallel.shard {}", parallel.expert, parallel.shard);
-  }
-}
-
 }  // namespace
 
 void check_training(Checker& checker) {
@@ -109,10 +126,11 @@ void check_training(Checker& checker) {
   if (!training.steps && !training.epochs && checker.usable({"training.steps", "training.epochs"}))
     checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
   check_batch(checker);
+  check_tokens(checker);
+  check_activations(checker);
   check_schedule(checker);
   check_gradient_rounding(checker);
   check_state_offload(checker);
-  check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (training.on_nonfinite == NonfinitePolicy::rollback &&
       checker.usable({"training.on_nonfinite", "checkpoint.enable", "checkpoint.interval"}) &&
@@ -160,35 +178,22 @@ std::int64_t accumulation_steps(const RunConfig& config, std::int64_t data_paral
   return *training.global_batch_size / unit;
 }
 
-std::vector<UnsupportedFeature> unsupported_features(const RunConfig& config, const TrainerSupport& support) {
-  std::vector<UnsupportedFeature> features;
-  if (config.lora && !support.lora) features.push_back({"lora", "this trainer trains all weights"});
-  if (!support.parallel) {
-    const auto single = [&](std::string_view key, std::int64_t value) {
-      if (value > 1)
-        features.push_back(
-            {fmt::format("parallel.{}", key), fmt::format("{} ranks, but this trainer runs on one", value)});
-    };
-    single("shard", config.parallel.shard);
-    single("replicate", config.parallel.replicate);
-    single("expert", config.parallel.expert);
-  }
-  if (std::find(support.recipes.begin(), support.recipes.end(), config.recipe.name) == support.recipes.end()) {
-    features.push_back({"recipe.name", fmt::format("this trainer has no recipe {}; it has {}", config.recipe.name,
-                                                   fmt::join(support.recipes, ", "))});
-  }
-  if (config.export_model && !support.export_model)
-    features.push_back({"export", "this trainer does not export after training"});
-  return features;
+std::vector<ConfigIssue> check_on_device(const RunConfig& config, Device device) {
+  std::vector<ConfigIssue> issues;
+  if (!device.is_cpu()) return issues;
+  const auto report = [&](const char* key, std::string reason) { issues.push_back({"", key, std::move(reason), ""}); };
+  if (config.training.offload_layers > 0)
+    report("training.offload_layers", fmt::format("{}, but a CPU run's activations are in host memory; set it to 0",
+                                                  config.training.offload_layers));
+  if (config.optimizer.offload_ratio > 0)
+    report("optimizer.offload_ratio",
+           fmt::format("{}, but a CPU run's state is in host memory; set it to 0", config.optimizer.offload_ratio));
+  return issues;
 }
 
-void require_supported(const RunConfig& config, const TrainerSupport& support) {
-  const std::vector<UnsupportedFeature> features = unsupported_features(config, support);
-  if (features.empty()) return;
-  std::string text;
-  for (const UnsupportedFeature& feature : features)
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", feature.key, feature.reason);
-  throw Error(ErrorCode::unsupported, text);
+void require_on_device(const RunConfig& config, Device device) {
+  if (std::vector<ConfigIssue> issues = check_on_device(config, device); !issues.empty())
+    throw ConfigError(std::move(issues));
 }
 
 }  // namespace quench

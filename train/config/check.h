@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/device.h"
 #include "train/config/config_issue.h"
 #include "train/config/run_config.h"
 
@@ -27,24 +28,9 @@ struct CheckOptions {
 // global_batch_size is unset. Throws ConfigError with the three numbers when it does not divide.
 [[nodiscard]] std::int64_t accumulation_steps(const RunConfig& config, std::int64_t data_parallel_ranks);
 
-// A key whose value the caller's trainer cannot honour, and why.
-struct UnsupportedFeature {
-  std::string key;
-  std::string reason;
-};
-
-// What this trainer supports; everything else that the config asks for is listed by unsupported_features.
-struct TrainerSupport {
-  std::vector<std::string> recipes = {"bf16"};
-  bool lora = false;
-  bool parallel = false;      // more than one rank
-  bool export_model = false;  // section export
-};
-
-[[nodiscard]] std::vector<UnsupportedFeature> unsupported_features(const RunConfig& config,
-                                                                   const TrainerSupport& support);
-
-// Throws Error(unsupported) listing every unsupported feature, if there is any.
-void require_supported(const RunConfig& config, const TrainerSupport& support);
+// What a run on this device cannot do.
+[[nodiscard]] std::vector<ConfigIssue> check_on_device(const RunConfig& config, Device device);
+// Throws ConfigError with all of it, if there is any.
+void require_on_device(const RunConfig& config, Device device);
 
 }  // namespace quench

@@ -90,22 +90,6 @@ void check_heads(Checker& checker, const Json& config) {
                    "heads are {} wide; rotary embedding needs an even width", *width);
 }
 
-void check_experts(Checker& checker, const Json& config) {
-  const auto experts =
-      extent(config, "num_experts") ? extent(config, "num_experts") : extent(config, "num_local_experts");
-  const auto per_token = extent(config, "num_experts_per_tok");
-  if (experts && per_token && *per_token > *experts)
-    checker.report("model.num_experts_per_tok", "{} exceeds the {} experts of a layer", *per_token, *experts);
-  const std::int64_t spread = checker.config().parallel.expert;
-  if (spread > 1 && checker.usable({"parallel.expert"})) {
-    if (!experts) {
-      checker.report("parallel.expert", "{} ranks for experts, but the model has none", spread);
-    } else if (*experts % spread != 0) {
-      checker.report("parallel.expert", "{} does not divide the model's {} experts", spread, *experts);
-    }
-  }
-}
-
 // What the run asks of the architecture.
 void check_use(Checker& checker, const Json& config) {
   const Json* dropout = config.find("attention_dropout");
@@ -158,7 +142,6 @@ void check_model(Checker& checker) {
   }
   const std::size_t found = checker.issue_count();
   check_heads(checker, config);
-  check_experts(checker, config);
   check_use(checker, config);
   if (checker.issue_count() != found || config.as_object().empty() || !fields_usable(checker)) return;
   try {

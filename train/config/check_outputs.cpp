@@ -1,4 +1,4 @@
-// Checks of the sections data, checkpoint, lora, export and run.
+// Checks of the sections data, checkpoint and run.
 
 #include <algorithm>
 #include <filesystem>
@@ -84,12 +84,6 @@ void check_allowed_changes(Checker& checker) {
   }
 }
 
-void check_unique(Checker& checker, const std::string& key, std::vector<std::string> names) {
-  std::sort(names.begin(), names.end());
-  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    checker.report(key, "\"{}\" is listed twice", *twice);
-}
-
 }  // namespace
 
 void check_data(Checker& checker) {
@@ -108,11 +102,6 @@ void check_outputs(Checker& checker) {
   check_run_folder(checker);
   check_resume(checker);
   check_allowed_changes(checker);
-  if (checker.config().lora && checker.usable({"lora.targets"})) {
-    const std::vector<std::string>& targets = checker.config().lora->targets;
-    if (targets.empty()) checker.report("lora.targets", "the list is empty, so nothing would be trained");
-    check_unique(checker, "lora.targets", targets);
-  }
 }
 
 }  // namespace quench

@@ -61,7 +61,7 @@ struct Field {
 [[nodiscard]] const std::vector<std::string>& section_names();
 // "What the section is about", for documents and schemas.
 [[nodiscard]] std::string_view section_help(std::string_view section);
-// True for lora and export, which are off unless the config has them.
+// True for export, which is off unless the config has it.
 [[nodiscard]] bool is_optional_section(std::string_view section);
 // The default of every field, with all optional sections present.
 [[nodiscard]] const RunConfig& default_config();
@@ -69,5 +69,12 @@ struct Field {
 // The full path nearest to an unknown one: a key of the same section, the same key of another section, a name that
 // other training programs use for it. Empty when none is near.
 [[nodiscard]] std::string nearest_field(std::string_view path);
+
+// What to say of a path that is no key: a reason, and the key that was probably meant (or empty).
+struct UnknownKey {
+  std::string reason;
+  std::string suggestion;
+};
+[[nodiscard]] UnknownKey explain_unknown_key(std::string_view path);
 
 }  // namespace quench

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <map>
 
+#include "nn/model_fields.h"
 #include "train/config/field.h"
 #include "train/config/field_builder.h"
+#include "train/config/foreign_keys.h"
 #include "train/config/nearest.h"
 
 namespace quench {
@@ -21,107 +23,11 @@ constexpr SectionInfo kSections[] = {
     {"optimizer", "How gradients change parameters."},
     {"lr_schedule", "How the learning rate changes over the run."},
     {"recipe", "Precision of the linear layers."},
-    {"lora", "Low-rank adapters: train these instead of the weights. Off unless present."},
-    {"parallel", "How the run is spread over processes."},
     {"checkpoint", "Saving and resuming."},
     {"metrics", "What is printed and recorded."},
     {"evaluation", "Loss on held-out data during training."},
     {"export", "A model folder written at the end. Off unless present."},
 };
-
-// Keys as torchtitan, torchtune, axolotl, Hugging Face's TrainingArguments, nanoGPT and llmq call them.
-const std::map<std::string_view, std::string_view>& foreign_names() {
-  static const std::map<std::string_view, std::string_view> names = {
-      {"learning_rate", "optimizer.lr"},
-      {"max_lr", "optimizer.lr"},
-      {"beta1", "optimizer.betas"},
-      {"beta2", "optimizer.betas"},
-      {"adam_beta1", "optimizer.betas"},
-      {"adam_beta2", "optimizer.betas"},
-      {"adam_epsilon", "optimizer.eps"},
-      {"opt_m_dtype", "optimizer.state"},
-      {"opt_v_dtype", "optimizer.state"},
-      {"batch_size", "training.micro_batch_size"},
-      {"local_batch_size", "training.micro_batch_size"},
-      {"per_device_train_batch_size", "training.micro_batch_size"},
-      {"gradient_accumulation_steps", "training.global_batch_size"},
-      {"grad_accumulation", "training.global_batch_size"},
-      {"max_steps", "training.steps"},
-      {"max_steps_per_epoch", "training.steps"},
-      {"max_iters", "training.steps"},
-      {"num_epochs", "training.epochs"},
-      {"num_train_epochs", "training.epochs"},
-      {"grad_clip", "training.max_norm"},
-      {"clip_grad_norm", "training.max_norm"},
-      {"max_grad_norm", "training.max_norm"},
-      {"gradient_clipping", "training.max_norm"},
-      {"gradient_checkpointing", "training.activation_checkpoint"},
-      {"enable_activation_checkpointing", "training.activation_checkpoint"},
-      {"mixed_precision_param", "training.dtype"},
-      {"model_dtype", "training.dtype"},
-      {"gradient_dtype", "training.grad_dtype"},
-      {"sequence_len", "data.seq_len"},
-      {"max_seq_len", "data.seq_len"},
-      {"max_seq_length", "data.seq_len"},
-      {"block_size", "data.seq_len"},
-      {"context_length", "data.seq_len"},
-      {"dataset", "data.train"},
-      {"datasets", "data.train"},
-      {"dataset_path", "data.train"},
-      {"train_file", "data.train"},
-      {"eval_file", "data.validation"},
-      {"sample_packing", "data.packing"},
-      {"packed", "data.packing"},
-      {"warmup", "lr_schedule.warmup_steps"},
-      {"num_warmup_steps", "lr_schedule.warmup_steps"},
-      {"warmup_iters", "lr_schedule.warmup_steps"},
-      {"lr_scheduler_type", "lr_schedule.name"},
-      {"decay_type", "lr_schedule.name"},
-      {"cooldown", "lr_schedule.decay_steps"},
-      {"lr_decay_iters", "lr_schedule.decay_steps"},
-      {"min_lr", "lr_schedule.min_lr_ratio"},
-      {"lr_min", "lr_schedule.min_lr_ratio"},
-      {"min_lr_factor", "lr_schedule.min_lr_ratio"},
-      {"final_lr_fraction", "lr_schedule.min_lr_ratio"},
-      {"from_scratch", "model.init"},
-      {"base_model", "model.path"},
-      {"pretrained_model_name_or_path", "model.path"},
-      {"initial_load_path", "model.path"},
-      {"flavor", "model.preset"},
-      {"lora_r", "lora.rank"},
-      {"r", "lora.rank"},
-      {"lora_alpha", "lora.alpha"},
-      {"lora_dropout", "lora.dropout"},
-      {"target_modules", "lora.targets"},
-      {"lora_target_modules", "lora.targets"},
-      {"data_parallel_shard_degree", "parallel.shard"},
-      {"data_parallel_replicate_degree", "parallel.replicate"},
-      {"expert_parallel_degree", "parallel.expert"},
-      {"fsdp_reshard_after_forward", "parallel.reshard_after_forward"},
-      {"enable_fsdp_float8_all_gather", "parallel.float8_all_gather"},
-      {"async_mode", "checkpoint.async"},
-      {"keep_latest_k", "checkpoint.keep_latest"},
-      {"save_total_limit", "checkpoint.keep_latest"},
-      {"save_steps", "checkpoint.interval"},
-      {"ckpt_interval", "checkpoint.interval"},
-      {"load_step", "checkpoint.resume"},
-      {"resume_from_checkpoint", "checkpoint.resume"},
-      {"output_dir", "run.folder"},
-      {"dump_folder", "run.folder"},
-      {"log_freq", "metrics.log_every"},
-      {"logging_steps", "metrics.log_every"},
-      {"log_every_n_steps", "metrics.log_every"},
-      {"enable_tensorboard", "metrics.tensorboard"},
-      {"eval_steps", "evaluation.interval"},
-      {"eval_interval", "evaluation.interval"},
-      {"run_val_every_n_steps", "evaluation.interval"},
-      {"freq", "evaluation.interval"},
-      {"eval_iters", "evaluation.steps"},
-      {"per_device_eval_batch_size", "evaluation.micro_batch_size"},
-      {"filter_fqns", "recipe.filter.exclude"},
-  };
-  return names;
-}
 
 // Keys of one section, or of all: what follows the first dot of the path.
 std::vector<std::string> keys_of(std::string_view section) {
@@ -188,13 +94,12 @@ std::string_view section_help(std::string_view section) {
 }
 
 bool is_optional_section(std::string_view section) {
-  return section == "lora" || section == "export";
+  return section == "export";
 }
 
 const RunConfig& default_config() {
   static const RunConfig config = [] {
     RunConfig result;
-    result.lora.emplace();
     result.export_model.emplace();
     return result;
   }();
@@ -212,8 +117,7 @@ std::string nearest_field(std::string_view path) {
   if (!near.empty() && edit_distance(near, key) <= 1) return fmt::format("{}.{}", section, near);
   if (const Field* elsewhere = field_with_key(key); elsewhere != nullptr && (section.empty() || is_section(section)))
     return elsewhere->path;
-  if (const auto foreign = foreign_names().find(key); foreign != foreign_names().end())
-    return std::string(foreign->second);
+  if (const ForeignKey* foreign = find_foreign_key(key)) return std::string(foreign->ours);
   if (!near.empty()) return fmt::format("{}.{}", section, near);
   if (const std::string near_section = nearest_name(section, section_names()); !near_section.empty()) {
     near = nearest_name(key, keys_of(near_section));
@@ -221,6 +125,20 @@ std::string nearest_field(std::string_view path) {
   }
   near = nearest_name(key, keys_of({}));
   return near.empty() ? std::string() : field_with_key(near)->path;
+}
+
+UnknownKey explain_unknown_key(std::string_view path) {
+  const std::string_view key = path.substr(path.find('.') + 1);
+  if (path.starts_with("model.")) {
+    const nn::ModelField* field = nn::find_model_field(key);
+    if (field != nullptr && field->use == nn::FieldUse::missing)
+      return {fmt::format("this version does not have {}", field->note), ""};
+  }
+  const ForeignKey* foreign = find_foreign_key(key);
+  UnknownKey result{"unknown key", nearest_field(path)};
+  if (foreign != nullptr && !foreign->remark.empty() && foreign->ours == result.suggestion)
+    result.reason += fmt::format("; {}", foreign->remark);
+  return result;
 }
 
 }  // namespace quench

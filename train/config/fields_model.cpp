@@ -1,9 +1,10 @@
 // Rows of the section model: where the model comes from, and the fields of a Hugging Face config.json that may stand
-// there inline (transformers: configuration_llama.py, configuration_qwen2.py, configuration_qwen3.py,
-// configuration_mixtral.py, configuration_qwen3_moe.py).
+// there inline (transformers: configuration_llama.py, configuration_qwen2.py, configuration_qwen3.py). Each is one that
+// nn/model_fields.h calls executed or harmless; what is missing there is refused by name.
 
 #include <algorithm>
 
+#include "nn/models/table.h"
 #include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
 
@@ -74,13 +75,10 @@ Json index_list_schema() {
   return Json(Json::Object{{"type", "array"}, {"items", index_schema()}});
 }
 
-Field index_list(std::string key, ResumePolicy resume, std::string help) {
-  const std::string type = "list of integers >= 0";
-  return architecture_field(std::move(key), ValueKind::number_list, type, index_list_schema(), resume, std::move(help),
-                            [type](const Json& value) -> ReadError {
-                              if (!is_index_list(value)) return wrong_value(type, value);
-                              return std::nullopt;
-                            });
+std::vector<std::string> model_types() {
+  std::vector<std::string> types;
+  for (const nn::ModelFamily& family : nn::model_families()) types.emplace_back(family.model_type);
+  return types;
 }
 
 Field token_ids(std::string key, std::string help) {
@@ -97,9 +95,8 @@ void add_shape_fields(Fields& fields) {
   using enum ResumePolicy;
   const ValueRule extent = between(1, kMaxExtent);
   using Int = std::int64_t;
-  fields.push_back(typed<std::string>("model_type",
-                                      one_of({"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe"}), fixed,
-                                      "Architecture family."));
+  fields.push_back(typed<std::string>("model_type", one_of(model_types()), fixed,
+                                      "Architecture family; architectures must be of the same."));
   fields.push_back(
       typed<std::vector<std::string>>("architectures", any_value(), free, "Class names, e.g. LlamaForCausalLM."));
   fields.push_back(typed<Int>("vocab_size", extent, fixed, "Rows of the embedding."));
@@ -138,23 +135,6 @@ void add_numeric_fields(Fields& fields) {
       typed<std::vector<std::string>>("layer_types", any_value(), guarded, "Attention kind of each layer (Qwen)."));
 }
 
-void add_expert_fields(Fields& fields) {
-  using enum ResumePolicy;
-  using Int = std::int64_t;
-  const ValueRule count = between(1, 65536);
-  fields.push_back(typed<Int>("num_experts", count, fixed, "Experts of a layer (Qwen3-MoE)."));
-  fields.push_back(typed<Int>("num_local_experts", count, fixed, "Experts of a layer (Mixtral)."));
-  fields.push_back(typed<Int>("num_experts_per_tok", count, guarded, "Experts that each token visits."));
-  fields.push_back(typed<Int>("moe_intermediate_size", between(1, kMaxExtent), fixed, "Width of one expert."));
-  fields.push_back(typed<Int>("decoder_sparse_step", count, fixed, "Every n-th layer has experts (Qwen3-MoE)."));
-  fields.push_back(index_list("mlp_only_layers", fixed, "Layers without experts (Qwen3-MoE)."));
-  fields.push_back(typed<bool>("norm_topk_prob", any_value(), guarded,
-                               "Divide the weights of a token's experts by their sum (Qwen3-MoE)."));
-  fields.push_back(typed<double>("router_aux_loss_coef", between(0, 1e3), guarded, "Weight of the balance loss."));
-  fields.push_back(typed<bool>("output_router_logits", any_value(), guarded, "Add the balance loss in training."));
-  fields.push_back(typed<double>("router_jitter_noise", between(0, 1), guarded, "Noise on the router's input."));
-}
-
 void add_metadata_fields(Fields& fields) {
   using enum ResumePolicy;
   const std::string unused = "Accepted from a pasted config.json; not used.";
@@ -164,7 +144,6 @@ void add_metadata_fields(Fields& fields) {
   fields.push_back(typed<std::string>("torch_dtype", any_value(), free,
                                       "Dtype of the stored weights; training.dtype decides how the run computes."));
   fields.push_back(typed<std::string>("dtype", any_value(), free, "torch_dtype under its name in transformers 5."));
-  fields.push_back(object("quantization_config", fixed, "How the stored weights are quantized."));
   fields.push_back(typed<bool>("use_cache", any_value(), free, unused));
   fields.push_back(typed<std::int64_t>("pretraining_tp", between(1, 65536), free, unused));
   fields.push_back(typed<std::string>("transformers_version", any_value(), free, unused));
@@ -184,7 +163,6 @@ void add_model_fields(Fields& fields) {
                               "load with model.path, else random"));
   add_shape_fields(fields);
   add_numeric_fields(fields);
-  add_expert_fields(fields);
   add_metadata_fields(fields);
 }
 

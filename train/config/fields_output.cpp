@@ -64,7 +64,7 @@ void add_output_fields(Fields& fields) {
   fields.push_back(make_field("evaluation.steps", QUENCH_MEMBER(evaluation.steps), between(0, kMaxSteps), free,
                               "Batches of one evaluation; 0: the whole validation set."));
   fields.push_back(make_field("evaluation.micro_batch_size", QUENCH_MEMBER(evaluation.micro_batch_size),
-                              between(1, 1 << 24), free,
+                              between(1, 1 << 20), free,
                               "Sequences of one batch on one rank; null: training.micro_batch_size."));
   fields.push_back(make_field("evaluation.prompts", QUENCH_MEMBER(evaluation.prompts), any_value(), free,
                               "Texts that the model continues at every evaluation, for samples.jsonl, TensorBoard and "
@@ -77,11 +77,8 @@ void add_output_fields(Fields& fields) {
                               between(0, 100), free,
                               "Temperature of the draws, which depend on training.seed and the step; 0: greedy."));
 
-  fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format),
-                              one_of({"hf", "compressed-tensors", "torchao", "gguf"}), free,
+  fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of({"hf"}), free,
                               "Layout of the model folder written after the last step."));
-  fields.push_back(make_field("export.scheme", QUENCH_OPTIONAL_MEMBER(export_model, scheme), optional_text(), free,
-                              "Quantization scheme; null: the weights as trained."));
   fields.push_back(make_field("export.folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(), free,
                               "Folder of the exported model.", "<run.folder>/export"));
 }

@@ -1,17 +1,26 @@
-// Rows of the sections recipe, lora and parallel.
+// Rows of the section recipe.
 
+#include "recipes/recipe.h"
 #include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
+#include "train/probe/recipe_choice.h"
 
 namespace quench {
+namespace {
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const recipes::Recipe& recipe : recipes::recipe_table()) names.emplace_back(recipe.name);
+  names.emplace_back(kAutoRecipe);
+  return names;
+}
+
+}  // namespace
 
 void add_recipe_fields(Fields& fields) {
   using enum ResumePolicy;
   fields.push_back(
-      make_field("recipe.name", QUENCH_MEMBER(recipe.name),
-                 one_of({"bf16", "float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp", "mxfp8", "auto",
-                         "qat_int8dyn_int4", "qat_int4_weight_only", "qat_float8"}),
-                 guarded,
+      make_field("recipe.name", QUENCH_MEMBER(recipe.name), one_of(recipe_names()), guarded,
                  "Precision of the linear layers; auto: the fastest on the run's device within an error bound, chosen "
                  "at the start (docs/probe.md)."));
   fields.push_back(make_field("recipe.filter.include", QUENCH_MEMBER(recipe.filter.include), any_value(), guarded,
@@ -43,28 +52,6 @@ void add_recipe_fields(Fields& fields) {
                               "it at random, right in the mean, with draws of training.seed."));
   fields.push_back(make_field("recipe.high_precision_tail", QUENCH_MEMBER(recipe.high_precision_tail), between(0, 1),
                               guarded, "Share of the steps, at the end of the run, that run in training.dtype."));
-
-  fields.push_back(make_field("lora.rank", QUENCH_OPTIONAL_MEMBER(lora, rank), between(1, 65536), fixed,
-                              "Rank of the low-rank update."));
-  fields.push_back(make_field("lora.alpha", QUENCH_OPTIONAL_MEMBER(lora, alpha), above(0), guarded,
-                              "The update is scaled by alpha / rank."));
-  fields.push_back(make_field("lora.dropout", QUENCH_OPTIONAL_MEMBER(lora, dropout), from_below(0, 1), free,
-                              "Dropout on the input of the update."));
-  fields.push_back(make_field("lora.targets", QUENCH_OPTIONAL_MEMBER(lora, targets), any_value(), fixed,
-                              "Names of the linear layers that get an update."));
-
-  fields.push_back(make_field("parallel.shard", QUENCH_MEMBER(parallel.shard), between(-1, 65536), free,
-                              "Ranks that share one copy of parameters, gradients and optimizer state; -1: all ranks "
-                              "that remain."));
-  fields.push_back(make_field("parallel.replicate", QUENCH_MEMBER(parallel.replicate), between(1, 65536), free,
-                              "Copies of the sharded model."));
-  fields.push_back(make_field("parallel.expert", QUENCH_MEMBER(parallel.expert), between(1, 65536), free,
-                              "Ranks over which the experts of a layer are spread."));
-  fields.push_back(make_field("parallel.reshard_after_forward", QUENCH_MEMBER(parallel.reshard_after_forward),
-                              any_value(), free,
-                              "Free gathered parameters after the forward pass and gather them again for backward."));
-  fields.push_back(make_field("parallel.float8_all_gather", QUENCH_MEMBER(parallel.float8_all_gather), any_value(),
-                              free, "Gather float8 weights already cast, where the recipe allows it."));
 }
 
 }  // namespace quench

@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kMaxSteps = 1e12;
 constexpr double kMaxBatch = 1 << 24;
+constexpr double kMaxMicroBatch = 1 << 20;
 constexpr double kMaxExactInteger = 9007199254740991.0;  // what every JSON reader keeps exactly
 
 }  // namespace
@@ -31,7 +32,7 @@ void add_training_fields(Fields& fields) {
   fields.push_back(make_field("training.epochs", QUENCH_MEMBER(training.epochs), epochs, free,
                               "Passes over data.train; may be a fraction."));
   fields.push_back(make_field("training.micro_batch_size", QUENCH_MEMBER(training.micro_batch_size),
-                              between(1, kMaxBatch), free, "Sequences of one forward pass on one rank."));
+                              between(1, kMaxMicroBatch), free, "Sequences of one forward pass on one rank."));
   fields.push_back(make_field("training.global_batch_size", QUENCH_MEMBER(training.global_batch_size),
                               between(1, kMaxBatch), guarded,
                               "Sequences of one optimizer step over all ranks and accumulation steps; null: "

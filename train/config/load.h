@@ -16,8 +16,10 @@
 namespace quench {
 
 // Reads a config file, or the embedded run config of that name where no such file exists; `overrides` are arguments
-// as override.h describes them. Throws ConfigError with everything that is wrong with any of it, or that there is
-// neither file nor embedded config; io when the file cannot be read.
+// as override.h describes them. An embedded config's data.validation belongs to its data.train and goes when the
+// overrides name other training data; its evaluations are off where there is no held-out data. Throws ConfigError with
+// everything that is wrong with any of it, or that there is neither file nor embedded config; io when the file cannot
+// be read.
 [[nodiscard]] RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides = {},
                                         const CheckOptions& options = {});
 
@@ -30,7 +32,7 @@ namespace quench {
                                              std::span<const std::string> overrides = {},
                                              const CheckOptions& options = {});
 
-// The resolved config: every key in table order, sections lora and export only where present. Reading the result
+// The resolved config: every key in table order, section export only where present. Reading the result
 // again gives an equal RunConfig.
 [[nodiscard]] Json to_json(const RunConfig& config);
 

@@ -5,6 +5,7 @@
 
 #include "train/config/field.h"
 #include "train/config/nearest.h"
+#include "train/config/not_yet.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -81,6 +82,8 @@ std::vector<std::string_view> split_path(std::string_view path) {
   return parts;
 }
 
+constexpr std::string_view kUnset = "--unset";
+
 bool is_override(std::string_view argument) {
   return argument.starts_with('~') || (argument.starts_with("--") && argument.size() > 2);
 }
@@ -95,6 +98,11 @@ bool takes_next(std::string_view argument, const std::string* next) {
   return !next->starts_with("--") && !next->starts_with('~');
 }
 
+bool is_section(const std::string& path) {
+  const auto& sections = section_names();
+  return std::find(sections.begin(), sections.end(), path) != sections.end();
+}
+
 class Overrider {
  public:
   Overrider(Json& document, std::map<std::string, std::string>& origins) : document_(document), origins_(origins) {}
@@ -103,15 +111,22 @@ class Overrider {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       const std::string& argument = arguments[i];
       if (!is_override(argument)) {
-        report(argument, "", "not an override: expected --section.key=value, --section.key value or ~section.key");
-      } else if (argument.front() == '~') {
-        remove(argument);
-      } else {
-        const std::string* next = i + 1 < arguments.size() ? &arguments[i + 1] : nullptr;
-        const bool has_next = takes_next(argument, next);
-        set(argument, has_next ? next : nullptr);
-        i += has_next ? 1 : 0;
+        report(argument, "",
+               "not an override: expected --section.key=value, --section.key value or --unset=section.key");
+        continue;
       }
+      if (argument.front() == '~') {
+        remove(argument, argument.substr(1));
+        continue;
+      }
+      const std::string* next = i + 1 < arguments.size() ? &arguments[i + 1] : nullptr;
+      const bool has_next = takes_next(argument, next);
+      if (argument == kUnset || argument.starts_with("--unset=")) {
+        unset(argument, has_next ? next : nullptr);
+      } else {
+        set(argument, has_next ? next : nullptr);
+      }
+      i += has_next ? 1 : 0;
     }
   }
 
@@ -124,7 +139,9 @@ class Overrider {
     const bool has_value = equals != std::string::npos;
     const std::string path = argument.substr(2, has_value ? equals - 2 : std::string::npos);
     const Field* field = find_field(path);
-    if (field == nullptr) {
+    if (field == nullptr && is_not_yet(path) && !is_section(path)) {
+      set_not_yet(argument, path, has_value ? argument.substr(equals + 1) : next != nullptr ? *next : "");
+    } else if (field == nullptr) {
       set_unknown(argument, path, has_value);
     } else if (has_value) {
       store_text(*field, std::string_view(argument).substr(equals + 1), argument);
@@ -135,6 +152,12 @@ class Overrider {
     } else {
       store_text(*field, *next, argument + " " + *next);
     }
+  }
+
+  void set_not_yet(const std::string& argument, const std::string& path, const std::string& text) {
+    const std::optional<Json> value = parse_json(text);
+    if (const std::string refusal = not_yet_refusal(path, value ? *value : Json(text)); !refusal.empty())
+      report(argument, path, refusal);
   }
 
   // --no-section.flag, or a name that is none.
@@ -152,11 +175,17 @@ class Overrider {
     }
   }
 
-  void remove(const std::string& argument) {
-    const std::string path = argument.substr(1);
-    const auto& sections = section_names();
-    const bool is_section = std::find(sections.begin(), sections.end(), path) != sections.end();
-    if (!is_section && find_field(path) == nullptr) {
+  // --unset=KEY,KEY or --unset KEY
+  void unset(const std::string& argument, const std::string* next) {
+    const std::string keys = argument == kUnset ? (next == nullptr ? "" : *next) : argument.substr(kUnset.size() + 1);
+    if (keys.empty()) report(argument, "", "needs a key: --unset=section.key");
+    const Json list = split_list(keys, false);
+    for (const Json& key : list.as_array())
+      remove(next == nullptr ? argument : argument + " " + *next, key.as_string());
+  }
+
+  void remove(const std::string& argument, const std::string& path) {
+    if (!is_section(path) && find_field(path) == nullptr && !is_not_yet(path)) {
       report_unknown(argument, path);
       return;
     }
@@ -194,14 +223,13 @@ class Overrider {
   }
 
   void report_unknown(const std::string& argument, const std::string& path) {
-    const auto& sections = section_names();
-    if (std::find(sections.begin(), sections.end(), path) != sections.end()) {
+    if (is_section(path)) {
       report(argument, path, fmt::format("is a section; set one of its keys, --{}.KEY=VALUE", path));
       return;
     }
     const bool negated = path.starts_with("no-");
-    const std::string nearest = nearest_field(negated ? std::string_view(path).substr(3) : path);
-    issues_.push_back({argument, path, "unknown key", negated && !nearest.empty() ? "no-" + nearest : nearest});
+    auto [reason, nearest] = explain_unknown_key(negated ? std::string_view(path).substr(3) : path);
+    issues_.push_back({argument, path, reason, negated && !nearest.empty() ? "no-" + nearest : nearest});
   }
 
   void report(const std::string& argument, const std::string& key, std::string reason) {

@@ -4,7 +4,8 @@
 //   --section.key=value      sets; the value may contain '='
 //   --section.key value      the same; a value that starts with "--" needs the form above
 //   --section.flag           true, for keys that hold a boolean; --no-section.flag is false
-//   ~section.key, ~section   removes what the file says, so that the default applies
+//   --unset=section.key      removes what the file says of a key, several (a,b) or a section: the default applies
+//   ~section.key, ~section   the same; some shells expand an unquoted ~
 //
 // A value is read by the type of its key. null unsets a key that may be unset. Lists are a,b,c or JSON ([...]). Strings
 // need no quotes; a value in double quotes is a JSON string, so that "\"null\"" is the four letters.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "nn/model_fields.h"
 #include "train/config/field.h"
+#include "train/config/foreign_keys.h"
 #include "train/config/nearest.h"
+#include "train/config/not_yet.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -33,15 +36,15 @@ class Reader {
   void read_section(const std::string& name, const Json& value) {
     const std::vector<std::string>& known = section_names();
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      std::string suggestion = nearest_name(name, known);
-      if (suggestion.empty()) suggestion = nearest_field(name);
-      const std::string hint = suggestion.empty() ? "; known sections are " + join(known) : "";
-      report(name, value, {"unknown section" + hint, suggestion, value.line(), value.column()});
+      if (is_not_yet(name)) {
+        read_not_yet(name, value);
+      } else if (!report_foreign_members(name, value)) {
+        report_unknown_section(name, value);
+      }
       return;
     }
     if (is_optional_section(name)) {
       if (value.is_null()) return;
-      if (name == "lora") result_.config.lora.emplace();
       if (name == "export") result_.config.export_model.emplace();
     }
     read_members(name, value);
@@ -59,16 +62,63 @@ class Reader {
         read_field(*field, member);
       } else if (is_group(path)) {
         read_members(path, member);
+      } else if (is_not_yet(path)) {
+        read_not_yet(path, member);
       } else {
         report_unknown(prefix, path, member);
       }
     }
   }
 
+  // A key, or a section of keys, that this version does not have: values that ask for nothing are no mistake.
+  void read_not_yet(const std::string& path, const Json& value) {
+    if (const std::string refusal = not_yet_refusal(path, value); !refusal.empty()) {
+      report(path, value, {refusal, "", value.line(), value.column()});
+      return;
+    }
+    if (!value.is_object()) return;
+    for (const auto& [key, member] : value.as_object()) {
+      const std::string below = fmt::format("{}.{}", path, key);
+      if (full()) return;
+      if (is_not_yet(below)) {
+        read_not_yet(below, member);
+      } else {
+        report_unknown(path, below, member);
+      }
+    }
+  }
+
+  void report_unknown_section(const std::string& name, const Json& value) {
+    const std::vector<std::string>& known = section_names();
+    UnknownKey unknown = explain_unknown_key(name);
+    if (const std::string near = nearest_name(name, known); !near.empty()) unknown = {"unknown key", near};
+    unknown.reason.replace(0, std::string_view("unknown key").size(), "unknown section");
+    if (unknown.suggestion.empty() && unknown.reason == "unknown section")
+      unknown.reason += "; known sections are " + join(known);
+    report(name, value, {unknown.reason, unknown.suggestion, value.line(), value.column()});
+  }
+
+  // A section of another program whose keys have names here. False, and nothing reported, where none has.
+  bool report_foreign_members(const std::string& name, const Json& value) {
+    if (!value.is_object() || !nearest_name(name, section_names()).empty()) return false;
+    const auto named = [&](const std::string& key) {
+      return find_foreign_key(key) != nullptr && !find_foreign_key(key)->ours.empty();
+    };
+    const auto& members = value.as_object();
+    if (std::none_of(members.begin(), members.end(), [&](const auto& member) { return named(member.first); }))
+      return false;
+    for (const auto& [key, member] : members) {
+      if (full()) break;
+      report_unknown(name, fmt::format("{}.{}", name, key), member);
+    }
+    return true;
+  }
+
   void read_field(const Field& field, const Json& value) {
     result_.given.insert(field.path);
     if (ReadError error = field.read(value, result_.config)) {
       result_.bad.insert(field.path);
+      error->reason += not_yet_value(field.path, value);
       report(field.path, value, *error);
     }
   }
@@ -80,15 +130,19 @@ class Reader {
   }
 
   void report_unknown(const std::string& prefix, const std::string& path, const Json& value) {
-    const std::string suggestion = nearest_field(path);
-    std::string reason = "unknown key";
-    if (suggestion.empty()) {
+    if (path.starts_with("model.")) {  // of a config.json, with nothing to say
+      const std::string_view name = std::string_view(path).substr(6);
+      const nn::ModelField* field = nn::find_model_field(name);
+      if (field != nullptr && nn::field_refusal(nullptr, name, value).empty()) return;
+    }
+    auto [reason, suggestion] = explain_unknown_key(path);
+    if (suggestion.empty() && reason == "unknown key") {
       std::vector<std::string> keys;
       for (const Field& field : field_table()) {
         if (field.path.starts_with(prefix + ".") && !field.architecture)
           keys.push_back(field.path.substr(prefix.size() + 1));
       }
-      reason += fmt::format("; known keys of {} are {}", prefix, join(keys));
+      if (!keys.empty()) reason += fmt::format("; known keys of {} are {}", prefix, join(keys));
     }
     report(path, value, {reason, suggestion, value.line(), value.column()});
   }

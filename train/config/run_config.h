@@ -146,25 +146,6 @@ struct RecipeSection {
   friend bool operator==(const RecipeSection&, const RecipeSection&) = default;
 };
 
-struct LoraSection {
-  std::int64_t rank = 16;
-  double alpha = 32;
-  double dropout = 0;
-  std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-
-  friend bool operator==(const LoraSection&, const LoraSection&) = default;
-};
-
-struct ParallelSection {
-  std::int64_t shard = -1;  // ranks that share one copy of the parameters; -1: all that remain
-  std::int64_t replicate = 1;
-  std::int64_t expert = 1;
-  bool reshard_after_forward = true;
-  bool float8_all_gather = true;
-
-  friend bool operator==(const ParallelSection&, const ParallelSection&) = default;
-};
-
 // checkpoint.resume: one of three words, the number of a saved step, or the folder of one checkpoint.
 struct ResumeFrom {
   enum class Mode { automatic, never, must, step, path };
@@ -218,9 +199,8 @@ struct EvaluationSection {
 };
 
 struct ExportSection {
-  std::string format = "hf";  // hf, compressed-tensors, torchao, gguf
-  std::string scheme;         // quantization scheme; empty: the weights as trained
-  std::string folder;         // derived: <run.folder>/export
+  std::string format = "hf";
+  std::string folder;  // derived: <run.folder>/export
 
   friend bool operator==(const ExportSection&, const ExportSection&) = default;
 };
@@ -233,8 +213,6 @@ struct RunConfig {
   OptimizerSection optimizer;
   LrScheduleSection lr_schedule;
   RecipeSection recipe;
-  std::optional<LoraSection> lora;
-  ParallelSection parallel;
   CheckpointSection checkpoint;
   MetricsSection metrics;
   EvaluationSection evaluation;
