@@ -6,12 +6,9 @@
 
 #include "core/kernel_slot.h"
 #include "core/threads.h"
+#include "train/build_info.h"
 
 namespace quench {
-
-std::string_view program_version() noexcept {
-  return QUENCH_VERSION;
-}
 
 Json run_environment(Device device) {
   std::array<char, 256> host{};
@@ -19,7 +16,7 @@ Json run_environment(Device device) {
   const DeviceMemory memory = backend(device.type).memory(device);
   Json json = Json::object();
   json.set("quench", program_version());
-  json.set("compiler", std::string("g++ ") + __VERSION__);
+  json.set("build", build_info());
   json.set("host", std::string(host.data()));
   json.set("process", static_cast<std::int64_t>(::getpid()));
   json.set("device", device.to_string());

@@ -9,7 +9,4 @@ namespace quench {
 // Version of the program and its libraries, host, processor, threads, device and its memory.
 [[nodiscard]] Json run_environment(Device device);
 
-// The version of the program, "0.1.0".
-[[nodiscard]] std::string_view program_version() noexcept;
-
 }  // namespace quench

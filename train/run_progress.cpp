@@ -1,9 +1,9 @@
 #include "train/run_progress.h"
 
 #include "core/log.h"
+#include "train/build_info.h"
 #include "train/config/config_diff.h"
 #include "train/config/load.h"
-#include "train/run_environment.h"
 
 namespace quench {
 

@@ -1,0 +1,61 @@
+// What `quench --version` says of CUDA and its libraries.
+
+#include "core/library_versions.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include "core/check.h"
+#include "core/cuda/cublaslt_library.h"
+#ifdef QUENCH_HAVE_CUDNN
+#include "core/cuda/cudnn/library.h"
+#endif
+
+namespace quench::cuda {
+namespace {
+
+// "13.0" of 13000.
+std::string cuda_version(int number) {
+  return number == 0 ? "(none)" : fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+std::string dotted(std::size_t number) {
+  return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+}
+
+std::string runtime() {
+  int version = 0;
+  return cudaRuntimeGetVersion(&version) == cudaSuccess ? cuda_version(version) : "(unknown)";
+}
+
+// The newest CUDA that the installed driver serves.
+std::string driver() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess ? cuda_version(version) : "(none)";
+}
+
+std::string cublaslt_version() {
+  try {
+    return dotted(cublaslt().get_version());
+  } catch (const Error&) {
+    return "(not found)";
+  }
+}
+
+std::string cudnn_version() {
+#ifdef QUENCH_HAVE_CUDNN
+  return cudnn_missing().empty() ? dotted(cudnnGetVersion()) : "(not found)";
+#else
+  return "(not in this build)";
+#endif
+}
+
+[[maybe_unused]] const bool registered[] = {
+    register_library("CUDA runtime", runtime),
+    register_library("CUDA driver", driver),
+    register_library("cuBLASLt", cublaslt_version),
+    register_library("cuDNN", cudnn_version),
+};
+
+}  // namespace
+}  // namespace quench::cuda
