@@ -30,6 +30,7 @@ void require_folder_of(const std::string& output) {
 struct OwnOptions {
   std::string output;
   ErrorBound bound;
+  double seconds = 60;  // 0: no limit
 };
 
 double parse_error_bound(const std::string& text) {
@@ -37,6 +38,14 @@ double parse_error_bound(const std::string& text) {
   const double value = std::strtod(text.c_str(), &end);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !text.empty() && *end == '\0' && value > 0 && value < 1,
                   "--max-error is '{}', expected a number between 0 and 1 (0.08 is 8%)", text);
+  return value;
+}
+
+double parse_seconds(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !text.empty() && *end == '\0' && value >= 0 && value < 1e9,
+                  "--seconds is '{}', expected a number of seconds, or 0 for no limit", text);
   return value;
 }
 
@@ -54,6 +63,8 @@ OwnOptions take_options(std::vector<std::string>& arguments) {
       options.output = *file;
     else if (const auto bound = take("--max-error"))
       options.bound.output = parse_error_bound(*bound);
+    else if (const auto seconds = take("--seconds"))
+      options.seconds = parse_seconds(*seconds);
     else
       rest.push_back(arguments[i]);
   }
@@ -66,11 +77,13 @@ void run(ConfigArguments arguments) {
   require_folder_of(own.output);
   RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
   set_log_level(config.metrics.log_level);
+  if (arguments.quiet) quieten_log();
   set_deterministic(config.training.deterministic);
   set_thread_count(static_cast<int>(config.training.threads));
-  const ProbeResult result =
-      run_probe(config, parse_device(arguments.device),
-                {.bound = own.bound, .progress = [](const std::string& what) { QUENCH_LOG_INFO("{}", what); }});
+  const ProbeResult result = run_probe(config, parse_device(arguments.device),
+                                       {.bound = own.bound,
+                                        .seconds = own.seconds > 0 ? std::optional(own.seconds) : std::nullopt,
+                                        .progress = [](const std::string& what) { QUENCH_LOG_INFO("{}", what); }});
   config.recipe.name = kAutoRecipe;
   config = with_choice(std::move(config), result.choice);
   if (!own.output.empty()) write_file_atomically(own.output, to_json(config).dump(2) + "\n");
@@ -88,11 +101,13 @@ void run(ConfigArguments arguments) {
 void add_probe_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("probe", "Which layers gain from float8 on this device, and what they lose");
   verb->footer(
-      "Usage: quench probe CONFIG [--device D] [--json] [--output FILE] [--max-error X] [--section.key=value ...]\n"
+      "Usage: quench probe CONFIG [--device D] [--json] [--output FILE] [--max-error X] [--seconds S]\n"
+      "                    [--quiet] [--section.key=value ...]\n"
       "Times the products of every kind of layer in bf16 and under each float8 recipe, measures errors on a "
       "micro-batch\n"
       "of data.train (random tokens where it is empty) and prints the recipe section of the fastest within the bound:\n"
       "--max-error is the largest relative error of a layer's output (default 0.08); gradients may have twice that.\n"
+      "--seconds bounds the time on a CPU (default 60; 0: none) by measuring a part of the micro-batch.\n"
       "--output writes the whole config with that section, for `quench train`. recipe.name \"auto\" makes the choice "
       "when "
       "a run starts.\n"

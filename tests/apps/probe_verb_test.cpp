@@ -99,8 +99,25 @@ TEST_F(ProbeVerb, OutputIsAConfigThatTrains) {
   EXPECT_EQ(train.status, 0) << train.errors;
 }
 
+// A micro-batch that would take minutes is measured in part, and the tables say so.
+TEST_F(ProbeVerb, TimeOnACpuIsBounded) {
+  const std::vector<std::string> large{
+      "probe", "run.json", "--device=cpu", "--training.micro_batch_size=4096", "--seconds=1", "--unset=data.train"};
+  const Outcome text = run(large);
+  ASSERT_EQ(text.status, 0) << text.errors;
+  EXPECT_THAT(text.errors, HasSubstr("of a micro-batch's 131,072 tokens, to end within about 1 seconds (--seconds)"));
+  EXPECT_THAT(text.output, HasSubstr("tokens of a micro-batch, to end in time (--seconds 0 takes all)"));
+  std::vector<std::string> as_json = large;
+  as_json.push_back("--json");
+  const Json json = Json::parse(run(as_json).output);
+  EXPECT_EQ(json.at("tokens").as_int(), 131072);
+  EXPECT_LT(json.at("measured_tokens").as_int(), 131072 / 4);
+  EXPECT_LT(json.at("seconds").as_double(), 10);
+  EXPECT_EQ(run({"probe", "run.json", "--device=cpu", "--seconds=soon"}).status, 2);
+}
+
 TEST_F(ProbeVerb, WithoutDataTheTokensAreRandom) {
-  const Outcome outcome = run({"probe", "run.json", "--device=cpu", "~data.train"});
+  const Outcome outcome = run({"probe", "run.json", "--device=cpu", "--unset=data.train"});
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, HasSubstr("on random tokens"));
 }

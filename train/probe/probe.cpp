@@ -8,6 +8,7 @@
 #include "recipes/float8/hardware.h"
 #include "train/config/check.h"
 #include "train/data_setup.h"
+#include "train/metrics/step_metrics.h"
 #include "train/model_setup.h"
 #include "train/probe/layer_bench.h"
 #include "train/probe/short_model.h"
@@ -19,6 +20,12 @@ namespace {
 constexpr std::int64_t kMostMicroBatches = 4;
 // Rounds over all candidates, the best of which counts: what disturbs only adds.
 constexpr int kRounds = 2;
+
+// A part of a micro-batch that stands for it: the share of the allowed time that the count of FLOPs may fill, as they
+// do not count everything; the fewest tokens that still tell something; those of the first look at the speed.
+constexpr double kShareOfTime = 0.5;
+constexpr std::int64_t kLeastTokens = 64;
+constexpr std::int64_t kSampleTokens = 128;
 
 TimingOptions layer_timing(Device device) {
   // A matrix product's algorithms take some sixty calls to compare.
@@ -71,7 +78,7 @@ class Probe {
     config_.recipe.emulate = config.recipe.emulate || !recipes::has_float8_products(device);
     result_.emulated = config_.recipe.emulate;
     result_.dtype = config.training.dtype;
-    result_.tokens = config.training.micro_batch_size * config.data.seq_len;
+    result_.tokens = tokens();
     result_.real_weights = loads_weights(config);
     result_.bound = options.bound;
     result_.sampled = !options.whole_model && !result_.real_weights;
@@ -79,10 +86,12 @@ class Probe {
   }
 
   ProbeResult run() {
+    find_conversions();
+    fit_into_time();
+    result_.measured_tokens = tokens();
     batch_ = first_batch(config_, model_, device_);
     result_.real_data = batch_.valid_tokens > 0;
     if (!result_.real_data) batch_ = random_batch(config_, model_.vocab_size, device_);
-    find_conversions();
     time_layers();
     measure_errors();
     time_candidates();
@@ -94,6 +103,72 @@ class Probe {
  private:
   void say(const std::string& what) const {
     if (options_.progress) options_.progress(what);
+  }
+
+  [[nodiscard]] std::int64_t tokens() const { return config_.training.micro_batch_size * config_.data.seq_len; }
+
+  // Leaves as much of the micro-batch as can be measured in the time there is.
+  void fit_into_time() {
+    if (!options_.seconds || !device_.is_cpu()) return;
+    const double rate = slowest_rate();
+    const auto fitting = [&] { return kShareOfTime * *options_.seconds * rate / flops_per_token(); };
+    if (fitting() >= static_cast<double>(tokens())) return;
+    micro_batches_ = 1;
+    config_.training.global_batch_size.reset();
+    result_.sampled = !result_.real_weights;
+    const auto most = std::max<std::int64_t>(kLeastTokens, static_cast<std::int64_t>(fitting()));
+    config_.data.seq_len = std::min(config_.data.seq_len, most);
+    config_.training.micro_batch_size =
+        std::clamp<std::int64_t>(most / config_.data.seq_len, 1, config_.training.micro_batch_size);
+    say(fmt::format("measuring {} of a micro-batch's {} tokens, to end within about {:.0f} seconds (--seconds)",
+                    format_count(tokens()), format_count(result_.tokens), *options_.seconds));
+  }
+
+  // FLOPs that time_layers, measure_errors and time_candidates spend on each token of a micro-batch, about.
+  [[nodiscard]] double flops_per_token() const {
+    double layer = 0;
+    for (const LayerTimes& times : result_.layers) layer += layer_flops(times.kind);
+    const auto recipes = static_cast<double>(probed_recipes().size());
+    const auto calls = [](const TimingOptions& timing) { return timing.warm_up + 4.0; };
+    const auto micro = static_cast<double>(micro_batches_);
+    const double alone = calls(layer_timing(device_)) * (1 + recipes) * layer * micro;
+    const nn::ModelConfig& shape = result_.sampled ? cut_ : model_;
+    const auto head = [&](const nn::ModelConfig& model) {
+      return 6.0 * static_cast<double>(model.hidden_size) * static_cast<double>(model.vocab_size);
+    };
+    // Forwards, again and backwards, and beside that in high precision and under each recipe.
+    const double errors =
+        static_cast<double>(shape.num_hidden_layers) * layer * (4.0 / 3 + 1 + recipes) + 2 * head(shape);
+    const double step = static_cast<double>(cut_.num_hidden_layers) * layer + head(cut_);
+    const double steps = kRounds * (1 + 2 * recipes) * calls(step_timing(device_)) * step * micro;
+    return alone + errors + steps;
+  }
+
+  [[nodiscard]] static double layer_flops(const LayerKind& kind) {
+    return 6.0 * static_cast<double>(kind.in_features) * static_cast<double>(kind.out_features);
+  }
+
+  // FLOPs a second of one kind of layer under the recipe that comes first.
+  [[nodiscard]] double slowest_rate() const {
+    const LayerKind& kind = result_.layers.back().kind;
+    const std::int64_t sample = std::min(tokens(), kSampleTokens);
+    LayerBench bench(kind, layer_work(sample, 1), device_);
+    const nn::LinearInfo info{kind.name, kind.in_features, kind.out_features, kind.has_bias, device_};
+    const recipes::LinearPlan plan =
+        recipes::find_recipe(probed_recipes().front()).plan(info, recipe_options(config_, device_));
+    const nn::LinearKernel& kernel = plan.kernel ? *plan.kernel : *nn::high_precision_linear_kernel();
+    const double milliseconds = bench.milliseconds(kernel, {.warm_up = 1, .repetitions = 3, .seconds = 0.1});
+    return layer_flops(kind) * static_cast<double>(sample) / std::max(milliseconds * 1e-3, 1e-9);
+  }
+
+  [[nodiscard]] LayerWork layer_work(std::int64_t tokens_of_pass, std::int64_t micro_batches) const {
+    const nn::ParameterOptions parameters = parameter_options(config_, device_);
+    return {.tokens = tokens_of_pass,
+            .micro_batches = micro_batches,
+            .dtype = parameters.dtype,
+            .grad_dtype = parameters.grad_dtype,
+            .eps = model_.rms_norm_eps,
+            .recompute = recompute_level(config_.training.activation_checkpoint)};
   }
 
   // By running the model's conversion on the planning device.
@@ -130,17 +205,9 @@ class Probe {
   }
 
   void time_layers() {
-    const nn::ParameterOptions parameters = parameter_options(config_, device_);
     for (LayerTimes& layer : result_.layers) {
       say(fmt::format("timing {} ({} -> {})", layer.kind.name, layer.kind.in_features, layer.kind.out_features));
-      LayerBench bench(layer.kind,
-                       {.tokens = result_.tokens,
-                        .micro_batches = micro_batches_,
-                        .dtype = parameters.dtype,
-                        .grad_dtype = parameters.grad_dtype,
-                        .eps = model_.rms_norm_eps,
-                        .recompute = recompute_level(config_.training.activation_checkpoint)},
-                       device_);
+      LayerBench bench(layer.kind, layer_work(result_.measured_tokens, micro_batches_), device_);
       layer.high_precision = bench.milliseconds(*nn::high_precision_linear_kernel(), layer_timing(device_));
       const nn::LinearInfo info{layer.kind.name, layer.kind.in_features, layer.kind.out_features, layer.kind.has_bias,
                                 device_};

@@ -68,6 +68,12 @@ std::string to_string(const ProbeResult& r) {
       fmt::format("{} ({}): micro-batches of {} tokens in {}; errors with {} weights on {}{}\n", r.device.to_string(),
                   r.device_name, format_count(r.tokens), to_string(r.dtype), r.real_weights ? "the model's" : "random",
                   r.real_data ? "the run's first micro-batch" : "random tokens", r.sampled ? ", in two layers" : "");
+  if (r.measured_tokens < r.tokens)
+    text += fmt::format(
+        "Measured on {} tokens of a micro-batch, to end in time (--seconds 0 takes all): times are of these tokens, "
+        "and "
+        "what\ncosts the same whatever their number, such as casts of weights, weighs more in them.\n",
+        format_count(r.measured_tokens));
   if (r.emulated)
     text +=
         "Float8 is emulated here (no float8 tensor cores, or recipe.emulate): the times below are those of "
@@ -148,6 +154,7 @@ Json to_json(const ProbeResult& r) {
                            {"device_name", r.device_name},
                            {"emulated", r.emulated},
                            {"tokens", r.tokens},
+                           {"measured_tokens", r.measured_tokens},
                            {"dtype", to_string(r.dtype)},
                            {"real_data", r.real_data},
                            {"real_weights", r.real_weights},
