@@ -8,6 +8,7 @@
 #include "core/ops/elementwise.h"
 #include "data/document_encoder.h"
 #include "train/checkpoint/checkpoint_list.h"
+#include "train/hf/hub_hint.h"
 #include "train/hf/model_folder.h"
 #include "train/run_folder.h"
 #include "train/run_model.h"
@@ -75,7 +76,8 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   options.device = parse_device(device);
   options.grad_dtype = DType::f32;
   options.trainable = trainable;
-  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist", folder.string());
+  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
+                  hub_hint(folder.string()));
   const bool run = is_run_folder(folder);
   if (run || !fs::exists(folder / "config.json")) {
     const fs::path checkpoint = checkpoint_of(folder);

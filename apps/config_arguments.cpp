@@ -12,8 +12,11 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
   ConfigArguments result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
+    if (argument == "--help" || argument == "-h") throw CLI::CallForHelp();
     if (argument == "--json") {
       result.json = true;
+    } else if (argument == "--quiet") {
+      result.quiet = true;
     } else if (argument.starts_with("--device=")) {
       result.device = argument.substr(9);
     } else if (argument == "--device") {

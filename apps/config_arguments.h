@@ -21,10 +21,11 @@ struct ConfigArguments {
   std::vector<std::string> overrides;  // as load_run_config takes them
   std::string device = "auto";
   bool json = false;
+  bool quiet = false;
 };
 
-// Takes --device and --json out of the arguments, the first that is no override as the config; the rest are overrides.
-// Throws bad_config when there is no config.
+// Takes --device, --json and --quiet out of the arguments, the first that is no override as the config; the rest are
+// overrides. Throws bad_config when there is no config. Asked for help, it throws CLI11's call for it.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 

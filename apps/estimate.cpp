@@ -27,6 +27,7 @@ void add_estimate_verb(CLI::App& app) {
       "Example: quench estimate llama_110m --device cuda --training.micro_batch_size=8\n"
       "--device cuda plans a GPU run on a machine without a GPU too.");
   take_raw_arguments(verb, "estimate", [](ConfigArguments arguments) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate says nothing but its result");
     const RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
     const RunEstimate estimate = estimate_run(config, planned_device(arguments.device));
     if (arguments.json) return print_json(to_json(estimate));

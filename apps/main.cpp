@@ -4,11 +4,13 @@
 #include <exception>
 #include <new>
 
+#include "apps/command_line.h"
+#include "apps/thread_waiting.h"
 #include "apps/verbs.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "train/build_info.h"
 #include "train/metrics/terminal.h"
-#include "train/run_environment.h"
 
 namespace {
 
@@ -30,8 +32,9 @@ void print_error(const char* message) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  quench::choose_thread_waiting(argv);
   CLI::App app("Quench pre-trains and fine-tunes Llama-family language models.", "quench");
-  app.set_version_flag("--version", std::string(quench::program_version()));
+  app.set_version_flag("--version", quench::build_info_text, "Version, commit, compiler and libraries");
   app.require_subcommand(1);
   try {
     quench::open_standard_streams();
@@ -48,6 +51,8 @@ int main(int argc, char** argv) {
     quench::add_config_verb(app);
     quench::add_report_verb(app);
     quench::add_completion_verb(app);
+    if (const std::string unknown = quench::unknown_verb(app, argc, argv); !unknown.empty())
+      QUENCH_FAIL(quench::ErrorCode::bad_config, "{}", unknown);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::RuntimeError& error) {

@@ -11,6 +11,7 @@
 #include "data/token_stream.h"
 #include "data/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
+#include "train/metrics/progress_line.h"
 #include "train/metrics/step_metrics.h"
 
 namespace quench {
@@ -24,6 +25,7 @@ struct TokenizeArguments {
   std::string validation_split = "tail";
   bool no_special = false;
   bool json = false;
+  bool quiet = false;
   int threads = 0;
 };
 
@@ -46,16 +48,32 @@ Json shards_json(const std::vector<TokenizedShard>& shards) {
   return list;
 }
 
+void print_shards(const TokenizeArguments& a, const TokenizeResult& result) {
+  const auto print = [&](const char* kind, const std::vector<TokenizedShard>& shards) {
+    for (const TokenizedShard& s : shards)
+      std::printf("%-11s %s/%s  %s tokens, %s documents\n", kind, a.options.output.c_str(), s.file.c_str(),
+                  format_count(static_cast<std::int64_t>(s.tokens)).c_str(),
+                  format_count(static_cast<std::int64_t>(s.documents)).c_str());
+  };
+  print("train", result.train);
+  print("validation", result.validation);
+}
+
 void run_tokenize(TokenizeArguments& a) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.tokenizer.empty() && !a.options.inputs.empty() && !a.options.output.empty(),
                   "quench tokenize needs --tokenizer, --input and --output (or the subcommand train)");
   set_threads(a.threads);
+  if (a.quiet) quieten_log();
   const auto tokenizer = load_tokenizer(a.tokenizer);
   a.options.reader = reader_options(a.reader);
   a.options.reader.vocab_size = tokenizer->vocab_size();
   a.options.encoder = {.eos = eos_policy(a.eos), .add_special_tokens = !a.no_special};
   a.options.validation_split = validation_split_from_string(a.validation_split);
-  const TokenizeResult result = tokenize_files(*tokenizer, a.options);
+  const TokenizeResult result = [&] {
+    ProgressLine line("tokenizing");
+    a.options.progress = [&](const TokenizeProgress& progress) { line.update(progress.bytes, progress.total_bytes); };
+    return tokenize_files(*tokenizer, a.options);
+  }();
   if (a.json) {
     Json json = Json::object();
     json.set("output", a.options.output.string());
@@ -65,14 +83,7 @@ void run_tokenize(TokenizeArguments& a) {
     json.set("bad_records", result.report.bad_records);
     return print_json(json);
   }
-  const auto print = [&](const char* kind, const std::vector<TokenizedShard>& shards) {
-    for (const TokenizedShard& s : shards)
-      std::printf("%-11s %s/%s  %s tokens, %s documents\n", kind, a.options.output.c_str(), s.file.c_str(),
-                  format_count(static_cast<std::int64_t>(s.tokens)).c_str(),
-                  format_count(static_cast<std::int64_t>(s.documents)).c_str());
-  };
-  print("train", result.train);
-  print("validation", result.validation);
+  if (!a.quiet) print_shards(a, result);
   if (result.report.bad_records > 0) {
     QUENCH_LOG_WARN("{} bad records were skipped", result.report.bad_records);
     for (const std::string& first : result.report.first_bad) QUENCH_LOG_WARN("  {}", first);
@@ -135,6 +146,7 @@ void add_tokenize_verb(CLI::App& app) {
   verb->add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
   verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();
   verb->add_flag("--json", a->json, "Print the result as JSON");
+  verb->add_flag("--quiet", a->quiet, "Show warnings and errors only");
   add_reader_options(*verb, a->reader);
 
   auto t = std::make_shared<TrainArguments>();

@@ -19,11 +19,13 @@ namespace {
 void run(const ConfigArguments& arguments) {
   const RunConfig config = load_run_config(arguments.config, arguments.overrides);
   set_log_level(config.metrics.log_level);
+  if (arguments.quiet) quieten_log();
   const Device device = parse_device(arguments.device);
   require_startable(config, device);
   TrainResult result;
   {
-    Trainer trainer(config, device);
+    // Standard output is for the result alone where that is asked for as JSON.
+    Trainer trainer(config, device, arguments.json ? STDERR_FILENO : STDOUT_FILENO);
     result = trainer.run();
   }
   if (arguments.json) {
@@ -33,7 +35,7 @@ void run(const ConfigArguments& arguments) {
     json.set("checkpoint", result.checkpoint);
     json.set("exported", result.exported);
     print_json(json);
-  } else if (!result.exported.empty()) {
+  } else if (!result.exported.empty() && !arguments.quiet) {
     std::printf("wrote model folder %s\n", result.exported.c_str());
   }
   if (result.stop_signal == 0) return;
@@ -47,7 +49,10 @@ void run(const ConfigArguments& arguments) {
 void add_train_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("train", "Pre-train or fine-tune as a config says");
   verb->footer(
-      "Usage: quench train CONFIG [--device D] [--json] [--section.key=value ...]\n"
+      "Usage: quench train CONFIG [--device D] [--json] [--quiet] [--section.key=value ...]\n"
+      "--json prints the result as JSON on standard output, and all else on standard error; --quiet shows warnings "
+      "and\n"
+      "errors only. Either way the run folder's log.txt holds everything.\n"
       "CONFIG is a JSON file or a name that `quench config ls` shows; docs/config.md lists every key.\n"
       "Example: quench train shakespeare_char --data.train=input.txt --training.steps=500");
   take_raw_arguments(verb, "train", run);

@@ -2,6 +2,7 @@
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -27,11 +28,49 @@ void init_logging(int rank) {
   if (const char* level = std::getenv("QUENCH_LOG_LEVEL")) set_log_level(level);
 }
 
+namespace {
+
+// The console's destination comes first; the logger lets through what any destination wants.
+void open_logger_for_its_sinks() {
+  spdlog::logger& logger = *spdlog::default_logger();
+  auto level = spdlog::level::off;
+  for (const spdlog::sink_ptr& sink : logger.sinks()) level = std::min(level, sink->level());
+  logger.set_level(level);
+}
+
+}  // namespace
+
+spdlog::level::level_enum console_log_level() {
+  const auto& sinks = spdlog::default_logger()->sinks();
+  if (sinks.empty()) return spdlog::level::off;
+  // Where it is alone, the logger's own level may stand for the console's.
+  const auto level = sinks.front()->level();
+  return sinks.size() == 1 ? std::max(level, spdlog::default_logger()->level()) : level;
+}
+
+void add_log_sink(const spdlog::sink_ptr& sink) {
+  auto& sinks = spdlog::default_logger()->sinks();
+  if (!sinks.empty()) sinks.front()->set_level(console_log_level());
+  sinks.push_back(sink);
+  open_logger_for_its_sinks();
+}
+
+void remove_log_sink(const spdlog::sink_ptr& sink) {
+  std::erase(spdlog::default_logger()->sinks(), sink);
+  open_logger_for_its_sinks();
+}
+
+void quieten_log() {
+  if (console_log_level() < spdlog::level::warn) set_log_level("warn");
+}
+
 void set_log_level(std::string_view level) {
   const auto parsed = spdlog::level::from_str(std::string(level));
   QUENCH_CHECK_AS(ErrorCode::bad_config, parsed != spdlog::level::off || level == "off",
                   "log level '{}' is unknown; use trace, debug, info, warn, error or off", level);
-  spdlog::set_level(parsed);
+  const auto& sinks = spdlog::default_logger()->sinks();
+  if (!sinks.empty()) sinks.front()->set_level(parsed);
+  open_logger_for_its_sinks();
 }
 
 }  // namespace quench

@@ -11,8 +11,16 @@ namespace quench {
 
 // Installs the program's format; rank < 0 means a single process. Call once from main.
 void init_logging(int rank = -1);
-// "trace", "debug", "info", "warn", "error", "off"; throws bad_config otherwise.
+// What the console shows: "trace", "debug", "info", "warn", "error", "off"; throws bad_config otherwise. Other
+// destinations keep their own level.
 void set_log_level(std::string_view level);
+[[nodiscard]] spdlog::level::level_enum console_log_level();
+// Leaves warnings and errors of what the console shows.
+void quieten_log();
+
+// A further destination of all messages, with a level of its own. Not while other threads log.
+void add_log_sink(const spdlog::sink_ptr& sink);
+void remove_log_sink(const spdlog::sink_ptr& sink);
 
 }  // namespace quench
 

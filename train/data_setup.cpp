@@ -8,6 +8,7 @@
 #include "data/open_dataset.h"
 #include "train/config/data_files.h"
 #include "train/hf/token_ids.h"
+#include "train/metrics/progress_line.h"
 
 namespace quench {
 namespace {
@@ -30,6 +31,9 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;
   spec.text.folder = data.cache;
+  spec.text.progress = [line = std::make_shared<ProgressLine>("tokenizing")](const TokenizeProgress& progress) {
+    line->update(progress.bytes, progress.total_bytes);
+  };
   spec.text.reader.field = data.text_field;
   spec.text.reader.chat_template = chat_template_from_string(data.chat_template);
   spec.text.reader.on_bad_record =

@@ -1,15 +1,18 @@
 #include "train/step_profile.h"
 
-#include <cstdio>
-
 #include "core/file.h"
 #include "core/log.h"
 #include "core/op_profile.h"
 
 namespace quench {
 
-StepProfile::StepProfile(const RunConfig& config, Device device, std::int64_t step)
-    : config_(config), device_(device), step_(step), on_(config.metrics.profile_step == step) {
+StepProfile::StepProfile(const RunConfig& config, Device device, std::int64_t step,
+                         std::function<void(std::string_view)> print)
+    : config_(config),
+      device_(device),
+      step_(step),
+      print_(std::move(print)),
+      on_(config.metrics.profile_step == step) {
   if (!on_) return;
   backend(device.type).synchronize(current_stream(device));
   start_ = std::chrono::steady_clock::now();
@@ -23,7 +26,7 @@ StepProfile::~StepProfile() {
     const auto wall = std::chrono::steady_clock::now() - start_;
     const std::string table =
         fmt::format("step {}\n", step_) + profile_table(times, std::chrono::duration<double, std::milli>(wall).count());
-    std::fputs(table.c_str(), stdout);
+    print_(table);
     write_file_atomically(std::filesystem::path(config_.run.folder) / "profile.txt", table);
   } catch (const std::exception& error) {
     QUENCH_LOG_WARN("the profile of step {} is lost: {}", step_, error.what());

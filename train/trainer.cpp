@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "core/allocator.h"
 #include "core/call_counter.h"
@@ -21,6 +20,7 @@
 #include "train/metrics/metrics_log.h"
 #include "train/metrics/peak_flops.h"
 #include "train/metrics/run_files.h"
+#include "train/metrics/run_log.h"
 #include "train/metrics/step_timer.h"
 #include "train/optimizer_setup.h"
 #include "train/probe/auto_recipe.h"
@@ -41,7 +41,7 @@ namespace quench {
 namespace fs = std::filesystem;
 
 struct Trainer::Run {
-  Run(RunConfig c, Device d);
+  Run(RunConfig c, Device d, int console);
   TrainResult train();
 
   void resume_or_fill();
@@ -70,6 +70,7 @@ struct Trainer::Run {
   Json environment;
   // Before the choice of a recipe: that reads the folder's checkpoints, and may measure for a minute.
   RunLock lock;
+  RunLog log;
   RecipeChoice choice;  // of recipe.name "auto"
   ModelSetup setup;
   DataSetup data;
@@ -110,11 +111,12 @@ LossGuardOptions guard_options(const TrainingSection& training) {
 
 }  // namespace
 
-Trainer::Run::Run(RunConfig c, Device d)
+Trainer::Run::Run(RunConfig c, Device d, int console)
     : config(checked(std::move(c), d)),
       device(d),
       environment(run_environment(d)),
       lock(config.run.folder),
+      log(fs::path(config.run.folder) / run_files::kLog, console),
       choice(resolve_auto_recipe(config, d)),
       setup(build_model(with_choice(config, choice), d)),
       data(open_data(config, setup.config)),
@@ -164,8 +166,8 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
-  std::printf("resumed from %s: step %lld, %s tokens seen\n", source.c_str(), static_cast<long long>(progress.step),
-              format_count(progress.tokens_seen).c_str());
+  log.text(fmt::format("resumed from {}: step {}, {} tokens seen\n", source, progress.step,
+                       format_count(progress.tokens_seen)));
 }
 
 void Trainer::Run::write_run_files() const {
@@ -184,6 +186,8 @@ void Trainer::Run::open_logs() {
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
   options.console->progress = config.metrics.progress;
+  options.console->print = [this](std::string_view line) { log.text(line); };
+  if (console_log_level() > spdlog::level::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
   metrics = MetricsLog(options);
@@ -251,7 +255,7 @@ void Trainer::Run::follow_recipe() {
 
 bool Trainer::Run::run_step() {
   follow_recipe();
-  const StepProfile profile(config, device, progress.step + 1);
+  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { log.text(table); });
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
@@ -282,6 +286,7 @@ bool Trainer::Run::run_step() {
 void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& verdict, double lr) {
   Progress bar{.step = progress.step, .total_steps = steps, .loss = report.loss};
   bar.eta_seconds = timer->eta_seconds();
+  bar.tokens_per_second = timer->last_tokens_per_second();
   const bool due = progress.step % config.metrics.log_every == 0 || progress.step == steps || verdict.nonfinite ||
                    (!resumed_step && progress.step == 1);
   if (due) {
@@ -302,7 +307,6 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     if (const auto seconds = light_seconds(flops, environment.at("device_name").as_string());
         seconds && !config.recipe.emulate)
       m.light_share = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
-    bar.tokens_per_second = m.tokens_per_second;
     metrics.step(m);
   }
   metrics.progress(bar);
@@ -343,8 +347,7 @@ TrainResult Trainer::Run::train() {
   resume_or_fill();
   follow_recipe();  // before the report says what applies
   write_run_files();
-  std::fputs(start_report(config, choice, setup, data, run_model, environment, steps).c_str(), stdout);
-  std::fflush(stdout);
+  log.text(start_report(config, choice, setup, data, run_model, environment, steps));
   open_logs();
   if (config.checkpoint.enable) {
     CheckpointOptions options;
@@ -360,7 +363,7 @@ TrainResult Trainer::Run::train() {
   timer = std::make_unique<StepTimer>(progress.step, steps);
   const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
   std::int64_t saved_step = resumed_step.value_or(-1);
-  if (progress.step >= steps) std::printf("%s\n", finished_message(config, progress, steps).c_str());
+  if (progress.step >= steps) log.text(finished_message(config, progress, steps) + "\n");
   while (progress.step < steps && signals.stop_signal() == 0) {
     if (!run_step()) continue;
     if (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
@@ -388,10 +391,16 @@ TrainResult Trainer::Run::train() {
   return result;
 }
 
-Trainer::Trainer(RunConfig config, Device device) : run_(std::make_unique<Run>(std::move(config), device)) {}
+Trainer::Trainer(RunConfig config, Device device, int console)
+    : run_(std::make_unique<Run>(std::move(config), device, console)) {}
 Trainer::~Trainer() = default;
 TrainResult Trainer::run() {
-  return run_->train();
+  try {
+    return run_->train();
+  } catch (const std::exception& error) {
+    run_->log.record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
+    throw;
+  }
 }
 
 }  // namespace quench

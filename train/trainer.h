@@ -20,7 +20,8 @@ struct TrainResult {
 
 class Trainer {
  public:
-  Trainer(RunConfig config, Device device);
+  // Text for people goes to the descriptor `console`, and to log.txt in the run folder.
+  Trainer(RunConfig config, Device device, int console = 1);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

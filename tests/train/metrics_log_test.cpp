@@ -156,6 +156,20 @@ TEST(StepTimer, RatesAreOverTheStepsSinceTheLastRecord) {
   EXPECT_NEAR(*metrics.eta_seconds, 95 * 0.5, 1e-6) << "the first step counts no more";
 }
 
+// What the bar shows between records.
+TEST(StepTimer, TheNewestStepHasItsRateAtOnce) {
+  FakeTime time;
+  StepTimer timer(0, 200, time.now);
+  EXPECT_EQ(timer.last_tokens_per_second(), 0);
+  run_step(timer, time, 0, 0.5);
+  EXPECT_NEAR(timer.last_tokens_per_second(), 2000, 1e-6);
+  StepMetrics metrics;
+  timer.fill(metrics);
+  EXPECT_NEAR(timer.last_tokens_per_second(), 2000, 1e-6);
+  run_step(timer, time, 0, 0.25);
+  EXPECT_NEAR(timer.last_tokens_per_second(), 4000, 1e-6);
+}
+
 TEST(StepTimer, TimeBetweenStepsCountsForTheEtaOnly) {
   FakeTime time;
   StepTimer timer(0, 10, time.now);

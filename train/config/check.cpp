@@ -152,6 +152,10 @@ std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOp
 
 LrScheduleOptions lr_schedule_options(const RunConfig& config, std::int64_t total_steps) {
   const LrScheduleSection& schedule = config.lr_schedule;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, schedule.warmup_steps <= total_steps,
+                  "lr_schedule.warmup_steps: {} steps of warmup exceed the {} steps of the run; lower it, or train for "
+                  "longer (training.steps, training.epochs)",
+                  schedule.warmup_steps, total_steps);
   std::optional<std::int64_t> decay_steps = schedule.decay_steps;
   if (schedule.decay_ratio)
     decay_steps = std::max<std::int64_t>(1, std::llround(*schedule.decay_ratio * static_cast<double>(total_steps)));

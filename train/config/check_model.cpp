@@ -8,6 +8,7 @@
 #include "train/config/checker.h"
 #include "train/config/field.h"
 #include "train/config/presets.h"
+#include "train/hf/hub_hint.h"
 #include "train/metrics/run_files.h"
 
 namespace quench {
@@ -53,7 +54,7 @@ void check_folder(Checker& checker) {
   if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return;
   std::error_code ignored;
   if (!fs::is_directory(model.path, ignored)) {
-    checker.report("model.path", "{}: no such folder", model.path);
+    checker.report("model.path", "{}: no such folder{}", model.path, hub_hint(model.path));
     checker.suggest(kept_model_part(checker.config()));
   } else if (!fs::is_regular_file(fs::path(model.path) / "config.json", ignored)) {
     checker.report("model.path", "{}: the folder has no config.json", model.path);

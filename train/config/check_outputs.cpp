@@ -7,6 +7,7 @@
 #include "train/config/data_files.h"
 #include "train/config/field.h"
 #include "train/config/nearest.h"
+#include "train/hf/hub_hint.h"
 #include "train/metrics/run_files.h"
 #include "train/run_folder.h"
 
@@ -39,7 +40,7 @@ void check_tokenizer(Checker& checker) {
   }
   std::error_code ignored;
   if (checker.options().files && data.tokenizer != "bytes" && !fs::exists(data.tokenizer, ignored)) {
-    checker.report("data.tokenizer", "{}: no such file or folder", data.tokenizer);
+    checker.report("data.tokenizer", "{}: no such file or folder{}", data.tokenizer, hub_hint(data.tokenizer));
     const std::string kept = kept_model_part(checker.config());
     checker.suggest(kept.empty() ? nearest_name(data.tokenizer, std::vector<std::string>{"bytes"}) : kept);
   }

@@ -54,7 +54,8 @@ void add_output_fields(Fields& fields) {
                               "Folder of the files above.", "<run.folder>/metrics"));
   fields.push_back(make_field("metrics.log_level", QUENCH_MEMBER(metrics.log_level),
                               one_of({"trace", "debug", "info", "warn", "error", "off"}), free,
-                              "Least severe message that is printed."));
+                              "Least severe message on the console, where a run's own lines are info; log.txt of the "
+                              "run's folder holds info in any case."));
 
   fields.push_back(
       make_field("evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,

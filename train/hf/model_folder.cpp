@@ -9,6 +9,8 @@
 #include "core/ops/elementwise.h"
 #include "core/safetensors_folder.h"
 #include "train/hf/carried_files.h"
+#include "train/hf/hub_hint.h"
+#include "train/metrics/progress_line.h"
 
 namespace quench {
 namespace {
@@ -77,7 +79,8 @@ void load_piece(const SafetensorsReader& reader, const SafetensorsEntry& entry, 
 }  // namespace
 
 nn::ModelConfig read_model_config(const fs::path& folder) {
-  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist", folder.string());
+  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
+                  hub_hint(folder.string()));
   const fs::path file = folder / "config.json";
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(file), "{} has no config.json; is it a Hugging Face model folder?",
                   folder.string());
@@ -89,9 +92,14 @@ nn::ModelConfig read_model_config(const fs::path& folder) {
 void load_weights(nn::CausalLm& model, const fs::path& folder) {
   const SafetensorsFolder weights(folder);
   check_inventory(model, weights, folder);
+  ProgressLine progress("loading " + folder.string());
+  std::uint64_t loaded = 0, total = 0;
+  for (nn::Parameter* parameter : model.parameters()) total += parameter->variable.value().nbytes();
   for (nn::Parameter* parameter : model.parameters()) {
     const Tensor value = parameter->variable.value();
     if (value.device().is_meta()) continue;
+    progress.update(loaded, total);
+    loaded += value.nbytes();
     parameter->mark_changed();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const auto found = weights.at(piece.hf_name);

@@ -80,7 +80,11 @@ void ConsoleSink::finish() {
 void ConsoleSink::print(const std::string& line) {
   const std::string bar = bar_;
   erase();
-  write_to_descriptor(options_.output, line + "\n");
+  if (options_.print) {
+    options_.print(line + "\n");
+  } else {
+    write_to_descriptor(options_.output, line + "\n");
+  }
   if (!bar.empty()) draw(bar);
 }
 

@@ -3,6 +3,7 @@
 // there to show it. Nothing is coloured and no escape sequence is written, so output is the same piped or not.
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "train/metrics/metrics_sink.h"
@@ -12,7 +13,8 @@ namespace quench {
 enum class ProgressDisplay { automatic, on, off };
 
 struct ConsoleOptions {
-  int output = 1;    // descriptor of the lines
+  int output = 1;  // descriptor of the lines, unless `print` takes them
+  std::function<void(std::string_view)> print = {};
   int terminal = 2;  // descriptor of the bar
   // automatic: where `terminal` is one. A launcher that prefixes ranks hands its workers pipes, hence no bar.
   ProgressDisplay progress = ProgressDisplay::automatic;

@@ -17,5 +17,6 @@ inline constexpr const char* kSources = "sources.json";           // where confi
 inline constexpr const char* kModelFolder = "model";              // config.json, tokenizer and other small files
 inline constexpr const char* kCheckpointFolder = "checkpoints";   // step-N folders
 inline constexpr const char* kReport = "report.html";
+inline constexpr const char* kLog = "log.txt";  // what the run said, over all its starts
 
 }  // namespace quench::run_files

@@ -23,6 +23,7 @@ void StepTimer::batch_ready(Clock::time_point now) {
 
 void StepTimer::end_step(std::int64_t tokens, double flops, Clock::time_point now) {
   const double seconds = Seconds(now - step_begin_).count();
+  last_tokens_per_second_ = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   ++steps_done_;
   ++window_.steps;
   window_.tokens += tokens;

@@ -36,6 +36,8 @@ class StepTimer {
   // caches, kernel selection) is left out as soon as there is a second.
   [[nodiscard]] std::optional<double> eta_seconds() const;
   [[nodiscard]] std::int64_t steps_done() const noexcept { return steps_done_; }
+  // Of the newest step; 0 before any.
+  [[nodiscard]] double last_tokens_per_second() const noexcept { return last_tokens_per_second_; }
 
  private:
   using Seconds = std::chrono::duration<double>;
@@ -54,6 +56,7 @@ class StepTimer {
   std::int64_t averaged_steps_ = 0;
   bool first_step_ended_ = false;
   double first_step_seconds_ = 0;
+  double last_tokens_per_second_ = 0;
   Clock::time_point step_begin_;
   Clock::time_point batch_ready_;
   Window window_;

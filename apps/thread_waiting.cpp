@@ -1,0 +1,42 @@
+#include "apps/thread_waiting.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <string>
+
+namespace quench {
+namespace {
+
+constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
+// Rounds of a loop of some ten nanoseconds: what the runtime itself takes where threads outnumber cores.
+constexpr const char* kSpins = "1000";
+constexpr const char* kChosen = "QUENCH_SPINCOUNT_CHOSEN";
+
+// The program's file; empty where the system does not tell or the file is gone.
+std::string program_file() {
+  std::string path(PATH_MAX, '\0');
+  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+  return path;
+}
+
+}  // namespace
+
+void choose_thread_waiting(char** arguments) {
+  if (std::getenv(kChosen) != nullptr) {
+    ::unsetenv(kChosen);
+    ::unsetenv(kSpinCount);
+    return;
+  }
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv(kSpinCount) != nullptr) return;
+  ::setenv(kSpinCount, kSpins, 0);
+  ::setenv(kChosen, "1", 0);
+  ::execv(program_file().c_str(), arguments);
+  // Not possible here: the runtime's own choice holds.
+  ::unsetenv(kChosen);
+  ::unsetenv(kSpinCount);
+}
+
+}  // namespace quench

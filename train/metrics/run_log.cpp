@@ -1,0 +1,104 @@
+#include "train/metrics/run_log.h"
+
+#include <spdlog/sinks/base_sink.h>
+
+#include <ctime>
+#include <mutex>
+#include <optional>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "train/metrics/append_file.h"
+#include "train/metrics/terminal.h"
+
+namespace quench {
+namespace {
+
+// "2026-01-31 17:05:09 +0100"
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, "%F %T %z", &parts)};
+}
+
+}  // namespace
+
+// Lines from several threads; nothing after the first that could not be written.
+class RunLog::File {
+ public:
+  explicit File(const std::filesystem::path& path) { file_.emplace(path); }
+
+  // What went wrong, once.
+  std::string append(std::string_view lines) {
+    const std::lock_guard lock(mutex_);
+    if (!file_) return {};
+    try {
+      file_->append(lines);
+    } catch (const Error& error) {
+      file_.reset();
+      return error.what();
+    }
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<AppendFile> file_;
+};
+
+// The program's messages on their way to the file. A failure here is not reported by a message of its own, which would
+// come by here again.
+class RunLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit Sink(std::shared_ptr<File> file) : file_(std::move(file)) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    (void)file_->append({line.data(), line.size()});
+  }
+  void flush_() override {}
+
+ private:
+  std::shared_ptr<File> file_;
+};
+
+RunLog::RunLog(const std::filesystem::path& file, int console) : console_(console) {
+  try {
+    file_ = std::make_shared<File>(file);
+  } catch (const Error& error) {
+    QUENCH_LOG_WARN("the run keeps no log: {}", error.what());
+    return;
+  }
+  record(fmt::format("---- {}\n", local_time()));
+  sink_ = std::make_shared<Sink>(file_);
+  sink_->set_pattern("%l: %v");
+  sink_->set_level(std::min(spdlog::level::info, console_log_level()));
+  add_log_sink(sink_);
+}
+
+RunLog::~RunLog() {
+  if (sink_) remove_log_sink(sink_);
+}
+
+void RunLog::text(std::string_view lines) {
+  record(lines);
+  if (!console_works_ || console_log_level() > spdlog::level::info) return;
+  try {
+    write_to_descriptor(console_, lines);
+  } catch (const Error& error) {
+    console_works_ = false;
+    QUENCH_LOG_WARN("nothing more goes to the console: {}; training goes on", error.what());
+  }
+}
+
+void RunLog::record(std::string_view lines) {
+  if (!file_) return;
+  if (const std::string fault = file_->append(lines); !fault.empty())
+    QUENCH_LOG_WARN("the run's log ends here: {}; training goes on", fault);
+}
+
+}  // namespace quench
