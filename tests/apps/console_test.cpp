@@ -164,7 +164,7 @@ TEST_F(Console, DocumentedFineTuneNeedsNoValidationData) {
   asked.push_back("--evaluation.interval=5");
   const Outcome refused = run(asked);
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.errors, HasSubstr("data.validation is empty"));
+  EXPECT_THAT(refused.errors, HasSubstr("data.validation and evaluation.prompts are empty"));
 }
 
 // libgomp tells on standard error what it read when it was loaded.
