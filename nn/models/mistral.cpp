@@ -24,6 +24,6 @@ void apply(const Json& json, std::string_view source, ModelConfig& config) {
 
 }  // namespace
 
-const ModelFamily kMistral{"MistralForCausalLM", "mistral", apply};
+const ModelFamily kMistral{"MistralForCausalLM", "mistral", apply, {"sliding_window"}};
 
 }  // namespace quench::nn
