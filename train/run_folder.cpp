@@ -55,16 +55,19 @@ bool is_run_folder(const fs::path& folder) {
   return member(config, "training") != nullptr && member(config, "model") != nullptr;
 }
 
+fs::path working_directory_of(const fs::path& run) {
+  const Json sources = read_object(run / run_files::kSources);
+  const Json* started = member(sources, "working_directory");
+  return started != nullptr && started->is_string() ? fs::path(started->as_string()) : fs::path();
+}
+
 fs::path checkpoint_folder_of(const fs::path& run) {
   std::error_code ignored;
   const fs::path usual = run / run_files::kCheckpointFolder;
   if (fs::is_directory(usual, ignored)) return usual;
   const std::string named = text_at(read_object(run / run_files::kConfig), "checkpoint", "folder");
   if (named.empty()) return usual;
-  const Json sources = read_object(run / run_files::kSources);
-  const Json* started = member(sources, "working_directory");
-  const fs::path base = started != nullptr && started->is_string() ? fs::path(started->as_string()) : fs::path();
-  const fs::path folder = base / named;
+  const fs::path folder = working_directory_of(run) / named;
   return fs::is_directory(folder, ignored) ? folder : usual;
 }
 

@@ -12,6 +12,9 @@ namespace quench {
 // Whether a folder is that of a run: it holds the resolved config, which no model folder has.
 [[nodiscard]] bool is_run_folder(const std::filesystem::path& folder);
 
+// The folder in which a run was started, to which its config's relative paths refer; empty where that is not recorded.
+[[nodiscard]] std::filesystem::path working_directory_of(const std::filesystem::path& run);
+
 // The folder of a run's checkpoints: <run>/checkpoints, or what checkpoint.folder of its config says, relative to where
 // the run was started.
 [[nodiscard]] std::filesystem::path checkpoint_folder_of(const std::filesystem::path& run);

@@ -111,6 +111,15 @@ TEST_F(RunFolder, SourcesAreRecordedAsAbsolutePaths) {
   EXPECT_EQ(sources.at("train").as_array()[0].at("files").as_array()[0].as_string(), here / "shards/train-00000.bin");
 }
 
+TEST_F(RunFolder, TrainingFromAnotherFolderSaysWhereTheDataWere) {
+  expect_ok({"train", "run.json", "--training.steps=1"});
+  const std::string run_folder = (work() / "run").string();
+  const Outcome outcome = run_elsewhere({"train", run_folder + "/config.json", "--run.folder=" + run_folder});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.errors,
+              HasSubstr("did you mean \"" + (fs::canonical(work()) / "shards/train-*.bin").string() + "\"?"));
+}
+
 TEST_F(RunFolder, ModelPartOfAnotherTokenizerIsReplacedAndSaid) {
   expect_ok({"train", "run.json", "--training.steps=1"});
   testing::write_file(work() / "run" / "model" / "notes.txt", "mine");
