@@ -25,7 +25,11 @@ bool looks_like_text(const DataSource& source) {
 void check_sources(Checker& checker, const std::string& key, const std::vector<DataSource>& sources) {
   if (!checker.options().files || !checker.usable({key})) return;
   for (const DataSource& source : sources) {
-    if (expand_pattern(source.path).empty()) checker.report(key, "no file matches \"{}\"", source.path);
+    if (!expand_pattern(source.path).empty()) continue;
+    checker.report(key, "no file matches \"{}\"", source.path);
+    // A run that goes on from another folder than it was started in.
+    const fs::path before = working_directory_of(checker.config().run.folder) / source.path;
+    if (!expand_pattern(before.string()).empty()) checker.suggest(before.string());
   }
 }
 
