@@ -1,9 +1,7 @@
 #include "train/optimizer_setup.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "core/ops/global_norm.h"
 #include "recipes/convert.h"
 
 namespace quench {
@@ -34,17 +32,6 @@ double state_offload_ratio(const RunConfig& config, Device device) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, ratio == 0 || !device.is_cpu(),
                   "optimizer.offload_ratio is {}, but a CPU run's state is in host memory; set it to 0", ratio);
   return ratio;
-}
-
-std::string first_nonfinite_gradient(nn::CausalLm& model) {
-  const Tensor square = Tensor::empty({1}, DType::f64, model.options().device);
-  for (const nn::Parameter* parameter : model.parameters()) {
-    const Tensor gradient = parameter->variable.grad();
-    if (!gradient.defined()) continue;
-    squared_norm({.tensors = std::span(&gradient, 1), .result = square});
-    if (!std::isfinite(*square.to(Device{}).data<double>())) return parameter->name;
-  }
-  return {};
 }
 
 }  // namespace quench

@@ -1,8 +1,7 @@
 #pragma once
-// From a run's config to its optimizer; and where a bad gradient came from.
+// From a run's config to its optimizer.
 
 #include <memory>
-#include <string>
 
 #include "nn/causal_lm.h"
 #include "nn/optim/adamw.h"
@@ -14,8 +13,5 @@ namespace quench {
 
 // optimizer.offload_ratio. Throws bad_config on a CPU, where there is no other memory to go to.
 [[nodiscard]] double state_offload_ratio(const RunConfig& config, Device device);
-
-// The first parameter, in the order of the model, whose gradient holds a NaN or an infinity; empty if none does.
-[[nodiscard]] std::string first_nonfinite_gradient(nn::CausalLm& model);
 
 }  // namespace quench
