@@ -4,6 +4,7 @@
 #include <map>
 
 #include "apps/common.h"
+#include "apps/inspect_tokens.h"
 #include "apps/verbs.h"
 #include "core/safetensors_folder.h"
 #include "train/checkpoint/checkpoint_list.h"
@@ -226,14 +227,16 @@ void print_files(const Json& json) {
 
 void run(const InspectOptions& o) {
   const fs::path path(o.path);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::is_directory(path), "{} is not a folder", o.path);
-  const bool checkpoint = fs::exists(path / Manifest::kFileName);
-  if (o.verify) {
-    QUENCH_CHECK_AS(ErrorCode::bad_config, checkpoint, "{} has no {}; --verify takes one checkpoint (step-N)", o.path,
+  const bool tokens = is_token_data(path);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, tokens || fs::is_directory(path), "{} is neither a folder nor a file", o.path);
+  const bool checkpoint = !tokens && fs::exists(path / Manifest::kFileName);
+  if (o.verify && !tokens) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, checkpoint,
+                    "{} has no {}; --verify takes one checkpoint (step-N), or token shards", o.path,
                     Manifest::kFileName);
     verify(path);
   }
-  const Json json = inspect(o, checkpoint);
+  const Json json = tokens ? inspect_tokens(path, o.verify) : inspect(o, checkpoint);
   if (o.json) return print_json(json);
   for (const auto& [key, value] : json.as_object())
     if (!is_list(key, value)) std::printf("%-16s %s\n", key.c_str(), shown(key, value).c_str());
@@ -246,11 +249,14 @@ void run(const InspectOptions& o) {
 
 void add_inspect_verb(CLI::App& app) {
   auto o = std::make_shared<InspectOptions>();
-  CLI::App* verb = app.add_subcommand("inspect", "What a model folder, a checkpoint or a run folder holds");
+  CLI::App* verb =
+      app.add_subcommand("inspect", "What a model folder, a checkpoint, a run folder or token shards hold");
   verb->footer("Example: quench inspect runs/demo/checkpoints/step-200 --verify");
-  verb->add_option("path", o->path, "Model folder, checkpoint (step-N), checkpoint folder or run folder")->required();
+  verb->add_option("path", o->path,
+                   "Model folder, checkpoint (step-N), checkpoint folder, run folder, token file or folder of shards")
+      ->required();
   verb->add_flag("--tensors", o->tensors, "List every tensor");
-  verb->add_flag("--verify", o->verify, "Compare every stored byte of a checkpoint with its hash");
+  verb->add_flag("--verify", o->verify, "Compare every stored byte of a checkpoint, or of token shards, with its hash");
   verb->add_flag("--json", o->json, "Print the result as JSON");
   verb->callback([o] { run(*o); });
 }

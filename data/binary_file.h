@@ -27,6 +27,8 @@ class BinaryFile {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   // Bytes, as when the file was opened.
   [[nodiscard]] std::uint64_t size() const noexcept { return static_cast<std::uint64_t>(opened_.st_size); }
+  // As the file was opened.
+  [[nodiscard]] const struct stat& status() const noexcept { return opened_; }
 
   // Fills `out` from byte `offset`. Thread-safe. Throws corrupt when the range ends past the file, io when the file is
   // no longer the one that was opened (size, modification time, or no name left) or cannot be read.

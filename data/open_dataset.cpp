@@ -16,7 +16,7 @@ std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, con
       ErrorCode::bad_config, !automatic || text_files == 0 || text_files == static_cast<std::ptrdiff_t>(paths.size()),
       "{} is one of several files of a data source that mixes text and tokens; list them as sources of their own",
       paths.front().string());
-  TokenSourceOptions options{.vocab_size = spec.vocab_size, .eos_id = spec.eos_id};
+  TokenSourceOptions options{.vocab_size = spec.vocab_size, .eos_id = spec.eos_id, .checks = spec.checks};
   if (spec.tokenizer != nullptr) {
     options.tokenizer_fingerprint = fingerprint_text(*spec.tokenizer);
     if (!options.eos_id) options.eos_id = spec.tokenizer->eos_id();
@@ -36,6 +36,23 @@ std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, con
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns) {
+  std::vector<std::filesystem::path> files;
+  const auto add = [&](const std::filesystem::path& path) {
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+  };
+  for (const auto& path : expand_file_patterns(patterns)) {
+    std::error_code ignored;
+    const MegatronPaths pair = megatron_paths(path);
+    const bool paired = std::filesystem::exists(pair.bin, ignored) && std::filesystem::exists(pair.idx, ignored);
+    if (!paired || std::filesystem::exists(path, ignored)) add(path);
+    if (!paired) continue;
+    add(pair.bin);
+    add(pair.idx);
+  }
+  return files;
+}
 
 std::shared_ptr<const Dataset> open_dataset(const DatasetSpec& spec) {
   std::vector<WeightedRows> sources;

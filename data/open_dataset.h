@@ -26,7 +26,12 @@ struct DatasetSpec {
   PackingOptions packing{};
   SamplerOptions sampler{};
   TextCacheOptions text{};  // `text.reader.format` is taken from `format`
+  // When set, token files are checked from end to end when they are opened (TokenSourceOptions::checks).
+  FileChecks* checks = nullptr;
 };
+
+// The files that the patterns of a source name, with the other file of each Megatron-LM pair.
+[[nodiscard]] std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns);
 
 // A weight belongs to all files of its source together. Throws bad_config for text without a tokenizer and for a source
 // that mixes text and token files.

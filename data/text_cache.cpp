@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include "core/log.h"
 #include "core/temporary.h"
 #include "data/binary_file.h"
+#include "data/content_hash.h"
 #include "data/shard_format.h"
 #include "data/text_input.h"
 #include "data/token_stream.h"
@@ -21,41 +21,6 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
-
-class KeyHash {
- public:
-  KeyHash() { XXH3_128bits_reset(state_); }
-  ~KeyHash() { XXH3_freeState(state_); }
-  KeyHash(const KeyHash&) = delete;
-  KeyHash& operator=(const KeyHash&) = delete;
-
-  // The length goes in first, so that neighbours cannot trade bytes.
-  void add(std::string_view text) {
-    const std::uint64_t size = text.size();
-    XXH3_128bits_update(state_, &size, sizeof size);
-    XXH3_128bits_update(state_, text.data(), text.size());
-  }
-  void add_file(const fs::path& path) {
-    const BinaryFile file(path);
-    const std::uint64_t size = file.size();
-    XXH3_128bits_update(state_, &size, sizeof size);
-    std::vector<std::byte> block(std::size_t{1} << 20);
-    for (std::uint64_t offset = 0; offset < size;) {
-      const auto piece =
-          std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), size - offset)));
-      file.read(offset, piece);
-      XXH3_128bits_update(state_, piece.data(), piece.size());
-      offset += piece.size();
-    }
-  }
-  [[nodiscard]] std::string text() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_);
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
-
- private:
-  XXH3_state_t* state_ = XXH3_createState();
-};
 
 // Held until the object is destroyed or the process ends.
 class FileLock {
@@ -99,7 +64,7 @@ std::vector<fs::path> cached_shards(const fs::path& folder) {
 std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, const Tokenizer& tokenizer,
                                       const TextCacheOptions& options) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !options.folder.empty(), "no cache folder for tokenized text");
-  KeyHash key;
+  Hash128 key;
   key.add(fmt::format("shard version {}", kShardVersion));
   key.add(fingerprint_text(tokenizer));
   ReaderOptions reader = options.reader;
@@ -111,7 +76,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
                     "with `quench tokenize --input -`");
     // Options that follow the file's name.
     key.add(options.reader.format == DocumentFormat::automatic ? text_extension(path) : std::string());
-    key.add_file(path);
+    key.add(BinaryFile(path));
   }
   fs::create_directories(options.folder);
   remove_stale_temporaries(options.folder);  // of any text: that of a killed process may never be asked for again

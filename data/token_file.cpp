@@ -2,6 +2,8 @@
 #include <array>
 #include <limits>
 
+#include "core/log.h"
+#include "data/file_checks.h"
 #include "data/llmc_format.h"
 #include "data/llmq_format.h"
 #include "data/megatron_format.h"
@@ -56,6 +58,7 @@ class TokenFile final : public TokenSource {
     limit_ = std::min(limit_, kIdLimit);
     width_ = static_cast<std::size_t>(byte_size(layout_.element));
     if (options.eos_id) layout_.eos_id = options.eos_id;
+    if (options.checks != nullptr) check_all(*options.checks);
   }
 
   [[nodiscard]] std::uint64_t size() const override { return layout_.token_count; }
@@ -121,11 +124,31 @@ class TokenFile final : public TokenSource {
 
  private:
   static constexpr std::uint64_t kIdLimit = std::uint64_t{1} << 31;
+  static constexpr std::uint64_t kLargeFile = std::uint64_t{1} << 30;  // whose check takes a second or more
 
   void check_range(std::uint64_t begin, std::size_t count) const {
     QUENCH_CHECK(begin <= layout_.token_count && count <= layout_.token_count - begin,
                  "{}: tokens {} to {} asked for, the file has {}", file_->path().string(), begin, begin + count,
                  layout_.token_count);
+  }
+
+  void check_all(FileChecks& checks) const {
+    const std::string format(to_string(layout_.format));
+    const auto known = checks.tokens(*file_);
+    if (known && known->format == format && known->id_bound <= limit_) return;
+    if (file_->size() >= kLargeFile)
+      QUENCH_LOG_INFO("{}: checking all tokens, once ({:.1f} GiB)", file_->path().string(),
+                      static_cast<double>(file_->size()) / (1 << 30));
+    if (layout_.format == TokenFormat::quench) verify_shard(*file_);
+    std::vector<std::int32_t> block(std::size_t{1} << 16);
+    std::uint64_t bound = 0;
+    for (std::uint64_t begin = 0; begin < layout_.token_count; begin += block.size()) {
+      const auto ids = std::span(block).first(
+          static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), layout_.token_count - begin)));
+      read(begin, ids);
+      bound = std::max(bound, static_cast<std::uint64_t>(*std::max_element(ids.begin(), ids.end())) + 1);
+    }
+    checks.set_tokens(*file_, {format, bound});
   }
 
   template <class T>

@@ -16,11 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 
 DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>& sources, const Tokenizer* tokenizer,
-                         const nn::ModelConfig& model) {
+                         const nn::ModelConfig& model, FileChecks* checks) {
   const DataSection& data = config.data;
   DatasetSpec spec;
   for (const DataSource& source : sources) spec.sources.push_back({{source.path}, source.weight});
   spec.format = data.format;
+  spec.checks = checks;
   spec.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
   spec.tokenizer = tokenizer;
   // Token files without a document table: the tokenizer's end id, or the model's where no tokenizer is named.
@@ -68,18 +69,18 @@ std::int64_t global_batch_size(const RunConfig& config) {
   return config.training.global_batch_size.value_or(config.training.micro_batch_size);
 }
 
-DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model) {
+DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileChecks* checks) {
   DataSetup setup;
   setup.tokenizer = run_tokenizer(config);
   if (setup.tokenizer)
     QUENCH_CHECK_AS(ErrorCode::bad_config, setup.tokenizer->vocab_size() <= model.vocab_size,
                     "data.tokenizer has {} tokens, the model's vocab_size is {}: set model.vocab_size to at least that",
                     setup.tokenizer->vocab_size(), model.vocab_size);
-  setup.train = open_dataset(dataset_spec(config, config.data.train, setup.tokenizer.get(), model));
+  setup.train = open_dataset(dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks));
   setup.train->check_batch({config.training.micro_batch_size, global_batch_size(config), 0, 1});
   append_lines(setup.plan, "train: ", describe(*setup.train));
   if (!config.data.validation.empty()) {
-    DatasetSpec spec = dataset_spec(config, config.data.validation, setup.tokenizer.get(), model);
+    DatasetSpec spec = dataset_spec(config, config.data.validation, setup.tokenizer.get(), model, checks);
     spec.sampler.shuffle = false;  // the same rows in the same order at every evaluation
     spec.packing.drop_last = false;
     setup.validation = open_dataset(spec);

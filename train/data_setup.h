@@ -21,7 +21,8 @@ struct DataSetup {
 
 // Opens token shards; text and JSONL are tokenized first, once, into data.cache. Throws the readers' errors, and
 // bad_config with the arithmetic when the data are smaller than one batch.
-[[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model);
+// With `checks`, every token is checked before the first is used (data/file_checks.h).
+[[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileChecks* checks = nullptr);
 
 // data.tokenizer, else the tokenizer of the model folder, else the one that `quench tokenize` left beside the first
 // shards that have one, or null.

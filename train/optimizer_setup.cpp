@@ -1,9 +1,7 @@
 #include "train/optimizer_setup.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "core/ops/global_norm.h"
 #include "recipes/convert.h"
 
 namespace quench {
@@ -27,17 +25,6 @@ std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& 
     });
   };
   return std::make_unique<nn::AdamW>(model.parameters(), std::move(options));
-}
-
-std::string first_nonfinite_gradient(nn::CausalLm& model) {
-  const Tensor square = Tensor::empty({1}, DType::f64, model.options().device);
-  for (const nn::Parameter* parameter : model.parameters()) {
-    const Tensor gradient = parameter->variable.grad();
-    if (!gradient.defined()) continue;
-    squared_norm({.tensors = std::span(&gradient, 1), .result = square});
-    if (!std::isfinite(*square.to(Device{}).data<double>())) return parameter->name;
-  }
-  return {};
 }
 
 }  // namespace quench

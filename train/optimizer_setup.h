@@ -1,8 +1,7 @@
 #pragma once
-// From a run's config to its optimizer; and where a bad gradient came from.
+// From a run's config to its optimizer.
 
 #include <memory>
-#include <string>
 
 #include "nn/causal_lm.h"
 #include "nn/optim/adamw.h"
@@ -11,8 +10,5 @@
 namespace quench {
 
 [[nodiscard]] std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& config);
-
-// The first parameter, in the order of the model, whose gradient holds a NaN or an infinity; empty if none does.
-[[nodiscard]] std::string first_nonfinite_gradient(nn::CausalLm& model);
 
 }  // namespace quench

@@ -2,18 +2,19 @@
 
 #include "core/log.h"
 #include "train/build_info.h"
-#include "train/config/config_diff.h"
 #include "train/config/load.h"
 
 namespace quench {
 
-CheckpointState checkpoint_state(const RunConfig& config, const RunProgress& progress, const LossGuard& guard) {
+CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& identity, const RunProgress& progress,
+                                 const LossGuard& guard) {
   CheckpointState state;
   state.step = progress.step;
   state.tokens_seen = progress.tokens_seen;
   state.samples = progress.samples;
   state.tool_version = program_version();
   state.config = to_json(config);
+  state.data = to_json(identity);
   // Every random draw is keyed by (seed, name, step, element): the seed is the whole state.
   state.rng.set("seed", config.training.seed);
   state.extra.set("loss", progress.loss);
@@ -21,10 +22,11 @@ CheckpointState checkpoint_state(const RunConfig& config, const RunProgress& pro
   return state;
 }
 
-RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, LossGuard& guard) {
+RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, const RunIdentity& identity,
+                             LossGuard& guard) {
   const RunConfig saved =
       run_config_from_json(state.config, "the checkpoint's config", {}, {.data = false, .files = false});
-  const std::vector<ConfigChange> changes = config_diff(saved, config);
+  const std::vector<ConfigChange> changes = run_changes(state.data, saved, identity, config);
   require_resumable(changes, config);
   if (!changes.empty()) QUENCH_LOG_INFO("config changed since the checkpoint:\n{}", to_string(changes));
   if (const Json* windows = state.extra.find("loss_guard")) guard.restore(*windows);

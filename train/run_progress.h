@@ -7,6 +7,7 @@
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/config/run_config.h"
 #include "train/loss_guard.h"
+#include "train/run_identity.h"
 
 namespace quench {
 
@@ -18,12 +19,13 @@ struct RunProgress {
 };
 
 // The state that a checkpoint of this moment stores besides tensors.
-[[nodiscard]] CheckpointState checkpoint_state(const RunConfig& config, const RunProgress& progress,
-                                               const LossGuard& guard);
+[[nodiscard]] CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& identity,
+                                               const RunProgress& progress, const LossGuard& guard);
 
-// The inverse; `guard` gets its windows back. Throws bad_config when the stored config forbids resuming with `config`,
-// naming key, old and new value.
-[[nodiscard]] RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, LossGuard& guard);
+// The inverse; `guard` gets its windows back. Throws bad_config when the stored config, or the content of what it
+// points to, forbids resuming with `config`, naming key, old and new value.
+[[nodiscard]] RunProgress restore_progress(const CheckpointState& state, const RunConfig& config,
+                                           const RunIdentity& identity, LossGuard& guard);
 
 // What a run says that is started again when all its steps are done: that, and how to train on.
 [[nodiscard]] std::string finished_message(const RunConfig& config, const RunProgress& progress, std::int64_t steps);

@@ -77,7 +77,7 @@ std::vector<AdamW::StateTensor> AdamW::state() const {
     const std::string& name = parameters_[i]->name;
     all.push_back({"optimizer.exp_avg." + name, tensors_[i].exp_avg, parameters_[i]});
     all.push_back({"optimizer.exp_avg_sq." + name, tensors_[i].exp_avg_sq, parameters_[i]});
-    if (tensors_[i].master.defined()) all.push_back({"optimizer.master." + name, tensors_[i].master, parameters_[i]});
+    if (tensors_[i].master.defined()) all.push_back({master_name(*parameters_[i]), tensors_[i].master, parameters_[i]});
   }
   return all;
 }

@@ -52,6 +52,9 @@ class AdamW {
     const Parameter* parameter;
   };
   [[nodiscard]] std::vector<StateTensor> state() const;
+  [[nodiscard]] static std::string master_name(const Parameter& parameter) {
+    return "optimizer.master." + parameter.name;
+  }
   // Where the tensors of state() are kept, by parameter, for an owner that moves them to and fro. They are needed, with
   // the values they had, where the parameter is updated, by state() and by refresh_master().
   [[nodiscard]] std::vector<ParameterState> parameter_states();

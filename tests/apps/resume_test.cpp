@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <thread>
 
 #include "core/json.h"
@@ -14,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::read_file;
 using testing::run_program;
@@ -104,6 +105,79 @@ TEST_F(Resume, AHangUpSaves) {
   const Outcome outcome = testing::finish_program(folder_.path(), child);
   EXPECT_EQ(outcome.status, 129) << outcome.errors;
   EXPECT_GE(newest(), 3);
+}
+
+// Shards made by the program, and a config that trains on them.
+class ResumeShards : public Resume {
+ protected:
+  void SetUp() override {
+    Resume::SetUp();
+    const Outcome made =
+        run_program(folder_.path(), {"tokenize", "--tokenizer", "bytes", "--input", "text.txt", "--output", "shards"});
+    ASSERT_EQ(made.status, 0) << made.errors;
+  }
+  const std::vector<std::string> on_shards_ = {"--data.train=[\"shards/train-*.bin\"]"};
+  const std::string shard_ = "shards/train-00000.bin";
+};
+
+TEST_F(ResumeShards, ARunWhoseDataAreReplacedSavesWhatItHas) {
+  const std::string data = read_file(folder_ / shard_);
+  const pid_t child = start_until(3, on_shards_);
+  write_file(folder_ / "other", data);
+  fs::rename(folder_ / "other", folder_ / shard_);
+  const Outcome outcome = testing::finish_program(folder_.path(), child);
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_THAT(outcome.errors, HasSubstr("train-00000.bin was deleted or replaced while it was being read"));
+  EXPECT_THAT(outcome.errors, HasSubstr("is saved in"));
+  const int saved = newest();
+  EXPECT_GE(saved, 3);
+  // The file holds the same bytes: the run goes on.
+  std::vector<std::string> more = on_shards_;
+  more.push_back("--training.steps=" + std::to_string(saved + 5));
+  const Outcome next = train(more);
+  EXPECT_EQ(next.status, 0) << next.errors;
+  EXPECT_THAT(next.output, HasSubstr("step-" + std::to_string(saved)));
+}
+
+TEST_F(ResumeShards, AnIdOutsideTheVocabularyIsFoundAtTheStart) {
+  std::string header(1024, '\0');
+  const std::int32_t words[3] = {20240520, 1, 5000};
+  std::memcpy(header.data(), words, sizeof words);
+  std::vector<std::uint16_t> tokens(5000, 7);
+  tokens[4321] = 300;
+  write_file(folder_ / "ids.bin", header + std::string(reinterpret_cast<const char*>(tokens.data()), 10000));
+  const Outcome outcome = train({"--data.train=[\"ids.bin\"]"});
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.errors, HasSubstr("ids.bin: token 4321 has id 300, outside the vocabulary of 260"));
+  EXPECT_FALSE(fs::exists(folder_ / "run/metrics"));
+}
+
+TEST_F(ResumeShards, ADamagedShardIsFoundAtTheStartAndByInspect) {
+  EXPECT_EQ(run_program(folder_.path(), {"inspect", "shards", "--verify"}).status, 0);
+  std::string bytes = read_file(folder_ / shard_);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(folder_ / shard_, bytes);
+  const Outcome outcome = train(on_shards_);
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.errors, HasSubstr("train-00000.bin: the tokens do not match their hash"));
+  for (const std::string& path : {std::string("shards"), shard_}) {
+    EXPECT_EQ(run_program(folder_.path(), {"inspect", path}).status, 0);
+    const Outcome verified = run_program(folder_.path(), {"inspect", path, "--verify"});
+    EXPECT_EQ(verified.status, 3);
+    EXPECT_THAT(verified.errors, HasSubstr("train-00000.bin"));
+  }
+}
+
+TEST_F(Resume, OtherTextUnderTheSameNameIsRefusedUnlessAllowed) {
+  expect_trained();
+  std::string text = read_file(folder_ / "text.txt");
+  std::reverse(text.begin(), text.end());
+  write_file(folder_ / "text.txt", text);
+  const Outcome outcome = train({"--training.steps=25"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.errors, HasSubstr("data.train: text.txt of "));
+  EXPECT_THAT(outcome.errors, HasSubstr("--checkpoint.allow_changes=data.train"));
+  expect_trained({"--training.steps=25", "--checkpoint.allow_changes=data.train"});
 }
 
 }  // namespace

@@ -198,6 +198,32 @@ TEST(TrainerHealth, TheGuardNamesTheLayerThatIsNotFinite) {
   }
 }
 
+// Without low-precision operands to measure: the weight, or what the forward pass makes of it, or the gradient where
+// the backward pass came first.
+TEST(TrainerHealth, TheOriginIsNamedWithoutARecipe) {
+  const TinyRun tiny;
+  const auto message = [&](const std::string& name, const std::string& layer,
+                           const std::function<void(const Tensor&)>& change, std::vector<std::string> more) {
+    more.push_back("--training.steps=2");
+    try {
+      tiny.run(changed_model(tiny, name, layer, change, more));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto fill = [](float value) {
+    return [value](const Tensor& weight) { std::fill_n(weight.data<float>(), weight.numel(), value); };
+  };
+  EXPECT_THAT(message("weight", kLayer, [](const Tensor& weight) { weight.data<float>()[40] = NAN; }, {}),
+              HasSubstr(std::string("first non-finite tensor: weight of ") + kLayer));
+  EXPECT_THAT(message("tail", kLayer, [](const Tensor& weight) { weight.data<float>()[40] = NAN; },
+                      {"--recipe.name=float8_rowwise", "--recipe.high_precision_tail=1"}),
+              HasSubstr(std::string("first non-finite tensor: weight of ") + kLayer));
+  EXPECT_THAT(message("activation", "model.layers.1.mlp.gate_up_proj", fill(1e20f), {}),
+              HasSubstr("first non-finite tensor: input of model.layers.1.mlp.down_proj"));
+}
+
 // The step is not one whose health is measured: it is repeated to find out.
 TEST(TrainerHealth, AStepThatFailsUnmeasuredIsMeasuredAfterwards) {
   const TinyRun tiny;

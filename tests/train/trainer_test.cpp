@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "core/ops/elementwise.h"
 #include "recipes/recipe.h"
 #include "tests/train/same_tensors.h"
 #include "tests/train/trainer_fixture.h"
@@ -15,6 +16,8 @@
 #include "train/estimate.h"
 #include "train/hf/model_folder.h"
 #include "train/model_setup.h"
+#include "train/optimizer_setup.h"
+#include "train/training_state.h"
 
 namespace quench {
 namespace {
@@ -207,6 +210,92 @@ TEST(Trainer, StopSignalSavesAndReportsItself) {
   EXPECT_EQ(result.stop_signal, SIGTERM);
   EXPECT_GT(result.step, 0);
   EXPECT_TRUE(verify_checkpoint(tiny.checkpoint("run", static_cast<int>(result.step))).ok());
+}
+
+// The state before the failing step is saved, and the run goes on from there as if it had been stopped.
+TEST(Trainer, ARunThatEndsByANonfiniteStepSavesWhatWasGood) {
+  const TinyRun tiny;
+  const std::vector<std::string> base{"--lr_schedule.decay_steps=36", "--checkpoint.interval=0"};
+  auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> all = base;
+    all.insert(all.end(), more);
+    return all;
+  };
+  const std::string message = error_of(
+      [&] {
+        tiny.run(tiny.config("run", with({"--optimizer.lr=1000", "--training.max_norm=0"})));
+      },
+      ErrorCode::nonfinite);
+  const auto logged = tiny.losses("run");
+  ASSERT_GE(logged.size(), 2u);
+  const int failed = std::stoi(logged.back());
+  EXPECT_THAT(message, HasSubstr(fmt::format("step {}: ", failed)));
+  EXPECT_TRUE(verify_checkpoint(tiny.checkpoint("run", failed - 1)).ok()) << message;
+  EXPECT_FALSE(std::filesystem::exists(tiny.checkpoint("run", failed)));
+  EXPECT_EQ(tiny.run(tiny.config("run", with({"--optimizer.lr=1e-9", fmt::format("--training.steps={}", failed + 1),
+                                              "--training.on_nonfinite=skip"})))
+                .step,
+            failed + 1);
+}
+
+// Precision may change on resume where that is allowed.
+struct Precision {
+  std::string dtype, master, state;
+};
+
+void expect_converted(const Precision& from, const Precision& to) {
+  const TinyRun tiny;
+  const auto options = [](const Precision& p, int steps) {
+    return std::vector<std::string>{"--training.steps=" + std::to_string(steps),
+                                    "--lr_schedule.decay_steps=36",
+                                    "--optimizer.lr=1e-2",
+                                    "--training.dtype=" + p.dtype,
+                                    "--training.master_dtype=" + p.master,
+                                    "--optimizer.state=" + p.state,
+                                    "--checkpoint.allow_changes=training.dtype,training.master_dtype,optimizer.state"};
+  };
+  SCOPED_TRACE(fmt::format("{} {} {} to {} {} {}", from.dtype, from.master, from.state, to.dtype, to.master, to.state));
+  tiny.run(tiny.config("run", options(from, 10)));
+  const TrainResult result = tiny.run(tiny.config("run", options(to, 20)));
+  EXPECT_EQ(result.step, 20);
+  EXPECT_LT(result.loss, 4.2);
+
+  // The same values, read by a run of no steps.
+  const RunConfig config = tiny.config("run", options(to, 20));
+  const ModelSetup setup = build_model(config, Device{});
+  fill_model(*setup.model, config);
+  const auto optimizer = make_optimizer(*setup.model, config);
+  CheckpointReader reader(tiny.checkpoint("run", 10));
+  restore_training_tensors(reader, *setup.model, *optimizer);
+  const auto stored = [&](const std::string& name) {
+    const TensorRecord& record = reader.at(name);
+    const Tensor tensor = Tensor::empty(record.shape, record.dtype);
+    reader.read(name, tensor);
+    const Tensor wide = Tensor::empty(record.shape, DType::f32);
+    cast({tensor, wide});
+    return wide;
+  };
+  const auto expect_holds = [](const Tensor& tensor, const Tensor& values, const std::string& name) {
+    const Tensor expected = Tensor::empty(values.shape(), tensor.dtype());
+    cast({values, expected});
+    EXPECT_EQ(0, std::memcmp(expected.raw_data(), tensor.raw_data(), static_cast<std::size_t>(tensor.nbytes())))
+        << name;
+  };
+  for (const nn::Parameter* p : setup.model->parameters()) {
+    const std::string master = nn::AdamW::master_name(*p);
+    const bool exact = to.dtype == "f32" && reader.find(master) != nullptr;
+    expect_holds(p->variable.value(), stored(exact ? master : p->name), p->name);
+  }
+  for (const auto& state : optimizer->state())
+    expect_holds(state.tensor, stored(reader.find(state.name) != nullptr ? state.name : state.parameter->name),
+                 state.name);
+}
+
+TEST(Trainer, PrecisionMayChangeOnResumeIfAllowed) {
+  const Precision f32{"f32", "f32", "f32"}, bf16{"bf16", "f32", "f32"}, light{"bf16", "none", "bf16"};
+  for (const auto& [from, to] :
+       {std::pair{f32, bf16}, {bf16, f32}, {bf16, light}, {light, bf16}, {light, f32}, {f32, light}})
+    expect_converted(from, to);
 }
 
 TEST(Trainer, NonfiniteStepStopsWithCleanWeights) {

@@ -53,9 +53,10 @@ void diff_architectures(const Json& before, const Json& after, std::vector<Confi
 
 }  // namespace
 
-std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after) {
+std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after, const Json* before_model) {
   std::vector<ConfigChange> changes;
-  const std::optional<Json> old_model = readable_model(before.model);
+  const std::optional<Json> old_model =
+      before_model != nullptr ? std::optional(*before_model) : readable_model(before.model);
   const std::optional<Json> new_model = readable_model(after.model);
   bool compared_models = !old_model || !new_model;
   for (const Field& field : field_table()) {
@@ -94,7 +95,7 @@ void require_resumable(const std::vector<ConfigChange>& changes, const RunConfig
     if (change.policy == ResumePolicy::fixed) {
       text += " (the stored state would not fit)";
       has_fixed = true;
-    } else {
+    } else if (std::find(guarded.begin(), guarded.end(), change.key) == guarded.end()) {
       guarded.push_back(change.key);
     }
   }

@@ -23,8 +23,10 @@ struct ConfigChange {
 
 // Differences key by key in table order. The architecture is compared by the fields of the models' config.json, so that
 // a preset equals the same model given inline or as a folder; where a model folder is not readable, only its path is
-// compared, and the loader's shape checks decide.
-[[nodiscard]] std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after);
+// compared, and the loader's shape checks decide. `before_model`, if given, is what the model's config held at the time
+// of `before`: what a folder or preset of that name holds now may be another.
+[[nodiscard]] std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after,
+                                                    const Json* before_model = nullptr);
 
 // The changes that forbid resuming: fixed ones, and guarded ones that after.checkpoint.allow_changes does not name.
 [[nodiscard]] std::vector<ConfigChange> refused_changes(const std::vector<ConfigChange>& changes,
