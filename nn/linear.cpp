@@ -26,7 +26,7 @@ Variable Linear::forward_recomputable(const Variable& x) const {
   again->again = [this, kernel = kernel_, saved = autograd::Saved(x), known] {
     Variable x_again(saved.get());
     x_again.set_written(known);
-    return kernel->apply_again(x_again, weight_, has_bias_ ? bias_.variable : Variable());
+    return kernel->apply_again(x_again, weight_, has_bias_ ? bias_.weight() : Weight());
   };
   y.set_recompute(again);
   return y;

@@ -26,10 +26,10 @@ class LinearKernel {
  public:
   virtual ~LinearKernel() = default;
   // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three.
-  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const = 0;
+  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const = 0;
   // The value that an apply() to the same x recorded, once more for its backward pass: the same bits, nothing recorded
   // and nothing measured. This one suits kernels whose product does not depend on whether it is recorded.
-  [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Variable& bias) const;
+  [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const;
   // What the function that makes x may write beside it.
   [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.

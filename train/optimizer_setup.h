@@ -5,12 +5,12 @@
 #include <string>
 
 #include "nn/causal_lm.h"
-#include "nn/optim/adamw.h"
+#include "nn/optim/optimizer.h"
 #include "train/config/run_config.h"
 
 namespace quench {
 
-[[nodiscard]] std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& config);
+[[nodiscard]] std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config);
 
 // optimizer.offload_ratio. Throws bad_config on a CPU, where there is no other memory to go to.
 [[nodiscard]] double state_offload_ratio(const RunConfig& config, Device device);

@@ -81,7 +81,7 @@ struct Trainer::Run {
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
   bool in_tail = false;  // recipe.high_precision_tail
-  std::unique_ptr<nn::AdamW> optimizer;
+  std::unique_ptr<nn::Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<CheckpointWriter> writer;
   std::unique_ptr<BatchLoader> loader;

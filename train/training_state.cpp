@@ -13,14 +13,14 @@ void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
 
 }  // namespace
 
-std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::AdamW& optimizer) {
+std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::Optimizer& optimizer) {
   std::vector<CheckpointTensor> all;
   for (const nn::Parameter* p : model.parameters()) all.push_back(entry(p->name, p->variable.value(), *p));
   for (const auto& state : optimizer.state()) all.push_back(entry(state.name, state.tensor, *state.parameter));
   return all;
 }
 
-void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::AdamW& optimizer) {
+void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer) {
   for (nn::Parameter* p : model.parameters()) p->mark_changed();
   for (const CheckpointTensor& tensor : training_tensors(model, optimizer)) read_into(reader, tensor);
 }

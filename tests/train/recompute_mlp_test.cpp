@@ -58,11 +58,11 @@ class CountedLinear final : public nn::LinearKernel {
   CountedLinear(std::shared_ptr<const nn::LinearKernel> kernel, int& again)
       : kernel_(std::move(kernel)), again_(again) {}
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
-                                         const autograd::Variable& bias) const override {
+                                         const autograd::Weight& bias) const override {
     return kernel_->apply(x, weight, bias);
   }
   [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
-                                   const autograd::Variable& bias) const override {
+                                   const autograd::Weight& bias) const override {
     ++again_;
     return kernel_->apply_again(x, weight, bias);
   }

@@ -24,9 +24,9 @@ class ObservedLinear final : public nn::LinearKernel {
       : kernel_(std::move(kernel)), observer_(std::move(observer)) {}
 
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
-                                         const autograd::Variable& bias) const override;
+                                         const autograd::Weight& bias) const override;
   [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
-                                   const autograd::Variable& bias) const override {
+                                   const autograd::Weight& bias) const override {
     return kernel_->apply_again(x, weight, bias);
   }
   [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override {
