@@ -33,7 +33,9 @@ Variable Linear::forward_recomputable(const Variable& x) const {
 }
 
 void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
+  for (const KernelParameter& own : kernel_->parameters()) remove_parameter(*own.parameter);
   kernel_ = std::move(kernel);
+  for (const KernelParameter& own : kernel_->parameters()) add_parameter(own.name, *own.parameter);
   weight_.amax =
       kernel_->uses_weight_amax() ? Tensor::zeros({}, DType::f32, weight_.variable.value().device()) : Tensor();
   weight_.amax_version = 0;

@@ -34,7 +34,7 @@ class Linear final : public Module {
   // Also says whether the optimizer is to keep up the weight's largest magnitude, from the next step on.
   void set_kernel(std::shared_ptr<const LinearKernel> kernel);
   [[nodiscard]] const LinearKernel& kernel() const noexcept { return *kernel_; }
-  // For who puts another in front of it.
+  // For wrapper kernels.
   [[nodiscard]] std::shared_ptr<const LinearKernel> shared_kernel() const noexcept { return kernel_; }
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] Parameter& weight() noexcept { return weight_; }

@@ -8,7 +8,7 @@ using autograd::Tape;
 using autograd::Variable;
 
 Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, const autograd::Weight& bias) const {
-  const Variable y = kernel_->apply(x, weight, bias);
+  const Variable y = wrapped().apply(x, weight, bias);
   // The gradient passes through a second variable of the same value, on its way to the layer's own backward function.
   Variable seen(y.value());
   const bool recorded = Tape::record("observed linear", {y}, std::array{&seen}, [&] {
