@@ -2,7 +2,8 @@
 // The differentiable functions. Each one's forward and backward stand together in functions_<topic>.cpp.
 //
 // Activations are matrices [N, features] of N = B*T flattened tokens, f32 or bf16; which tokens form a sequence is said
-// by the SequenceRange lists of core/ops/attention.h. Shapes, aliasing and errors are those of the op in core/ops/.
+// by the SequenceRange lists of core/ops/attention.h. Weights are asked for their values for each pass and kept by
+// nobody (autograd/weight.h). Shapes, aliasing and errors are those of the op in core/ops/.
 
 #include <cstdint>
 #include <utility>
@@ -15,20 +16,20 @@
 namespace quench::autograd {
 
 // x [N,K] times weight [M,K] transposed, plus bias [M] if defined: [N,M].
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
+Variable linear(const Variable& x, const Weight& weight, const Weight& bias = {});
 
 // a + b, same shape.
 Variable add(const Variable& a, const Variable& b);
 
 // Rows of table [V,H] for ids i32 [N]: [N,H].
-Variable embedding(const Variable& table, const Tensor& ids);
+Variable embedding(const Weight& table, const Tensor& ids);
 
 // RMSNorm over the last axis of x [N,H]. `wanted` is what the consumer of the result asks for
 // (autograd/quant_request.h); the result's written() has it.
-Variable rms_norm(const Variable& x, const Variable& weight, float eps, const QuantRequest& wanted = {});
+Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantRequest& wanted = {});
 
 // {sum = residual + delta, rms_norm(sum)} in one pass; `wanted` of the second.
-std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Variable& weight,
+std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
                                            float eps, const QuantRequest& wanted = {});
 
 // SwiGLU of gate_up [N,2I]: [N,I].
@@ -48,7 +49,7 @@ struct QkvLayout {
 [[nodiscard]] Tensor value_view(const Tensor& qkv, const QkvLayout& layout);
 
 // RMSNorm of every query head with q_weight [D] and every key head with k_weight [D] (Qwen3); values are copied.
-Variable qk_norm(const Variable& qkv, const Variable& q_weight, const Variable& k_weight, const QkvLayout& layout,
+Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_weight, const QkvLayout& layout,
                  float eps);
 
 // Rotates query and key heads IN PLACE: the value of `qkv` must be needed by nobody else afterwards (the projection
@@ -64,7 +65,7 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
 // Sum of the cross-entropies of hidden [N,H] times weight [V,H] transposed against labels i32 [N], times `scale`: f32
 // [1]. Gradients are made in the forward pass (the logits exist only then, chunk by chunk), so the result must be the
 // root of the backward pass. `losses`, if not null, receives the f32 [N] loss of each row.
-Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tensor& labels, float scale,
+Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
                       const LmHeadLossOptions& options = {}, Tensor* losses = nullptr,
                       HeadProducts* products = nullptr);
 

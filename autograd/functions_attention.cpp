@@ -31,7 +31,7 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
   const std::int64_t rotated = layout.heads + layout.kv_heads;
   Variable out(qkv.value());
   quench::rope({.x = head_view(out.value(), layout, 0, rotated), .cos = cos, .sin = sin, .positions = positions});
-  Tape::record("rope", std::array{qkv}, std::array{&out}, [&] {
+  Tape::record("rope", {qkv}, std::array{&out}, [&] {
     return [layout, rotated, cos, sin, positions, dqkv = qkv.gradient(), dout_of = out.gradient()] {
       // Rotated back in place, unless another gradient shares the buffer (the gradient object and this are two).
       Tensor dout = dout_of->value();
@@ -62,7 +62,7 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .window = window,
                      .scale = scale});
 
-  const bool recorded = Tape::record("attention", std::array{qkv}, std::array{&out}, [&] {
+  const bool recorded = Tape::record("attention", {qkv}, std::array{&out}, [&] {
     return [in, layout, heads_shape, lse, scale, window, result = out.value(), kept = std::move(sequences),
             dqkv = qkv.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);

@@ -6,17 +6,15 @@
 
 namespace quench::autograd {
 
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
-  QUENCH_CHECK(x.value().rank() == 2 && weight.value().rank() == 2 && x.value().size(1) == weight.value().size(1),
-               "linear: x is {}, weight is {}; expected [N,K] and [M,K]", x.value().describe(),
-               weight.value().describe());
+Variable linear(const Variable& x, const Weight& weight, const Weight& bias) {
+  QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1],
+               "linear: x is {}, weight is {}; expected [N,K] and [M,K]", x.value().describe(), weight.describe());
   const MemoryScope scope(MemoryCategory::activations);
-  const Tensor w = weight.value();
-  Variable y(Tensor::empty({x.value().size(0), w.size(0)}, x.value().dtype(), x.value().device()));
-  gemm({.a = x.value(), .b = w, .c = y.value(), .transpose_b = true, .bias = bias.defined() ? bias.value() : Tensor()});
+  Variable y(Tensor::empty({x.value().size(0), weight.shape()[0]}, x.value().dtype(), x.value().device()));
+  gemm({.a = x.value(), .b = weight.use().value(), .c = y.value(), .transpose_b = true, .bias = bias.use().value()});
 
-  Tape::record("linear", std::array{x, weight, bias}, std::array{&y}, [&] {
-    return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), w, dx = x.gradient(), dw = weight.gradient(),
+  Tape::record("linear", {x, weight, bias}, std::array{&y}, [&] {
+    return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dx = x.gradient(), dw = weight.gradient(),
             db = bias.gradient(), dy_of = y.gradient()] {
       const Tensor dy = dy_of->value();
       if (dw) {
@@ -37,7 +35,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
       }
       if (dx) {
         const GradientTarget into = dx->target();
-        gemm({.a = dy, .b = w, .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm({.a = dy, .b = weight.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       }
     };
   });
@@ -48,7 +46,7 @@ Variable add(const Variable& a, const Variable& b) {
   const MemoryScope scope(MemoryCategory::activations);
   Variable sum(Tensor::empty_like(a.value()));
   quench::add({a.value(), b.value(), sum.value()});
-  Tape::record("add", std::array{a, b}, std::array{&sum}, [&] {
+  Tape::record("add", {a, b}, std::array{&sum}, [&] {
     return [da = a.gradient(), db = b.gradient(), dsum = sum.gradient()] {
       if (da) da->contribute(dsum->value());
       if (db) db->contribute(dsum->value());

@@ -5,12 +5,13 @@
 
 namespace quench::autograd {
 
-Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tensor& labels, float scale,
+Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
                       const LmHeadLossOptions& options, Tensor* losses, HeadProducts* products) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
-  LmHeadLossArgs args{.hidden = x, .weight = weight.value(), .labels = labels};
+  const Weight::Use values = weight.use();
+  LmHeadLossArgs args{.hidden = x, .weight = values.value(), .labels = labels};
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.grad_scale = scale;
   args.options = options;
@@ -26,7 +27,7 @@ Variable lm_head_loss(const Variable& hidden, const Variable& weight, const Tens
   Variable loss(Tensor::empty({1}, DType::f32, x.device()));
   reduce_sum({.x = args.losses, .out = loss.value(), .scale = scale});
   if (losses != nullptr) *losses = args.losses;
-  Tape::record("lm_head_loss", std::array{hidden, weight}, std::array{&loss}, [&] {
+  Tape::record("lm_head_loss", {hidden, weight}, std::array{&loss}, [&] {
     return [dx = args.dhidden, dhidden = hidden.gradient()] {
       if (dhidden) dhidden->contribute(dx);
     };

@@ -14,7 +14,7 @@ Variable swiglu(const Variable& gate_up, const QuantRequest& wanted) {
   quench::swiglu({in, out.value(), sink});
   out.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
-  const bool recorded = Tape::record("swiglu", std::array{gate_up}, std::array{&out}, [&] {
+  const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
     again->again = [saved, shape] {
@@ -44,11 +44,11 @@ Variable swiglu(const Variable& gate_up, const QuantRequest& wanted) {
   return out;
 }
 
-Variable embedding(const Variable& table, const Tensor& ids) {
+Variable embedding(const Weight& table, const Tensor& ids) {
   const MemoryScope scope(MemoryCategory::activations);
-  Variable out(Tensor::empty({ids.size(0), table.value().size(1)}, table.value().dtype(), table.value().device()));
-  quench::embedding({table.value(), ids, out.value()});
-  Tape::record("embedding", std::array{table}, std::array{&out}, [&] {
+  Variable out(Tensor::empty({ids.size(0), table.shape()[1]}, table.dtype(), table.device()));
+  quench::embedding({table.use().value(), ids, out.value()});
+  Tape::record("embedding", {table}, std::array{&out}, [&] {
     return [ids, dtable = table.gradient(), dout = out.gradient()] {
       GradientTarget into = dtable->target();
       if (!into.accumulate) into.tensor.zero();

@@ -15,13 +15,13 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
 }
 
 // `y` is made again on the way where uses of it have waited.
-void norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd, Tensor dsum,
-                   const std::shared_ptr<Gradient>& dweight, const Tensor& dx, Recomputation* again = nullptr,
-                   const Float8Sink& sink = {}) {
+void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, const Tensor& rstd, Tensor dsum,
+                   const Tensor& dx, Recomputation* again = nullptr, const Float8Sink& sink = {}) {
+  const Weight::Use values = weight.use();
   RmsNormBackwardArgs args{
-      .dy = dy, .x = x, .weight = weight, .rstd = rstd, .dsum = std::move(dsum), .dx = dx, .sink = sink};
-  if (dweight) {
-    const GradientTarget into = dweight->target();
+      .dy = dy, .x = x, .weight = values.value(), .rstd = rstd, .dsum = std::move(dsum), .dx = dx, .sink = sink};
+  if (weight.requires_grad()) {
+    const GradientTarget into = weight.gradient()->target();
     args.dweight = into.tensor;
     args.accumulate_dweight = into.accumulate;
   }
@@ -30,35 +30,38 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, cons
   if (again != nullptr) again->run_waiting(args.y);
 }
 
-std::function<Tensor()> norm_again(const Tensor& x, const Tensor& weight, float eps) {
+std::function<Tensor()> norm_again(const Tensor& x, const Weight& weight, float eps) {
   return [x, weight, eps] {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor y = Tensor::empty_like(x);
-    quench::rms_norm(
-        {.x = x, .weight = weight, .eps = eps, .y = y, .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
+    quench::rms_norm({.x = x,
+                      .weight = weight.use().value(),
+                      .eps = eps,
+                      .y = y,
+                      .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
     return y;
   };
 }
 
 }  // namespace
 
-Variable rms_norm(const Variable& x, const Variable& weight, float eps, const QuantRequest& wanted) {
+Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = x.value();
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
   const Float8Sink sink = make_sink(wanted, y.value());
-  quench::rms_norm({.x = in, .weight = weight.value(), .eps = eps, .y = y.value(), .rstd = rstd, .sink = sink});
+  quench::rms_norm({.x = in, .weight = weight.use().value(), .eps = eps, .y = y.value(), .rstd = rstd, .sink = sink});
   y.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
-  const bool recorded = Tape::record("rms_norm", std::array{x, weight}, std::array{&y}, [&] {
-    again->again = norm_again(in, weight.value(), eps);
+  const bool recorded = Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
+    again->again = norm_again(in, weight, eps);
     again->makes_again = true;
-    return [in, again, w = weight.value(), rstd, dx = x.gradient(), dw = weight.gradient(), dy = y.gradient()] {
+    return [in, again, weight, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor result = Tensor::empty_like(in);
       const Float8Sink written = dx ? make_sink(dx->request(), result) : Float8Sink{};
-      norm_backward(dy->value(), in, w, rstd, Tensor(), dw, result, again.get(), written);
+      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, again.get(), written);
       if (dx) dx->contribute(result, written);
     };
   });
@@ -66,7 +69,7 @@ Variable rms_norm(const Variable& x, const Variable& weight, float eps, const Qu
   return y;
 }
 
-std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Variable& weight,
+std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
                                            float eps, const QuantRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = delta.value();
@@ -76,7 +79,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   const Float8Sink sink = make_sink(wanted, y.value());
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
-                    .weight = weight.value(),
+                    .weight = weight.use().value(),
                     .eps = eps,
                     .y = y.value(),
                     .sum = sum.value(),
@@ -84,11 +87,11 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
                     .sink = sink});
   y.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
-  const bool recorded = Tape::record("add_rms_norm", std::array{residual, delta, weight}, std::array{&sum, &y}, [&] {
-    again->again = norm_again(sum.value(), weight.value(), eps);
+  const bool recorded = Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {
+    again->again = norm_again(sum.value(), weight, eps);
     again->makes_again = true;
-    return [x = sum.value(), again, w = weight.value(), rstd, dresidual = residual.gradient(),
-            ddelta = delta.gradient(), dw = weight.gradient(), dsum_of = sum.gradient(), dy_of = y.gradient()] {
+    return [x = sum.value(), again, weight, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
+            dsum_of = sum.gradient(), dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
       Tensor dx;
@@ -98,7 +101,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
       } else {
         dx = norm_dx_buffer(x, dsum);
         if (ddelta) written = make_sink(ddelta->request(), dx);
-        norm_backward(dy_of->value(), x, w, rstd, dsum, dw, dx, again.get(), written);
+        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, again.get(), written);
       }
       if (dresidual) dresidual->contribute(dx);
       if (ddelta) ddelta->contribute(dx, written);
@@ -108,7 +111,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   return {sum, y};
 }
 
-Variable qk_norm(const Variable& qkv, const Variable& q_weight, const Variable& k_weight, const QkvLayout& layout,
+Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_weight, const QkvLayout& layout,
                  float eps) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = qkv.value();
@@ -120,26 +123,26 @@ Variable qk_norm(const Variable& qkv, const Variable& q_weight, const Variable& 
     return t.narrow(1, t.size(1) - width, width);
   };
   quench::rms_norm({.x = query_view(in, layout),
-                    .weight = q_weight.value(),
+                    .weight = q_weight.use().value(),
                     .eps = eps,
                     .y = query_view(out.value(), layout),
                     .rstd = q_rstd});
   quench::rms_norm({.x = key_view(in, layout),
-                    .weight = k_weight.value(),
+                    .weight = k_weight.use().value(),
                     .eps = eps,
                     .y = key_view(out.value(), layout),
                     .rstd = k_rstd});
   copy_rows({value_columns(in), value_columns(out.value())});
 
-  Tape::record("qk_norm", std::array{qkv, q_weight, k_weight}, std::array{&out}, [&] {
-    return [in, layout, value_columns, qw = q_weight.value(), kw = k_weight.value(), q_rstd, k_rstd,
-            dqkv = qkv.gradient(), dqw = q_weight.gradient(), dkw = k_weight.gradient(), dout_of = out.gradient()] {
+  Tape::record("qk_norm", {qkv, q_weight, k_weight}, std::array{&out}, [&] {
+    return [in, layout, value_columns, q_weight, k_weight, q_rstd, k_rstd, dqkv = qkv.gradient(),
+            dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dout = dout_of->value();
       const Tensor dx = Tensor::empty_like(in);
-      norm_backward(query_view(dout, layout), query_view(in, layout), qw, q_rstd, Tensor(), dqw,
+      norm_backward(query_view(dout, layout), query_view(in, layout), q_weight, q_rstd, Tensor(),
                     query_view(dx, layout));
-      norm_backward(key_view(dout, layout), key_view(in, layout), kw, k_rstd, Tensor(), dkw, key_view(dx, layout));
+      norm_backward(key_view(dout, layout), key_view(in, layout), k_weight, k_rstd, Tensor(), key_view(dx, layout));
       copy_rows({value_columns(dout), value_columns(dx)});
       if (dqkv) dqkv->contribute(dx);
     };

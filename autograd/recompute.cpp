@@ -6,7 +6,8 @@ std::vector<Variable> recompute(const Region& region, std::vector<Variable> inpu
   if (Tape::current() == nullptr) return region(inputs);
 
   std::vector<Variable> outputs;
-  std::vector<Variable> dependencies = inputs;  // what the outer record must wait for: inputs and used leaves
+  // What the outer record must wait for: inputs and used leaves.
+  std::vector<Tape::Input> dependencies(inputs.begin(), inputs.end());
   {
     std::vector<Variable> detached;
     for (const Variable& input : inputs) detached.push_back(input.detach());

@@ -11,20 +11,20 @@ Tape* Tape::current() noexcept {
   return current_tape;
 }
 
-bool Tape::record(std::string_view name, std::span<const Variable> inputs, std::span<Variable* const> outputs,
+bool Tape::record(std::string_view name, std::span<const Input> inputs, std::span<Variable* const> outputs,
                   const std::function<std::function<void()>()>& make_backward) {
-  const bool wanted = std::ranges::any_of(inputs, [](const Variable& v) { return v.requires_grad(); });
+  const bool wanted = std::ranges::any_of(inputs, [](const Input& input) { return input.gradient != nullptr; });
   if (!wanted) return false;
   if (current_counter != nullptr) {
-    for (const Variable& v : inputs)
-      if (v.requires_grad() && v.gradient()->is_leaf()) current_counter->used_.push_back(v.gradient());
+    for (const auto& [gradient] : inputs)
+      if (gradient != nullptr && gradient->is_leaf()) current_counter->used_.push_back(gradient);
   }
   if (current_tape == nullptr) return false;
   Node node{name, {}, {}, {}};
-  for (const Variable& v : inputs) {
-    if (!v.requires_grad()) continue;
-    v.gradient()->begin_use();
-    node.inputs.push_back(v.gradient());
+  for (const auto& [gradient] : inputs) {
+    if (gradient == nullptr) continue;
+    gradient->begin_use();
+    node.inputs.push_back(gradient);
   }
   for (Variable* v : outputs) {
     v->set_gradient(std::make_shared<Gradient>(v->value().shape(), v->value().dtype(), v->value().device(), false));

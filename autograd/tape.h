@@ -5,12 +5,13 @@
 // has run, which frees what it saved, so that memory falls while the backward pass proceeds.
 
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "autograd/offload.h"
-#include "autograd/variable.h"
+#include "autograd/weight.h"
 
 namespace quench::autograd {
 
@@ -30,11 +31,22 @@ class Tape {
   // The tape functions record on, or nullptr: outside a TapeScope, or inside NoGrad.
   [[nodiscard]] static Tape* current() noexcept;
 
-  // Adds a step. `inputs` and `outputs` name every variable whose gradient the function writes or reads; `backward`
+  // The gradient of something that a function reads; null where none is wanted.
+  struct Input {
+    Input(const Variable& variable) : gradient(variable.gradient()) {}  // NOLINT(google-explicit-constructor)
+    Input(const Weight& weight) : gradient(weight.gradient()) {}        // NOLINT(google-explicit-constructor)
+    std::shared_ptr<Gradient> gradient;
+  };
+
+  // Adds a step. `inputs` and `outputs` name everything whose gradient the function writes or reads; `backward`
   // finds those gradients through the Gradient objects it captured. Outputs receive Gradient objects here.
   // Nothing is recorded, and false returned, when no input wants a gradient.
-  static bool record(std::string_view name, std::span<const Variable> inputs, std::span<Variable* const> outputs,
+  static bool record(std::string_view name, std::span<const Input> inputs, std::span<Variable* const> outputs,
                      const std::function<std::function<void()>()>& make_backward);
+  static bool record(std::string_view name, std::initializer_list<Input> inputs, std::span<Variable* const> outputs,
+                     const std::function<std::function<void()>()>& make_backward) {
+    return record(name, std::span(inputs.begin(), inputs.size()), outputs, make_backward);
+  }
 
   // Adds a callback that runs when the reverse walk reaches this point (unit hooks: prefetch, resharding).
   static void mark(std::function<void()> callback);

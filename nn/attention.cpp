@@ -34,7 +34,7 @@ Attention::Attention(const ModelConfig& config, std::int64_t layer, const Parame
 
 Variable Attention::forward(const Variable& x, const ForwardContext& context) const {
   Variable qkv = qkv_proj_.forward(x);
-  if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.variable, k_norm_->weight.variable, layout_, eps_);
+  if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.weight(), k_norm_->weight.weight(), layout_, eps_);
   qkv = autograd::rope(qkv, layout_, context.rope.cos, context.rope.sin, context.positions);
   const Variable mixed = context.cache != nullptr
                              ? attend_cached(qkv, context)

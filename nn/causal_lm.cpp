@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 #include "autograd/recompute.h"
 #include "core/ops/elementwise.h"
@@ -34,12 +35,12 @@ CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
   assign_names();
 }
 
-const Variable& CausalLm::head_weight() const noexcept {
-  return lm_head_ ? const_cast<Linear&>(*lm_head_).weight().variable : model_.embed_tokens.weight.variable;
+Weight CausalLm::head_weight() const {
+  return lm_head_ ? lm_head_->weight().weight() : model_.embed_tokens.weight.weight();
 }
 
 std::unique_ptr<HeadProducts> CausalLm::head_products() const {
-  return lm_head_ ? lm_head_->kernel().head_products(const_cast<Linear&>(*lm_head_).weight()) : nullptr;
+  return lm_head_ ? lm_head_->kernel().head_products(lm_head_->weight()) : nullptr;
 }
 
 std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
@@ -59,19 +60,23 @@ std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Varia
 }
 
 Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Variable residual = autograd::embedding(model_.embed_tokens.weight.variable, ids);
+  Variable residual = autograd::embedding(model_.embed_tokens.weight.weight(), ids);
   Variable delta;
-  const UnitHooks* hooks = context.hooks;
   autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const auto unit = static_cast<std::int64_t>(i);
     if (offloader != nullptr) offloader->begin_forward(unit);
-    if (hooks != nullptr && hooks->before_forward) hooks->before_forward(unit);
-    if (hooks != nullptr && hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
+    for (const UnitHooks* hooks : context.hooks) {
+      if (hooks->before_forward) hooks->before_forward(unit);
+      // The tape runs backwards: what is marked first runs last.
+      if (hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
+    }
     std::tie(residual, delta) = run_layer(i, residual, delta, context);
     if (offloader != nullptr) Tape::mark([offloader, unit] { offloader->begin_backward(unit); });
-    if (hooks != nullptr && hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
-    if (hooks != nullptr && hooks->after_forward) hooks->after_forward(unit);
+    for (const UnitHooks* hooks : context.hooks | std::views::reverse) {
+      if (hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
+      if (hooks->after_forward) hooks->after_forward(unit);
+    }
   }
   if (offloader != nullptr) offloader->end_forward();
   return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.eps()).second;
@@ -90,7 +95,7 @@ Tensor CausalLm::logits(const Variable& hidden_states) const {
   if (const std::unique_ptr<HeadProducts> products = head_products())
     products->logits(x, result);
   else
-    gemm({.a = x, .b = head_weight().value(), .c = result, .transpose_b = true});
+    gemm({.a = x, .b = head_weight().use().value(), .c = result, .transpose_b = true});
   return result;
 }
 

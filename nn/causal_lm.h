@@ -33,7 +33,7 @@ class CausalLm final : public Module {
   [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ParameterOptions& options() const noexcept { return options_; }
   // The head's weight: its own, or the embedding's when tied.
-  [[nodiscard]] const Variable& head_weight() const noexcept;
+  [[nodiscard]] Weight head_weight() const;
 
  private:
   struct Table final : Module {

@@ -12,7 +12,8 @@
 
 namespace quench::nn {
 
-// Called around each unit (decoder layer): where sharded training gathers, prefetches and frees weights.
+// Called around each unit (decoder layer): where sharded training gathers, prefetches and frees weights, and optimizer
+// state travels. Empty functions are skipped.
 struct UnitHooks {
   std::function<void(std::int64_t unit)> before_forward;
   std::function<void(std::int64_t unit)> after_forward;
@@ -30,7 +31,8 @@ struct ForwardContext {
   bool length_on_device = false;
   autograd::Recompute recompute = autograd::Recompute::none;
   autograd::ActivationPlan activations;  // selective recompute: which layers make their largest activation again
-  const UnitHooks* hooks = nullptr;
+  // Before a unit's pass in this order, after it in the reverse one. They outlive the backward pass.
+  std::vector<const UnitHooks*> hooks;
 };
 
 }  // namespace quench::nn

@@ -26,14 +26,16 @@ Variable Linear::forward_recomputable(const Variable& x) const {
   again->again = [this, kernel = kernel_, saved = autograd::Saved(x), known] {
     Variable x_again(saved.get());
     x_again.set_written(known);
-    return kernel->apply_again(x_again, weight_, has_bias_ ? bias_.variable : Variable());
+    return kernel->apply_again(x_again, weight_, has_bias_ ? bias_.weight() : Weight());
   };
   y.set_recompute(again);
   return y;
 }
 
 void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
+  for (const KernelParameter& own : kernel_->parameters()) remove_parameter(*own.parameter);
   kernel_ = std::move(kernel);
+  for (const KernelParameter& own : kernel_->parameters()) add_parameter(own.name, *own.parameter);
   weight_.amax =
       kernel_->uses_weight_amax() ? Tensor::zeros({}, DType::f32, weight_.variable.value().device()) : Tensor();
   weight_.amax_version = 0;

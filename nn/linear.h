@@ -22,7 +22,7 @@ class Linear final : public Module {
          float init_std, std::vector<Part> parts = {});
 
   [[nodiscard]] Variable forward(const Variable& x) const {
-    return kernel_->apply(x, weight_, has_bias_ ? bias_.variable : Variable());
+    return kernel_->apply(x, weight_, has_bias_ ? bias_.weight() : Weight());
   }
   // The same, and the backward pass can make the result again from what is saved of x, for another product
   // (autograd::Recomputation): under selective recompute it is not saved then. The layer must outlive the backward
@@ -34,10 +34,11 @@ class Linear final : public Module {
   // Also says whether the optimizer is to keep up the weight's largest magnitude, from the next step on.
   void set_kernel(std::shared_ptr<const LinearKernel> kernel);
   [[nodiscard]] const LinearKernel& kernel() const noexcept { return *kernel_; }
-  // For who puts another in front of it.
+  // For wrapper kernels.
   [[nodiscard]] std::shared_ptr<const LinearKernel> shared_kernel() const noexcept { return kernel_; }
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] Parameter& weight() noexcept { return weight_; }
+  [[nodiscard]] const Parameter& weight() const noexcept { return weight_; }
   [[nodiscard]] const std::vector<Part>& parts() const noexcept { return parts_; }
 
  protected:

@@ -7,15 +7,15 @@ namespace {
 
 class HighPrecisionLinear final : public LinearKernel {
  public:
-  [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const override {
-    return autograd::linear(x, weight.variable, bias);
+  [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const override {
+    return autograd::linear(x, weight.weight(), bias);
   }
   [[nodiscard]] std::string_view name() const override { return "high precision"; }
 };
 
 }  // namespace
 
-Tensor LinearKernel::apply_again(const Variable& x, const Parameter& weight, const Variable& bias) const {
+Tensor LinearKernel::apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const {
   const autograd::NoGrad no_grad;
   return apply(x, weight, bias).value();
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "autograd/quant_request.h"
 #include "autograd/tape.h"
@@ -22,22 +23,58 @@ struct LinearInfo {
   Device device;
 };
 
+// A parameter of a kernel's own: an adapter, a learned scale.
+struct KernelParameter {
+  std::string name;  // within the layer: "lora_A.weight"
+  Parameter* parameter;
+};
+
 class LinearKernel {
  public:
   virtual ~LinearKernel() = default;
   // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three.
-  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Variable& bias) const = 0;
+  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const = 0;
   // The value that an apply() to the same x recorded, once more for its backward pass: the same bits, nothing recorded
   // and nothing measured. This one suits kernels whose product does not depend on whether it is recorded.
-  [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Variable& bias) const;
+  [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const;
   // What the function that makes x may write beside it.
   [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
+  // What the kernel trains beside the layer's weight. They are the layer's parameters as long as it has the kernel:
+  // named, initialised, saved, updated (or frozen) like its own.
+  [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
   // The layer's products as the head of a language model, for one loss; null: plain gemms.
   [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
+};
+
+// Runs another kernel; what a wrapper does not override is the other kernel's.
+class LinearKernelWrapper : public LinearKernel {
+ public:
+  explicit LinearKernelWrapper(std::shared_ptr<const LinearKernel> kernel) : kernel_(std::move(kernel)) {}
+  [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const override {
+    return kernel_->apply(x, weight, bias);
+  }
+  [[nodiscard]] Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const override {
+    return kernel_->apply_again(x, weight, bias);
+  }
+  [[nodiscard]] autograd::QuantRequest input_request(const Parameter& weight) const override {
+    return kernel_->input_request(weight);
+  }
+  [[nodiscard]] std::vector<KernelParameter> parameters() const override { return kernel_->parameters(); }
+  [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
+  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const Parameter& weight) const override {
+    return kernel_->head_products(weight);
+  }
+  [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
+
+ protected:
+  [[nodiscard]] const LinearKernel& wrapped() const noexcept { return *kernel_; }
+
+ private:
+  std::shared_ptr<const LinearKernel> kernel_;
 };
 
 // Products in the dtype of the operands: what every layer uses until a recipe says otherwise.

@@ -16,11 +16,24 @@ void Module::visit(const std::function<void(const std::string&, Module&)>& visit
     child.item->visit(visitor, prefix.empty() ? child.name : prefix + "." + child.name);
 }
 
+void Module::add_parameter(std::string name, Parameter& parameter) {
+  const Named<Parameter>& added = parameters_.emplace_back(Named<Parameter>{std::move(name), &parameter});
+  if (named_) assign_name(added);
+}
+
+void Module::remove_parameter(const Parameter& parameter) {
+  std::erase_if(parameters_, [&](const Named<Parameter>& p) { return p.item == &parameter; });
+}
+
+void Module::assign_name(const Named<Parameter>& parameter) const {
+  parameter.item->name = prefix_ + parameter.name;
+  parameter.item->pieces = {{parameter.item->name, 0, parameter.item->global_shape[0]}};
+}
+
 void Module::assign_names(const std::string& prefix) {
-  for (const auto& p : parameters_) {
-    p.item->name = prefix + p.name;
-    p.item->pieces = {{p.item->name, 0, p.item->global_shape[0]}};
-  }
+  prefix_ = prefix;
+  named_ = true;
+  for (const auto& p : parameters_) assign_name(p);
   name_pieces(prefix);
   for (const auto& child : children_) child.item->assign_names(prefix + child.name + ".");
 }

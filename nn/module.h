@@ -22,11 +22,13 @@ class Module {
   // Calls visit(full name, module) for this module ("" or the given prefix) and all below, parents first.
   void visit(const std::function<void(const std::string&, Module&)>& visitor, const std::string& prefix = "");
   // Writes full names, and Hugging Face names where a module has not set its own, into all parameters.
-  // Call once on the root when the tree is complete.
+  // Call once on the root when the tree is complete. Parameters that are added later are named at once.
   void assign_names(const std::string& prefix = "");
 
  protected:
-  void add_parameter(std::string name, Parameter& parameter) { parameters_.push_back({std::move(name), &parameter}); }
+  void add_parameter(std::string name, Parameter& parameter);
+  // For a parameter that leaves the tree again.
+  void remove_parameter(const Parameter& parameter);
   void add_module(std::string name, Module& module) { children_.push_back({std::move(name), &module}); }
 
   // The Hugging Face pieces of this module's own parameters, when they differ from one piece of the same name.
@@ -39,6 +41,11 @@ class Module {
     std::string name;
     T* item;
   };
+  // Names the parameter within the module's path.
+  void assign_name(const Named<Parameter>& parameter) const;
+
+  std::string prefix_;  // the module's full path, "" or ending in "."
+  bool named_ = false;  // assign_names() has run
   std::vector<Named<Parameter>> parameters_;
   std::vector<Named<Module>> children_;
 };

@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "autograd/variable.h"
+#include "autograd/weight.h"
 
 namespace quench::nn {
 
 using autograd::Variable;
+using autograd::Weight;
 
 // The rows of axis 0 of the global tensor that this process holds. Everything outside distributed training holds all.
 struct ShardSpec {
@@ -28,7 +29,9 @@ enum class Initializer { normal, ones, zeros };
 
 struct Parameter {
   std::string name;   // full path in the module tree: "model.layers.0.self_attn.qkv_proj.weight"
-  Variable variable;  // the local shard; undefined gradient when frozen
+  Variable variable;  // the local shard, which the optimizer updates; no gradient when frozen
+  // The whole parameter as layers use it, where that is not the variable: gathered from shards, say.
+  Weight whole;
   Shape global_shape;
   ShardSpec shard;
   std::vector<ParameterPiece> pieces;  // tile the rows of the global tensor, in order
@@ -41,6 +44,8 @@ struct Parameter {
   Tensor amax;
   std::uint64_t amax_version = 0;
 
+  // For layers.
+  [[nodiscard]] Weight weight() const { return whole.defined() ? whole : Weight(variable); }
   [[nodiscard]] std::int64_t numel() const { return global_shape.numel(); }
   // For whoever writes the value.
   void mark_changed() noexcept { ++version; }

@@ -11,7 +11,7 @@ class RmsNorm final : public Module {
       : weight_(make_parameter({size}, options, Initializer::ones)), eps_(eps) {
     add_parameter("weight", weight_);
   }
-  [[nodiscard]] const Variable& weight() const noexcept { return weight_.variable; }
+  [[nodiscard]] Weight weight() const { return weight_.weight(); }
   [[nodiscard]] float eps() const noexcept { return eps_; }
 
  private:

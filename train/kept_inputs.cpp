@@ -26,16 +26,16 @@ std::int64_t bytes_like(const Tensor& t) {
 }
 
 // Runs another kernel and notes what is kept when it has returned.
-class KeepingMeter final : public nn::LinearKernel {
+class KeepingMeter final : public nn::LinearKernelWrapper {
  public:
   KeepingMeter(std::shared_ptr<const nn::LinearKernel> kernel, KeptInput& kept)
-      : kernel_(std::move(kernel)), kept_(kept) {}
+      : LinearKernelWrapper(std::move(kernel)), kept_(kept) {}
 
   [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Variable& bias) const override {
+                                   const nn::Weight& bias) const override {
     const std::int64_t before = bytes_in_use();
     const auto owners = x.value().storage().use_count();
-    nn::Variable y = kernel_->apply(x, weight, bias);
+    nn::Variable y = wrapped().apply(x, weight, bias);
     const bool holds_x = x.value().storage().use_count() > owners;
     const std::int64_t own = bytes_in_use() - before - bytes_like(y.value());
     if (Tape::current() == nullptr)
@@ -50,16 +50,8 @@ class KeepingMeter final : public nn::LinearKernel {
       kept_ = {own, KeptInput::Form::codes};
     return y;
   }
-  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override {
-    return kernel_->input_request(weight);
-  }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
-    return kernel_->head_products(weight);
-  }
-  [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
 
  private:
-  std::shared_ptr<const nn::LinearKernel> kernel_;
   KeptInput& kept_;
 };
 

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "nn/optim/adamw.h"
 #include "recipes/convert.h"
 
 namespace quench {
 
-std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& config) {
+std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config) {
   nn::AdamWOptions options;
   options.beta1 = config.optimizer.betas[0];
   options.beta2 = config.optimizer.betas[1];

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "nn/causal_lm.h"
-#include "nn/optim/adamw.h"
+#include "nn/optim/optimizer.h"
 #include "train/config/run_config.h"
 
 namespace quench {
 
-[[nodiscard]] std::unique_ptr<nn::AdamW> make_optimizer(nn::CausalLm& model, const RunConfig& config);
+[[nodiscard]] std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config);
 
 }  // namespace quench

@@ -9,7 +9,7 @@ nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) 
   return model.make_context(batch.sequences, batch.positions.view({batch.positions.numel()}));
 }
 
-TrainStep::TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions options)
+TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options)
     : model_(model), optimizer_(optimizer), options_(std::move(options)) {
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model.options().device;
@@ -36,7 +36,7 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
   const Device device = model_.options().device;
   nn::ForwardContext context = batch_context(model_, batch);
   context.recompute = options_.recompute;
-  context.hooks = hooks;
+  if (hooks != nullptr) context.hooks.push_back(hooks);
   context.activations = options_.activations;
   autograd::Tape tape(options_.recompute);
   tape.set_pass(pass);

@@ -5,7 +5,7 @@
 
 #include "data/loader.h"
 #include "nn/causal_lm.h"
-#include "nn/optim/adamw.h"
+#include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
 
 namespace quench {
@@ -28,7 +28,7 @@ struct GradientReport {
 
 class TrainStep {
  public:
-  TrainStep(nn::CausalLm& model, nn::AdamW& optimizer, TrainStepOptions options);
+  TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options);
 
   // Leaves in the parameters the gradient of (sum of cross-entropies) / (valid tokens of all micro-batches): the mean
   // over tokens, however they are split into micro-batches. A step without any valid token has loss and gradient 0.
@@ -50,7 +50,7 @@ class TrainStep {
                        Tensor loss_out);
 
   nn::CausalLm& model_;
-  nn::AdamW& optimizer_;
+  nn::Optimizer& optimizer_;
   TrainStepOptions options_;
   std::unique_ptr<autograd::ActivationOffloader> offloader_;
   std::unique_ptr<nn::StateOffloader> state_;

@@ -27,25 +27,25 @@ void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
 
 }  // namespace
 
-std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::AdamW& optimizer) {
+std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::Optimizer& optimizer) {
   std::vector<CheckpointTensor> all;
   for (const nn::Parameter* p : model.parameters()) all.push_back(entry(p->name, p->variable.value(), *p));
   for (const auto& state : optimizer.state()) all.push_back(entry(state.name, state.tensor, *state.parameter));
   return all;
 }
 
-void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::AdamW& optimizer) {
+void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer) {
   for (nn::Parameter* p : model.parameters()) {
     p->mark_changed();
     const Tensor value = p->variable.value();
-    const std::string master = nn::AdamW::master_name(*p);
+    const std::string master = nn::Optimizer::master_name(*p);
     const bool from_master = value.dtype() == DType::f32 && reader.find(master) != nullptr;
     read_into(reader, from_master ? master : p->name, entry(p->name, value, *p));
   }
   for (const auto& state : optimizer.state()) {
     // A run that kept no master weights updated the parameters themselves.
     const bool new_master =
-        reader.find(state.name) == nullptr && state.name == nn::AdamW::master_name(*state.parameter);
+        reader.find(state.name) == nullptr && state.name == nn::Optimizer::master_name(*state.parameter);
     read_into(reader, new_master ? state.parameter->name : state.name,
               entry(state.name, state.tensor, *state.parameter));
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "core/call_counter.h"
 #include "core/cuda/gemm_choices.h"
 #include "core/cuda/gemm_contest.h"
 #include "core/cuda/gemm_variations.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr int kCandidates = 16;  // cuBLASLt knows 8 for most problems
 // Below this a product takes about as long as its launch, and the order of its algorithms does not matter.
 constexpr double kMinFlops = 5e8;
+
+CallCounter plans_made("gemm.plans");
 
 // The library's handle on one device, with what was chosen for each problem.
 class DeviceGemm {
@@ -59,6 +62,7 @@ class DeviceGemm {
     auto& table = chosen_[contested];
     const auto it = table.find(problem);
     if (it != table.end()) return it->second;
+    plans_made.add();
     Chosen chosen{std::make_unique<GemmPlan>(problem), nullptr};
     chosen.plan->bind_scales(call);
     std::vector<cublasLtMatmulAlgo_t> candidates;

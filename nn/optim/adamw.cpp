@@ -1,14 +1,12 @@
 #include "nn/optim/adamw.h"
 
 #include "core/ops/elementwise.h"
-#include "core/ops/global_norm.h"
 
 namespace quench::nn {
 
-AdamW::AdamW(std::vector<Parameter*> parameters, AdamWOptions options) : options_(std::move(options)) {
+AdamW::AdamW(const std::vector<Parameter*>& all, AdamWOptions options) : Optimizer(all), options_(std::move(options)) {
   const MemoryScope scope(MemoryCategory::optimizer);
-  for (Parameter* p : parameters) {
-    if (!p->variable.requires_grad()) continue;
+  for (const Parameter* p : parameters()) {
     const Tensor value = p->variable.value();
     AdamWTensor entry;
     entry.param = value;
@@ -20,7 +18,6 @@ AdamW::AdamW(std::vector<Parameter*> parameters, AdamWOptions options) : options
     entry.weight_decay = decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
     entry.random_stream = hash64(p->name);
     entry.element_offset = p->global_shape[0] == 0 ? 0 : p->shard.row_begin * (p->numel() / p->global_shape[0]);
-    parameters_.push_back(p);
     tensors_.push_back(std::move(entry));
   }
   refresh_master();
@@ -31,16 +28,12 @@ void AdamW::refresh_master() {
     if (entry.master.defined()) cast({entry.param, entry.master});
 }
 
-void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale) {
-  this->step(lr, step, grad_scale, {0, parameters_.size()});
-}
-
 void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) {
-    const auto& gradient = parameters_[i]->variable.gradient();
+    const auto& gradient = parameters()[i]->variable.gradient();
     if (!gradient->has_value()) gradient->target().tensor.zero();
     tensors_[i].grad = gradient->value();
-    tensors_[i].amax = parameters_[i]->amax;  // a layer's kernel may have changed
+    tensors_[i].amax = parameters()[i]->amax;  // a layer's kernel may have changed
   }
   adamw({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
          .lr = lr,
@@ -52,32 +45,24 @@ void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, Paramet
          .stochastic_rounding = options_.stochastic_rounding,
          .seed = options_.seed});
   for (std::size_t i = part.begin; i < part.end; ++i) {
-    parameters_[i]->mark_changed();
-    if (tensors_[i].amax.defined()) parameters_[i]->amax_version = parameters_[i]->version;
+    parameters()[i]->mark_changed();
+    if (tensors_[i].amax.defined()) parameters()[i]->amax_version = parameters()[i]->version;
   }
-}
-
-void AdamW::squared_grad_norm(const Tensor& result) const {
-  std::vector<Tensor> gradients;
-  for (const Parameter* p : parameters_)
-    if (p->variable.gradient()->has_value()) gradients.push_back(p->variable.grad());
-  squared_norm({.tensors = gradients, .result = result});
 }
 
 void AdamW::zero_grad(ParameterRange part) {
-  for (std::size_t i = part.begin; i < part.end; ++i) {
-    tensors_[i].grad = Tensor();
-    parameters_[i]->variable.gradient()->reset();
-  }
+  for (std::size_t i = part.begin; i < part.end; ++i) tensors_[i].grad = Tensor();
+  Optimizer::zero_grad(part);
 }
 
-std::vector<AdamW::StateTensor> AdamW::state() const {
+std::vector<Optimizer::StateTensor> AdamW::state() const {
   std::vector<StateTensor> all;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const std::string& name = parameters_[i]->name;
-    all.push_back({"optimizer.exp_avg." + name, tensors_[i].exp_avg, parameters_[i]});
-    all.push_back({"optimizer.exp_avg_sq." + name, tensors_[i].exp_avg_sq, parameters_[i]});
-    if (tensors_[i].master.defined()) all.push_back({master_name(*parameters_[i]), tensors_[i].master, parameters_[i]});
+    const std::string& name = parameters()[i]->name;
+    all.push_back({"optimizer.exp_avg." + name, tensors_[i].exp_avg, parameters()[i]});
+    all.push_back({"optimizer.exp_avg_sq." + name, tensors_[i].exp_avg_sq, parameters()[i]});
+    if (tensors_[i].master.defined())
+      all.push_back({master_name(*parameters()[i]), tensors_[i].master, parameters()[i]});
   }
   return all;
 }
@@ -86,7 +71,7 @@ std::vector<ParameterState> AdamW::parameter_states() {
   std::vector<ParameterState> all;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     AdamWTensor& entry = tensors_[i];
-    const auto gradient_size = static_cast<std::int64_t>(byte_size(parameters_[i]->variable.gradient()->dtype()));
+    const auto gradient_size = static_cast<std::int64_t>(byte_size(parameters()[i]->variable.gradient()->dtype()));
     ParameterState& state = all.emplace_back();
     state.gradient_bytes = entry.param.numel() * gradient_size;
     for (Tensor* tensor : {&entry.exp_avg, &entry.exp_avg_sq, &entry.master})

@@ -6,14 +6,14 @@ namespace quench::recipes {
 
 void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   const auto& forward = products_.scheme().forward;
-  if (!forward) return gemm({.a = hidden, .b = weight_, .c = out, .transpose_b = true});
+  if (!forward) return gemm({.a = hidden, .b = weight_.value(), .c = out, .transpose_b = true});
   const MemoryScope scope(MemoryCategory::workspace);
   if (!weight_made_) {
     Float8Uses uses = products_.weight_uses();
     if (!training_) uses.along_rows.reset();
-    weight_codes_ = Float8Matrix(weight_, uses, known_, false);
+    weight_codes_ = Float8Matrix(weight_.value(), uses, known_, false);
     weight_made_ = true;
-    health_.record(LayerOperand::weight, weight_, weight_codes_.along_columns(), weight_.numel());
+    health_.record(LayerOperand::weight, weight_.value(), weight_codes_.along_columns(), weight_.value().numel());
   }
   const Float8Matrix codes(hidden, products_.input_uses(false), {}, false);
   health_.record(LayerOperand::input, hidden, codes.along_columns(), hidden.numel());
@@ -33,11 +33,11 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
                  rounding_.key.has_value());
   if (dhidden.defined()) {
     if (!dgrad) {
-      gemm({.a = dlogits, .b = weight_, .c = dhidden});
+      gemm({.a = dlogits, .b = weight_.value(), .c = dhidden});
     } else {
-      if (!weight_made_) weight_codes_ = Float8Matrix(weight_, products_.weight_uses(), known_, false);
+      if (!weight_made_) weight_codes_ = Float8Matrix(weight_.value(), products_.weight_uses(), known_, false);
       weight_made_ = true;
-      weight_codes_.keep_along_rows(weight_);
+      weight_codes_.keep_along_rows(weight_.value());
       const Tensor whole =
           rows == dhidden.size(0) ? dhidden : Tensor::empty({rows, dhidden.size(1)}, dhidden.dtype(), dhidden.device());
       products_.multiply(codes.along_columns(), weight_codes_.along_rows(), whole, 0.0f, *dgrad);

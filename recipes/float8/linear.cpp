@@ -15,6 +15,7 @@ using autograd::GradientTarget;
 using autograd::Saved;
 using autograd::Tape;
 using autograd::Variable;
+using autograd::Weight;
 
 // bias on every row, rounded after the product has been rounded: an empty product with beta 1.
 void add_bias(const Tensor& y, const Tensor& bias) {
@@ -46,7 +47,7 @@ struct Float8Linear::Backward {
   Float8Products products;
   std::shared_ptr<Float8Weight> weight;
   const nn::Parameter* parameter;
-  Tensor w;
+  Weight w;
   std::int64_t rows, in, out;  // M, K, N
   Saved saved_x;               // where wgrad makes its operand of x again, or runs in high precision
   Float8Matrix x;
@@ -75,11 +76,11 @@ struct Float8Linear::Backward {
     const Float8Scheme& scheme = products.scheme();
     if (!scheme.dgrad) {
       const GradientTarget into = dx->target();
-      gemm({.a = dy, .b = w, .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+      gemm({.a = dy, .b = w.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       return;
     }
     const std::int64_t m = products.size(rows), k = products.size(in), n = products.size(out);
-    const QuantTensor transposed = weight->along_rows(*parameter, zero_padded(w, n, k));
+    const QuantTensor transposed = weight->along_rows(*parameter, zero_padded(w.use().value(), n, k));
     into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(),
                   [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
   }
@@ -122,7 +123,7 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
                                              options.keep_weight)) {}
 
 autograd::QuantRequest Float8Linear::input_request(const nn::Parameter& weight) const {
-  const bool training = Tape::current() != nullptr && weight.variable.requires_grad();
+  const bool training = Tape::current() != nullptr && weight.weight().requires_grad();
   return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(training));
 }
 
@@ -151,13 +152,14 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
           Float8Matrix(source, products.input_uses(uses_rows), pads ? Float8Sink{} : x.written(), transpose_now)};
 }
 
-void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Variable& bias, const Tensor& y,
+void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
                             bool backward_follows, const LayerHealth& health) const {
   const Float8Products& products = input.products;
-  const Tensor w = weight.variable.value();
+  const Weight::Use use = weight.weight().use();
+  const Tensor& w = use.value();
   health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
   if (!scheme_.forward) {
-    gemm({.a = input.x, .b = w, .c = y, .transpose_b = true, .bias = bias.defined() ? bias.value() : Tensor()});
+    gemm({.a = input.x, .b = w, .c = y, .transpose_b = true, .bias = bias.use().value()});
     return;
   }
   const Tensor weight_source = zero_padded(w, products.size(w.size(0)), products.size(w.size(1)));
@@ -171,54 +173,55 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
     products.multiply(input.codes.along_columns(), weight_codes, whole, 0.0f, *scheme_.forward);
     copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
   }
-  if (bias.defined()) add_bias(y, bias.value());
+  if (bias.defined()) add_bias(y, bias.use().value());
 }
 
-Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
-  const Tensor in = x.value(), w = weight.variable.value();
-  QUENCH_CHECK(in.rank() == 2 && w.rank() == 2 && in.size(1) == w.size(1),
+Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+  const Tensor in = x.value();
+  const Weight w = weight.weight();
+  QUENCH_CHECK(in.rank() == 2 && w.shape().rank() == 2 && in.size(1) == w.shape()[1],
                "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, in.describe(), w.describe());
   const MemoryScope scope(MemoryCategory::activations);
-  Variable y(Tensor::empty({in.size(0), w.size(0)}, in.dtype(), in.device()));
+  Variable y(Tensor::empty({in.size(0), w.shape()[0]}, in.dtype(), in.device()));
 
-  const bool training = Tape::current() != nullptr && weight.variable.requires_grad();
+  const bool training = Tape::current() != nullptr && w.requires_grad();
   // x will be there again in the backward pass, at no cost in memory.
   const bool there_again = x.kept_by_producer() || (x.recompute() != nullptr && Tape::current() != nullptr &&
                                                     Tape::current()->recompute() == autograd::Recompute::selective);
   Input input = quantized(x, training, training, !there_again);
   multiply(input, weight, bias, y.value(), Tape::current() != nullptr && x.requires_grad(), options_.health);
 
-  Tape::record(scheme_.name, std::array{x, weight.variable, bias}, std::array{&y}, [&]() -> std::function<void()> {
+  Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {
     input.codes.drop_columns();
-    const bool needs_x = weight.variable.requires_grad() && !input.codes.along_rows().defined();
+    const bool needs_x = w.requires_grad() && !input.codes.along_rows().defined();
     Backward backward{input.products,
                       weight_,
                       &weight,
                       w,
                       in.size(0),
                       in.size(1),
-                      w.size(0),
+                      w.shape()[0],
                       needs_x ? Saved(x) : Saved(),
                       std::move(input.codes),
                       x.gradient(),
-                      weight.variable.gradient(),
+                      w.gradient(),
                       bias.gradient(),
                       y.gradient(),
                       options_.health,
                       gradient_rounding()};
-    y.gradient()->set_request(request_for(
-        input.products.gradient_uses(x.requires_grad(), weight.variable.requires_grad()), backward.rounding));
+    y.gradient()->set_request(
+        request_for(input.products.gradient_uses(x.requires_grad(), w.requires_grad()), backward.rounding));
     return backward;
   });
   return y;
 }
 
-Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
+Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
-  Tensor y = Tensor::empty({x.value().size(0), weight.variable.value().size(0)}, x.value().dtype(), x.value().device());
+  Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
   // Products of the same sizes, so that a library takes the same way; what the weight's gradient needs is kept from the
   // recorded pass.
-  multiply(quantized(x, weight.variable.requires_grad(), false, false), weight, bias, y, true, LayerHealth());
+  multiply(quantized(x, weight.weight().requires_grad(), false, false), weight, bias, y, true, LayerHealth());
   return y;
 }
 
@@ -227,8 +230,8 @@ bool Float8Linear::uses_weight_amax() const {
 }
 
 std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
-  return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.variable.value().device()),
-                                      weight, options_.health, Tape::current() != nullptr, gradient_rounding());
+  return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.weight().device()), weight,
+                                      options_.health, Tape::current() != nullptr, gradient_rounding());
 }
 
 }  // namespace quench::recipes

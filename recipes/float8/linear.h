@@ -31,9 +31,9 @@ class Float8Linear final : public nn::LinearKernel {
   Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options);
 
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
-                                         const autograd::Variable& bias) const override;
+                                         const autograd::Weight& bias) const override;
   [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
-                                   const autograd::Variable& bias) const override;
+                                   const autograd::Weight& bias) const override;
   [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
@@ -49,7 +49,7 @@ class Float8Linear final : public nn::LinearKernel {
   // about padding too. `uses_rows`: codes for it are made, or (with `transpose_now` false) their scales.
   [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now) const;
   // y = x * weight^T + bias. `backward_follows`: its use of the weight is prepared too.
-  void multiply(const Input& input, const nn::Parameter& weight, const autograd::Variable& bias, const Tensor& y,
+  void multiply(const Input& input, const nn::Parameter& weight, const autograd::Weight& bias, const Tensor& y,
                 bool backward_follows, const LayerHealth& health) const;
 
   Float8Scheme scheme_;

@@ -10,6 +10,7 @@
 #include "nn/causal_lm.h"
 #include "nn/optim/adamw.h"
 #include "recipes/convert.h"
+#include "tests/autograd/borrowed_weight.h"
 #include "tests/testing.h"
 
 namespace quench::recipes {
@@ -28,6 +29,11 @@ Tensor as(const Tensor& t, DType dtype) {
   Tensor copy = Tensor::empty(t.shape(), dtype);
   cast({t, copy});
   return copy;
+}
+
+std::vector<float> values(const Tensor& t) {
+  const Tensor wide = as(t, DType::f32);
+  return {wide.data<float>(), wide.data<float>() + wide.numel()};
 }
 
 struct LayerResult {
@@ -120,6 +126,45 @@ TEST_P(EveryRecipe, LossCurveFollowsF32) {
   const double exact = train(kBf16, DType::f32), ours = train(recipe(), DType::bf16);
   EXPECT_LT(exact, 3.8) << "ln 64 = 4.16 at the start: the reference must have learned something";
   EXPECT_NEAR(ours / exact, 1.0, recipe().tolerances.loss_relative);
+}
+
+// Loss and gradients of one pass with every weight there only while it is used, and with all of them in place.
+TEST_P(EveryRecipe, NoLayerKeepsTheBytesOfAWeight) {
+  const nn::ModelConfig config = nn::parse_model_config(
+      Json::parse(
+          R"({"model_type": "qwen3", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 48, "head_dim": 16,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})"),
+      "config.json");
+  using autograd::Recompute;
+  for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    std::vector<std::vector<float>> results[2];
+    for (const bool elsewhere : {false, true}) {
+      nn::CausalLm model(config, {.dtype = DType::bf16});
+      model.initialize(3);
+      (void)apply_recipe(model, recipe(), {});
+      for (nn::Parameter* parameter : model.parameters())
+        if (elsewhere) parameter->whole = testing::borrowed(parameter->variable);
+      nn::ForwardContext context = model.make_context({{0, 32, 0, 32}}, 32);
+      context.recompute = mode;
+      std::vector<std::int32_t> stream;
+      for (int i = 0; i < 33; ++i) stream.push_back(i * i % 48);
+      const std::span<const std::int32_t> all = stream, first = all.first(32), last = all.last(32);
+      autograd::Tape tape(mode);
+      Variable root;
+      {
+        const autograd::TapeScope scope(tape);
+        root = model.loss(Tensor::from_values<std::int32_t>({32}, first), Tensor::from_values<std::int32_t>({32}, last),
+                          context, 1.0f / 32);
+      }
+      tape.backward(root);
+      auto& result = results[elsewhere];
+      result.push_back(values(root.value()));
+      for (const nn::Parameter* parameter : model.parameters()) result.push_back(values(parameter->variable.grad()));
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_TRUE(std::isfinite(results[1][0][0]));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EveryRecipe, ::testing::Range<std::size_t>(0, recipe_table().size()),

@@ -53,27 +53,17 @@ Batch make_batch(std::int32_t seed) {
 }
 
 // Another kernel, whose second runs are counted.
-class CountedLinear final : public nn::LinearKernel {
+class CountedLinear final : public nn::LinearKernelWrapper {
  public:
   CountedLinear(std::shared_ptr<const nn::LinearKernel> kernel, int& again)
-      : kernel_(std::move(kernel)), again_(again) {}
-  [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
-                                         const autograd::Variable& bias) const override {
-    return kernel_->apply(x, weight, bias);
-  }
+      : LinearKernelWrapper(std::move(kernel)), again_(again) {}
   [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
-                                   const autograd::Variable& bias) const override {
+                                   const autograd::Weight& bias) const override {
     ++again_;
-    return kernel_->apply_again(x, weight, bias);
+    return wrapped().apply_again(x, weight, bias);
   }
-  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override {
-    return kernel_->input_request(weight);
-  }
-  [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
-  [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
 
  private:
-  std::shared_ptr<const nn::LinearKernel> kernel_;
   int& again_;
 };
 

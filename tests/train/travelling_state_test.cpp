@@ -56,7 +56,7 @@ struct TravellingRun {
   }
 
   ModelSetup setup;
-  std::unique_ptr<nn::AdamW> optimizer;
+  std::unique_ptr<nn::Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
   BatchLoader loader;
   double ratio, late;

@@ -81,15 +81,15 @@ std::vector<Variable> LayerBench::forward(const nn::LinearKernel& kernel) const 
   Variable x = activation(input_);
   if (kind_.before == Neighbour::attention) x.set_kept_by_producer();
   if (kind_.before == Neighbour::norm)
-    x = autograd::add_rms_norm(activation(residual_before_), x, norm_before_.variable, work_.eps, wanted).second;
+    x = autograd::add_rms_norm(activation(residual_before_), x, norm_before_.weight(), work_.eps, wanted).second;
   else if (kind_.before == Neighbour::swiglu)
     x = autograd::swiglu(x, wanted);
-  const Variable y = kernel.apply(x, weight_, bias_.variable);
+  const Variable y = kernel.apply(x, weight_, bias_.weight());
   if (kind_.after == Neighbour::swiglu) return {autograd::swiglu(y)};
   if (kind_.after == Neighbour::attention) return {y};
   // A layer that runs again for the backward pass ends here, and its gradient arrives without what a norm would write.
   if (work_.recompute == Recompute::full && kind_.before == Neighbour::swiglu) return {y};
-  const auto [sum, normed] = autograd::add_rms_norm(activation(residual_after_), y, norm_after_.variable, work_.eps);
+  const auto [sum, normed] = autograd::add_rms_norm(activation(residual_after_), y, norm_after_.weight(), work_.eps);
   return {sum, normed};
 }
 

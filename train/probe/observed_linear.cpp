@@ -7,17 +7,17 @@ namespace quench {
 using autograd::Tape;
 using autograd::Variable;
 
-Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, const Variable& bias) const {
-  const Variable y = kernel_->apply(x, weight, bias);
+Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, const autograd::Weight& bias) const {
+  const Variable y = wrapped().apply(x, weight, bias);
   // The gradient passes through a second variable of the same value, on its way to the layer's own backward function.
   Variable seen(y.value());
-  const bool recorded = Tape::record("observed linear", std::array{y}, std::array{&seen}, [&] {
+  const bool recorded = Tape::record("observed linear", {y}, std::array{&seen}, [&] {
     // Not y: SwiGLU's backward pass takes its memory where nobody else holds it.
-    return [observer = observer_, x = x.value(), w = weight.variable.value(),
-            b = bias.defined() ? bias.value() : Tensor(), dy = y.gradient(), dy_of = seen.gradient()] {
-      observer({x, w, b, dy_of->value()});
-      dy->contribute(dy_of->value(), dy_of->written());
-    };
+    return
+        [observer = observer_, x = x.value(), w = weight.weight(), bias, dy = y.gradient(), dy_of = seen.gradient()] {
+          observer({x, w.use().value(), bias.use().value(), dy_of->value()});
+          dy->contribute(dy_of->value(), dy_of->written());
+        };
   });
   if (!recorded) return y;
   seen.gradient()->set_request(y.gradient()->request());

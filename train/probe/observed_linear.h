@@ -17,29 +17,16 @@ struct LinearOperands {
 
 // Runs another kernel, whose results it hands on bit for bit, and calls the observer in the backward pass. x is kept
 // until then.
-class ObservedLinear final : public nn::LinearKernel {
+class ObservedLinear final : public nn::LinearKernelWrapper {
  public:
   using Observer = std::function<void(const LinearOperands&)>;
   ObservedLinear(std::shared_ptr<const nn::LinearKernel> kernel, Observer observer)
-      : kernel_(std::move(kernel)), observer_(std::move(observer)) {}
+      : LinearKernelWrapper(std::move(kernel)), observer_(std::move(observer)) {}
 
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
-                                         const autograd::Variable& bias) const override;
-  [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
-                                   const autograd::Variable& bias) const override {
-    return kernel_->apply_again(x, weight, bias);
-  }
-  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override {
-    return kernel_->input_request(weight);
-  }
-  [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
-    return kernel_->head_products(weight);
-  }
-  [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
+                                         const autograd::Weight& bias) const override;
 
  private:
-  std::shared_ptr<const nn::LinearKernel> kernel_;
   Observer observer_;
 };
 

@@ -41,7 +41,7 @@ double ShortModel::milliseconds(const recipes::Recipe& recipe, const recipes::La
   (void)recipes::apply_recipe(*model_, recipes::find_recipe("bf16"), {});
   (void)recipes::apply_recipe(*model_, recipe, filter, recipe_options(config_, device_));
   // Made anew: it looks at what the layers' kernels want of it.
-  const std::unique_ptr<nn::AdamW> optimizer = make_optimizer(*model_, config_);
+  const std::unique_ptr<nn::Optimizer> optimizer = make_optimizer(*model_, config_);
   TrainStep step(*model_, *optimizer,
                  {.recompute = recompute_level(config_.training.activation_checkpoint),
                   .loss = loss_options(config_, model_->config().vocab_size, device_),

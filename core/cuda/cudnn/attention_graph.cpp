@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/call_counter.h"
+
 namespace quench::cuda {
 
 namespace frontend = cudnn_frontend;
@@ -140,6 +142,10 @@ struct AttentionGraph::Graph {
   frontend::graph::Graph graph;
 };
 
+namespace {
+CallCounter graphs_made("attention.cudnn_graphs");
+}  // namespace
+
 AttentionGraph::~AttentionGraph() = default;
 
 void AttentionGraph::build(const AttentionGraphKey& key, const CudnnSession& session) {
@@ -173,6 +179,7 @@ std::shared_ptr<const AttentionGraph> AttentionGraph::get(const AttentionGraphKe
   if (!slot) {
     auto graph = std::shared_ptr<AttentionGraph>(new AttentionGraph);
     graph->build(key, session);
+    graphs_made.add();
     slot = std::move(graph);
   }
   return slot;

@@ -1,0 +1,37 @@
+#include "autograd/weight.h"
+
+namespace quench::autograd {
+namespace {
+
+class LocalValues final : public WeightSource {
+ public:
+  explicit LocalValues(Tensor value) : value_(std::move(value)) {}
+  Tensor request() override { return value_; }
+  void done() noexcept override {}
+
+ private:
+  Tensor value_;
+};
+
+}  // namespace
+
+Weight::Weight(const Variable& variable) {
+  if (!variable.defined()) return;
+  const Tensor& value = variable.value();
+  shape_ = value.shape();
+  dtype_ = value.dtype();
+  device_ = value.device();
+  source_ = std::make_shared<LocalValues>(value);
+  gradient_ = variable.gradient();
+}
+
+Weight::Weight(const Shape& shape, DType dtype, Device device, std::shared_ptr<WeightSource> source,
+               std::shared_ptr<Gradient> gradient)
+    : shape_(shape), dtype_(dtype), device_(device), source_(std::move(source)), gradient_(std::move(gradient)) {}
+
+std::string Weight::describe() const {
+  if (!defined()) return "undefined";
+  return fmt::format("{}{} on {}", to_string(dtype_), shape_.to_string(), device_.to_string());
+}
+
+}  // namespace quench::autograd

@@ -1,0 +1,43 @@
+#pragma once
+// A weight whose values are there only while somebody uses them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "autograd/weight.h"
+
+namespace quench::testing {
+
+// Gives a fresh copy of a CPU variable's value to whoever comes first and spoils it when the last one is done: a
+// function that keeps the bytes, or reads them late, computes with 0xFF bytes, which are NaN.
+class BorrowedValues final : public autograd::WeightSource {
+ public:
+  explicit BorrowedValues(Tensor value) : value_(std::move(value)) {}
+  ~BorrowedValues() override { EXPECT_EQ(users_, 0) << "a use did not end"; }
+
+  Tensor request() override {
+    if (users_++ == 0) lent_ = value_.clone();
+    ++requests_;
+    return lent_;
+  }
+  void done() noexcept override {
+    if (--users_ > 0) return;
+    std::fill_n(static_cast<unsigned char*>(lent_.raw_data()), lent_.nbytes(), static_cast<unsigned char>(0xFF));
+    EXPECT_EQ(lent_.storage().use_count(), 1) << "somebody keeps the bytes of a weight";
+    lent_ = Tensor();
+  }
+  [[nodiscard]] int requests() const noexcept { return requests_; }
+
+ private:
+  Tensor value_, lent_;
+  int users_ = 0, requests_ = 0;
+};
+
+// The variable's value through such a source, and its gradient.
+inline autograd::Weight borrowed(const autograd::Variable& variable) {
+  const Tensor& value = variable.value();
+  return {value.shape(), value.dtype(), value.device(), std::make_shared<BorrowedValues>(value), variable.gradient()};
+}
+
+}  // namespace quench::testing
