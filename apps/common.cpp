@@ -1,6 +1,7 @@
 #include "apps/common.h"
 
 #include <cstdio>
+#include <future>
 
 #include "core/log.h"
 #include "core/ops/elementwise.h"
@@ -43,9 +44,15 @@ DType stored_dtype(const Manifest& manifest) {
   QUENCH_FAIL(ErrorCode::corrupt, "the checkpoint of step {} holds no parameters", manifest.state.step);
 }
 
+// Not valid where there is nothing to do. get() waits and passes errors on; so does the end of the object wait.
+std::future<void> begin_beside(const BesideLoading& beside, const LoadedModel& loaded) {
+  const std::function<void()> work = beside ? beside(loaded) : std::function<void()>();
+  return work ? std::async(std::launch::async, work) : std::future<void>();
+}
+
 // `run` is the run folder that the checkpoint was looked up in; may be empty.
 LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
-                            const std::string& dtype) {
+                            const std::string& dtype, const BesideLoading& beside) {
   CheckpointReader reader(folder);
   StoredModel description = stored_model(reader.state(), folder, run);
   LoadedModel loaded;
@@ -58,19 +65,24 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   const DType stored = stored_dtype(reader.manifest()), wanted = chosen_dtype(dtype, stored);
   options.dtype = stored;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
+  std::future<void> other_work;
+  if (wanted == stored) other_work = begin_beside(beside, loaded);
   restore_parameters(reader, *loaded.model);
+  if (other_work.valid()) other_work.get();
   if (wanted == stored) return loaded;
   options.dtype = wanted;
   auto converted = std::make_unique<nn::CausalLm>(loaded.config, options);
   const auto from = loaded.model->parameters(), to = converted->parameters();
   for (std::size_t i = 0; i < from.size(); ++i) cast({from[i]->variable.value(), to[i]->variable.value()});
   loaded.model = std::move(converted);
+  if (other_work = begin_beside(beside, loaded); other_work.valid()) other_work.get();
   return loaded;
 }
 
 }  // namespace
 
-LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable) {
+LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable,
+                       const BesideLoading& beside) {
   nn::ParameterOptions options;
   options.device = parse_device(device);
   options.grad_dtype = DType::f32;
@@ -80,14 +92,16 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   const bool run = is_run_folder(folder);
   if (run || !fs::exists(folder / "config.json")) {
     const fs::path checkpoint = checkpoint_of(folder);
-    if (!checkpoint.empty()) return load_checkpoint(checkpoint, run ? folder : fs::path(), options, dtype);
+    if (!checkpoint.empty()) return load_checkpoint(checkpoint, run ? folder : fs::path(), options, dtype, beside);
   }
   LoadedModel loaded;
   loaded.config = read_model_config(folder);
   loaded.small_files = folder;
   options.dtype = chosen_dtype(dtype, loaded.config.dtype);
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
+  std::future<void> other_work = begin_beside(beside, loaded);
   load_weights(*loaded.model, folder);
+  if (other_work.valid()) other_work.get();
   return loaded;
 }
 

@@ -2,6 +2,7 @@
 // What several verbs share: loading a model and its tokenizer, threads, JSON results.
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,12 +23,18 @@ struct LoadedModel {
   std::string missing;                // why there may be no tokenizer; may be empty
 };
 
+// Called when the layers of the model that is being loaded exist, with everything but their weights known. The work
+// that it returns, if any, runs beside the reading of the weights, on a thread of its own; the weights hold anything
+// then.
+using BesideLoading = std::function<std::function<void()>(const LoadedModel&)>;
+
 // Loads a Hugging Face folder, a training checkpoint (step-N), or the newest checkpoint of a run folder onto a device
 // (a run folder without one is not_found, saying what to do);
 // ("auto", "cpu", ...). dtype "auto" keeps the stored one (f16 becomes f32 on the CPU), else "f32" or "bf16". Without
 // `trainable` no gradients are kept.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
-                                     const std::string& dtype, bool trainable = false);
+                                     const std::string& dtype, bool trainable = false,
+                                     const BesideLoading& beside = {});
 
 // The named tokenizer if `name` is not empty, else the run's, else the one beside the weights; null if there is none.
 // Throws bad_config if the one beside a checkpoint is not the one that it was trained with.

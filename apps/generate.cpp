@@ -13,6 +13,7 @@
 #include "core/file.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
+#include "train/generation/rehearsal.h"
 
 namespace quench {
 namespace {
@@ -66,11 +67,19 @@ void run(GenerateOptions& o) {
   set_threads(o.threads);
   check_sampling_options(o.generation.sampling);
   const std::string prompt = o.prompt_file.empty() ? o.prompt : read_file(o.prompt_file, std::uint64_t{64} << 20);
-  const LoadedModel loaded = load_model(o.model, o.device, o.dtype);
-  const auto tokenizer = require_model_tokenizer(loaded, o.tokenizer);
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::vector<std::int32_t> ids;
+  // Before the weights are read: what is wrong with the prompt is said at once, and a GPU is ready for it when they are
+  // there.
+  const auto prepare = [&](const LoadedModel& model) -> std::function<void()> {
+    tokenizer = require_model_tokenizer(model, o.tokenizer);
+    ids = tokenizer->encode(prompt, {});
+    limit_tokens(o, model.config, ids.size());
+    if (model.model->options().device.is_cpu()) return {};
+    return [&lm = *model.model, tokens = static_cast<std::int64_t>(ids.size())] { rehearse_generation(lm, tokens); };
+  };
+  const LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare);
   if (!o.ignore_eos) o.generation.stop_tokens = model_token_ids(loaded, tokenizer.get()).generation.eos;
-  const std::vector<std::int32_t> ids = tokenizer->encode(prompt, {});
-  limit_tokens(o, loaded.config, ids.size());
   StreamDecoder decoder(*tokenizer);
   decoder.skip(ids);
   std::string text;

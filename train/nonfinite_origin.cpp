@@ -26,37 +26,24 @@ std::string words(const std::string& parameter) {
 }
 
 // Runs another kernel and notes the first operand that is not finite.
-class FiniteWatch final : public nn::LinearKernel {
+class FiniteWatch final : public nn::LinearKernelWrapper {
  public:
   FiniteWatch(std::shared_ptr<const nn::LinearKernel> kernel, std::string layer, std::string& first)
-      : kernel_(std::move(kernel)), layer_(std::move(layer)), first_(first) {}
+      : LinearKernelWrapper(std::move(kernel)), layer_(std::move(layer)), first_(first) {}
 
   [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Variable& bias) const override {
+                                   const nn::Weight& bias) const override {
     look_at(x.value(), "input");
-    nn::Variable y = kernel_->apply(x, weight, bias);
+    nn::Variable y = wrapped().apply(x, weight, bias);
     look_at(y.value(), "output");
     return y;
   }
-  [[nodiscard]] Tensor apply_again(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Variable& bias) const override {
-    return kernel_->apply_again(x, weight, bias);
-  }
-  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override {
-    return kernel_->input_request(weight);
-  }
-  [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
-    return kernel_->head_products(weight);
-  }
-  [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
 
  private:
   void look_at(const Tensor& operand, std::string_view what) const {
     if (first_.empty() && !is_finite(operand)) first_ = fmt::format("{} of {}", what, layer_);
   }
 
-  std::shared_ptr<const nn::LinearKernel> kernel_;
   std::string layer_;
   std::string& first_;
 };

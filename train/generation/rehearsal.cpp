@@ -16,7 +16,7 @@ void rehearse_generation(const nn::CausalLm& model, std::int64_t tokens) {
   Decoder decoder(model, static_cast<std::int64_t>(prompt.size()) + 1);
   const Tensor logits = decoder.logits(prompt);
   const Tensor found = Tensor::zeros({2}, DType::i32, logits.device());
-  argmax({.x = logits, .index = found.narrow(0, 0, 1), .first_nan = found.narrow(0, 1, 1)});
+  argmax({.x = logits, .index = found.narrow(0, 0, 1), .first_nonfinite = found.narrow(0, 1, 1)});
   (void)HostCopy(decoder.logits(std::span(prompt).first(1))).get();
 }
 
