@@ -198,7 +198,7 @@ TEST_F(Outputs, AFullStandardOutputIsAFailureOfEveryVerb) {
                                     "report run --json",
                                     "tokenize --tokenizer bytes --input corpus.txt --output shards",
                                     "tokenize train --input corpus.txt --vocab-size 300 --output tokenizer",
-                                    "train run.json --run.folder=again --export.folder=again/model"}) {
+                                    "train run.json --run.folder=again --export.folder=again/export"}) {
     EXPECT_EQ(shell("quench " + command + " > /dev/full 2> errors.txt"), 1) << command;
     EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("cannot write to standard output: No space left"))
         << command;
@@ -214,11 +214,11 @@ TEST_F(Outputs, AClosedPipeIsNoReasonForAMessage) {
   }
   // A run goes on, and says by its status that it did.
   EXPECT_EQ(
-      shell("(sleep 0.2; quench train run.json --run.folder=again --export.folder=again/model; echo $? > status.txt) "
+      shell("(sleep 0.2; quench train run.json --run.folder=again --export.folder=again/export; echo $? > status.txt) "
             "2> errors.txt | true"),
       0);
   EXPECT_EQ(read_file(folder_ / "status.txt"), "0\n");
-  EXPECT_TRUE(fs::exists(folder_ / "again" / "model" / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(folder_ / "again" / "export" / "model.safetensors"));
 }
 
 TEST_F(Outputs, ALimitOnFileSizesIsAnErrorThatNamesTheFile) {
