@@ -282,7 +282,7 @@ void expect_converted(const Precision& from, const Precision& to) {
         << name;
   };
   for (const nn::Parameter* p : setup.model->parameters()) {
-    const std::string master = nn::AdamW::master_name(*p);
+    const std::string master = nn::Optimizer::master_name(*p);
     const bool exact = to.dtype == "f32" && reader.find(master) != nullptr;
     expect_holds(p->variable.value(), stored(exact ? master : p->name), p->name);
   }
