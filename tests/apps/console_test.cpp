@@ -156,9 +156,10 @@ TEST_F(Console, DocumentedFineTuneNeedsNoValidationData) {
   const Outcome outcome = run(fine_tune);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, Not(HasSubstr("validation")));
-  // Records for fewer steps than the embedded warmup: the key is named.
+  // A warmup that the records do not last for: the key is named.
   std::vector<std::string> warming = fine_tune;
-  warming.back() = "--run.folder=other";
+  warming.back() = "--lr_schedule.warmup_steps=20";
+  warming.push_back("--run.folder=other");
   EXPECT_THAT(run(warming).errors, HasSubstr("lr_schedule.warmup_steps: 20 steps of warmup exceed the "));
   std::vector<std::string> asked = fine_tune;
   asked.push_back("--evaluation.interval=5");
