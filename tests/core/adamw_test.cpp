@@ -185,6 +185,7 @@ TEST(AdamW, AmaxIsThatOfTheStoredParam) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool master : {false, true})
       for (const std::int64_t n : {1, 33, 40000}) {
+        if (master && dtype == DType::f32) continue;
         tensors.push_back(make(random, {n}, dtype, DType::bf16, master));
         random.fill_normal(tensors.back().grad);
       }

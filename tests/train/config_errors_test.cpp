@@ -186,7 +186,7 @@ TEST(ConfigErrors, AKeyNearNothingListsTheKnownOnes) {
   const auto list = issues_of(document_with("export.quaternions", 1));
   const ConfigIssue* issue = issue_about(list, "export.quaternions");
   ASSERT_NE(issue, nullptr);
-  EXPECT_EQ(issue->reason, "unknown key; known keys of export are format, folder");
+  EXPECT_EQ(issue->reason, "unknown key; known keys of export are format, folder, overwrite");
   EXPECT_THAT(issues_of(document_with("quaternions", 1))[0].reason, HasSubstr("known sections are run, model, data"));
 }
 
