@@ -172,7 +172,7 @@ TEST(CudaAdamW, ExtremeCoefficientsGiveTheBitsOfTheCpu) {
   Generator random(4);
   for (const double beta2 : {0.0, 0.5, 0.999, 1 - 1e-9, 1 - 0x1p-53})
     for (const std::int64_t step : {1, 2, 1000, 1000000}) {
-      std::vector<AdamWTensor> tensors{make(random, 5000, 0), make(random, 5000, 15)};
+      std::vector<AdamWTensor> tensors{make(random, 5000, 0), make(random, 5000, 7)};
       const std::vector<AdamWTensor> gpu = on_gpu(tensors);
       AdamWArgs args = arguments(tensors, step, false);
       args.beta2 = beta2;
@@ -240,7 +240,7 @@ TEST(CudaAdamW, QuotientsAreExact) {
 
 TEST(CudaAdamW, ScalesGradientsAndSkipsOnNonFiniteScale) {
   Generator random(5);
-  std::vector<AdamWTensor> tensors{make(random, 3001, 0), make(random, 3001, 15)};
+  std::vector<AdamWTensor> tensors{make(random, 3001, 0), make(random, 3001, 7)};
   const Tensor scale = Tensor::empty({1}, DType::f32);
   for (const float value : {0.3f, 0.0f, NAN, INFINITY, -INFINITY}) {
     const std::vector<AdamWTensor> gpu = on_gpu(tensors);
@@ -302,7 +302,7 @@ TEST(CudaAdamW, AmaxIsThatOfTheStoredParam) {
 TEST(CudaAdamW, AmaxOfManyTensors) {
   Generator random(10);
   std::vector<AdamWTensor> tensors;
-  for (int i = 0; i < 1000; ++i) tensors.push_back(make(random, random.between(0, 70), i % 3 == 0 ? 0 : 15));
+  for (int i = 0; i < 1000; ++i) tensors.push_back(make(random, random.between(0, 70), i % 3 == 0 ? 0 : 7));
   std::vector<AdamWTensor> gpu = on_gpu(tensors);
   const Tensor all = Tensor::empty({1000}, DType::f32, kGpu);  // side by side, as a trainer may keep them
   for (std::size_t i = 0; i < gpu.size(); ++i)
@@ -320,7 +320,7 @@ TEST(CudaAdamW, AmaxOfManyTensors) {
 TEST(CudaAdamW, ShardsRoundAsTheWhole) {
   Generator random(6);
   const std::int64_t n = 70001, cut = 33333;
-  const std::vector<AdamWTensor> whole = on_gpu(std::vector{make(random, n, 15)});
+  const std::vector<AdamWTensor> whole = on_gpu(std::vector{make(random, n, 7)});
   std::vector<AdamWTensor> shards{whole[0], whole[0]};
   for (std::size_t s = 0; s < 2; ++s) {
     for (Tensor AdamWTensor::*part :
@@ -337,7 +337,7 @@ TEST(CudaAdamW, ShardsRoundAsTheWhole) {
 
 TEST(CudaAdamW, LargeTensorAndASecondRunGiveTheSameBits) {
   Generator random(7);
-  const AdamWTensor small = make(random, 1 << 16, 15);
+  const AdamWTensor small = make(random, 1 << 16, 7);
   const std::int64_t n = (24 << 20) + 24;
   AdamWTensor large = small;
   for (Tensor AdamWTensor::*part :
