@@ -15,13 +15,15 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "data/tokenize.h"
 #include "train/build_info.h"
 #include "train/metrics/terminal.h"
+#include "train/signals.h"
 
 namespace {
 
-// 0 done, 1 failed, 2 bad usage or config, 3 stored data are damaged, 4 the run folder is in use; 128 + signal is set
-// by the train verb.
+// 0 done, 1 failed, 2 bad usage or config, 3 stored data are damaged, 4 the run folder is in use; 128 + signal when one
+// stopped it.
 int exit_status(quench::ErrorCode code) {
   switch (code) {
     case quench::ErrorCode::bad_config: return 2;
@@ -81,6 +83,9 @@ int run(CLI::App& app, int argc, char** argv) {
     return 0;
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // stopped by a signal
+  } catch (const quench::TokenizationStopped& stopped) {
+    QUENCH_LOG_WARN("stopped by signal {}: {}", stopped.reason(), stopped.what());
+    return quench::exit_status_of_signal(stopped.reason());
   } catch (const CLI::ParseError& error) {
     return finish_parsing(app, error);
   } catch (const quench::Error& error) {

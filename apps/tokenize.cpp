@@ -10,12 +10,14 @@
 #include "apps/verbs.h"
 #include "core/log.h"
 #include "core/output_folder.h"
+#include "data/text_input.h"
 #include "data/token_stream.h"
 #include "data/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
 #include "train/hf/export_folder.h"
 #include "train/metrics/progress_line.h"
 #include "train/metrics/step_metrics.h"
+#include "train/signals.h"
 
 namespace quench {
 namespace {
@@ -74,8 +76,13 @@ void run_tokenize(TokenizeArguments& a) {
   a.options.validation_split = validation_split_from_string(a.validation_split);
   const TokenizeResult result = [&] {
     ProgressLine line("tokenizing");
-    a.options.progress = [&](const TokenizeProgress& progress) { line.update(progress.bytes, progress.total_bytes); };
-    return tokenize_files(*tokenizer, a.options);
+    TokenizeOptions options = a.options;
+    options.progress = [&](const TokenizeProgress& progress) { line.update(progress.bytes, progress.total_bytes); };
+    options.journal = true;
+    // A read of standard input may wait forever: there a signal ends the process at once. The journal is kept anyway.
+    if (std::find(options.inputs.begin(), options.inputs.end(), kStandardInput) == options.inputs.end())
+      options.stop = poll_stop_signals();
+    return tokenize_files(*tokenizer, options);
   }();
   if (a.json) {
     Json json = Json::object();

@@ -85,16 +85,25 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   std::vector<fs::path> shards = cached_shards(folder);
   if (!shards.empty()) {
     QUENCH_LOG_INFO("tokenized text found in {}", folder.string());
+    std::error_code ignored;
+    fs::remove(journal_of(folder), ignored);  // of a process that was killed as it had finished
     return shards;
   }
+  const StopPoll stop = options.watch_stop ? options.watch_stop() : StopPoll();
   const TokenizeResult result = tokenize_files(tokenizer, {.inputs = inputs,
                                                            .reader = options.reader,
                                                            .encoder = options.encoder,
                                                            .output = folder,
-                                                           .progress = options.progress});
+                                                           .batch_bytes = options.batch_bytes,
+                                                           .progress = options.progress,
+                                                           .stop = stop,
+                                                           .journal = true});
   if (result.report.bad_records > 0)
     QUENCH_LOG_WARN("{} records could not be used and were skipped, the first: {}", result.report.bad_records,
                     result.report.first_bad.front());
+  // Asked to stop while the shards were completed: the caller would not know.
+  if (const int reason = stop ? stop() : 0; reason != 0)
+    throw TokenizationStopped(reason, "the text is tokenized; the same command goes on from there");
   return cached_shards(folder);
 }
 

@@ -9,10 +9,13 @@
 #include <optional>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "core/output_folder.h"
 #include "core/utf8.h"
+#include "data/content_hash.h"
 #include "data/shard_writer.h"
 #include "data/text_input.h"
+#include "data/token_journal.h"
 #include "data/token_stream.h"
 #include "data/tokenizer/tokenizer_files.h"
 
@@ -218,7 +221,43 @@ void check_options(const TokenizeOptions& options) {
                   "{} holds token shards already; choose another folder or ask to overwrite it", output.string());
 }
 
+std::unique_ptr<TokenJournal> open_journal(const fs::path& target, const Tokenizer& tokenizer,
+                                           const TokenizeOptions& options) {
+  Hash128 identity;
+  identity.add(fingerprint_text(tokenizer));
+  identity.add(describe_options(options.reader, options.encoder).dump());
+  identity.add(std::to_string(options.batch_bytes));
+  return std::make_unique<TokenJournal>(journal_of(target), identity.text());
+}
+
+// "12.3 of 45.6 MB", the total where it is known.
+std::string part_of_input(std::uint64_t bytes, std::uint64_t total) {
+  const auto megabytes = [](std::uint64_t value) { return static_cast<double>(value) / 1e6; };
+  if (total == 0) return fmt::format("{:.1f} MB", megabytes(bytes));
+  return fmt::format("{:.1f} of {:.1f} MB", megabytes(bytes), megabytes(total));
+}
+
+std::vector<EncodedDocument> encode_once(const DocumentBatch& batch, const DocumentEncoder& encoder,
+                                         TokenJournal* journal) {
+  if (journal == nullptr) return encoder.encode(batch.documents);
+  if (auto stored = journal->take(batch.documents)) return std::move(*stored);
+  std::vector<EncodedDocument> encoded = encoder.encode(batch.documents);
+  journal->append(batch.documents, encoded, batch.consumed);
+  return encoded;
+}
+
+[[noreturn]] void end_early(int reason, const TokenizeProgress& progress, const TokenJournal* journal) {
+  const std::uint64_t kept = journal != nullptr ? journal->input_bytes() : 0;
+  throw TokenizationStopped(reason, fmt::format("tokenization stopped after {} of text; the same command {}",
+                                                part_of_input(kept > 0 ? kept : progress.bytes, progress.total_bytes),
+                                                kept > 0 ? "goes on there" : "begins it again"));
+}
+
 }  // namespace
+
+fs::path journal_of(const fs::path& output) {
+  return fs::path(resolved_path(output).string() + ".journal");
+}
 
 std::string_view to_string(ValidationSplit split) noexcept {
   return split == ValidationSplit::tail ? "tail" : "hash";
@@ -263,11 +302,16 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   ShardSet validation(staging.path(), shard, options.max_shard_tokens, false);
 
   TokenizeProgress progress{.total_bytes = corpus.total_bytes()};
+  const std::unique_ptr<TokenJournal> journal = options.journal ? open_journal(target, tokenizer, checked) : nullptr;
+  if (journal && journal->input_bytes() > 0)
+    QUENCH_LOG_INFO("tokenization goes on where it was stopped, after {} of text",
+                    part_of_input(journal->input_bytes(), progress.total_bytes));
   DocumentBatch batch = corpus.next();
   while (!batch.documents.empty()) {
+    if (const int reason = options.stop ? options.stop() : 0; reason != 0) end_early(reason, progress, journal.get());
     // The next batch is read while this one is encoded.
     std::future<DocumentBatch> following = std::async(std::launch::async, [&] { return corpus.next(); });
-    const std::vector<EncodedDocument> encoded = encoder.encode(batch.documents);
+    const std::vector<EncodedDocument> encoded = encode_once(batch, encoder, journal.get());
     for (std::size_t i = 0; i < encoded.size(); ++i) {
       (batch.held_out[i] ? validation : train).append(batch.documents[i], encoded[i]);
       progress.tokens += encoded[i].ids.size();
@@ -291,6 +335,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   write_file_atomically(staging.path() / kSummary,
                         describe_dataset(tokenizer, encoder, corpus, checked, result).dump(2) + "\n");
   replace_folder(staging, target, is_dataset_entry);
+  if (journal) journal->remove();
   return result;
 }
 

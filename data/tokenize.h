@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,19 @@ struct TokenizeProgress {
   std::uint64_t tokens = 0;
 };
 
+// Asked between batches; anything but 0 ends the tokenization there.
+using StopPoll = std::function<int()>;
+
+// A tokenization that was asked to stop. The message says how far it is and what the same call does next.
+class TokenizationStopped : public std::runtime_error {
+ public:
+  TokenizationStopped(int reason, const std::string& message) : std::runtime_error(message), reason_(reason) {}
+  [[nodiscard]] int reason() const noexcept { return reason_; }  // what StopPoll gave
+
+ private:
+  int reason_;
+};
+
 struct TokenizeOptions {
   std::vector<std::string> inputs;  // files or patterns
   ReaderOptions reader{};
@@ -40,6 +54,10 @@ struct TokenizeOptions {
   std::uint64_t max_shard_tokens = 100'000'000;
   std::uint64_t batch_bytes = std::uint64_t{16} << 20;  // text encoded at once; twice as much is held
   std::function<void(const TokenizeProgress&)> progress{};
+  StopPoll stop{};
+  // Keep what is encoded in journal_of(output) until the folder is complete, and begin with what is kept there: the
+  // result is the same, and a tokenization that ended early, however it ended, does not encode again.
+  bool journal = false;
 };
 
 struct TokenizedShard {
@@ -57,8 +75,11 @@ struct TokenizeResult {
 // Writes shards (data/shard_format.h), the tokenizer's files (folder `tokenizer`) and a summary (dataset.json: counts,
 // tokenizer, inputs, options). The result does not depend on the number of threads. Throws what the readers throw;
 // bad_config for options out of range, an output folder that holds other files, or a held-out part without documents;
-// invalid_argument when no document is left. After an error the output folder is as it was.
+// invalid_argument when no document is left; TokenizationStopped. After an error the output folder is as it was.
 TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options);
+
+// "<output>.journal", beside the output folder (data/token_journal.h).
+[[nodiscard]] std::filesystem::path journal_of(const std::filesystem::path& output);
 
 // The options that decide the tokens, as stored in dataset.json and hashed by the text cache.
 [[nodiscard]] Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder);

@@ -9,6 +9,7 @@
 #include "train/config/data_files.h"
 #include "train/hf/token_ids.h"
 #include "train/metrics/progress_line.h"
+#include "train/signals.h"
 
 namespace quench {
 namespace {
@@ -35,6 +36,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.text.progress = [line = std::make_shared<ProgressLine>("tokenizing")](const TokenizeProgress& progress) {
     line->update(progress.bytes, progress.total_bytes);
   };
+  spec.text.watch_stop = poll_stop_signals;
   spec.text.reader.field = data.text_field;
   spec.text.reader.chat_template = chat_template_from_string(data.chat_template);
   spec.text.reader.on_bad_record =

@@ -20,7 +20,8 @@ struct DataSetup {
 };
 
 // Opens token shards; text and JSONL are tokenized first, once, into data.cache. Throws the readers' errors, and
-// bad_config with the arithmetic when the data are smaller than one batch.
+// bad_config with the arithmetic when the data are smaller than one batch. A stop signal while text is tokenized throws
+// TokenizationStopped (data/tokenize.h) with the signal's number; the same call goes on there.
 // With `checks`, every token is checked before the first is used (data/file_checks.h).
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileChecks* checks = nullptr);
 

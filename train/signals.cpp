@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -80,6 +81,10 @@ int SignalHandlers::stop_signal() const noexcept {
 
 bool SignalHandlers::take_save_request() noexcept {
   return save_requested.exchange(false);
+}
+
+std::function<int()> poll_stop_signals() {
+  return [handlers = std::make_shared<SignalHandlers>()] { return handlers->stop_signal(); };
 }
 
 }  // namespace quench

@@ -15,6 +15,7 @@
 #include <signal.h>
 
 #include <array>
+#include <functional>
 
 namespace quench {
 
@@ -42,6 +43,10 @@ class SignalHandlers {
   static constexpr std::array<int, 5> kSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE};
   std::array<struct sigaction, kSignals.size()> previous_{};
 };
+
+// Installs handlers that live as long as the function, which gives the first SIGTERM, SIGINT or SIGHUP, or 0: for work
+// before the first step that can be left between its pieces.
+[[nodiscard]] std::function<int()> poll_stop_signals();
 
 // Exit status of a program stopped by a signal: 143 for SIGTERM, 130 for SIGINT, 129 for SIGHUP.
 [[nodiscard]] constexpr int exit_status_of_signal(int signal) noexcept {

@@ -9,6 +9,7 @@
 #include "core/output_folder.h"
 #include "core/temporary.h"
 #include "core/threads.h"
+#include "data/tokenize.h"
 #include "train/checkpoint/retention.h"
 #include "train/config/check.h"
 #include "train/config/load.h"
@@ -44,6 +45,16 @@ std::unique_ptr<RunLock> lock_checkpoints(const RunConfig& config, const RunLock
   return std::make_unique<RunLock>(folder);
 }
 
+// The caller tells the console.
+DataSetup open_data_recorded(const RunConfig& config, const nn::ModelConfig& model, FileChecks& checks, RunLog& log) {
+  try {
+    return open_data(config, model, &checks);
+  } catch (const TokenizationStopped& stopped) {
+    log.record(fmt::format("{}\n", stopped.what()));
+    throw;
+  }
+}
+
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
   options.on_nonfinite = training.on_nonfinite;
@@ -63,7 +74,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console)
       choice(resolve_auto_recipe(config, d)),
       setup(build_model(with_choice(config, choice), d)),
       checks(fs::path(config.data.cache) / "file_checks.json"),
-      data(open_data(config, setup.config, &checks)),
+      data(open_data_recorded(config, setup.config, checks, log)),
       run_model(make_run_model(config, setup.config, data.tokenizer)),
       samples(config, run_model),
       identity(run_identity(config, data.tokenizer.get(), checks)),
