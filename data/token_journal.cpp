@@ -68,6 +68,9 @@ std::vector<std::byte> pack(std::span<const EncodedDocument> encoded) {
                                [](std::int32_t id) { return id < 0 || id > kLargest; });
   }
   counts.push_back(wide ? sizeof(std::int32_t) : sizeof(std::uint16_t));
+  std::size_t size = counts.size() * sizeof(std::uint64_t);
+  for (const EncodedDocument& document : encoded) size += document.ids.size() * counts.back() + document.targets.size();
+  out.reserve(size);
   put(out, std::span<const std::uint64_t>(counts));
   for (const EncodedDocument& document : encoded) {
     if (wide) {
