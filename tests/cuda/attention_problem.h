@@ -147,8 +147,10 @@ class AttentionRun {
     }
     // A gradient that is exactly 0, as that of the keys of a single token, is rounding noise of products near 1. Where
     // every query sees one key, all of dq and dk are: the difference of two equal sums over D products, each off by
-    // 2^-24 sqrt(D) of their size, sqrt(D), times the scale 1 / sqrt(D) and a key or query of at most 4.5.
-    const double noise = p_.window == 1 ? 4.5 * 0x1p-24 * std::sqrt(static_cast<double>(p_.dim)) : 1e-6;
+    // 2^-24 sqrt(D) of their size, sqrt(D), times the scale 1 / sqrt(D) and a key or query of at most 4.5. The
+    // gradient of a key is the sum of such numbers over the query heads that share it.
+    const auto terms = static_cast<double>(p_.dim * (p_.heads / p_.kv_heads));
+    const double noise = p_.window == 1 ? 4.5 * 0x1p-24 * std::sqrt(terms) : 1e-6;
     const auto count = static_cast<double>(want.size());
     EXPECT_LE(std::sqrt(difference), (bf16 ? 1e-2 : 3e-6) * std::sqrt(size) + noise * std::sqrt(count)) << name;
     if (want.empty()) return;
