@@ -202,8 +202,11 @@ TEST(Attention, WindowsWithinPackedSequencesAndOverLongerKeys) {
       const std::int64_t queries = random.between(0, 150);
       lengths.emplace_back(queries, random.coin() ? queries : random.between(0, 200));
     }
-    Problem p = make(random, lengths, 4, 2, random.between(1, 40), random.coin() ? DType::f32 : DType::bf16, true,
-                     random.below(3));
+    // The backward pass reads `out` as it is stored. In bf16 and with a head of one dimension, the rounding of a single
+    // number is an error of all of a query's scores.
+    const DType dtype = random.coin() ? DType::f32 : DType::bf16;
+    Problem p =
+        make(random, lengths, 4, 2, random.between(dtype == DType::f32 ? 1 : 8, 40), dtype, true, random.below(3));
     p.window = random.between(1, 120);
     check(p);
   }
