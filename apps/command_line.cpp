@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/check.h"
+#include "core/system/check.h"
 #include "train/config/nearest.h"
 
 namespace quench {

@@ -3,16 +3,16 @@
 #include <cstdio>
 #include <future>
 
-#include "core/log.h"
 #include "core/ops/elementwise.h"
-#include "core/threads.h"
-#include "data/document_encoder.h"
+#include "core/system/log.h"
+#include "core/system/threads.h"
+#include "data/text/document_encoder.h"
 #include "train/checkpoint/checkpoint_list.h"
-#include "train/hf/hub_hint.h"
-#include "train/hf/model_folder.h"
-#include "train/run_folder.h"
-#include "train/run_model.h"
-#include "train/training_state.h"
+#include "train/model_folder/hub_hint.h"
+#include "train/model_folder/model_folder.h"
+#include "train/run_folder/run_folder.h"
+#include "train/setup/run_model.h"
+#include "train/step/training_state.h"
 
 namespace quench {
 

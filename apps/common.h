@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
-#include "train/hf/token_ids.h"
+#include "train/model_folder/token_ids.h"
 
 namespace quench {
 

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "apps/config_arguments.h"
-#include "core/file.h"
-#include "core/output_file.h"
+#include "core/system/file.h"
+#include "core/system/output_file.h"
 #include "nn/model_config.h"
+#include "train/check/load.h"
 #include "train/config/config_diff.h"
 #include "train/config/config_schema.h"
-#include "train/config/load.h"
 #include "train/config/override.h"
 #include "train/config/presets.h"
-#include "train/run_check.h"
+#include "train/plan/run_check.h"
 
 namespace quench {
 namespace {

@@ -1,6 +1,6 @@
 #include "apps/config_arguments.h"
 
-#include "core/check.h"
+#include "core/system/check.h"
 
 namespace quench {
 

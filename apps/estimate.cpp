@@ -5,8 +5,8 @@
 #include "apps/common.h"
 #include "apps/config_arguments.h"
 #include "apps/verbs.h"
-#include "train/config/load.h"
-#include "train/estimate.h"
+#include "train/check/load.h"
+#include "train/plan/estimate.h"
 
 namespace quench {
 

@@ -4,9 +4,9 @@
 
 #include "apps/common.h"
 #include "apps/verbs.h"
-#include "core/log.h"
-#include "train/hf/model_folder.h"
-#include "train/run_folder.h"
+#include "core/system/log.h"
+#include "train/model_folder/model_folder.h"
+#include "train/run_folder/run_folder.h"
 
 namespace quench {
 namespace {

@@ -7,14 +7,14 @@
 
 #include "apps/common.h"
 #include "apps/verbs.h"
-#include "core/log.h"
 #include "core/ops/cross_entropy.h"
-#include "core/output_file.h"
-#include "core/safetensors.h"
-#include "core/safetensors_folder.h"
+#include "core/safetensors/safetensors.h"
+#include "core/safetensors/safetensors_folder.h"
+#include "core/system/log.h"
+#include "core/system/output_file.h"
 #include "recipes/convert.h"
 #include "train/config/run_config.h"
-#include "train/hf/export_folder.h"
+#include "train/model_folder/export_folder.h"
 
 namespace quench {
 namespace {

@@ -10,7 +10,7 @@
 #include "apps/common.h"
 #include "apps/standard_output.h"
 #include "apps/verbs.h"
-#include "core/file.h"
+#include "core/system/file.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
 #include "train/generation/rehearsal.h"

@@ -6,11 +6,11 @@
 #include "apps/common.h"
 #include "apps/inspect_tokens.h"
 #include "apps/verbs.h"
-#include "core/safetensors_folder.h"
+#include "core/safetensors/safetensors_folder.h"
 #include "train/checkpoint/checkpoint_list.h"
-#include "train/hf/model_folder.h"
-#include "train/run_folder.h"
-#include "train/run_summary.h"
+#include "train/model_folder/model_folder.h"
+#include "train/report/run_summary.h"
+#include "train/run_folder/run_folder.h"
 
 namespace quench {
 namespace {

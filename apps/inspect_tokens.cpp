@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "data/file_checks.h"
-#include "data/token_source.h"
+#include "data/formats/file_checks.h"
+#include "data/formats/token_source.h"
 
 namespace quench {
 namespace {

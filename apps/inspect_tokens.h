@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "core/json.h"
+#include "core/json/json.h"
 
 namespace quench {
 

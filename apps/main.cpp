@@ -11,14 +11,14 @@
 #include "apps/standard_output.h"
 #include "apps/thread_waiting.h"
 #include "apps/verbs.h"
-#include "core/check.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/printable.h"
-#include "data/tokenize.h"
-#include "train/build_info.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/printable.h"
+#include "core/system/signals.h"
+#include "data/text/tokenize.h"
 #include "train/metrics/terminal.h"
-#include "train/signals.h"
+#include "train/setup/build_info.h"
 
 namespace {
 

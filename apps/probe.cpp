@@ -5,12 +5,12 @@
 #include "apps/common.h"
 #include "apps/config_arguments.h"
 #include "apps/verbs.h"
-#include "core/determinism.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/output_file.h"
-#include "core/threads.h"
-#include "train/config/load.h"
+#include "core/device/determinism.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/output_file.h"
+#include "core/system/threads.h"
+#include "train/check/load.h"
 #include "train/probe/probe.h"
 
 namespace quench {

@@ -1,6 +1,6 @@
 #include "apps/reader_options.h"
 
-#include "data/token_format.h"
+#include "data/formats/token_format.h"
 
 namespace quench {
 

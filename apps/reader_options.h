@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "data/document_reader.h"
+#include "data/text/document_reader.h"
 
 namespace quench {
 

@@ -5,8 +5,8 @@
 
 #include "apps/common.h"
 #include "apps/verbs.h"
-#include "core/log.h"
-#include "core/output_file.h"
+#include "core/system/log.h"
+#include "core/system/output_file.h"
 #include "train/metrics/run_files.h"
 #include "train/report/comparison.h"
 #include "train/report/page.h"

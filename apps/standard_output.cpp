@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "core/check.h"
-#include "core/file.h"
-#include "core/printable.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/printable.h"
 #include "train/metrics/terminal.h"
 
 namespace quench {

@@ -4,8 +4,8 @@
 
 namespace quench {
 
-// Puts a stream of our own behind `stdout`. What goes through it is shown as core/printable.h says. Call once, first in
-// main, after open_standard_streams().
+// Puts a stream of our own behind `stdout`. What goes through it is shown as core/system/printable.h says. Call once,
+// first in main, after open_standard_streams().
 void install_standard_output();
 
 // From here on what is printed leaves as it is, unless standard output is a terminal: for text that is a result.

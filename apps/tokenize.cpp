@@ -8,16 +8,16 @@
 #include "apps/reader_options.h"
 #include "apps/tokenize_show.h"
 #include "apps/verbs.h"
-#include "core/log.h"
-#include "core/output_folder.h"
-#include "data/text_input.h"
-#include "data/token_stream.h"
-#include "data/tokenize.h"
+#include "core/system/log.h"
+#include "core/system/output_folder.h"
+#include "core/system/signals.h"
+#include "data/formats/token_stream.h"
+#include "data/text/text_input.h"
+#include "data/text/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
-#include "train/hf/export_folder.h"
 #include "train/metrics/progress_line.h"
 #include "train/metrics/step_metrics.h"
-#include "train/signals.h"
+#include "train/model_folder/export_folder.h"
 
 namespace quench {
 namespace {

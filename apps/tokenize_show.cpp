@@ -4,8 +4,8 @@
 
 #include "apps/common.h"
 #include "apps/tokenize_show.h"
-#include "core/utf8.h"
-#include "data/text_input.h"
+#include "core/system/utf8.h"
+#include "data/text/text_input.h"
 
 namespace quench {
 namespace {

@@ -7,11 +7,11 @@
 #include "apps/common.h"
 #include "apps/config_arguments.h"
 #include "apps/verbs.h"
-#include "core/log.h"
-#include "train/config/load.h"
-#include "train/run_check.h"
-#include "train/signals.h"
-#include "train/trainer.h"
+#include "core/system/log.h"
+#include "core/system/signals.h"
+#include "train/check/load.h"
+#include "train/plan/run_check.h"
+#include "train/run/trainer.h"
 
 namespace quench {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/random.h"
+#include "core/number/random.h"
 
 namespace quench::autograd {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "autograd/activation_plan.h"
-#include "core/offloaded_tensor.h"
+#include "core/tensor/offloaded_tensor.h"
 
 namespace quench::autograd {
 

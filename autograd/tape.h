@@ -59,8 +59,8 @@ class Tape {
   [[nodiscard]] std::size_t size() const noexcept { return nodes_.size(); }
   [[nodiscard]] Recompute recompute() const noexcept { return recompute_; }
 
-  // The number of this pass among those of a run: the step of the random draws (core/random.h) that functions make, so
-  // that a pass that runs again, as a whole or in parts, sees the same ones. 0 unless somebody says.
+  // The number of this pass among those of a run: the step of the random draws (core/number/random.h) that functions
+  // make, so that a pass that runs again, as a whole or in parts, sees the same ones. 0 unless somebody says.
   void set_pass(std::uint64_t pass) noexcept { pass_ = pass; }
   [[nodiscard]] std::uint64_t pass() const noexcept { return pass_; }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "autograd/quant_request.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench::autograd {
 

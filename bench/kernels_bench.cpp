@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/number/random.h"
 #include "core/ops/adamw.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
@@ -19,7 +20,6 @@
 #include "core/ops/norm.h"
 #include "core/ops/rope.h"
 #include "core/ops/swiglu.h"
-#include "core/random.h"
 
 namespace quench {
 namespace {

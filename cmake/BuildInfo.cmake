@@ -1,6 +1,6 @@
 # The commit that a program was built from.
 #
-# quench_build_info(target): adds build_info.cpp to `target`, which train/build_info.h declares. It is written anew at every
+# quench_build_info(target): adds build_info.cpp to `target`, which train/setup/build_info.h declares. It is written anew at every
 # build and left alone where nothing has changed, so that a new commit costs one small file and the links. In script mode
 # (-P) this file writes it.
 
@@ -15,7 +15,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
                     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
   file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT "// Written by cmake/BuildInfo.cmake.
-#include \"train/build_info.h\"
+#include \"train/setup/build_info.h\"
 
 namespace quench {
 

@@ -17,12 +17,12 @@ function(quench_module name)
                         ${ARG_DEPENDS})
 endfunction()
 
-# core/cpu/*.cpp are compiled once for each level of instructions; kernel slots take the best one at start
-# (core/kernel_slot.h).
+# core/cpu/**/*.cpp are compiled once for each level of instructions; kernel slots take the best one at start
+# (core/device/kernel_slot.h).
 # Files named *_onednn.cpp hold no vector loops of their own and are compiled once. The lowest level comes first on
 # the link line so that any inline function both levels emit resolves to code every machine can run.
 function(quench_cpu_kernels module)
-  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cpu/*.cpp)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cpu/*.cpp)
   if(NOT kernels)
     return()
   endif()
@@ -65,17 +65,16 @@ function(quench_cpu_kernels module)
   endforeach()
 endfunction()
 
-# core/cuda/*.cpp and *.cu, where the CUDA toolkit was found: the GPU back end. The runtime is linked statically and
+# core/cuda/**/*.cpp and *.cu, where the CUDA toolkit was found: the GPU back end. The runtime is linked statically and
 # cuBLASLt and cuDNN are loaded when first used, so that the same program runs where there is no CUDA.
 function(quench_cuda_backend module)
   if(NOT QUENCH_HAVE_CUDA)
     return()
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cuda/*.cpp
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cuda/*.cpp
        ${CMAKE_SOURCE_DIR}/core/cuda/*.cu)
-  if(QUENCH_HAVE_CUDNN)
-    file(GLOB cudnn_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cuda/cudnn/*.cpp)
-    list(APPEND sources ${cudnn_sources})
+  if(NOT QUENCH_HAVE_CUDNN)
+    list(FILTER sources EXCLUDE REGEX "/core/cuda/cudnn/")
   endif()
   add_library(quench_cuda OBJECT ${sources})
   if(QUENCH_HAVE_CUDNN)

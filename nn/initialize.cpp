@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/number/random.h"
 #include "core/ops/elementwise.h"
-#include "core/random.h"
 
 namespace quench::nn {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/json.h"
+#include "core/json/json.h"
+#include "core/number/dtype.h"
 
 namespace quench::nn {
 

@@ -40,7 +40,7 @@ struct LayerConversion {
   std::string kernel;              // what the layer runs now
   std::string skipped_because;     // empty when the recipe applies
   std::vector<LinearGemm> float8;  // products of float8 operands
-  // Where somebody has measured it (train/kept_inputs.h), and what the layer would keep in high precision.
+  // Where somebody has measured it (train/plan/kept_inputs.h), and what the layer would keep in high precision.
   std::optional<KeptInput> kept = std::nullopt;
   KeptInput kept_in_high_precision = {};
 };

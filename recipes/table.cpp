@@ -1,6 +1,6 @@
 #include <array>
 
-#include "core/check.h"
+#include "core/system/check.h"
 #include "recipes/recipe.h"
 
 namespace quench::recipes {

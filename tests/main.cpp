@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "tests/testing.h"
 
 namespace quench::testing {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "bench/cuda/measure.h"
-#include "core/cuda/cuda_error.h"
+#include "core/cuda/common/cuda_error.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/norm.h"

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench::bench {
 

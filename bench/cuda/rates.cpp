@@ -6,7 +6,7 @@
 #include <array>
 
 #include "bench/cuda/measure.h"
-#include "core/cuda/cuda_error.h"
+#include "core/cuda/common/cuda_error.h"
 
 namespace quench::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string_view>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench::bench {
 

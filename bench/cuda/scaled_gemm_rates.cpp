@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "bench/cuda/measure.h"
-#include "core/cuda/cuda_error.h"
+#include "core/cuda/common/cuda_error.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize.h"
 #include "core/ops/scaled_gemm.h"

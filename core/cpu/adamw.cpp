@@ -5,8 +5,8 @@
 
 #include "core/cpu/parallel.h"
 #include "core/cpu/simd.h"
+#include "core/number/stochastic_rounding.h"
 #include "core/ops/quantize.h"
-#include "core/stochastic_rounding.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {

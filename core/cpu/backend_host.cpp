@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "core/address_range.h"
-#include "core/device.h"
+#include "core/device/address_range.h"
+#include "core/device/device.h"
 
 namespace quench {
 namespace {

@@ -8,9 +8,9 @@
 #include <unordered_map>
 
 #include "core/cpu/gemv.h"
+#include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/random.h"
 
 namespace quench {
 

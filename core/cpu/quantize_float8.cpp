@@ -1,7 +1,7 @@
 // float8 casts with one f32 encode scale per tensor, row or column.
 
 #include "core/cpu/quantize_common.h"
-#include "core/stochastic_float8.h"
+#include "core/number/stochastic_float8.h"
 
 namespace quench {
 namespace {

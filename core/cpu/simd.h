@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/float_types.h"
-#include "core/kernel_slot.h"
+#include "core/device/kernel_slot.h"
+#include "core/number/float_types.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,12 +1,12 @@
 // What `quench --version` says of CUDA and its libraries.
 
-#include "core/library_versions.h"
+#include "core/system/library_versions.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
-#include "core/check.h"
-#include "core/cuda/cublaslt_library.h"
+#include "core/cuda/gemm/cublaslt_library.h"
+#include "core/system/check.h"
 #ifdef QUENCH_HAVE_CUDNN
 #include "core/cuda/cudnn/library.h"
 #endif

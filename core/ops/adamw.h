@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "core/kernel_slot.h"
-#include "core/random.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/number/random.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

@@ -1,8 +1,8 @@
 #pragma once
 // Index of the largest element of each row: greedy decoding without a trip of the logits to the host.
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

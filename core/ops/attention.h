@@ -4,9 +4,9 @@
 
 #include <span>
 
-#include "core/host_device.h"
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/number/host_device.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 
@@ -36,7 +36,7 @@ struct AttentionArgs {
   Tensor out;  // [Nq,heads,D], contiguous
   // f32 [heads,Nq]: log of the sum of exponentials of scaled scores; undefined when not wanted. For the backward pass
   // of the same device and sequences only: on CUDA the order of the elements follows from the shapes
-  // (core/cuda/attention_layout.h), as cuDNN wants it.
+  // (core/cuda/cudnn/attention_layout.h), as cuDNN wants it.
   Tensor lse;
   std::span<const SequenceRange> sequences;
   bool causal = true;

@@ -1,8 +1,8 @@
 #pragma once
 // Cross-entropy of rows of logits and, in the same pass, its gradient.
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

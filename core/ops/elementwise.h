@@ -1,8 +1,8 @@
 #pragma once
 // The few elementwise ops that are not part of a fused kernel. f32 and bf16; arithmetic in f32.
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

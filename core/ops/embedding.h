@@ -1,8 +1,8 @@
 #pragma once
 // Token embedding: rows of a table, and the scatter-add of their gradients in a fixed order.
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

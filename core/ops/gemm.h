@@ -1,8 +1,8 @@
 #pragma once
 // Matrix product: C[M,N] = alpha * op(A) * op(B) + beta * C (+ bias[N] on every row).
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

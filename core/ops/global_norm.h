@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

@@ -2,7 +2,7 @@
 // The language-model head and its loss in one: logits, cross-entropy and gradients are made chunk by chunk of rows, so
 // that the full [N,V] logits never exist. A composition of gemm and cross_entropy; runs on any device that has both.
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

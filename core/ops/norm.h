@@ -4,9 +4,9 @@
 // Statistics in f32. As in Hugging Face's Llama, the normalised value is rounded to the activation dtype before it is
 // multiplied by the weight. Rows may be strided (a group of heads inside a fused projection), columns are contiguous.
 
-#include "core/kernel_slot.h"
+#include "core/device/kernel_slot.h"
 #include "core/ops/quant_sink.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

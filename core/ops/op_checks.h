@@ -3,7 +3,7 @@
 
 #include <initializer_list>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

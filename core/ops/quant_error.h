@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "core/float8.h"
-#include "core/kernel_slot.h"
-#include "core/quant_tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/number/float8.h"
+#include "core/tensor/quant_tensor.h"
 
 namespace quench {
 

@@ -5,7 +5,7 @@
 // Ops that take a sink fill it with what the separate ops of core/ops/quantize.h would make of their stored result, bit
 // for bit. Every field may be undefined: not wanted.
 
-#include "core/quant_tensor.h"
+#include "core/tensor/quant_tensor.h"
 
 namespace quench {
 

@@ -8,12 +8,12 @@
 
 #include <optional>
 
-#include "core/e8m0.h"
-#include "core/kernel_slot.h"
-#include "core/nvfp4.h"
-#include "core/quant_tensor.h"
-#include "core/random.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/number/e8m0.h"
+#include "core/number/nvfp4.h"
+#include "core/number/random.h"
+#include "core/tensor/quant_tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 
@@ -27,7 +27,7 @@ struct AmaxArgs {
 extern constinit KernelSlot<AmaxArgs> amax_slot;
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
 
-// scale = float8_scale(amax) (core/float8.h), element by element; any shape.
+// scale = float8_scale(amax) (core/number/float8.h), element by element; any shape.
 struct Float8ScaleArgs {
   Tensor amax, scale;
   ElementFormat element = ElementFormat::e4m3;
@@ -37,8 +37,8 @@ extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
 
 // Which of the two codes next to a scaled value a cast takes: the nearest, ties to the even one, or with a key one at
-// random (core/stochastic_float8.h). Draws belong to rows and columns of x, batches of matrices being one below the
-// other: the codes of x^T are those of x where their scales are the same.
+// random (core/number/stochastic_float8.h). Draws belong to rows and columns of x, batches of matrices being one below
+// the other: the codes of x^T are those of x where their scales are the same.
 struct Float8Rounding {
   std::optional<RandomKey> key = std::nullopt;
   std::uint64_t first_row = 0;  // of x, in the matrix that it is a piece of
@@ -106,9 +106,9 @@ extern constinit KernelSlot<MxCastArgs> mx_cast_slot;
 // codes Element::kNanCode).
 [[nodiscard]] QuantTensor quantize_mx(const Tensor& x, const MxOptions& options);
 
-// NVFP4: blocks of 16 e2m1 codes with an e4m3 scale (core/nvfp4.h).
+// NVFP4: blocks of 16 e2m1 codes with an e4m3 scale (core/number/nvfp4.h).
 
-// scale = nvfp4_global_scale(amax) (core/nvfp4.h), f32 [1], of an amax of one element.
+// scale = nvfp4_global_scale(amax) (core/number/nvfp4.h), f32 [1], of an amax of one element.
 struct Nvfp4GlobalScaleArgs {
   Tensor amax, scale;
 };

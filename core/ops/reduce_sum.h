@@ -1,8 +1,8 @@
 #pragma once
 // Sum of an f32 vector, in f64 and in a fixed order, times a factor.
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

@@ -2,8 +2,8 @@
 // Rotary position embedding (Su et al., 2021, arXiv:2104.09864) in the half-split ("NeoX") layout of Hugging Face
 // checkpoints: (x1, x2) = halves of a head; (x1 cos - x2 sin, x2 cos + x1 sin). Computed in f32, in place.
 
-#include "core/kernel_slot.h"
-#include "core/tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

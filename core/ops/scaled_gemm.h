@@ -4,8 +4,8 @@
 // Both payloads have the contraction axis last, which is what the tensor cores read: an operand quantized along its
 // other axis is stored transposed and passed as its transposed_view().
 
-#include "core/kernel_slot.h"
-#include "core/quant_tensor.h"
+#include "core/device/kernel_slot.h"
+#include "core/tensor/quant_tensor.h"
 
 namespace quench {
 

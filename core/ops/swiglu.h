@@ -1,9 +1,9 @@
 #pragma once
 // SwiGLU (Shazeer, 2020, arXiv:2002.05202): out = silu(gate) * up, with gate and up side by side in one matrix.
 
-#include "core/kernel_slot.h"
+#include "core/device/kernel_slot.h"
 #include "core/ops/quant_sink.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

@@ -4,12 +4,12 @@
 #include <exception>
 #include <unordered_map>
 
-#include "core/check.h"
-#include "core/log.h"
-#include "data/tokenizer/code_points.h"
+#include "core/system/check.h"
+#include "core/system/log.h"
 #include "data/tokenizer/json_tokenizer.h"
-#include "data/tokenizer/pair_counter.h"
-#include "data/tokenizer/split_pattern.h"
+#include "data/tokenizer/model/pair_counter.h"
+#include "data/tokenizer/text/code_points.h"
+#include "data/tokenizer/text/split_pattern.h"
 #include "data/tokenizer/tokenizer_json_writer.h"
 
 namespace quench {

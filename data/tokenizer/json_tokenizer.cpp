@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/log.h"
-#include "data/tokenizer/byte_tokens.h"
-#include "data/tokenizer/code_points.h"
+#include "core/system/log.h"
+#include "data/tokenizer/model/byte_tokens.h"
+#include "data/tokenizer/text/code_points.h"
 
 namespace quench {
 

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/token_model.h"
+#include "data/tokenizer/model/token_model.h"
+#include "data/tokenizer/text/added_tokens.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "data/tokenizer/tokenizer_json.h"

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "data/tokenizer/code_points.h"
-#include "data/tokenizer/json_fields.h"
-#include "data/tokenizer/normalizer.h"
+#include "core/system/check.h"
+#include "data/tokenizer/text/code_points.h"
+#include "data/tokenizer/text/json_fields.h"
+#include "data/tokenizer/text/normalizer.h"
 
 namespace quench {
 namespace {

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/text/added_tokens.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "data/tokenizer/code_points.h"
+#include "data/tokenizer/text/code_points.h"
 
 namespace quench {
 

@@ -1,8 +1,8 @@
 #include "data/tokenizer/token_decoder.h"
 
-#include "data/tokenizer/byte_tokens.h"
-#include "data/tokenizer/json_fields.h"
-#include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/model/byte_tokens.h"
+#include "data/tokenizer/text/json_fields.h"
+#include "data/tokenizer/text/normalizer.h"
 
 namespace quench {
 

@@ -2,7 +2,7 @@
 
 #include <exception>
 
-#include "core/check.h"
+#include "core/system/check.h"
 #include "data/tokenizer/byte_tokenizer.h"
 #include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/sentencepiece_tokenizer.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "core/file.h"
-#include "data/tokenizer/json_fields.h"
+#include "core/system/file.h"
+#include "data/tokenizer/text/json_fields.h"
 
 namespace quench {
 namespace {

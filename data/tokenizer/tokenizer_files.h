@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/json.h"
-#include "data/tokenizer/added_tokens.h"
+#include "core/json/json.h"
+#include "data/tokenizer/text/added_tokens.h"
 
 namespace quench {
 

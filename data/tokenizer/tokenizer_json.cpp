@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "core/json.h"
-#include "data/tokenizer/json_fields.h"
+#include "core/json/json.h"
+#include "data/tokenizer/text/json_fields.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "data/tokenizer/tokenizer_json_model.h"
 

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/normalizer.h"
-#include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/model/token_model.h"
+#include "data/tokenizer/text/added_tokens.h"
+#include "data/tokenizer/text/normalizer.h"
+#include "data/tokenizer/text/pre_tokenizer.h"
 #include "data/tokenizer/token_decoder.h"
-#include "data/tokenizer/token_model.h"
 
 namespace quench {
 

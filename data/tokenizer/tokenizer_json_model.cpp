@@ -4,10 +4,10 @@
 #include <limits>
 #include <unordered_set>
 
-#include "data/tokenizer/bpe_model.h"
-#include "data/tokenizer/byte_alphabet.h"
-#include "data/tokenizer/json_fields.h"
-#include "data/tokenizer/unigram_model.h"
+#include "data/tokenizer/model/bpe_model.h"
+#include "data/tokenizer/model/byte_alphabet.h"
+#include "data/tokenizer/model/unigram_model.h"
+#include "data/tokenizer/text/json_fields.h"
 
 namespace quench {
 namespace {

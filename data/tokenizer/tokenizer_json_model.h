@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/json.h"
-#include "data/tokenizer/token_model.h"
+#include "core/json/json.h"
+#include "data/tokenizer/model/token_model.h"
 
 namespace quench {
 

@@ -1,7 +1,7 @@
 #include "data/tokenizer/tokenizer_json_writer.h"
 
-#include "core/json.h"
-#include "data/tokenizer/byte_alphabet.h"
+#include "core/json/json.h"
+#include "data/tokenizer/model/byte_alphabet.h"
 
 namespace quench {
 namespace {

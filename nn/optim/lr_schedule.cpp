@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/check.h"
+#include "core/system/check.h"
 
 namespace quench {
 namespace {

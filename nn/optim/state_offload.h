@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "core/offloaded_tensor.h"
+#include "core/tensor/offloaded_tensor.h"
 #include "nn/forward_context.h"
 #include "nn/optim/parameter_state.h"
 

@@ -1,8 +1,8 @@
 #pragma once
 // Whether a device multiplies float8 matrices.
 
-#include "core/device.h"
-#include "core/quant_tensor.h"
+#include "core/device/device.h"
+#include "core/tensor/quant_tensor.h"
 
 namespace quench::recipes {
 

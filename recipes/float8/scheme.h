@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/element_format.h"
+#include "core/number/element_format.h"
 
 namespace quench::recipes {
 

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/apps/program.h"
 
 namespace quench {

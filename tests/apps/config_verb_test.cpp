@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/testing.h"
 
 namespace quench {

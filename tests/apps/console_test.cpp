@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <regex>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/apps/program.h"
 
 namespace quench {

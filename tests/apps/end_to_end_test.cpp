@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/apps/program.h"
 
 namespace quench {

@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "core/json.h"
-#include "core/safetensors.h"
+#include "core/json/json.h"
+#include "core/safetensors/safetensors.h"
 #include "tests/apps/nonfinite_model.h"
 #include "tests/apps/program.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/json.h"
-#include "core/safetensors.h"
+#include "core/json/json.h"
+#include "core/safetensors/safetensors.h"
 #include "tests/apps/nonfinite_model.h"
 #include "tests/apps/program.h"
 

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/apps/nonfinite_model.h"
 #include "tests/apps/program.h"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "tests/testing.h"
 
 namespace quench::testing {

@@ -9,8 +9,8 @@
 #include <set>
 #include <thread>
 
-#include "core/json.h"
-#include "core/safetensors.h"
+#include "core/json/json.h"
+#include "core/safetensors/safetensors.h"
 #include "tests/apps/program.h"
 
 namespace quench {

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "tests/apps/run_project.h"
 
 namespace quench {

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/apps/program.h"
 
 namespace quench {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradcheck.h"
-#include "core/random.h"
+#include "core/number/random.h"
 
 namespace quench::autograd {
 namespace {

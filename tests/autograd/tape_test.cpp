@@ -4,8 +4,8 @@
 
 #include "autograd/functions.h"
 #include "autograd/recompute.h"
-#include "core/allocator.h"
-#include "core/random.h"
+#include "core/memory/allocator.h"
+#include "core/number/random.h"
 
 namespace quench::autograd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "autograd/functions.h"
 #include "autograd/recompute.h"
-#include "core/random.h"
+#include "core/number/random.h"
 #include "tests/autograd/borrowed_weight.h"
 
 namespace quench::autograd {

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "core/ops/quantize.h"
-#include "tests/core/golden_file.h"
+#include "tests/core/ops/golden_file.h"
 #include "tests/cuda/cuda_testing.h"
 
 namespace quench::testing {

@@ -1,6 +1,6 @@
 #include "core/ops/argmax.h"
 
-#include "tests/core/argmax_cases.h"
+#include "tests/core/ops/argmax_cases.h"
 #include "tests/cuda/cuda_testing.h"
 
 namespace quench::testing {

@@ -1,8 +1,8 @@
 #pragma once
 // Attention calls on the GPU against the CPU's kernel on the same operands.
 
-#include "core/call_counter.h"
-#include "core/cuda/attention_layout.h"
+#include "core/cuda/cudnn/attention_layout.h"
+#include "core/device/call_counter.h"
 #include "core/ops/attention.h"
 #include "tests/cuda/cuda_testing.h"
 

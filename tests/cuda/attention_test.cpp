@@ -1,4 +1,4 @@
-#include "core/determinism.h"
+#include "core/device/determinism.h"
 #include "tests/cuda/attention_problem.h"
 
 namespace quench::testing {

@@ -2,7 +2,7 @@
 // Operands on the GPU for tests of CUDA kernels against the CPU's. They fail, not skip, where there is no GPU: ctest's
 // label gpu keeps them from running there.
 
-#include "tests/core/op_testing.h"
+#include "tests/core/ops/op_testing.h"
 
 namespace quench::testing {
 

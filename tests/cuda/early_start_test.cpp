@@ -1,4 +1,5 @@
-// Kernels that are put in place before the one in front of them is done (core/cuda/early_start.cuh) see what it wrote.
+// Kernels that are put in place before the one in front of them is done (core/cuda/common/early_start.cuh) see what it
+// wrote.
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"

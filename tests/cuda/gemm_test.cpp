@@ -1,6 +1,6 @@
 #include "core/ops/gemm.h"
 
-#include "core/determinism.h"
+#include "core/device/determinism.h"
 #include "tests/cuda/cuda_testing.h"
 
 namespace quench::testing {
@@ -72,7 +72,7 @@ TEST(CudaGemm, EveryTransposeAndDtype) {
             check_against_f64({m, n, k, ta, tb, false, 1.0f, 0.0f, dtype, c_dtype, gap}, ++seed);
 }
 
-// Rows of b that one, two and four warps share (core/cuda/gemv.cu), and numbers of columns that leave some without
+// Rows of b that one, two and four warps share (core/cuda/gemm/gemv.cu), and numbers of columns that leave some without
 // work.
 TEST(CudaGemm, FewRowsTimesLongRows) {
   std::uint32_t seed = 300;

@@ -4,10 +4,10 @@
 #include <random>
 #include <vector>
 
-#include "core/allocator.h"
+#include "core/memory/allocator.h"
 #include "tests/cuda/cuda_testing.h"
 
-// The allocator over mapped device memory; tests/core/allocator_test.cpp has the same over host memory.
+// The allocator over mapped device memory; tests/core/memory/allocator_test.cpp has the same over host memory.
 namespace quench {
 namespace {
 

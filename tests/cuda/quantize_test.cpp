@@ -2,7 +2,7 @@
 
 #include "core/ops/quantize.h"
 
-#include "tests/core/golden_file.h"
+#include "tests/core/ops/golden_file.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {

@@ -1,6 +1,6 @@
 #include "core/ops/rope.h"
 
-#include "tests/core/rope_tables.h"
+#include "tests/core/ops/rope_tables.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {

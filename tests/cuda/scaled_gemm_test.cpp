@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "core/cuda/gemm_problem.h"
-#include "core/determinism.h"
+#include "core/cuda/gemm/gemm_problem.h"
+#include "core/device/determinism.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize.h"

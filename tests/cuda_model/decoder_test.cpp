@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/call_counter.h"
-#include "core/host_copy.h"
+#include "core/device/call_counter.h"
+#include "core/tensor/host_copy.h"
 #include "train/generation/generator.h"
 
 namespace quench {

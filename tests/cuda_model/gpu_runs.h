@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/determinism.h"
-#include "tests/train/same_tensors.h"
-#include "tests/train/trainer_fixture.h"
+#include "core/device/determinism.h"
+#include "tests/train/run/same_tensors.h"
+#include "tests/train/run/trainer_fixture.h"
 
 namespace quench::testing {
 

@@ -4,7 +4,7 @@
 
 #include "recipes/health.h"
 #include "tests/recipes/float8_testing.h"
-#include "tests/train/trainer_fixture.h"
+#include "tests/train/run/trainer_fixture.h"
 
 namespace quench {
 namespace {

@@ -1,6 +1,6 @@
 // The decoder on a GPU against Hugging Face Transformers' f32 results: f32 without TF32, and bf16.
 
-#include "tests/train/golden_model.h"
+#include "tests/train/model_folder/golden_model.h"
 
 namespace quench {
 namespace {

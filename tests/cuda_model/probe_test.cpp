@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "core/allocator.h"
-#include "core/determinism.h"
+#include "core/device/determinism.h"
+#include "core/memory/allocator.h"
 #include "recipes/float8/hardware.h"
-#include "tests/train/same_tensors.h"
-#include "tests/train/trainer_fixture.h"
+#include "tests/train/run/same_tensors.h"
+#include "tests/train/run/trainer_fixture.h"
 #include "train/probe/auto_recipe.h"
 #include "train/probe/probe.h"
 

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "core/call_counter.h"
+#include "core/device/call_counter.h"
 #include "train/generation/generator.h"
 
 namespace quench {

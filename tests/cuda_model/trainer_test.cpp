@@ -1,14 +1,14 @@
 // Whole training runs on a GPU.
 
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 #include <gtest/gtest.h>
 
-#include "core/allocator.h"
-#include "core/determinism.h"
+#include "core/device/determinism.h"
+#include "core/memory/allocator.h"
 #include "tests/cuda_model/gpu_runs.h"
-#include "tests/train/sample_run.h"
-#include "train/estimate.h"
+#include "tests/train/run/sample_run.h"
+#include "train/plan/estimate.h"
 
 namespace quench {
 namespace {

@@ -14,7 +14,7 @@
 
 #include <unistd.h>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "tests/fault/checkpoint_contents.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/checkpoint_writer.h"

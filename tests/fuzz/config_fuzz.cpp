@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/check/load.h"
 #include "train/config/config_diff.h"
-#include "train/config/load.h"
 
 namespace {
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/check.h"
-#include "core/utf8.h"
-#include "data/document_reader.h"
+#include "core/system/check.h"
+#include "core/system/utf8.h"
+#include "data/text/document_reader.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string>
 
-#include "core/file.h"
-#include "core/log.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/safetensors.h"
-#include "core/safetensors_limits.h"
+#include "core/safetensors/safetensors.h"
+#include "core/safetensors/safetensors_limits.h"
 
 namespace {
 

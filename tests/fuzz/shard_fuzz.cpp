@@ -15,9 +15,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/check.h"
-#include "data/shard_format.h"
-#include "data/token_source.h"
+#include "core/system/check.h"
+#include "data/formats/shard_format.h"
+#include "data/formats/token_source.h"
 
 namespace {
 

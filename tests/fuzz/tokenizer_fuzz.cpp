@@ -8,12 +8,12 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "core/log.h"
-#include "core/utf8.h"
+#include "core/system/log.h"
+#include "core/system/utf8.h"
 #include "data/tokenizer/bpe_trainer.h"
 #include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/stream_decoder.h"
-#include "data/tokenizer/unicode.h"
+#include "data/tokenizer/text/unicode.h"
 
 namespace {
 

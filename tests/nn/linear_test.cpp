@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "autograd/functions.h"
+#include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
-#include "core/random.h"
 #include "nn/optim/adamw.h"
 
 namespace quench::nn {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "core/check.h"
+#include "core/system/check.h"
 
 namespace quench {
 namespace {

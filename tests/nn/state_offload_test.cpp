@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "core/allocator.h"
+#include "core/memory/allocator.h"
 #include "tests/testing.h"
 
 namespace quench::nn {

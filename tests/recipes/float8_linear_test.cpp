@@ -7,10 +7,10 @@
 #include <functional>
 #include <optional>
 
-#include "core/op_profile.h"
+#include "core/device/op_profile.h"
 #include "nn/linear.h"
 #include "nn/optim/adamw.h"
-#include "tests/core/golden_file.h"
+#include "tests/core/ops/golden_file.h"
 #include "tests/recipes/float8_testing.h"
 
 namespace quench::recipes {

@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "autograd/functions.h"
+#include "core/number/random.h"
 #include "core/ops/elementwise.h"
-#include "core/random.h"
 #include "recipes/recipe.h"
 
 namespace quench::testing {

@@ -4,7 +4,7 @@ Transformers, and rope.json: inverse frequencies of its rotary embeddings.
     pip install torch transformers safetensors
     python tests/reference/make_models.py
 
-The layout is that of tests/golden/models; tests/train/reference_golden_test.cpp and tests/nn/rope_golden_test.cpp read
+The layout is that of tests/golden/models; tests/train/model_folder/reference_golden_test.cpp and tests/nn/rope_golden_test.cpp read
 the result.
 """
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <system_error>
 
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace quench {
 namespace {

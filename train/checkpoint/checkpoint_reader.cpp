@@ -4,7 +4,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "core/file.h"
+#include "core/system/file.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/data_file.h"
 #include "train/checkpoint/hash.h"

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "core/file.h"
-#include "core/log.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/data_file.h"
 

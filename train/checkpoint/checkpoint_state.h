@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "core/json.h"
-#include "core/tensor.h"
+#include "core/json/json.h"
+#include "core/tensor/tensor.h"
 
 namespace quench {
 

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "train/checkpoint/checkpoint_save.h"
 #include "train/checkpoint/retention.h"
 

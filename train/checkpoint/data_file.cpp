@@ -10,9 +10,9 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "core/file.h"
-#include "core/safetensors.h"
-#include "core/safetensors_limits.h"
+#include "core/safetensors/safetensors.h"
+#include "core/safetensors/safetensors_limits.h"
+#include "core/system/file.h"
 #include "train/checkpoint/hash.h"
 
 namespace quench {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/check.h"
+#include "core/system/check.h"
 
 namespace quench {
 

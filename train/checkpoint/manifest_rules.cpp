@@ -6,7 +6,7 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "core/utf8.h"
+#include "core/system/utf8.h"
 
 namespace quench {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <system_error>
 
-#include "core/file.h"
-#include "core/log.h"
-#include "core/temporary.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/temporary.h"
 #include "train/checkpoint/checkpoint_list.h"
 
 namespace quench {

@@ -10,10 +10,10 @@
 #include <string>
 #include <system_error>
 
-#include "core/check.h"
-#include "core/file.h"
-#include "core/json.h"
-#include "core/log.h"
+#include "core/json/json.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
 
 namespace quench {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
+#include "core/system/check.h"
 
 namespace quench {
 

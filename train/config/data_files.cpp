@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/check.h"
-#include "data/token_format.h"
+#include "core/system/check.h"
+#include "data/formats/token_format.h"
 
 namespace quench {
 

@@ -1,6 +1,6 @@
 // Rows of the section data.
 
-#include "data/chat_template.h"
+#include "data/text/chat_template.h"
 #include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
 

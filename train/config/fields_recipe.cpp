@@ -3,7 +3,7 @@
 #include "recipes/recipe.h"
 #include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
-#include "train/probe/recipe_choice.h"
+#include "train/config/recipe_choice.h"
 
 namespace quench {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/check.h"
+#include "core/system/check.h"
 
 namespace quench {
 namespace {

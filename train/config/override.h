@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "train/config/config_issue.h"
 
 namespace quench {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "train/config/run_config.h"
 
 namespace quench {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "train/config/config_issue.h"
 #include "train/config/run_config.h"
 

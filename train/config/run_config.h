@@ -3,7 +3,7 @@
 //
 // The field table (train/config/field_table.h) binds every member to its key, range, help text and resume policy; it
 // is the only place that knows key names. A config obtained from load_run_config has passed every check of
-// train/config/check.h and has its derived values filled in (train/config/load.h).
+// train/check/check.h and has its derived values filled in (train/check/load.h).
 
 #include <array>
 #include <cstdint>
@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/json.h"
+#include "core/json/json.h"
+#include "core/number/dtype.h"
 #include "nn/optim/lr_schedule.h"
-#include "train/loss_guard.h"
 #include "train/metrics/console_sink.h"
+#include "train/step/loss_guard.h"
 
 namespace quench {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "train/config/field.h"
 
 namespace quench {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "data/document_encoder.h"
-#include "data/token_stream.h"
+#include "data/formats/token_stream.h"
+#include "data/text/document_encoder.h"
 
 namespace quench {
 namespace {

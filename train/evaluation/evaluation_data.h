@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/document_reader.h"
+#include "data/text/document_reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/model_config.h"
 #include "train/evaluation/perplexity.h"
@@ -14,8 +14,8 @@ namespace quench {
 
 struct EvaluationData {
   std::vector<std::string> files;  // glob patterns
-  // "auto", "text", "jsonl" or a token format (data/token_format.h). Automatic takes files by their names for text or
-  // JSON lines, else by their first bytes for tokens.
+  // "auto", "text", "jsonl" or a token format (data/formats/token_format.h). Automatic takes files by their names for
+  // text or JSON lines, else by their first bytes for tokens.
   std::string format = "auto";
   ReaderOptions reader{};  // its format is taken from `format`
   // A text gets what its tokenizer puts around one, unless it begins with the prefix token's text already: what

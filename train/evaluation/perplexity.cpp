@@ -6,8 +6,8 @@
 #include <numbers>
 
 #include "core/ops/cross_entropy.h"
-#include "data/tokenizer/code_points.h"
-#include "data/tokenizer/unicode.h"
+#include "data/tokenizer/text/code_points.h"
+#include "data/tokenizer/text/unicode.h"
 
 namespace quench {
 namespace {

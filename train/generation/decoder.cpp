@@ -4,8 +4,8 @@
 #include <bit>
 #include <numeric>
 
-#include "core/call_counter.h"
-#include "core/log.h"
+#include "core/device/call_counter.h"
+#include "core/system/log.h"
 
 namespace quench {
 namespace {

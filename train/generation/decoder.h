@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "core/captured_work.h"
+#include "core/memory/captured_work.h"
 #include "nn/causal_lm.h"
 
 namespace quench {

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <optional>
 
-#include "core/host_copy.h"
 #include "core/ops/argmax.h"
+#include "core/tensor/host_copy.h"
 #include "train/generation/decoder.h"
 
 namespace quench {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nn/causal_lm.h"
-#include "train/generation/sampler.h"
+#include "train/generation/token_choice.h"
 
 namespace quench {
 

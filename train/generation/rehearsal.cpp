@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/host_copy.h"
 #include "core/ops/argmax.h"
+#include "core/tensor/host_copy.h"
 #include "train/generation/decoder.h"
 
 namespace quench {

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "core/check.h"
-#include "core/file.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
 
 namespace quench {
 

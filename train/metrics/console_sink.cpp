@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "core/check.h"
-#include "core/utf8.h"
+#include "core/system/check.h"
+#include "core/system/utf8.h"
 #include "train/metrics/progress_bar.h"
 #include "train/metrics/terminal.h"
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <system_error>
 
-#include "core/check.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/temporary.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/temporary.h"
 
 namespace quench {
 namespace {

@@ -12,7 +12,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "train/metrics/append_file.h"
 
 namespace quench {

@@ -2,7 +2,7 @@
 
 #include <exception>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "train/metrics/json_lines_sink.h"
 #include "train/metrics/run_files.h"
 #include "train/metrics/tensorboard_sink.h"

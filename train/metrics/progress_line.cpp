@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/log.h"
+#include "core/system/check.h"
+#include "core/system/log.h"
 #include "train/metrics/terminal.h"
 
 namespace quench {

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <optional>
 
-#include "core/check.h"
-#include "core/log.h"
+#include "core/system/check.h"
+#include "core/system/log.h"
 #include "train/metrics/append_file.h"
 #include "train/metrics/terminal.h"
 

@@ -13,8 +13,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/check.h"
-#include "core/file.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
 
 namespace quench {
 namespace {

@@ -1,9 +1,9 @@
 #include "train/probe/auto_recipe.h"
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "recipes/float8/hardware.h"
 #include "train/checkpoint/checkpoint_list.h"
-#include "train/estimate.h"
+#include "train/plan/estimate.h"
 #include "train/probe/probe.h"
 
 namespace quench {

@@ -1,10 +1,10 @@
 #pragma once
 // recipe.name "auto" in a run.
 
-#include "core/device.h"
+#include "core/device/device.h"
 #include "train/checkpoint/checkpoint_state.h"
+#include "train/config/recipe_choice.h"
 #include "train/config/run_config.h"
-#include "train/probe/recipe_choice.h"
 
 namespace quench {
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "train/config/recipe_choice.h"
 #include "train/probe/layer_errors.h"
 #include "train/probe/layer_kind.h"
-#include "train/probe/recipe_choice.h"
 
 namespace quench {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "autograd/functions.h"
+#include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize.h"
-#include "core/random.h"
 
 namespace quench {
 namespace {

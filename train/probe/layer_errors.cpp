@@ -8,7 +8,7 @@
 #include "nn/linear.h"
 #include "train/probe/layer_kind.h"
 #include "train/probe/observed_linear.h"
-#include "train/train_step.h"
+#include "train/step/train_step.h"
 
 namespace quench {
 namespace {

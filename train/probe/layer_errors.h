@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/loader.h"
+#include "data/sampling/loader.h"
 #include "nn/causal_lm.h"
 #include "recipes/recipe.h"
 #include "train/config/run_config.h"

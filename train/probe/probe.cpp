@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/allocator.h"
-#include "core/random.h"
+#include "core/memory/allocator.h"
+#include "core/number/random.h"
 #include "recipes/float8/hardware.h"
-#include "train/config/check.h"
-#include "train/data_setup.h"
+#include "train/check/check.h"
 #include "train/metrics/step_metrics.h"
-#include "train/model_setup.h"
 #include "train/probe/layer_bench.h"
 #include "train/probe/short_model.h"
+#include "train/setup/data_setup.h"
+#include "train/setup/model_setup.h"
 
 namespace quench {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device.h"
+#include "core/device/device.h"
 #include "train/config/run_config.h"
 #include "train/probe/choose.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "train/model_setup.h"
-#include "train/optimizer_setup.h"
-#include "train/train_step.h"
+#include "train/setup/model_setup.h"
+#include "train/setup/optimizer_setup.h"
+#include "train/step/train_step.h"
 
 namespace quench {
 

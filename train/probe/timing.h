@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "core/device.h"
+#include "core/device/device.h"
 
 namespace quench {
 

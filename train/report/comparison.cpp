@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
-#include "core/check.h"
-#include "core/file.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
 #include "train/report/html.h"
 #include "train/report/line_chart.h"
 #include "train/report/page.h"

@@ -1,6 +1,6 @@
 #include "train/report/html.h"
 
-#include "core/utf8.h"
+#include "core/system/utf8.h"
 
 namespace quench {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/output_file.h"
+#include "core/system/output_file.h"
 #include "train/report/html.h"
 #include "train/report/page_style.h"
 

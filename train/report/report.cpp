@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/file.h"
+#include "core/system/file.h"
 #include "train/report/line_chart.h"
 #include "train/report/page.h"
 #include "train/report/report_facts.h"

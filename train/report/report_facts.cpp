@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/check.h"
+#include "core/system/check.h"
 #include "nn/model_config.h"
 #include "train/config/presets.h"
 #include "train/report/axis.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "train/health_log.h"
+#include "train/metrics/health_log.h"
 #include "train/metrics/step_metrics.h"
 #include "train/report/heat_map.h"
 

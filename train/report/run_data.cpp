@@ -10,10 +10,10 @@
 #include <optional>
 #include <system_error>
 
-#include "core/check.h"
+#include "core/system/check.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
-#include "train/run_folder.h"
+#include "train/run_folder/run_folder.h"
 
 namespace quench {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "train/metrics/step_metrics.h"
 #include "train/report/curve.h"
 

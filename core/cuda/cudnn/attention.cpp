@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "core/cuda/cuda_error.h"
+#include "core/cuda/common/cuda_error.h"
+#include "core/cuda/common/device_table.h"
 #include "core/cuda/cudnn/attention_graph.h"
-#include "core/cuda/device_table.h"
-#include "core/determinism.h"
+#include "core/device/determinism.h"
 
 namespace quench::cuda {
 namespace {

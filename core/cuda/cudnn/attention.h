@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/cuda/attention_layout.h"
+#include "core/cuda/cudnn/attention_layout.h"
 
 namespace quench::cuda {
 

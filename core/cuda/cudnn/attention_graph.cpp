@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/call_counter.h"
+#include "core/device/call_counter.h"
 
 namespace quench::cuda {
 

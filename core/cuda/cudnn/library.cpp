@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "core/cuda/cuda_error.h"
+#include "core/cuda/common/cuda_error.h"
 
 namespace quench::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "core/device.h"
+#include "core/device/device.h"
 
 namespace quench::cuda {
 

@@ -1,0 +1,113 @@
+// Attention on CUDA: who serves a call. cuDNN for bf16 training and prompts, an own kernel for few queries over a
+// cache, and tiled kernels for everything else.
+
+#include "core/ops/attention.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "core/cuda/attention/attention_kernels.h"
+#include "core/cuda/common/launch.h"
+#include "core/device/call_counter.h"
+#include "core/system/log.h"
+#if defined(QUENCH_HAVE_CUDNN)
+#include "core/cuda/cudnn/attention.h"
+#endif
+
+namespace quench::cuda {
+namespace {
+
+CallCounter forward_cudnn("attention.cudnn"), forward_decode("attention.decode"), forward_tiled("attention.tiled");
+CallCounter backward_cudnn("attention_backward.cudnn"), backward_tiled("attention_backward.tiled");
+CallCounter cudnn_refused("attention.cudnn_refused");
+
+// Counts a call that cuDNN was asked for and did not take; tells each reason once.
+void note_refusal(std::string_view op, const Tensor& q, const Tensor& k, const std::string& reason) {
+  cudnn_refused.add();
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  if (told.insert(reason).second)
+    QUENCH_LOG_WARN("{} of {} and {} runs on the program's own kernels, which are slower: {}", op, q.describe(),
+                    k.describe(), reason);
+}
+
+#if defined(QUENCH_HAVE_CUDNN)
+constexpr auto try_cudnn_forward = cudnn_attention;
+constexpr auto try_cudnn_backward = cudnn_attention_backward;
+#else
+template <class Args>
+bool try_cudnn(const Args&, AttentionLayout, std::string& reason) {
+  reason = "this build has no cuDNN";
+  return false;
+}
+constexpr auto try_cudnn_forward = try_cudnn<AttentionArgs>;
+constexpr auto try_cudnn_backward = try_cudnn<AttentionBackwardArgs>;
+#endif
+
+// Rows of [0, rows) that no sequence covers. The ranges come in order.
+std::vector<RowRange> uncovered(std::span<const SequenceRange> sequences, std::int64_t SequenceRange::*begin,
+                                std::int64_t SequenceRange::*length, std::int64_t rows) {
+  std::vector<RowRange> gaps;
+  std::int64_t end = 0;
+  for (const SequenceRange& s : sequences) {
+    if (s.*length == 0) continue;
+    if (s.*begin > end) gaps.push_back({end, s.*begin - end});
+    end = s.*begin + s.*length;
+  }
+  if (end < rows) gaps.push_back({end, rows - end});
+  return gaps;
+}
+
+std::vector<RowRange> uncovered_queries(std::span<const SequenceRange> sequences, std::int64_t rows) {
+  return uncovered(sequences, &SequenceRange::q_begin, &SequenceRange::q_length, rows);
+}
+std::vector<RowRange> uncovered_keys(std::span<const SequenceRange> sequences, std::int64_t rows) {
+  return uncovered(sequences, &SequenceRange::k_begin, &SequenceRange::k_length, rows);
+}
+
+void attention_kernel(const AttentionArgs& args) {
+  const AttentionLayout layout = attention_layout(args.q, args.k, args.sequences, args.causal);
+  clear_rows(args.out, uncovered_queries(args.sequences, args.q.size(0)), args.lse, gap_lse_layout(layout, args.q));
+  if (std::all_of(args.sequences.begin(), args.sequences.end(), [](const auto& s) { return s.q_length == 0; })) return;
+  if (decode_takes(args)) {
+    forward_decode.add();
+    return decode_attention(args);
+  }
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !args.last_key.defined(),
+                  "attention of {} and {}: only the kernel for few queries over aligned keys takes last_key",
+                  args.q.describe(), args.k.describe());
+  if (layout != AttentionLayout::general) {
+    std::string reason;
+    if (try_cudnn_forward(args, layout, reason)) return forward_cudnn.add();
+    note_refusal("attention", args.q, args.k, reason);
+  }
+  forward_tiled.add();
+  tiled_attention(args, lse_layout(layout, args.q, args.sequences));
+}
+
+void attention_backward_kernel(const AttentionBackwardArgs& args) {
+  const AttentionLayout layout = attention_layout(args.q, args.k, args.sequences, args.causal);
+  clear_rows(args.dq, uncovered_queries(args.sequences, args.q.size(0)));
+  const std::vector<RowRange> keys = uncovered_keys(args.sequences, args.k.size(0));
+  clear_rows(args.dk, keys);
+  clear_rows(args.dv, keys);
+  if (std::all_of(args.sequences.begin(), args.sequences.end(),
+                  [](const auto& s) { return s.q_length == 0 && s.k_length == 0; }))
+    return;
+  if (layout != AttentionLayout::general) {
+    std::string reason;
+    if (try_cudnn_backward(args, layout, reason)) return backward_cudnn.add();
+    note_refusal("attention_backward", args.q, args.k, reason);
+  }
+  backward_tiled.add();
+  tiled_attention_backward(args, lse_layout(layout, args.q, args.sequences));
+}
+
+QUENCH_CUDA_KERNEL(attention_slot, attention_kernel);
+QUENCH_CUDA_KERNEL(attention_backward_slot, attention_backward_kernel);
+
+}  // namespace
+}  // namespace quench::cuda

@@ -1,0 +1,395 @@
+// Attention of few queries over many keys: generation with a key-value cache. Bound by the bytes of the cache, so all
+// query heads of a kv head are served by one read of its keys, and many keys are cut into parts that keep every
+// multiprocessor reading (Dao et al., "Flash-Decoding for long-context inference"). A part holds the scores of all its
+// keys in shared memory and needs no running maximum; a second kernel merges the parts in order. Few keys are one part
+// of a larger block: merging would take as long as reading them.
+
+#include <cmath>
+
+#include "core/cuda/attention/attention_kernels.h"
+#include "core/cuda/attention/attention_sequences.h"
+#include "core/cuda/common/early_start.cuh"
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/reduce.cuh"
+#include "core/cuda/common/vector.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kPartThreads = 128, kWholeThreads = 512, kMergeThreads = 128;
+constexpr std::int64_t kMaxQueries = 8;                // of a sequence
+constexpr std::int64_t kMaxRows = 8;                   // rows (query, head) of one block
+constexpr std::int64_t kMinPart = 64, kMaxPart = 512;  // keys
+constexpr std::int64_t kMaxWhole = 1024;               // keys that are not cut
+constexpr std::int64_t kMaxParts = 8192;
+constexpr int kBlocksPerMultiprocessor = 6;
+constexpr float kLog2E = 1.44269504088896340736f;
+
+template <class T>
+struct DecodeOperands {
+  const T *q, *k, *v;
+  T* out;
+  std::int64_t q_row, q_head, k_row, k_head, v_row, v_head;  // strides in elements
+  int heads, group, dim;
+  int row_blocks;  // blocks that share the rows of a kv head
+  int parts, part_size;
+  bool causal, q_is_wide;
+  std::int64_t window;
+  float scale;                   // for exponents to base 2
+  const std::int32_t* last_key;  // AttentionArgs::last_key
+  // Of each part and row (query, head): weighted sum of values, and maximum and sum of the weights. Null for one part.
+  float* partial_out;
+  float2* partial_weight;
+  std::int64_t rows;  // queries * heads
+};
+
+// kLanes threads hold a row of keys, 16 bytes times kPieces each.
+template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kPartThreads>
+struct DecodeShape {
+  using Element = T;
+  using Whole = DecodeShape<T, kLaneCount, kPieceCount, kWholeThreads>;
+  static constexpr int kThreads = kThreadCount, kWarps = kThreads / 32;
+  static constexpr int kLanes = kLaneCount, kPieces = kPieceCount, kWidth = kVectorWidth<T>;
+  static constexpr int kElements = kPieces * kWidth;                                 // of a thread
+  static constexpr int kUnroll = kThreads == kWholeThreads && kPieces == 1 ? 8 : 4;  // keys in flight together
+  static constexpr int kGroups = kThreads / kLanes;                                  // keys read at a time by a block
+  static constexpr int kDim = kLanes * kElements;                                    // at least D
+};
+
+// Element e of piece p of a lane is column (p * kLanes + lane) * kWidth + e, so that a piece of a row is contiguous.
+template <class Shape>
+struct LaneRow {
+  Wide<typename Shape::Element> pieces[Shape::kPieces];
+
+  __device__ void load(const typename Shape::Element* row, int lane, int dim) {
+#pragma unroll
+    for (int p = 0; p < Shape::kPieces; ++p) {
+      const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
+      if (d < dim)
+        pieces[p] = *reinterpret_cast<const Wide<typename Shape::Element>*>(row + d);
+      else
+        pieces[p] = {};
+    }
+  }
+  // A row at any address.
+  __device__ void load_each(const typename Shape::Element* row, int lane, int dim) {
+#pragma unroll
+    for (int e = 0; e < Shape::kElements; ++e) {
+      const int d = (e / Shape::kWidth * Shape::kLanes + lane) * Shape::kWidth + e % Shape::kWidth;
+      pieces[e / Shape::kWidth][e % Shape::kWidth] = d < dim ? row[d] : typename Shape::Element{};
+    }
+  }
+  __device__ float operator[](int e) const {
+    return to_float(pieces[e / Shape::kWidth][e % Shape::kWidth]);
+  }
+};
+
+// Sum or maximum over the threads of a row of keys.
+template <int kLanes, class Op>
+__device__ float lane_reduce(float value, Op op) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+  return value;
+}
+
+// Grid: (sequence, block of rows), kv head, part. Reads the keys and values of its part once: 2 * D elements a key.
+template <class Shape, int kRows>
+__global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_constant__ SequenceTiles tiles,
+                                                                 const DecodeOperands<typename Shape::Element> x) {
+  using T = typename Shape::Element;
+  extern __shared__ float4 shared[];
+  float* scores = reinterpret_cast<float*>(shared);  // [part_size][kRows]; later sums [warps][kRows][kDim]
+  __shared__ float weight_sums[kRows], weight_maxima[kRows];
+
+  start_early();
+  SequenceRange s = tiles.sequences[blockIdx.x / static_cast<unsigned>(x.row_blocks)];
+  if (x.last_key != nullptr) s.k_length = max(std::int64_t{0}, min(s.k_length, std::int64_t{*x.last_key} + 1));
+  const int row_block = static_cast<int>(blockIdx.x) % x.row_blocks, kv_head = static_cast<int>(blockIdx.y);
+  const int part = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % Shape::kLanes, group = thread / Shape::kLanes;
+  const int first_row = row_block * kRows;  // rows of a kv head: query * group + head of the group
+  const int sequence_rows = static_cast<int>(s.q_length) * x.group;
+  if (first_row >= sequence_rows) return;
+
+  // With a window the parts begin at the first key that the block's first row sees.
+  const std::int64_t begin = std::int64_t{part} * x.part_size + first_visible_key(s, x.window, first_row / x.group);
+  // The last row of the block sees the most keys.
+  const int last_query = min(first_row + kRows, sequence_rows) - 1;
+  const std::int64_t end = min(begin + x.part_size, visible_keys(s, x.causal, last_query / x.group));
+  const int keys = static_cast<int>(max(std::int64_t{0}, end - begin));
+
+  const auto row_index = [&](int r) {  // of the call: query * heads + head
+    const int row = first_row + r;
+    return (s.q_begin + row / x.group) * x.heads + kv_head * x.group + row % x.group;
+  };
+
+  float q[kRows][Shape::kElements];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const int row = min(first_row + r, sequence_rows - 1);
+    const T* source = x.q + (s.q_begin + row / x.group) * x.q_row + (kv_head * x.group + row % x.group) * x.q_head;
+    LaneRow<Shape> elements;
+    if (x.q_is_wide)
+      elements.load(source, lane, x.dim);
+    else
+      elements.load_each(source, lane, x.dim);
+#pragma unroll
+    for (int e = 0; e < Shape::kElements; ++e) q[r][e] = elements[e] * x.scale;
+  }
+
+  const T* k = x.k + (s.k_begin + begin) * x.k_row + kv_head * x.k_head;
+  const T* v = x.v + (s.k_begin + begin) * x.v_row + kv_head * x.v_head;
+  constexpr int kUnroll = Shape::kUnroll, kTurn = Shape::kGroups * kUnroll;
+  LaneRow<Shape> rows[kUnroll];
+  const auto load_rows = [&](const T* first, std::int64_t stride, int base) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      rows[u].load(first + std::int64_t{min(base + u * Shape::kGroups + group, keys - 1)} * stride, lane, x.dim);
+  };
+  // All threads of a warp run every turn, for the shuffles; what lies beyond the keys is not stored.
+  for (int base = 0; base < keys; base += kTurn) {
+    load_rows(k, x.k_row, base);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int key = base + u * Shape::kGroups + group;
+      float products[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        products[r] = 0;
+#pragma unroll
+        for (int e = 0; e < Shape::kElements; ++e) products[r] = fmaf(q[r][e], rows[u][e], products[r]);
+        products[r] = lane_reduce<Shape::kLanes>(products[r], Sum());
+      }
+      if (lane == 0 && key < keys)
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) scores[key * kRows + r] = products[r];
+    }
+  }
+  if (keys > 0) load_rows(v, x.v_row, 0);  // on their way meanwhile
+  __syncthreads();
+
+  // Softmax of each row within the part, a warp a row.
+  for (int r = thread / 32; r < kRows; r += Shape::kWarps) {
+    const int row = min(first_row + r, sequence_rows - 1);
+    const int visible = static_cast<int>(
+        max(std::int64_t{0}, min(std::int64_t{keys}, visible_keys(s, x.causal, row / x.group) - begin)));
+    const int hidden = static_cast<int>(
+        max(std::int64_t{0}, min(std::int64_t{keys}, first_visible_key(s, x.window, row / x.group) - begin)));
+    float best = -INFINITY, sum = 0;
+    for (int i = hidden + thread % 32; i < visible; i += 32) best = fmaxf(best, scores[i * kRows + r]);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, offset));
+    for (int i = thread % 32; i < keys; i += 32) {
+      const float weight = i >= hidden && i < visible ? exp2f(scores[i * kRows + r] - best) : 0.0f;
+      scores[i * kRows + r] = weight;
+      sum += weight;
+    }
+    sum = warp_reduce(sum, Sum());
+    if (thread % 32 == 0) {
+      weight_maxima[r] = best;
+      weight_sums[r] = sum;
+    }
+  }
+  __syncthreads();
+
+  float sums[kRows][Shape::kElements] = {};
+  for (int base = 0; base < keys; base += kTurn) {
+    if (base > 0) load_rows(v, x.v_row, base);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int key = base + u * Shape::kGroups + group;
+      if (key >= keys) break;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const float weight = scores[key * kRows + r];
+#pragma unroll
+        for (int e = 0; e < Shape::kElements; ++e) sums[r][e] = fmaf(weight, rows[u][e], sums[r][e]);
+      }
+    }
+  }
+  __syncthreads();  // the weights have been read: their memory takes the sums
+
+  // Over the groups of a warp, then over the warps.
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int e = 0; e < Shape::kElements; ++e) {
+#pragma unroll
+      for (int offset = 16; offset >= Shape::kLanes; offset /= 2)
+        sums[r][e] += __shfl_xor_sync(0xFFFFFFFFu, sums[r][e], offset);
+      const int d = (e / Shape::kWidth * Shape::kLanes + lane) * Shape::kWidth + e % Shape::kWidth;
+      if (thread % 32 < Shape::kLanes) scores[(thread / 32 * kRows + r) * Shape::kDim + d] = sums[r][e];
+    }
+  __syncthreads();
+  for (int i = thread; i < kRows * Shape::kDim; i += Shape::kThreads) {
+    const int r = i / Shape::kDim, d = i % Shape::kDim;
+    if (d >= x.dim || first_row + r >= sequence_rows) continue;
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < Shape::kWarps; ++w) sum += scores[(w * kRows + r) * Shape::kDim + d];
+    const std::int64_t row = row_index(r);
+    if (x.parts == 1)  // a row that sees no key gives 0
+      x.out[row * x.dim + d] = from_float<T>(weight_sums[r] == 0.0f ? 0.0f : sum / weight_sums[r]);
+    else
+      x.partial_out[(part * x.rows + row) * x.dim + d] = sum;
+  }
+  if (x.parts > 1 && thread < kRows && first_row + thread < sequence_rows)
+    x.partial_weight[part * x.rows + row_index(thread)] = make_float2(weight_maxima[thread], weight_sums[thread]);
+}
+
+// A block a row (query, head). Reads parts * (4 D + 8) bytes, mostly from the second-level cache.
+template <class T>
+__global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_constant__ SequenceTiles tiles,
+                                                              const DecodeOperands<T> x) {
+  extern __shared__ float4 shared[];
+  float* factors = reinterpret_cast<float*>(shared);  // [parts]
+  __shared__ float scratch[33];
+  start_early();
+  const auto [s, query] = find_tile(tiles, static_cast<int>(blockIdx.x));
+  const std::int64_t row = (s.q_begin + query) * x.heads + blockIdx.y;
+  const int thread = static_cast<int>(threadIdx.x);
+  float best = -INFINITY, sum = 0;
+  for (int p = thread; p < x.parts; p += kMergeThreads) best = fmaxf(best, x.partial_weight[p * x.rows + row].x);
+  best = block_reduce<kMergeThreads>(best, -INFINITY, scratch, Max());
+  for (int p = thread; p < x.parts; p += kMergeThreads) {
+    // A part without a maximum saw no key, or nothing but NaN, which its sum tells.
+    const float2 weight = x.partial_weight[p * x.rows + row];
+    factors[p] = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - best);
+    sum = fmaf(weight.y, factors[p], sum);
+  }
+  sum = block_reduce<kMergeThreads>(sum, 0.0f, scratch, Sum());
+  for (int d = thread; d < x.dim; d += kMergeThreads) {
+    float value = 0;
+#pragma unroll 16
+    for (int p = 0; p < x.parts; ++p) value = fmaf(x.partial_out[(p * x.rows + row) * x.dim + d], factors[p], value);
+    x.out[row * x.dim + d] = from_float<T>(sum == 0.0f ? 0.0f : value / sum);
+  }
+}
+
+Tensor f32_workspace(Device device, std::int64_t parts, std::int64_t rows, std::int64_t columns) {
+  return Tensor::empty({parts, rows, columns}, DType::f32, device);
+}
+
+template <class Shape, int kRows>
+void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Element> x) {
+  using T = typename Shape::Element;
+  const OpLaunch launch("attention of few queries", {&args.q, &args.k, &args.v, &args.out});
+  std::int64_t most_keys = 0, most_rows = 0, sequences = 0;
+  for (const SequenceRange& s : args.sequences) {
+    // Of a block of rows: the window of its first query and those of the queries behind it.
+    most_keys = std::max(most_keys, x.window == 0 ? s.k_length : std::min(s.k_length, x.window + s.q_length - 1));
+    most_rows = std::max(most_rows, s.q_length * x.group);
+    sequences += s.q_length > 0 ? 1 : 0;
+  }
+  const std::int64_t kv_heads = args.k.size(1);
+  x.row_blocks = static_cast<int>((most_rows + kRows - 1) / kRows);
+  const std::int64_t blocks = sequences * x.row_blocks * kv_heads;
+  const std::int64_t wanted = std::int64_t{multiprocessor_count(launch.device())} * kBlocksPerMultiprocessor;
+  const auto pieces = [](std::int64_t n, std::int64_t size) { return (n + size - 1) / size; };
+  const bool whole = most_keys <= kMaxWhole;
+  // As many parts as fill the device, but none so short that merging costs more than reading.
+  const std::int64_t filling = std::max<std::int64_t>(1, wanted / blocks);
+  const std::int64_t size = whole ? std::max<std::int64_t>(1, most_keys)
+                                  : std::clamp(pieces(pieces(most_keys, filling), 32) * 32, kMinPart, kMaxPart);
+  x.part_size = static_cast<int>(size);
+  x.parts = static_cast<int>(std::max<std::int64_t>(1, pieces(most_keys, size)));
+
+  const MemoryScope scope(MemoryCategory::workspace);
+  Tensor partial_out, partial_weight;
+  if (x.parts > 1) {
+    partial_out = f32_workspace(launch.device(), x.parts, x.rows, x.dim);
+    partial_weight = f32_workspace(launch.device(), x.parts, x.rows, 2);
+    x.partial_out = partial_out.data<float>();
+    x.partial_weight = reinterpret_cast<float2*>(partial_weight.data<float>());
+  }
+  const auto run = [&]<class Block>(const SequenceTiles& tiles) {
+    const std::size_t shared =
+        sizeof(float) * static_cast<std::size_t>(kRows) *
+        std::max<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(Block::kWarps) * Block::kDim);
+    const dim3 grid(static_cast<unsigned>(tiles.count * x.row_blocks), static_cast<unsigned>(kv_heads),
+                    static_cast<unsigned>(x.parts));
+    launch.early(args.q.size(0), decode_kernel<Block, kRows>, grid, Block::kThreads, shared, tiles, x);
+  };
+  for_sequence_tiles(
+      args.sequences, 1, [](const SequenceRange& s) { return s.q_length; },
+      [&](const SequenceTiles& tiles) {
+        if (whole) return run.template operator()<typename Shape::Whole>(tiles);
+        run.template operator()<Shape>(tiles);
+        if (x.parts == 1) return;
+        const dim3 merge_grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(x.heads));
+        // The compiler reads the factors 16 bytes at a time, the last ones too.
+        const auto factors = static_cast<std::size_t>(pieces(x.parts, 4) * 4);
+        launch.early(args.q.size(0), merge_kernel<T>, merge_grid, kMergeThreads, sizeof(float) * factors, tiles, x);
+      });
+}
+
+bool rows_are_wide(const Tensor& t) {
+  return t.dtype() == DType::f32
+             ? cuda::rows_are_wide<float>(t.raw_data(), t.stride(0), t.size(2)) && t.stride(1) % 4 == 0
+             : cuda::rows_are_wide<bfloat16>(t.raw_data(), t.stride(0), t.size(2)) && t.stride(1) % 8 == 0;
+}
+
+template <class Shape>
+void decode_rows(const AttentionArgs& args) {
+  using T = typename Shape::Element;
+  std::int64_t rows = 0;
+  const std::int64_t group = args.q.size(1) / args.k.size(1);
+  for (const SequenceRange& s : args.sequences) rows = std::max(rows, s.q_length * group);
+  const DecodeOperands<T> x{.q = args.q.data<T>(),
+                            .k = args.k.data<T>(),
+                            .v = args.v.data<T>(),
+                            .out = args.out.data<T>(),
+                            .q_row = args.q.stride(0),
+                            .q_head = args.q.stride(1),
+                            .k_row = args.k.stride(0),
+                            .k_head = args.k.stride(1),
+                            .v_row = args.v.stride(0),
+                            .v_head = args.v.stride(1),
+                            .heads = static_cast<int>(args.q.size(1)),
+                            .group = static_cast<int>(group),
+                            .dim = static_cast<int>(args.q.size(2)),
+                            .causal = args.causal,
+                            .q_is_wide = rows_are_wide(args.q),
+                            .window = args.window,
+                            .scale = args.scale * kLog2E,
+                            .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
+                            .rows = args.q.size(0) * args.q.size(1)};
+  if (rows <= 1)
+    launch_decode<Shape, 1>(args, x);
+  else if (rows <= 2)
+    launch_decode<Shape, 2>(args, x);
+  else if (rows <= 4)
+    launch_decode<Shape, 4>(args, x);
+  else
+    launch_decode<Shape, kMaxRows>(args, x);
+}
+
+}  // namespace
+
+bool decode_takes(const AttentionArgs& args) {
+  if (args.lse.defined() || args.q.size(2) > 256 || !rows_are_wide(args.k) || !rows_are_wide(args.v)) return false;
+  return std::all_of(args.sequences.begin(), args.sequences.end(), [&](const SequenceRange& s) {
+    return s.q_length <= kMaxQueries && s.k_length <= kMaxPart * kMaxParts;
+  });
+}
+
+void decode_attention(const AttentionArgs& args) {
+  const std::int64_t dim = args.q.size(2);
+  if (args.q.dtype() == DType::f32) {
+    if (dim <= 64)
+      decode_rows<DecodeShape<float, 16, 1>>(args);
+    else if (dim <= 128)
+      decode_rows<DecodeShape<float, 32, 1>>(args);
+    else
+      decode_rows<DecodeShape<float, 32, 2>>(args);
+  } else {
+    if (dim <= 64)
+      decode_rows<DecodeShape<bfloat16, 8, 1>>(args);
+    else if (dim <= 128)
+      decode_rows<DecodeShape<bfloat16, 16, 1>>(args);
+    else
+      decode_rows<DecodeShape<bfloat16, 32, 1>>(args);
+  }
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,239 @@
+// NVIDIA GPUs through the CUDA runtime: memory, streams, events, copies.
+//
+// The runtime library is linked statically, so that one binary runs on machines without CUDA; there device_count() is
+// 0 and nothing else is ever called.
+
+#include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/cuda/common/cuda_error.h"
+#include "core/cuda/common/growing_memory.h"
+#include "core/cuda/common/kernel_image.h"
+#include "core/system/log.h"
+
+namespace quench {
+namespace {
+
+using cuda::check;
+using cuda::DeviceGuard;
+using cuda::native;
+
+// The devices that run this build's kernels: all up to the first that does not (the runtime lists the fastest first, a
+// display's small GPU last).
+struct Devices {
+  int count = 0;
+  std::string problem;  // why there are none, or no more
+  bool absent = false;  // there is nothing that could run them
+};
+
+Devices find_devices() {
+  int present = 0;
+  const cudaError_t status = cudaGetDeviceCount(&present);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    if (driver == 0) return {0, "this machine has no NVIDIA driver", true};
+    return {0, fmt::format("the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
+                           driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10)};
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && present == 0))
+    return {0, "this machine has no CUDA device", true};
+  if (status != cudaSuccess) return {0, fmt::format("CUDA does not start: {}", cudaGetErrorString(status))};
+  Devices devices;
+  std::set<std::pair<int, int>> known;  // capabilities that have kernels: one context answers for all alike
+  for (; devices.count < present; ++devices.count) {
+    const int i = devices.count;
+    cudaDeviceProp properties{};
+    cudaError_t probed = cudaGetDeviceProperties(&properties, i);
+    const std::pair capability{properties.major, properties.minor};
+    if (probed == cudaSuccess && !known.contains(capability)) probed = cuda::probe_kernels(i);
+    if (probed == cudaSuccess) {
+      known.insert(capability);
+      continue;
+    }
+    devices.problem =
+        probed == cudaErrorNoKernelImageForDevice
+            ? fmt::format(
+                  "device {} ({}) has compute capability {}.{}, for which this build has no "
+                  "kernels; build with -DCMAKE_CUDA_ARCHITECTURES={}{}",
+                  i, properties.name, properties.major, properties.minor, properties.major, properties.minor)
+            : fmt::format("device {} ({}) does not start: {}", i, properties.name, cudaGetErrorString(probed));
+    break;
+  }
+  return devices;
+}
+
+// Asked once: it takes long, and the answer does not change while the program runs. A GPU that stays idle should not go
+// unseen where the choice of the device was left to the program.
+const Devices& devices() {
+  static const Devices found = [] {
+    Devices all = find_devices();
+    if (!all.problem.empty() && !all.absent) QUENCH_LOG_WARN("{}", all.problem);
+    return all;
+  }();
+  return found;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  [[nodiscard]] int device_count() const override { return devices().count; }
+
+  [[nodiscard]] std::string unavailable_reason() const override {
+    return devices().count > 0 ? std::string() : devices().problem;
+  }
+
+  [[nodiscard]] std::string device_name(Device device) const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device.index), "cudaGetDeviceProperties", device);
+    return properties.name;
+  }
+
+  [[nodiscard]] DeviceMemory memory(Device device) const override {
+    const DeviceGuard guard(device);
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device);
+    return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  }
+
+  void* allocate(Device device, std::size_t bytes) override {
+    const DeviceGuard guard(device);
+    void* pointer = nullptr;
+    const cudaError_t status = cudaMalloc(&pointer, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the error is not sticky; clear it so that later calls do not report it
+      return nullptr;
+    }
+    check(status, "cudaMalloc", device);
+    return pointer;
+  }
+
+  void* allocate_behind(Device device, std::size_t bytes) override {
+    return cuda::GrowingMemory::of(device).append(bytes);
+  }
+
+  void deallocate(Device device, void* pointer, std::size_t bytes) noexcept override {
+    int previous = 0;
+    cudaGetDevice(&previous);
+    cudaSetDevice(device.index);
+    cudaDeviceSynchronize();  // work of any stream may still use it
+    if (!cuda::GrowingMemory::of(device).remove(pointer, bytes)) cudaFree(pointer);
+    cudaSetDevice(previous);
+  }
+
+  void* allocate_pinned(Device device, std::size_t bytes) override {
+    const DeviceGuard guard(device);
+    void* pointer = nullptr;
+    const cudaError_t status = cudaMallocHost(&pointer, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(status, "cudaMallocHost", device);
+    return pointer;
+  }
+
+  Stream create_stream(Device device) override {
+    const DeviceGuard guard(device);
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
+    return {device, stream};
+  }
+  void destroy_stream(Stream stream) noexcept override { cudaStreamDestroy(native(stream)); }
+  void synchronize(Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    check(cudaStreamSynchronize(native(stream)), "cudaStreamSynchronize", stream.device);
+  }
+
+  Event create_event(Device device) override {
+    const DeviceGuard guard(device);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
+    return {device, event};
+  }
+  Event create_timing_event(Device device) override {
+    const DeviceGuard guard(device);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "cudaEventCreate", device);
+    return {device, event};
+  }
+  [[nodiscard]] double elapsed_milliseconds(Event begin, Event end) override {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, native(begin), native(end)), "cudaEventElapsedTime", begin.device);
+    return static_cast<double>(ms);
+  }
+  void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
+  void record(Event event, Stream stream) override {
+    const DeviceGuard guard(stream.device);  // the default stream is the current device's
+    check(cudaEventRecord(native(event), native(stream)), "cudaEventRecord", stream.device);
+  }
+  void wait(Stream stream, Event event) override {
+    const DeviceGuard guard(stream.device);
+    check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent", stream.device);
+  }
+  [[nodiscard]] bool is_done(Event event) override {
+    const cudaError_t status = cudaEventQuery(native(event));
+    if (status == cudaErrorNotReady) return false;
+    check(status, "cudaEventQuery", event.device);
+    return true;
+  }
+  void synchronize(Event event) override {
+    check(cudaEventSynchronize(native(event)), "cudaEventSynchronize", event.device);
+  }
+
+  bool begin_capture(Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    // Relaxed: the allocator may ask for memory meanwhile.
+    check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", stream);
+    return true;
+  }
+  Graph end_capture(Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamEndCapture(native(stream), &captured), "cudaStreamEndCapture", stream);
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, captured, 0);
+    cudaGraphDestroy(captured);
+    check(status, "cudaGraphInstantiate", stream);
+    return {stream.device, executable};
+  }
+  void launch(Graph graph, Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), native(stream)), "cudaGraphLaunch", stream);
+  }
+  void destroy_graph(Graph graph) noexcept override {
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.handle));
+  }
+
+  void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,
+            Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    if (!to_device.is_cpu() && !from_device.is_cpu() && to_device != from_device) {
+      // Mapped memory is open to its own device only.
+      check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, bytes, native(stream)),
+            "cudaMemcpyPeerAsync", stream.device);
+      return;
+    }
+    const cudaMemcpyKind kind = to_device.is_cpu()     ? cudaMemcpyDeviceToHost
+                                : from_device.is_cpu() ? cudaMemcpyHostToDevice
+                                                       : cudaMemcpyDeviceToDevice;
+    check(cudaMemcpyAsync(to, from, bytes, kind, native(stream)), "cudaMemcpyAsync", stream.device);
+  }
+
+  void fill_zero(void* pointer, std::size_t bytes, Stream stream) override {
+    const DeviceGuard guard(stream.device);
+    check(cudaMemsetAsync(pointer, 0, bytes, native(stream)), "cudaMemsetAsync", stream);
+  }
+
+  void range_begin(std::string_view name) override { nvtxRangePushA(std::string(name).c_str()); }
+  void range_end() override { nvtxRangePop(); }
+};
+
+CudaBackend cuda_backend;
+[[maybe_unused]] const bool registered = register_backend(DeviceType::cuda, &cuda_backend);
+
+}  // namespace
+}  // namespace quench

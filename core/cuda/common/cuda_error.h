@@ -1,0 +1,37 @@
+#pragma once
+// Failed CUDA calls as errors that name what failed, on which device and stream.
+
+#include <cuda_runtime_api.h>
+
+#include <string_view>
+
+#include "core/device/device.h"
+
+namespace quench::cuda {
+
+// Throws failed ("<what> on cuda:0, stream 0x...: <message> (<name>)"), or out_of_memory for that status.
+void check(cudaError_t status, std::string_view what, Stream stream);
+inline void check(cudaError_t status, std::string_view what, Device device) {
+  check(status, what, Stream{device, nullptr});
+}
+
+[[nodiscard]] inline cudaStream_t native(Stream stream) noexcept {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+[[nodiscard]] inline cudaEvent_t native(Event event) noexcept {
+  return static_cast<cudaEvent_t>(event.handle);
+}
+
+// Makes a device current for the calls of one scope. Costs nothing where it already is.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = -1;
+};
+
+}  // namespace quench::cuda

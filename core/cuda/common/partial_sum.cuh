@@ -1,0 +1,48 @@
+#pragma once
+// The second half of sums over rows: adds the blocks' partial rows in a fixed order.
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/vector.cuh"
+
+namespace quench::cuda {
+
+inline constexpr int kPartialSumColumns = 32;
+inline constexpr int kPartialSumSlices = 32;
+
+// A thread adds every 32nd partial row of one column, four at a time in flight; the 32 results of a column are then
+// added in order.
+// Moves 4 bytes a partial value, most of them from L2, where the first half has just left them.
+template <class G>
+__global__ __launch_bounds__(kPartialSumColumns* kPartialSumSlices) void partial_sum_kernel(const float* partial,
+                                                                                            int count,
+                                                                                            std::int64_t width,
+                                                                                            bool accumulate, G* out) {
+  __shared__ float sums[kPartialSumSlices][kPartialSumColumns];
+  const std::int64_t column = std::int64_t{blockIdx.x} * kPartialSumColumns + threadIdx.x;
+  float sum = 0;
+  if (column < width) {
+#pragma unroll 4
+    for (int row = static_cast<int>(threadIdx.y); row < count; row += kPartialSumSlices)
+      sum += partial[row * width + column];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= width) return;
+  float total = 0;
+#pragma unroll
+  for (int slice = 0; slice < kPartialSumSlices; ++slice) total += sums[slice][threadIdx.x];
+  if (accumulate) total += to_float(out[column]);
+  out[column] = from_float<G>(total);
+}
+
+// out = sum of the rows of `partial` (f32 [count,width], contiguous), plus what out held if `accumulate`.
+inline void sum_partial_rows(const OpLaunch& launch, const Tensor& partial, const Tensor& out, bool accumulate) {
+  const std::int64_t width = partial.size(1);
+  const auto blocks = static_cast<unsigned>((width + kPartialSumColumns - 1) / kPartialSumColumns);
+  dispatch<float, bfloat16>(out.dtype(), "sum_partial_rows", [&]<class G>() {
+    launch(partial_sum_kernel<G>, blocks, dim3(kPartialSumColumns, kPartialSumSlices), 0, partial.data<float>(),
+           static_cast<int>(partial.size(0)), width, accumulate, out.data<G>());
+  });
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,74 @@
+#pragma once
+// Wide memory access and conversions for device code. Kernels read and write 16 bytes a thread where the addresses
+// allow it, and element by element elsewhere.
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "core/number/float_types.h"
+
+namespace quench::cuda {
+
+// N elements that are loaded and stored as one access of N * sizeof(T) bytes (at most 16).
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vector {
+  T values[N];
+  __device__ T& operator[](int i) { return values[i]; }
+  __device__ const T& operator[](int i) const { return values[i]; }
+};
+
+// Elements in 16 bytes.
+template <class T>
+inline constexpr int kVectorWidth = static_cast<int>(16 / sizeof(T));
+
+template <class T>
+using Wide = Vector<T, kVectorWidth<T>>;
+
+// True if every row of a matrix that starts at `pointer` may be read in 16-byte pieces. `row_stride` and `width` are
+// in elements.
+template <class T>
+[[nodiscard]] inline bool rows_are_wide(const void* pointer, std::int64_t row_stride, std::int64_t width) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0 && row_stride % kVectorWidth<T> == 0 &&
+         width % kVectorWidth<T> == 0;
+}
+
+__device__ inline float to_float(float value) {
+  return value;
+}
+__device__ inline float to_float(bfloat16 value) {
+  return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+// Round to nearest even, one instruction. NaN becomes the canonical NaN.
+template <class T>
+__device__ inline T from_float(float value);
+template <>
+__device__ inline float from_float<float>(float value) {
+  return value;
+}
+template <>
+__device__ inline bfloat16 from_float<bfloat16>(float value) {
+  return bfloat16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(value)));
+}
+
+// A value as it is after being stored in T.
+template <class T>
+__device__ inline float rounded(float value) {
+  return to_float(from_float<T>(value));
+}
+
+// Reads that will not be repeated and writes that will not be read soon leave the caches to others.
+template <class V>
+__device__ inline V load_streaming(const V* pointer) {
+  static_assert(sizeof(V) == 16);
+  const int4 bits = __ldcs(reinterpret_cast<const int4*>(pointer));
+  return *reinterpret_cast<const V*>(&bits);
+}
+template <class V>
+__device__ inline void store_streaming(V* pointer, const V& value) {
+  static_assert(sizeof(V) == 16);
+  __stcs(reinterpret_cast<int4*>(pointer), *reinterpret_cast<const int4*>(&value));
+}
+
+}  // namespace quench::cuda

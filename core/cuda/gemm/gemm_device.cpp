@@ -1,0 +1,117 @@
+#include "core/cuda/gemm/gemm_device.h"
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "core/cuda/gemm/gemm_choices.h"
+#include "core/cuda/gemm/gemm_contest.h"
+#include "core/cuda/gemm/gemm_variations.h"
+#include "core/device/call_counter.h"
+#include "core/device/determinism.h"
+#include "core/tensor/tensor.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kCandidates = 16;  // cuBLASLt knows 8 for most problems
+// Below this a product takes about as long as its launch, and the order of its algorithms does not matter.
+constexpr double kMinFlops = 5e8;
+
+CallCounter plans_made("gemm.plans");
+
+// The library's handle on one device, with what was chosen for each problem.
+class DeviceGemm {
+ public:
+  explicit DeviceGemm(Device device)
+      : choices_(gemm_choices_folder(), backend(DeviceType::cuda).device_name(device), cublaslt().get_version()) {
+    cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
+  }
+
+  bool run(const GemmProblem& problem, const GemmCall& call, Stream stream) {
+    const std::lock_guard lock(mutex_);
+    Chosen& chosen = chosen_for(problem, call, stream.device);
+    if (!chosen.contest) return false;
+    void* scratch = workspace(stream);
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    do {
+      const cublasLtMatmulAlgo_t& algorithm = chosen.contest->begin(native(stream));
+      status = chosen.plan->run(handle_, call, algorithm, scratch, native(stream));
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) chosen.contest->failed();
+    } while (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      cublaslt().check(status, fmt::format("gemm {} on {}, stream {}", problem.to_string(), stream.device.to_string(),
+                                           stream.handle));
+    chosen.contest->end(native(stream));
+    if (const auto winner = chosen.contest->take_winner(); winner && !chosen.kept)
+      choices_.insert(problem.to_string(), *winner);
+    return true;
+  }
+
+ private:
+  struct Chosen {
+    std::unique_ptr<GemmPlan> plan;
+    std::unique_ptr<GemmContest> contest;  // null if there is no algorithm
+    bool kept = false;                     // the algorithm is in the file, or not worth keeping
+  };
+
+  Chosen& chosen_for(const GemmProblem& problem, const GemmCall& call, Device device) {
+    // Outside GemmTuning shapes may come once and never again: a contest would only slow them down.
+    const bool contested = GemmTuning::wanted() && !deterministic();
+    auto& table = chosen_[contested];
+    const auto it = table.find(problem);
+    if (it != table.end()) return it->second;
+    plans_made.add();
+    Chosen chosen{std::make_unique<GemmPlan>(problem), nullptr};
+    chosen.plan->bind_scales(call);
+    std::vector<cublasLtMatmulAlgo_t> candidates;
+    if (!contested || problem.flops() < kMinFlops) {
+      candidates = chosen.plan->candidates(handle_, 1);
+      chosen.kept = true;
+    } else if (const auto kept = choices_.find(problem.to_string()); kept && chosen.plan->supports(handle_, *kept)) {
+      candidates = {*kept};
+      chosen.kept = true;
+    } else {
+      candidates = chosen.plan->candidates(handle_, kCandidates);
+      const auto more = gemm_variations(*chosen.plan, handle_, candidates);
+      candidates.insert(candidates.end(), more.begin(), more.end());
+    }
+    if (!candidates.empty()) chosen.contest = std::make_unique<GemmContest>(problem, std::move(candidates), device);
+    return table.emplace(problem, std::move(chosen)).first->second;
+  }
+
+  // One per stream, kept: products on one stream run one after the other.
+  void* workspace(Stream stream) {
+    Tensor& scratch = workspaces_[stream.handle];
+    if (!scratch.defined()) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      scratch = Tensor::empty({static_cast<std::int64_t>(kGemmWorkspaceBytes)}, DType::u8, stream.device);
+    }
+    return scratch.raw_data();
+  }
+
+  std::mutex mutex_;
+  cublasLtHandle_t handle_ = nullptr;
+  GemmChoices choices_;
+  std::array<std::unordered_map<GemmProblem, Chosen, GemmProblemHash>, 2> chosen_;  // [contested]
+  std::map<void*, Tensor> workspaces_;
+};
+
+DeviceGemm& device_gemm(Device device) {
+  static std::mutex mutex;
+  // Never destroyed: the driver may be gone when statics are.
+  static auto& table = *new std::map<int, std::unique_ptr<DeviceGemm>>;
+  const std::lock_guard lock(mutex);
+  auto& entry = table[device.index];
+  if (!entry) entry = std::make_unique<DeviceGemm>(device);
+  return *entry;
+}
+
+}  // namespace
+
+bool run_gemm(const GemmProblem& problem, const GemmCall& call, Stream stream) {
+  return device_gemm(stream.device).run(problem, call, stream);
+}
+
+}  // namespace quench::cuda

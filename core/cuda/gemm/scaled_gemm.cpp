@@ -1,0 +1,71 @@
+// Matrix products of float8 operands on the tensor cores, through cuBLASLt.
+
+#include "core/ops/scaled_gemm.h"
+
+#include <atomic>
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/gemm/gemm_device.h"
+#include "core/cuda/gemm/gemm_empty.h"
+#include "core/cuda/gemm/scaled_gemm_scales.h"
+#include "core/system/log.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kMinCapability = 89;  // the first GPUs with float8 tensor cores
+constexpr std::int64_t kMultiple = 16;
+constexpr std::uintptr_t kAlignment = 16;  // bytes
+
+bool aligned(const Tensor& matrix, std::int64_t row_stride) {
+  return reinterpret_cast<std::uintptr_t>(matrix.raw_data()) % kAlignment == 0 &&
+         static_cast<std::uintptr_t>(row_stride * byte_size(matrix.dtype())) % kAlignment == 0;
+}
+
+void check_supported(const ScaledGemmArgs& args, Device device) {
+  const int capability = compute_capability(device);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, capability >= kMinCapability,
+                  "{}: {} has compute capability {}.{}, float8 tensor cores begin with {}.{}; use recipe.emulate",
+                  op_label(args), device.to_string(), capability / 10, capability % 10, kMinCapability / 10,
+                  kMinCapability % 10);
+  const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.shape()[1];
+  QUENCH_CHECK_AS(ErrorCode::unsupported, n % kMultiple == 0 && k % kMultiple == 0,
+                  "{} ([{}, {}] x [{}, {}] transposed): K {} and N {} must be multiples of {} on a GPU; exclude the "
+                  "layer with recipe.filter or use recipe.emulate",
+                  op_label(args), m, k, n, k, k, n, kMultiple);
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported,
+      aligned(args.a.payload(), k) && aligned(args.b.payload(), k) && aligned(args.c, m > 1 ? args.c.stride(0) : 0),
+      "{}: a {}, b {} and c {} with strides {} must begin at multiples of {} bytes, every row of c too", op_label(args),
+      args.a.describe(), args.b.describe(), args.c.describe(), args.c.strides().to_string(), kAlignment);
+}
+
+void scaled_gemm_cuda(const ScaledGemmArgs& args) {
+  const Stream stream = current_stream(args.c.device());
+  const DeviceGuard guard(stream.device);
+  if (args.a.shape()[1] == 0) return gemm_empty(args.c, args.beta);
+  check_supported(args, stream.device);
+  const GemmProblem problem = GemmProblem::of(args);
+  {
+    const DecodeScales scales(args, problem.scales);
+    const GemmCall call{.a = args.a.payload().raw_data(),
+                        .b = args.b.payload().raw_data(),
+                        .c = args.c.raw_data(),
+                        .scale_a = scales.a(),
+                        .scale_b = scales.b(),
+                        .beta = args.beta};
+    if (run_gemm(problem, call, stream)) return;
+  }
+  // A number of rows that the library has no kernel for: batches may end with any.
+  QUENCH_CHECK_AS(ErrorCode::unsupported, problem.m % kMultiple != 0,
+                  "{}: cuBLASLt has no algorithm for {}; use recipe.emulate", op_label(args), problem.to_string());
+  static std::atomic<bool> warned = false;
+  if (!warned.exchange(true))
+    QUENCH_LOG_WARN("{} runs slowly: cuBLASLt has no algorithm for its number of rows", op_label(args));
+  gemm_emulated(args);
+}
+
+[[maybe_unused]] const bool registered = scaled_gemm_slot.fill(DeviceType::cuda, &scaled_gemm_cuda);
+
+}  // namespace
+}  // namespace quench::cuda

@@ -1,0 +1,378 @@
+// RMSNorm, backward.
+//
+// With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
+// A row of dy, x and dsum stays in registers between the dot product and dx. A persistent block keeps its share of
+// dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics. With a
+// float8 sink dx stays in registers until its largest magnitude is known; the next row is on its way into shared memory
+// meanwhile, where there is room: each thread fetches what it reads itself.
+
+#include <cuda_pipeline.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/partial_sum.cuh"
+#include "core/cuda/common/rows.cuh"
+#include "core/cuda/quantize/quant_sink.cuh"
+#include "core/ops/norm.h"
+
+namespace quench::cuda {
+namespace {
+
+template <class T>
+struct BackwardRows {
+  Rows<const T> dy, x, dsum;
+  const T* weight;
+  const float* rstd;
+  Rows<T> dx, y;
+  std::uint32_t rows;
+  RowNumbering numbering;
+  std::int64_t width;
+  SinkPointers sink;
+  float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
+
+  explicit BackwardRows(const RmsNormBackwardArgs& args)
+      : dy(args.dy),
+        x(args.x),
+        dsum(args.dsum),
+        weight(args.weight.data<T>()),
+        rstd(args.rstd.data<float>()),
+        dx(args.dx),
+        y(args.y),
+        rows(static_cast<std::uint32_t>(args.rstd.numel())),
+        numbering(args.x),
+        width(args.x.size(-1)),
+        sink(args.sink) {}
+  [[nodiscard]] bool wide() const {
+    return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && y.wide(width) &&
+           rows_are_wide<T>(weight, 0, width);
+  }
+};
+
+// Threads of a block in which kGroup threads share a row, and how many such blocks a multiprocessor holds.
+template <int kGroup>
+inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
+template <int kGroup, int kVectors>
+inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
+
+// Columns' maxima of a sink and, after the last row, shares of dweight where a block has several rows.
+template <int kGroup, int kVectors, int kColumns, SinkParts kSink>
+inline constexpr std::size_t kSharedBytes =
+    std::max({kSink == SinkParts::rows ? sizeof(Packed) * kBlock<kGroup> * kVectors : 0,
+              kBlock<kGroup> > kGroup ? sizeof(float) * (kBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed)});
+
+// Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
+// few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
+// overwrites. All sums have the same order with every sink. Sinks need bf16; with SinkParts::rows a row belongs to a
+// block or a warp. kAhead: with dynamic shared memory for kStages rows of a group, [kStages][3][vectors] pieces each.
+constexpr int kStages = 2;
+template <class T, int kGroup, int kVectors, SinkParts kSink, bool kAhead>
+__global__ __launch_bounds__(kBlock<kGroup>,
+                             kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
+  constexpr int kWidth = kVectorWidth<T>;
+  constexpr int kRows = kBlock<kGroup> / kGroup;
+  static_assert(kSink != SinkParts::rows || kRows == 1 || kGroup == 32);
+  __shared__ GroupScratch scratch;
+  int turn = 0;
+  const int lane = static_cast<int>(threadIdx.x) % kGroup;
+  const int vectors = static_cast<int>(args.width / kWidth);
+  __shared__ BlockMax::Scratch max_scratch;
+  constexpr int kColumns = kGroup * kVectors * kWidth;
+  __shared__ alignas(16) std::byte memory[kSharedBytes<kGroup, kVectors, kColumns, kSink>];
+  auto* const columns = reinterpret_cast<Packed*>(memory);
+  Packed* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
+  BlockMax block_max(max_scratch);
+  RowSink<kSink, kRows == 1 ? RowOwner::block : RowOwner::warp> sink(args.sink, block_max);
+  if constexpr (kSink == SinkParts::rows)
+    for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
+
+  extern __shared__ Packed ahead[];
+  __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kBlock<kGroup> : 1];  // of each thread
+  Packed* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
+  int stage = 0;
+  // An empty group of copies past the last row keeps their count.
+  const auto fetch = [&](std::uint32_t row, int to) {
+    if (row < args.rows) {
+      const RowPosition at = args.numbering(row);
+      const auto copy = [&](const Rows<const T>& operand, int slot) {
+        const auto* from = reinterpret_cast<const Packed*>(operand[at]) + lane;
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k)
+          if (lane + k * kGroup < vectors)
+            __pipeline_memcpy_async(own_slots + (to * 3 + slot) * vectors + k * kGroup, from + k * kGroup,
+                                    sizeof(Packed));
+      };
+      __pipeline_memcpy_async(&rstd_ahead[to][threadIdx.x], args.rstd + row, sizeof(float));
+      copy(args.dy, 0);
+      copy(args.x, 1);
+      if (args.dsum.base != nullptr) copy(args.dsum, 2);
+    }
+    __pipeline_commit();
+  };
+  if constexpr (kAhead) fetch(blockIdx.x * kRows + threadIdx.x / kGroup, stage);
+
+  Packed weight[kVectors];
+  Floats<T> share[kVectors] = {};
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
+
+  // The block stays together to the last row: group_sum has barriers and shuffles.
+  for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
+    const std::uint32_t number = first + threadIdx.x / kGroup;
+    const std::uint32_t row = number < args.rows ? number : 0;
+    const int end = number < args.rows ? vectors : 0;  // pieces of this row
+    const RowPosition at = args.numbering(row);
+    const T* dy = args.dy[at];
+    const T* x = args.x[at];
+    if constexpr (kSink == SinkParts::rows)
+      for (Packed& piece : weight) keep_packed(piece);
+    Packed gradient[kVectors], value[kVectors], past[kVectors];
+    const Packed* slots = own_slots;
+    float inverse = 0;
+    if constexpr (kAhead) {
+      fetch(number + gridDim.x * kRows, stage ^ 1);  // where the thread is done with the row before
+      __pipeline_wait_prior(kStages - 1);
+      slots += stage * 3 * vectors;
+      inverse = rstd_ahead[stage][threadIdx.x];
+      stage ^= 1;
+    } else {
+      inverse = args.rstd[row];
+    }
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      gradient[k] = kAhead ? slots[k * kGroup] : load_packed_once(dy, lane + k * kGroup);
+      value[k] = kAhead ? slots[vectors + k * kGroup] : load_packed_once(x, lane + k * kGroup);
+    }
+    if (!kAhead && args.dsum.base != nullptr) {
+      const T* dsum = args.dsum[at];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (lane + k * kGroup < end) past[k] = load_packed_once(dsum, lane + k * kGroup);
+    }
+
+    float dot = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      const Floats<T> g = unpack<T>(gradient[k]), v = unpack<T>(value[k]), w = unpack<T>(weight[k]);
+      float part[2] = {};
+      Floats<T> normalised;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        part[j % 2] = fmaf(g[j] * w[j], v[j], part[j % 2]);
+        normalised[j] = v[j] * inverse;
+      }
+      dot += part[0] + part[1];
+      if (args.partial == nullptr) continue;
+      normalised = rounded<T>(normalised);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) share[k][j] = fmaf(g[j], normalised[j], share[k][j]);
+    }
+    const float mean = group_sum<kGroup>(dot, scratch, turn) * inverse * inverse / static_cast<float>(args.width);
+
+    T* dx = args.dx[at];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= end) continue;
+      const Floats<T> g = unpack<T>(gradient[k]), v = unpack<T>(value[k]), w = unpack<T>(weight[k]);
+      Floats<T> result;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * w[j]) * inverse;
+      if (args.dsum.base != nullptr) {
+        const Floats<T> p = unpack<T>(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) result[j] += p[j];
+      }
+      gradient[k] = pack<T>(result);
+      store_packed(dx, lane + k * kGroup, gradient[k]);
+      sink.add(gradient[k], own_columns[k * kGroup]);
+      if (args.y.base == nullptr) continue;
+      Floats<T> again;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) again[j] = v[j] * inverse;
+      again = rounded<T>(again);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
+      store_packed(args.y[at], lane + k * kGroup, pack<T>(again));
+    }
+    const float scale = sink.finish_row(row, end > 0);
+    if (!sink.has_codes()) continue;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
+  }
+  sink.template finish<kRows, kGroup * kVectors>(vectors, columns);
+  if (args.partial == nullptr) return;
+
+  float* partial = args.partial + blockIdx.x * args.width;
+  if constexpr (kRows == 1) {
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      for (int j = 0; lane + k * kGroup < vectors && j < kWidth; j += 4)
+        *reinterpret_cast<float4*>(partial + (lane + k * kGroup) * kWidth + j) =
+            make_float4(share[k][j], share[k][j + 1], share[k][j + 2], share[k][j + 3]);
+  } else {
+    auto& shares = reinterpret_cast<float(&)[kRows][kColumns]>(memory);
+    if constexpr (kSink != SinkParts::none) __syncthreads();  // all have raised the columns' maxima
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) shares[threadIdx.x / kGroup][(lane + k * kGroup) * kWidth + j] = share[k][j];
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < args.width; i += kBlock<kGroup>) {
+      float total = 0;
+#pragma unroll 4
+      for (int r = 0; r < kRows; ++r) total += shares[r][i];
+      partial[i] = total;
+    }
+  }
+}
+
+constexpr int kAnyThreads = 256;
+
+// dx for rows of any width and alignment; reads its operands twice, the second time from the caches.
+template <class T>
+__global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(BackwardRows<T> args) {
+  __shared__ GroupScratch scratch;
+  int turn = 0;
+  for (std::uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const RowPosition at = args.numbering(row);
+    const T* dy = args.dy[at];
+    const T* x = args.x[at];
+    const T* dsum = args.dsum.base != nullptr ? args.dsum[at] : nullptr;
+    T* dx = args.dx[at];
+    const float inverse = args.rstd[row];
+    float dot = 0;
+    for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
+      dot = fmaf(to_float(dy[i]) * to_float(args.weight[i]), to_float(x[i]), dot);
+    const float mean = group_sum<kAnyThreads>(dot, scratch, turn) * inverse * inverse / static_cast<float>(args.width);
+    for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads) {
+      float result = fmaf(-to_float(x[i]), mean, to_float(dy[i]) * to_float(args.weight[i])) * inverse;
+      if (dsum != nullptr) result += to_float(dsum[i]);
+      if (args.y.base != nullptr)
+        args.y[at][i] = from_float<T>(rounded<T>(to_float(x[i]) * inverse) * to_float(args.weight[i]));
+      dx[i] = from_float<T>(result);
+    }
+  }
+}
+
+constexpr int kColumnLanes = 32, kColumnSlices = 8;
+
+// Shares of dweight for rows of any width and alignment: a block adds 32 columns of the rows that are its y coordinate
+// modulo the grid's. Runs before dx is written, which may take the place of dy.
+template <class T>
+__global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_kernel(BackwardRows<T> args) {
+  __shared__ float shares[kColumnSlices][kColumnLanes];
+  const std::int64_t column = std::int64_t{blockIdx.x} * kColumnLanes + threadIdx.x;
+  float share = 0;
+  if (column < args.width)
+    for (std::uint32_t row = blockIdx.y * kColumnSlices + threadIdx.y; row < args.rows;
+         row += gridDim.y * kColumnSlices) {
+      const RowPosition at = args.numbering(row);
+      share = fmaf(to_float(args.dy[at][column]), rounded<T>(to_float(args.x[at][column]) * args.rstd[row]), share);
+    }
+  shares[threadIdx.y][threadIdx.x] = share;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= args.width) return;
+  float total = 0;
+#pragma unroll
+  for (int slice = 0; slice < kColumnSlices; ++slice) total += shares[slice][threadIdx.x];
+  args.partial[blockIdx.y * args.width + column] = total;
+}
+
+// Both launchers return the blocks' shares of dweight if it is wanted.
+template <class T>
+Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
+  Tensor partial;
+  if (dweight_wanted) {
+    const std::int64_t columns = (args.width + kColumnLanes - 1) / kColumnLanes;
+    const std::int64_t parts = std::clamp<std::int64_t>(4 * multiprocessor_count(launch.device()) / columns, 1,
+                                                        (args.rows + kColumnSlices - 1) / kColumnSlices);
+    partial = Tensor::empty(Shape{parts, args.width}, DType::f32, launch.device());
+    args.partial = partial.data<float>();
+    launch(norm_dweight_any_kernel<T>, dim3(static_cast<unsigned>(columns), static_cast<unsigned>(parts)),
+           dim3(kColumnLanes, kColumnSlices), 0, args);
+  }
+  launch(norm_backward_any_kernel<T>, strided_grid(launch.device(), args.rows, 1), kAnyThreads, 0, args);
+  return partial;
+}
+
+template <class T, SinkParts kSink>
+Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const auto run = [&]<int kGroup, int kVectors>() {
+    constexpr int kThreads = kBlock<kGroup>;
+    const unsigned blocks =
+        strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kVectors>);
+    Tensor partial;
+    if (dweight_wanted) {
+      partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
+      args.partial = partial.data<float>();
+    }
+    if constexpr (kSink == SinkParts::rows && kGroup > 32) {
+      // The blocks of a multiprocessor stay as many: the order of the sums of dweight depends on them.
+      constexpr int kReserved = 1024;  // of a block's shared memory, not for our use
+      constexpr std::size_t kStatic = kSharedBytes<kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kSink> +
+                                      sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
+                                      kStages * kThreads * sizeof(float) + kReserved;
+      const std::size_t shared = sizeof(Packed) * kStages * 3 * static_cast<std::size_t>(vectors) * kThreads / kGroup;
+      if (kResidentBlocks<kGroup, kVectors> * (shared + kStatic) <=
+          static_cast<std::size_t>(max_shared_bytes(launch.device()) + kReserved)) {
+        launch(norm_backward_kernel<T, kGroup, kVectors, kSink, true>, blocks, kThreads, shared, args);
+        return partial;
+      }
+    }
+    launch(norm_backward_kernel<T, kGroup, kVectors, kSink, false>, blocks, kThreads, 0, args);
+    return partial;
+  };
+  if constexpr (kSink != SinkParts::rows) {
+    if (vectors <= 8) return run.template operator()<8, 1>();
+    if (vectors <= 16) return run.template operator()<16, 1>();
+    if (vectors <= 32) return run.template operator()<32, 1>();
+  }
+  if (vectors <= 128) return run.template operator()<32, 4>();
+  if (vectors <= 256) return run.template operator()<128, 2>();
+  if (vectors <= 512) return run.template operator()<256, 2>();
+  if (vectors <= 1024) return run.template operator()<256, 4>();
+  return run.template operator()<512, 4>();
+}
+
+// What of its sink a kernel can fill for these operands; with none it is left to fill_sink.
+template <class T>
+SinkParts fused_parts(const BackwardRows<T>& args, const Float8Sink& sink) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const SinkParts parts = parts_of(sink);
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048) return SinkParts::none;
+  if (parts == SinkParts::rows && (vectors <= 32 || !args.sink.wide())) return SinkParts::none;
+  return parts;
+}
+
+void rms_norm_backward(const RmsNormBackwardArgs& args) {
+  const OpLaunch launch("rms_norm_backward",
+                        {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
+  check_row_count("rms_norm_backward", args.rstd.numel());
+  const MemoryScope scope(MemoryCategory::workspace);
+  const bool dweight_wanted = args.dweight.defined();
+  SinkParts fused = SinkParts::none;
+  const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
+    const BackwardRows<T> rows(args);
+    if (!rows.wide() || rows.width / kVectorWidth < T >> 2048) return launch_any(launch, rows, dweight_wanted);
+    fused = fused_parts(rows, args.sink);
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (fused == SinkParts::amax) return launch_backward<T, SinkParts::amax>(launch, rows, dweight_wanted);
+      if (fused == SinkParts::rows) return launch_backward<T, SinkParts::rows>(launch, rows, dweight_wanted);
+    }
+    return launch_backward<T, SinkParts::none>(launch, rows, dweight_wanted);
+  });
+  if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
+  if (fused == SinkParts::none) fill_sink(args.sink, args.dx);
+}
+
+QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);
+
+}  // namespace
+}  // namespace quench::cuda

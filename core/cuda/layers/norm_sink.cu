@@ -1,0 +1,222 @@
+// RMSNorm, forward, by whole rows, with the row's float8 codes and the columns' largest magnitudes on the way.
+//
+// A row waits twice for the threads that share it: for the sum of its squares, and for its largest result. So one block
+// fills a multiprocessor with groups of threads that work on rows of their own, each with a barrier of its own, and a
+// group's next row is on its way into shared memory while it works on one. A thread reads only what it has fetched
+// itself, so that the fetches need no barriers. The columns' maxima stay in registers to the last row; a multiprocessor
+// raises those in memory once.
+
+#include "core/cuda/layers/norm_sink.h"
+
+#include <cuda_pipeline.h>
+
+#include <algorithm>
+
+#include "core/cuda/common/rows.cuh"
+#include "core/cuda/quantize/quant_sink.cuh"
+
+namespace quench::cuda {
+namespace {
+
+using T = bfloat16;
+constexpr int kThreads = 768;  // of a block at most: 80 registers each
+constexpr int kVectors = 4;    // pieces of 16 bytes of a thread, as in the kernel without rows: the sums agree
+constexpr int kStages = 2;     // rows of a group in shared memory
+
+struct NormRows {
+  const T *x = nullptr, *residual = nullptr, *weight = nullptr;
+  T *y = nullptr, *sum = nullptr;
+  float* rstd = nullptr;
+  std::int64_t x_stride = 0, residual_stride = 0;  // of rows; y and sum have no gaps
+  std::uint32_t rows = 0;
+  int vectors = 0;  // pieces of a row
+  float eps = 0;
+  SinkPointers sink;
+};
+
+// Waits for the threads of one group.
+template <int kGroup>
+struct GroupBarrier {
+  int group;
+  __device__ void operator()() const {
+    // Number 0 is the whole block's.
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroup) : "memory");
+  }
+};
+constexpr int kMostBarriers = 15;
+
+template <int kGroup>
+inline constexpr int kMostGroups = kThreads / kGroup;
+
+// Bytes a row in bf16, with codes: 5 H, with a residual 9 H. kGroup threads a row. `sum` may be x or residual: a row is
+// read and written by one group, and read first.
+template <int kGroup, bool kResidual>
+__global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ NormRows args) {
+  constexpr int kInputs = kResidual ? 2 : 1, kWidth = kVectorWidth<T>, kWarps = kGroup / 32;
+  static_assert(kWarps == 1 || kMostGroups<kGroup> <= kMostBarriers);
+  extern __shared__ Packed memory[];  // [groups][kStages][kInputs][vectors], in the end [groups][vectors]
+  __shared__ GroupScratch sum_scratch[kWarps == 1 ? 1 : kMostGroups<kGroup>];
+  __shared__ std::uint32_t max_scratch[kMostGroups<kGroup>][kWarps];
+  __shared__ BlockMax::Scratch amax_scratch;
+  const int vectors = args.vectors, group = static_cast<int>(threadIdx.x) / kGroup,
+            lane = static_cast<int>(threadIdx.x) % kGroup;
+  const GroupBarrier<kGroup> barrier{group};
+  GroupScratch& sums = sum_scratch[kWarps == 1 ? 0 : group];
+  int turn = 0;
+  Packed* const own = memory + group * kStages * kInputs * vectors + lane;
+
+  // An empty group of copies past the last row keeps their count.
+  const auto fetch = [&](std::uint32_t row, int stage) {
+    if (row < args.rows) {
+      const T* x = args.x + row * args.x_stride;
+      const T* residual = kResidual ? args.residual + row * args.residual_stride : nullptr;
+      Packed* slots = own + stage * kInputs * vectors;
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        const int piece = lane + k * kGroup;
+        if (piece >= vectors) continue;
+        __pipeline_memcpy_async(slots + k * kGroup, reinterpret_cast<const Packed*>(x) + piece, sizeof(Packed));
+        if constexpr (kResidual)
+          __pipeline_memcpy_async(slots + vectors + k * kGroup, reinterpret_cast<const Packed*>(residual) + piece,
+                                  sizeof(Packed));
+      }
+    }
+    __pipeline_commit();
+  };
+
+  // Neighbouring rows go to different multiprocessors, so that the last ones do as well.
+  const std::uint32_t step = gridDim.x * (blockDim.x / kGroup), first = blockIdx.x + gridDim.x * group;
+  int stage = 0;
+  fetch(first, stage);
+  Packed weight[kVectors], columns[kVectors] = {};
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
+  std::uint32_t largest_of_all = 0;
+
+  for (std::uint32_t row = first; row < args.rows; row += step, stage ^= 1) {
+    fetch(row + step, stage ^ 1);  // where the thread is done with the row before
+    __pipeline_wait_prior(kStages - 1);
+    for (Packed& piece : weight) keep_packed(piece);
+    const std::int64_t begin = std::int64_t{row} * vectors + lane;
+    const Packed* const slots = own + stage * kInputs * vectors;
+    Packed value[kVectors];
+    float squares = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= vectors) continue;
+      value[k] = slots[k * kGroup];
+      if constexpr (kResidual) {
+        value[k] = sum_bf16(value[k], slots[vectors + k * kGroup]);
+        store_packed(args.sum, begin + k * kGroup, value[k]);
+      }
+      const Floats<T> v = unpack<T>(value[k]);
+      float part[2] = {};
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(v[j], v[j], part[j % 2]);
+      squares += part[0] + part[1];
+    }
+    squares = group_sum<kGroup>(squares, sums, turn, barrier);
+    const float inverse = 1.0f / sqrtf(squares / static_cast<float>(vectors * kWidth) + args.eps);
+    if (lane == 0) args.rstd[row] = inverse;
+
+    std::uint32_t pair = 0;  // the largest magnitudes of the row
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * kGroup >= vectors) continue;
+      keep_packed(value[k]);
+      Floats<T> out = unpack<T>(value[k]);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) out[j] *= inverse;
+      value[k] = product_bf16(pack<T>(out), weight[k]);
+      store_packed(args.y, begin + k * kGroup, value[k]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t word = magnitudes<T>(value[k].words[i]);
+        columns[k].words[i] = larger<T>(columns[k].words[i], word);
+        pair = larger<T>(pair, word);
+      }
+    }
+    std::uint32_t most = widened_max(pair);
+    if (args.sink.codes != nullptr) {
+      most = __reduce_max_sync(0xFFFFFFFFu, most);
+      if constexpr (kWarps > 1) {
+        // One barrier is enough: that of the next row's sum lies between its writes and these reads.
+        if (lane % 32 == 0) max_scratch[group][lane / 32] = most;
+        barrier();
+        most = max_scratch[group][0];
+#pragma unroll
+        for (int w = 1; w < kWarps; ++w) most = max(most, max_scratch[group][w]);
+      }
+      const float scale =
+          float8_scale(__uint_as_float(most), args.sink.is_e5m2 ? E5m2::kMax : E4m3::kMax, args.sink.power_of_two);
+      if (lane == 0) args.sink.scales[row] = scale;
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (lane + k * kGroup < vectors) encode_piece(args.sink, begin + k * kGroup, value[k], scale);
+    }
+    largest_of_all = max(largest_of_all, most);
+  }
+
+  if (args.sink.amax != nullptr) {
+    BlockMax block_max(amax_scratch);
+    raise_amax(args.sink.amax, largest_of_all, block_max);
+  }
+  if (args.sink.column_amax == nullptr) return;
+  __syncthreads();  // all are done with the rows
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < vectors) memory[group * vectors + lane + k * kGroup] = columns[k];
+  __syncthreads();
+  raise_columns(args.sink.column_amax, vectors, memory, static_cast<int>(blockDim.x) / kGroup, vectors);
+}
+
+template <bool kResidual>
+bool launch_rows(const OpLaunch& launch, const NormRows& args) {
+  const int row_bytes = static_cast<int>(sizeof(Packed)) * kStages * (kResidual ? 2 : 1) * args.vectors;
+  constexpr int kStatic = 8192;  // shared memory that the kernel declares, and more than that
+  const int most = (max_shared_bytes(launch.device()) - kStatic) / row_bytes;
+  if (most == 0) return false;
+  const auto run = [&]<int kGroup>() {
+    const int groups = std::min(most, kMostGroups<kGroup>);
+    launch(norm_rows_kernel<kGroup, kResidual>, strided_grid(launch.device(), args.rows, 1, 1), groups * kGroup,
+           static_cast<std::size_t>(groups) * static_cast<std::size_t>(row_bytes), args);
+    return true;
+  };
+  if (args.vectors <= 32 * kVectors) return run.template operator()<32>();
+  if (args.vectors <= 64 * kVectors) return run.template operator()<64>();
+  if (args.vectors <= 128 * kVectors) return run.template operator()<128>();
+  return run.template operator()<256>();
+}
+
+// Rows of fewer pieces are summed in another order, and so are wider ones.
+constexpr std::int64_t kFewestVectors = 33, kMostVectors = 256 * kVectors;
+
+}  // namespace
+
+bool rms_norm_by_rows(const OpLaunch& launch, const RmsNormArgs& args) {
+  const Tensor& x = args.x;
+  const std::int64_t width = x.size(-1), vectors = width / kVectorWidth<T>;
+  if (x.dtype() != DType::bf16 || x.rank() != 2 || vectors < kFewestVectors || vectors > kMostVectors) return false;
+  const SinkPointers sink(args.sink);
+  if (!sink.wide() || !Rows<const T>(x).wide(width) || !Rows<const T>(args.residual).wide(width) ||
+      !Rows<T>(args.y).wide(width) || !Rows<T>(args.sum).wide(width) ||
+      !rows_are_wide<T>(args.weight.raw_data(), 0, width))
+    return false;
+  const bool with_residual = args.residual.defined();
+  const NormRows rows{.x = static_cast<const T*>(x.raw_data()),
+                      .residual = with_residual ? static_cast<const T*>(args.residual.raw_data()) : nullptr,
+                      .weight = args.weight.data<T>(),
+                      .y = args.y.data<T>(),
+                      .sum = with_residual ? args.sum.data<T>() : nullptr,
+                      .rstd = args.rstd.data<float>(),
+                      .x_stride = x.stride(0),
+                      .residual_stride = with_residual ? args.residual.stride(0) : 0,
+                      .rows = static_cast<std::uint32_t>(args.rstd.numel()),
+                      .vectors = static_cast<int>(vectors),
+                      .eps = args.eps,
+                      .sink = sink};
+  return with_residual ? launch_rows<true>(launch, rows) : launch_rows<false>(launch, rows);
+}
+
+}  // namespace quench::cuda

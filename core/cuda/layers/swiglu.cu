@@ -1,0 +1,145 @@
+#include "core/ops/swiglu.h"
+
+#include <algorithm>
+
+#include "core/cuda/common/early_start.cuh"
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/pack.cuh"
+#include "core/cuda/layers/swiglu_math.cuh"
+#include "core/cuda/layers/swiglu_sink.h"
+#include "core/cuda/quantize/quant_sink.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Read once: leaves the caches to others.
+template <class T, int kWidth>
+__device__ inline Vector<float, kWidth> load(const T* pointer, std::int64_t index) {
+  if constexpr (kWidth == 1)
+    return {to_float(pointer[index])};
+  else
+    return unpack<T>(load_packed_once(pointer, index));
+}
+
+// Calls body(row, piece) for all `count` pieces of rows of `pieces` each, the threads of a warp on neighbours.
+template <class Body>
+__device__ inline void for_pieces(std::int64_t count, std::int64_t pieces, const Body& body) {
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+    const std::int64_t row =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(pieces));
+    body(row, i - row * pieces);
+  }
+}
+
+// Stores piece `index` of a result; with kAmax its largest magnitude is noted.
+template <bool kAmax, class T, int N>
+__device__ inline void store_result(T* pointer, std::int64_t index, const Vector<float, N>& values,
+                                    RunningMax<T>& most) {
+  const PackedOf<T, N> packed = pack_values<T, N>(values);
+  reinterpret_cast<PackedOf<T, N>*>(pointer)[index] = packed;
+  if constexpr (kAmax) most.add(packed);
+}
+
+template <class T>
+__device__ inline void finish_amax(std::uint32_t* amax, const RunningMax<T>& most) {
+  __shared__ BlockMax::Scratch scratch;
+  BlockMax block_max(scratch);
+  raise_amax(amax, most.word(), block_max);
+}
+
+// Reads 2 I and writes I elements a row: 6 I bytes in bf16.
+template <class T, bool kWide, bool kAmax>
+__global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
+                                                             std::int64_t pieces, std::uint32_t* amax) {
+  start_early();
+  constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
+  RunningMax<T> most;
+  for_pieces(count, pieces, [&](std::int64_t row, std::int64_t piece) {
+    const std::int64_t gate_index = row * 2 * pieces + piece;
+    const auto gate = load<T, kWidth>(gate_up, gate_index), up = load<T, kWidth>(gate_up, gate_index + pieces);
+    store_result<kAmax>(out, row * pieces + piece, swiglu_of(gate, up), most);
+  });
+  if constexpr (kAmax) finish_amax(amax, most);
+}
+
+// Reads 3 I and writes 2 I elements a row: 10 I bytes in bf16. dgate_up may be gate_up: a thread has read what it
+// overwrites. With `out` the forward result is made again on the way, for I elements a row more.
+template <class T, bool kWide, bool kAmax>
+__global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* dout, const T* gate_up, T* dgate_up,
+                                                                      T* out, std::int64_t count, std::int64_t pieces,
+                                                                      std::uint32_t* amax) {
+  constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
+  RunningMax<T> most;
+  for_pieces(count, pieces, [&](std::int64_t row, std::int64_t piece) {
+    const std::int64_t gate_index = row * 2 * pieces + piece;
+    const auto d = load<T, kWidth>(dout, row * pieces + piece);
+    const auto gate = load<T, kWidth>(gate_up, gate_index), up = load<T, kWidth>(gate_up, gate_index + pieces);
+    const auto gradient = swiglu_gradient(d, gate, up);
+    if (out != nullptr) store_values(out, row * pieces + piece, gradient.out);
+    store_result<kAmax>(dgate_up, gate_index, gradient.dgate, most);
+    store_result<kAmax>(dgate_up, gate_index + pieces, gradient.dup, most);
+  });
+  if constexpr (kAmax) finish_amax(amax, most);
+}
+
+// Calls launch_with.operator()<T, kWide, kAmax>(count, pieces) as the operands and the sink allow and ask for.
+template <class LaunchWith>
+void choose(std::string_view op, const Tensor& half, std::initializer_list<const Tensor*> operands,
+            const Float8Sink& sink, const LaunchWith& launch_with) {
+  const std::int64_t n = half.size(0), width = half.size(1);
+  dispatch<float, bfloat16>(half.dtype(), op, [&]<class T>() {
+    const bool wide = std::all_of(operands.begin(), operands.end(),
+                                  [&](const Tensor* t) { return rows_are_wide<T>(t->raw_data(), width, width); });
+    const std::int64_t pieces = wide ? width / kVectorWidth<T> : width, count = n * pieces;
+    const auto with = [&]<bool kAmax>() {
+      if (wide)
+        launch_with.template operator()<T, true, kAmax>(count, pieces);
+      else
+        launch_with.template operator()<T, false, kAmax>(count, pieces);
+    };
+    if (sink.amax.defined())
+      with.template operator()<true>();
+    else
+      with.template operator()<false>();
+  });
+}
+
+// What the kernels by elements leave of a sink.
+void fill_rest(Float8Sink sink, const Tensor& result) {
+  sink.amax = Tensor();
+  fill_sink(sink, result);
+}
+
+void swiglu(const SwigluArgs& args) {
+  const OpLaunch launch("swiglu", {&args.gate_up, &args.out});
+  if (parts_of(args.sink) == SinkParts::rows && swiglu_by_rows(launch, args)) return;
+  choose("swiglu", args.out, {&args.gate_up, &args.out}, args.sink,
+         [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
+           launch.early(args.out.size(0), swiglu_kernel<T, kWide, kAmax>,
+                        strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0, args.gate_up.data<T>(),
+                        args.out.data<T>(), count, pieces, SinkPointers(args.sink).amax);
+         });
+  fill_rest(args.sink, args.out);
+}
+
+void swiglu_backward(const SwigluBackwardArgs& args) {
+  const OpLaunch launch("swiglu_backward", {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
+  if (parts_of(args.sink) == SinkParts::rows && swiglu_backward_by_rows(launch, args)) return;
+  const Tensor& again = args.out.defined() ? args.out : args.dout;
+  choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again}, args.sink,
+         [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
+           launch(swiglu_backward_kernel<T, kWide, kAmax>, strided_grid(launch.device(), count, kThreads, 5, 4),
+                  kThreads, 0, args.dout.data<T>(), args.gate_up.data<T>(), args.dgate_up.data<T>(),
+                  args.out.defined() ? args.out.data<T>() : nullptr, count, pieces, SinkPointers(args.sink).amax);
+         });
+  fill_rest(args.sink, args.dgate_up);
+}
+
+QUENCH_CUDA_KERNEL(swiglu_slot, swiglu);
+QUENCH_CUDA_KERNEL(swiglu_backward_slot, swiglu_backward);
+
+}  // namespace
+}  // namespace quench::cuda

@@ -1,0 +1,44 @@
+#pragma once
+// The arithmetic of SwiGLU for one piece of a row, shared by the kernels with and without a float8 sink: the same bits.
+
+#include "core/cuda/common/pack.cuh"
+
+namespace quench::cuda {
+
+// 1 / (1 + e^-x) to a few ulp; 0 and 1 at the infinities, NaN stays NaN. The approximate reciprocal (1 ulp, and 0 for
+// results below the normal numbers) saves the exact one's dozen instructions.
+__device__ inline float sigmoid(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + expf(-x)));
+  return result;
+}
+
+template <int N>
+__device__ inline Vector<float, N> swiglu_of(const Vector<float, N>& gate, const Vector<float, N>& up) {
+  Vector<float, N> result;
+#pragma unroll
+  for (int j = 0; j < N; ++j) result[j] = gate[j] * sigmoid(gate[j]) * up[j];
+  return result;
+}
+
+template <int N>
+struct SwigluGradient {
+  Vector<float, N> dgate, dup, out;
+};
+
+// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). `out` is the forward result.
+template <int N>
+__device__ inline SwigluGradient<N> swiglu_gradient(const Vector<float, N>& d, const Vector<float, N>& gate,
+                                                    const Vector<float, N>& up) {
+  SwigluGradient<N> result;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float s = sigmoid(gate[j]), silu = gate[j] * s;
+    result.dgate[j] = d[j] * up[j] * fmaf(silu, 1.0f - s, s);
+    result.dup[j] = d[j] * silu;
+    result.out[j] = silu * up[j];
+  }
+  return result;
+}
+
+}  // namespace quench::cuda

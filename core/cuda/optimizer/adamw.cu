@@ -1,0 +1,309 @@
+#include "core/ops/adamw.h"
+
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/tensor_chunks.cuh"
+#include "core/cuda/common/vector.cuh"
+#include "core/cuda/optimizer/adamw_math.cuh"
+#include "core/cuda/optimizer/adamw_values.cuh"
+#include "core/cuda/quantize/quant_sink.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kChunk = 16 * 1024;  // elements of a block: 64 a thread
+constexpr int kPerThread = 8;      // elements in flight
+constexpr int kBlocks = 4;         // of a multiprocessor, at least: many threads' loads hide the latency
+
+struct Entry {
+  void* param;
+  const void* grad;
+  void* exp_avg;
+  void* exp_avg_sq;
+  float* master;
+  std::uint32_t* amax;  // null in the tables of kernels that do not make it
+  std::int64_t numel;
+  std::uint64_t philox_key;
+  std::uint64_t element_offset;
+  float decay;
+  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random numbers
+};
+constexpr int kCapacity = 320;
+using Table = ChunkTable<Entry, kCapacity>;
+
+struct Coefficients {
+  AdamWCoefficients arithmetic;
+  std::uint64_t step;
+  const float* grad_scale;  // or nullptr
+};
+static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
+
+// A combination of dtypes: bit 0 param, 1 grad, 2 moments are bf16, bit 3 there is a master.
+template <unsigned kBits>
+struct Layout {
+  template <unsigned kBit>
+  using Type = std::conditional_t<(kBits >> kBit & 1u) != 0, bfloat16, float>;
+  using Param = Type<0>;
+  using Grad = Type<1>;
+  using Moment = Type<2>;
+  static constexpr bool kMaster = (kBits >> 3 & 1u) != 0;
+  using Weight = std::conditional_t<kMaster, float, Param>;  // what the update is added to
+  static constexpr bool kAllBf16 = kBits == 7u;
+  // What may be rounded stochastically, by AdamWRounding.
+  static constexpr unsigned kRounded =
+      (std::is_same_v<Weight, bfloat16> ? 1u << number_of(AdamWRounding::param) : 0u) |
+      (std::is_same_v<Moment, bfloat16>
+           ? 1u << number_of(AdamWRounding::exp_avg) | 1u << number_of(AdamWRounding::exp_avg_sq)
+           : 0u);
+};
+// Only a bf16 param has a master.
+using Layouts = std::integer_sequence<unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15>;
+
+unsigned layout_of(const AdamWTensor& t) {
+  const auto bit = [](bool set, unsigned index) { return set ? 1u << index : 0u; };
+  return bit(t.param.dtype() == DType::bf16, 0) | bit(t.grad.dtype() == DType::bf16, 1) |
+         bit(t.exp_avg.dtype() == DType::bf16, 2) | bit(t.master.defined(), 3);
+}
+
+// One access of 16 or 8 bytes, or of one element. Everything here is read or written once in a step.
+template <class V>
+using Bits = std::conditional_t<sizeof(V) == 16, int4, int2>;
+
+template <class T, int N>
+__device__ Vector<T, N> read(const T* pointer) {
+  using V = Vector<T, N>;
+  if constexpr (N == 1) {
+    return {*pointer};
+  } else {
+    const Bits<V> bits = __ldcs(reinterpret_cast<const Bits<V>*>(pointer));
+    return *reinterpret_cast<const V*>(&bits);
+  }
+}
+
+template <class T, int N>
+__device__ void write(T* pointer, const Vector<T, N>& value) {
+  using V = Vector<T, N>;
+  if constexpr (N == 1)
+    *pointer = value[0];
+  else
+    __stcs(reinterpret_cast<Bits<V>*>(pointer), *reinterpret_cast<const Bits<V>*>(&value));
+}
+
+// In place of RunningMax where it is not wanted.
+struct NoMax {
+  template <class V>
+  __device__ void add(const V&) {}
+};
+
+// What a thread holds of N neighbouring elements.
+template <class L, int N>
+struct Slice {
+  Vector<typename L::Grad, N> grad;
+  Vector<typename L::Moment, N> exp_avg, exp_avg_sq;
+  Vector<typename L::Weight, N> weight;
+
+  __device__ void load(const Entry& e, std::int64_t i) {
+    grad = read<typename L::Grad, N>(static_cast<const typename L::Grad*>(e.grad) + i);
+    exp_avg = read<typename L::Moment, N>(static_cast<const typename L::Moment*>(e.exp_avg) + i);
+    exp_avg_sq = read<typename L::Moment, N>(static_cast<const typename L::Moment*>(e.exp_avg_sq) + i);
+    if constexpr (L::kMaster)
+      weight = read<float, N>(e.master + i);
+    else
+      weight = read<typename L::Param, N>(static_cast<const typename L::Param*>(e.param) + i);
+  }
+
+  // `most` takes note of the params that are stored.
+  template <bool kStochastic, class Most>
+  __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i, Most& most) const {
+    Values<N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
+    const Values<N> g = widen(grad);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      p.x[j] *= e.decay;
+      update_moments(c.arithmetic, g.x[j] * grad_scale, m.x[j], v.x[j]);
+    }
+    if constexpr (N == 1) {
+      p.x[0] = step_weight(c.arithmetic, p.x[0], m.x[0], v.x[0]);
+    } else {
+      UsualMoments usual;
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        p.x[j] = fast_step_weight(c.arithmetic, p.x[j], m.x[j], v.x[j]);
+        usual.add(p.x[j], m.x[j], v.x[j]);
+      }
+      if (!(usual.all() & c.arithmetic.ordinary)) [[unlikely]]
+        check_group(e, c, p, m, v);
+    }
+    if constexpr (kStochastic) {
+      const std::uint64_t first = e.element_offset + static_cast<std::uint64_t>(i);
+      store(e, i, p, m, v, RandomBits<L::kRounded, N>(e.philox_key, c.step, first), most);
+    } else {
+      store(e, i, p, m, v, Nearest<N>(), most);
+    }
+  }
+
+  // Computes again what fast_step_weight may have wrong.
+  __device__ void check_group(const Entry& e, const Coefficients& c, Values<N>& p, Values<N>& m, Values<N>& v) const {
+    const Values<N> start = widen(weight);
+    bool ordinary = c.arithmetic.ordinary;
+#pragma unroll
+    for (int j = 0; j < N; ++j)  // NaN in a moment is NaN in the weight too
+      ordinary = ordinary & ordinary_moments(m.x[j], v.x[j]) & (p.x[j] == p.x[j]);
+    if (ordinary) return;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      p.x[j] = canonical_nan(step_weight(c.arithmetic, start.x[j] * e.decay, m.x[j], v.x[j]));
+      m.x[j] = canonical_nan(m.x[j]);
+      v.x[j] = canonical_nan(v.x[j]);
+    }
+  }
+
+  template <class Rounding, class Most>
+  __device__ static void store(const Entry& e, std::int64_t i, const Values<N>& p, const Values<N>& m,
+                               const Values<N>& v, const Rounding& rounding, Most& most) {
+    using Param = typename L::Param;
+    using Moment = typename L::Moment;
+    write(static_cast<Moment*>(e.exp_avg) + i, rounding.template round<Moment>(m, AdamWRounding::exp_avg));
+    write(static_cast<Moment*>(e.exp_avg_sq) + i, rounding.template round<Moment>(v, AdamWRounding::exp_avg_sq));
+    Vector<Param, N> param;
+    if constexpr (L::kMaster) {
+      write(e.master + i, nearest<float>(p));
+      param = nearest<Param>(p);
+    } else {
+      param = rounding.template round<Param>(p, AdamWRounding::param);
+    }
+    write(static_cast<Param*>(e.param) + i, param);
+    most.add(param);
+  }
+};
+
+// Bytes an element: grad, exp_avg, exp_avg_sq and weight read; exp_avg, exp_avg_sq, param and master written. 14 with
+// all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32. With kAmax the largest
+// magnitudes of the params, zero before, are raised on the way.
+template <unsigned kBits, bool kStochastic, bool kAmax>
+__global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
+                                                                  const __grid_constant__ Coefficients c) {
+  using L = Layout<kBits>;
+  const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
+  const bool updates = isfinite(grad_scale);
+  if (!kAmax && !updates) return;
+  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
+  const Entry& e = table.entries[index];
+  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
+  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
+  std::conditional_t<kAmax, RunningMax<typename L::Param>, NoMax> most;
+
+  // The widest type of the layout is accessed 16 bytes at a time; the threads of a warp are neighbours.
+  constexpr int kWidth = L::kAllBf16 ? 8 : 4, kVectors = kPerThread / kWidth;
+  const int vectors = e.wide && updates ? n / kWidth : 0;
+  for (int base = static_cast<int>(threadIdx.x); base < vectors; base += kThreads * kVectors) {
+    Slice<L, kWidth> slices[kVectors];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (const int vector = base + k * kThreads; k == 0 || vector < vectors)
+        slices[k].load(e, begin + static_cast<std::int64_t>(vector) * kWidth);
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (const int vector = base + k * kThreads; k == 0 || vector < vectors)
+        slices[k].template update<kStochastic>(e, c, grad_scale, begin + static_cast<std::int64_t>(vector) * kWidth,
+                                               most);
+  }
+  for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+    if (kAmax && !updates) {
+      most.add(static_cast<const typename L::Param*>(e.param)[begin + i]);
+      continue;
+    }
+    Slice<L, 1> slice;
+    slice.load(e, begin + i);
+    slice.template update<kStochastic>(e, c, grad_scale, begin + i, most);
+  }
+  if constexpr (kAmax) {
+    __shared__ BlockMax::Scratch scratch;
+    BlockMax block_max(scratch);
+    raise_amax(e.amax, most.word(), block_max);
+  }
+}
+
+__global__ void zero_amax_kernel(const __grid_constant__ Table table) {
+  for (int i = static_cast<int>(threadIdx.x); i < table.count; i += kThreads) *table.entries[i].amax = 0;
+}
+
+Coefficients coefficients(const AdamWArgs& args) {
+  const auto step = static_cast<double>(args.step);
+  const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, step))), eps = static_cast<float>(args.eps);
+  return {.arithmetic = {.weight1 = static_cast<float>(1 - args.beta1),
+                         .beta2 = static_cast<float>(args.beta2),
+                         .weight2 = static_cast<float>(1 - args.beta2),
+                         .bias2 = bias2,
+                         .inverse_bias2 = 1.0f / bias2,
+                         .eps = eps,
+                         .step_size = static_cast<float>(-args.lr / (1 - std::pow(args.beta1, step))),
+                         .ordinary = ordinary_coefficients(bias2, eps)},
+          .step = static_cast<std::uint64_t>(args.step),
+          .grad_scale = args.grad_scale.defined() ? args.grad_scale.data<float>() : nullptr};
+}
+
+Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
+  const auto address = [](const Tensor& x) { return x.defined() ? x.raw_data() : nullptr; };
+  std::uintptr_t addresses = 0;
+  for (const Tensor* x : {&t.param, &t.grad, &t.exp_avg, &t.exp_avg_sq, &t.master})
+    addresses |= reinterpret_cast<std::uintptr_t>(address(*x));
+  return {.param = address(t.param),
+          .grad = address(t.grad),
+          .exp_avg = address(t.exp_avg),
+          .exp_avg_sq = address(t.exp_avg_sq),
+          .master = static_cast<float*>(address(t.master)),
+          .amax = static_cast<std::uint32_t*>(address(t.amax)),
+          .numel = t.param.numel(),
+          .philox_key = philox_key(args.seed, t.random_stream),
+          .element_offset = static_cast<std::uint64_t>(t.element_offset),
+          .decay = static_cast<float>(1 - args.lr * t.weight_decay),
+          .wide = addresses % 16 == 0 && (t.element_offset % 8 == 0 || !args.stochastic_rounding)};
+}
+
+// Updates the tensors of one combination of dtypes, those with an amax or those without: one launch for hundreds of
+// them.
+template <unsigned kBits, bool kAmax>
+void update_layout(const AdamWArgs& args, const OpLaunch& launch) {
+  const Coefficients c = coefficients(args);
+  const auto flush = [&](const Table& table) {
+    const dim3 grid(static_cast<unsigned>(table.chunks()));
+    if constexpr (kAmax) launch(zero_amax_kernel, 1, kThreads, 0, table);
+    if constexpr (Layout<kBits>::kRounded != 0) {
+      if (args.stochastic_rounding) return launch(adamw_kernel<kBits, true, kAmax>, grid, kThreads, 0, table, c);
+    }
+    launch(adamw_kernel<kBits, false, kAmax>, grid, kThreads, 0, table, c);
+  };
+  ChunkTableFiller<Table, decltype(flush)> filler(flush);
+  for (const AdamWTensor& t : args.tensors)
+    if (t.param.numel() > 0 && layout_of(t) == kBits && t.amax.defined() == kAmax)
+      filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
+  filler.finish();
+}
+
+template <bool kAmax, unsigned... kBits>
+void update_layouts(const AdamWArgs& args, const OpLaunch& launch, std::integer_sequence<unsigned, kBits...>) {
+  std::uint32_t present = 0;
+  for (const AdamWTensor& t : args.tensors)
+    if (t.param.numel() > 0 && t.amax.defined() == kAmax) present |= 1u << layout_of(t);
+  ((present >> kBits & 1u ? update_layout<kBits, kAmax>(args, launch) : void()), ...);
+}
+
+void adamw(const AdamWArgs& args) {
+  const AdamWTensor& first = args.tensors.front();
+  const OpLaunch launch("adamw", {&first.param, &first.grad, &first.exp_avg, &first.exp_avg_sq, &first.master});
+  update_layouts<false>(args, launch, Layouts());
+  update_layouts<true>(args, launch, Layouts());
+  for (const AdamWTensor& t : args.tensors)
+    if (t.param.numel() == 0 && t.amax.defined())
+      launch.check(cudaMemsetAsync(t.amax.raw_data(), 0, t.amax.nbytes(), launch.stream()));
+}
+
+QUENCH_CUDA_KERNEL(adamw_slot, adamw);
+
+}  // namespace
+}  // namespace quench::cuda

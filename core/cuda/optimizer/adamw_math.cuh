@@ -1,0 +1,132 @@
+#pragma once
+// The arithmetic of AdamW with IEEE results and few instructions.
+//
+// nvcc's square root and division test every operand and branch around a slow path: three branches an element, which
+// zero gradients (rows of an embedding that no token names) take each time. Here one test covers a group of elements,
+// and in the range it admits the same sequences of fused operations as nvcc's are exact.
+
+#include <cstdint>
+
+#include "core/cuda/common/philox.cuh"
+#include "core/number/minifloat.h"
+#include "core/ops/adamw.h"
+
+namespace quench::cuda {
+
+struct AdamWCoefficients {
+  float weight1, beta2, weight2, bias2, inverse_bias2, eps, step_size;
+  bool ordinary;  // bias2 and eps are in the range that the fast path is exact for
+};
+
+// bias2 in [2^-12, 1] and eps 0 or in [2^-80, 2^30].
+[[nodiscard]] inline bool ordinary_coefficients(float bias2, float eps) {
+  return bias2 >= 0x1p-12f && bias2 <= 1.0f && (eps == 0.0f || (eps >= 0x1p-80f && eps <= 0x1p30f));
+}
+
+// The moments after this step; `g` is scaled.
+__device__ inline void update_moments(const AdamWCoefficients& c, float g, float& m, float& v) {
+  m = fmaf(c.weight1, g - m, m);
+  v = fmaf(c.weight2, g * g, v * c.beta2);
+}
+
+// p + step_size * m / (sqrt(v) / bias2 + eps), each operation rounded once; p is decayed.
+__device__ inline float step_weight(const AdamWCoefficients& c, float p, float m, float v) {
+  return fmaf(c.step_size, m / (sqrtf(v) / c.bias2 + c.eps), p);
+}
+
+// Where fast_step_weight is exact. v: from 2^-101 (below, the remainder of the square root is not representable) to
+// 2^40. m: from 2^-90, so that the quotient by a denominator of at most 2^33 is normal and its remainder representable.
+inline constexpr float kLeastM = 0x1p-90f, kLeastV = 0x1p-101f, kLargestV = 0x1p40f;
+
+// True unless fast_step_weight may be inexact for these moments without giving NaN: zeros are exact as well, except -0.
+// Inf, NaN and what overflows give NaN.
+__device__ inline bool ordinary_moments(float m, float v) {
+  const std::uint32_t rotated = __funnelshift_l(__float_as_uint(m), __float_as_uint(m), 1);  // the sign comes last
+  constexpr std::uint32_t kRotatedLeastM = bit_cast<std::uint32_t>(kLeastM) << 1;
+  // No short cuts: a branch costs more than a comparison.
+  return (rotated - 1u >= kRotatedLeastM - 1u) & ((__float_as_uint(v) == 0u) | (v >= kLeastV)) & !(v > kLargestV);
+}
+
+// The same test for a group of elements in half the instructions, half of those in the pipes of the multiplications; it
+// says no to zeros.
+class UsualMoments {
+ public:
+  // `p` is what fast_step_weight gives for m and v.
+  __device__ void add(float p, float m, float v) {
+    least_m_ = fminf(least_m_, fabsf(m));
+    least_v_ = fminf(least_v_, v);
+    sum_ = fmaf(p, 0.0f, sum_ + v);  // an Inf or a NaN of either stays
+  }
+  __device__ bool all() const { return (least_m_ >= kLeastM) & (least_v_ >= kLeastV) & (sum_ <= kLargestV); }
+
+ private:
+  float least_m_ = kLeastM, least_v_ = kLeastV, sum_ = 0.0f;
+};
+
+// As step_weight where the moments and the coefficients are ordinary, or NaN.
+__device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, float m, float v) {
+  // Square root: an estimate of 1 / sqrt(v) and one correction with the exact remainder, operation by operation what
+  // sqrtf is in its own fast range: how close the estimate is decides whether that is exact. Zero stays zero.
+  // What is added is lost in any v but zero.
+  float inverse_root;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse_root) : "f"(v + 0x1p-126f));
+  float root = v * inverse_root;
+  root = fmaf(fmaf(-root, root, v), 0.5f * inverse_root, root);
+  // Division by bias2, whose reciprocal is correctly rounded: one correction with the exact remainder gives the
+  // quotient rounded to nearest (Markstein, "Computation of elementary functions on the IBM RISC System/6000
+  // processor", 1990).
+  float denominator = root * c.inverse_bias2;
+  denominator = fmaf(fmaf(-c.bias2, denominator, root), c.inverse_bias2, denominator);
+  denominator += c.eps;
+  // Division by the denominator, operation by operation what nvcc emits: the same with a reciprocal from an estimate
+  // and one Newton step.
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(denominator));
+  inverse = fmaf(fmaf(-denominator, inverse, 1.0f), inverse, inverse);
+  float quotient = m * inverse;
+  quotient = fmaf(fmaf(-denominator, quotient, m), inverse, quotient);
+  return fmaf(c.step_size, quotient, p);
+}
+
+// Words of random_block (core/number/random.h) by AdamWRounding.
+struct RoundingBlocks {
+  std::uint32_t words[3][4];
+};
+
+// The blocks for what is set in kWanted (bit 0 is AdamWRounding{0}), for the key that random_block derives: the rounds
+// of philox4x32 side by side, which share the round keys.
+template <unsigned kWanted>
+__device__ RoundingBlocks rounding_blocks(std::uint64_t block, std::uint64_t step, std::uint64_t key) {
+  RoundingBlocks result;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    std::uint32_t(&c)[4] = result.words[i];
+    c[0] = low_word(block);
+    c[1] = high_word(block);
+    c[2] = low_word(step);
+    c[3] = high_word(random_step(step, static_cast<AdamWRounding>(i)));
+  }
+  std::uint32_t key0 = low_word(key), key1 = high_word(key);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+#pragma unroll
+    for (int i = 0; i < 3; ++i)
+      if ((kWanted >> i & 1u) != 0) philox_round(result.words[i], key0, key1);
+    advance_keys(key0, key1);
+  }
+  return result;
+}
+
+// NaN as the one whose lower half is zero, which adding a 16-bit number to does not turn into something else.
+__device__ inline float canonical_nan(float x) {
+  return x != x ? __uint_as_float(kF32QuietNan) : x;
+}
+
+// stochastic_round_bf16 (core/number/stochastic_rounding.h) of two neighbours that are not NaN, or canonical_nan, with
+// the word that serves both. `first`, which takes the lower half, is in the lower half of the result. Adding a half is
+// one instruction: the dot product with (1, 0), and a shift with addition.
+__device__ inline std::uint32_t stochastic_round_pair(float first, float second, std::uint32_t random) {
+  return __byte_perm(__dp2a_lo(random, 1u, __float_as_uint(first)), __float_as_uint(second) + (random >> 16), 0x7632);
+}
+
+}  // namespace quench::cuda

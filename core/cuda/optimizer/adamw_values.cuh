@@ -1,0 +1,107 @@
+#pragma once
+// Neighbouring elements of AdamW's tensors as a thread computes with them, and their rounding to what is stored.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/cuda/common/vector.cuh"
+#include "core/cuda/optimizer/adamw_math.cuh"
+#include "core/number/stochastic_rounding.h"
+
+namespace quench::cuda {
+
+QUENCH_HOST_DEVICE constexpr unsigned number_of(AdamWRounding what) {
+  return static_cast<unsigned>(what);
+}
+
+template <int N>
+struct Values {
+  float x[N];
+};
+
+// Pairs of bf16 as words: one instruction an element, where nvcc spends two on every second one.
+template <class T, int N>
+__device__ Values<N> widen(const Vector<T, N>& value) {
+  Values<N> result;
+  if constexpr (std::is_same_v<T, bfloat16> && N > 1) {
+    const auto& pairs = *reinterpret_cast<const Vector<std::uint32_t, N / 2>*>(&value);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      result.x[2 * i] = __uint_as_float(pairs[i] << 16);
+      result.x[2 * i + 1] = __uint_as_float(pairs[i] & 0xFFFF0000u);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) result.x[i] = to_float(value[i]);
+  }
+  return result;
+}
+
+template <class T, int N>
+__device__ Vector<T, N> nearest(const Values<N>& value) {
+  Vector<T, N> result;
+#pragma unroll
+  for (int i = 0; i < N; ++i) result[i] = from_float<T>(value.x[i]);
+  return result;
+}
+
+// Random bits of N neighbouring elements for each of kWanted (as in rounding_blocks): a word for a pair of elements, or
+// the bits of the one.
+template <unsigned kWanted, int N>
+class RandomBits {
+ public:
+  // From element `first` on, a multiple of N: a whole block of random words, or a part of one.
+  __device__ RandomBits(std::uint64_t key, std::uint64_t step, std::uint64_t first) {
+    const RoundingBlocks blocks = rounding_blocks<kWanted>(first / kRoundingsPerBlock, step, key);
+#pragma unroll
+    for (unsigned what = 0; what < 3; ++what) {
+      if ((kWanted >> what & 1u) == 0) continue;
+      const std::uint32_t(&block)[4] = blocks.words[what];
+      if constexpr (N == 8) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words_[what][i] = block[i];
+      } else {
+        const bool upper = first % 8 >= 4;
+        const std::uint32_t word0 = upper ? block[2] : block[0], word1 = upper ? block[3] : block[1];
+        if constexpr (N == 4) {
+          words_[what][0] = word0;
+          words_[what][1] = word1;
+        } else {
+          words_[what][0] = (first % 4 >= 2 ? word1 : word0) >> static_cast<unsigned>(first % 2 * 16) & 0xFFFFu;
+        }
+      }
+    }
+  }
+
+  // With several elements no value is NaN, or it is canonical_nan.
+  template <class T>
+  __device__ Vector<T, N> round(const Values<N>& value, AdamWRounding what) const {
+    const std::uint32_t(&words)[kWords] = words_[number_of(what)];
+    if constexpr (std::is_same_v<T, float>) {
+      return nearest<T>(value);
+    } else if constexpr (N == 1) {
+      return {stochastic_round_bf16(value.x[0], words[0])};
+    } else {
+      Vector<std::uint32_t, kWords> pairs;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) pairs[i] = stochastic_round_pair(value.x[2 * i], value.x[2 * i + 1], words[i]);
+      return *reinterpret_cast<const Vector<T, N>*>(&pairs);
+    }
+  }
+
+ private:
+  static_assert((N == 8 || N == 4 || N == 1) && kRoundingsPerBlock == 8);
+  static constexpr int kWords = (N + 1) / 2;
+  std::uint32_t words_[3][kWords];
+};
+
+// Rounding to nearest in the same terms.
+template <int N>
+struct Nearest {
+  template <class T>
+  __device__ Vector<T, N> round(const Values<N>& value, AdamWRounding /*what*/) const {
+    return nearest<T>(value);
+  }
+};
+
+}  // namespace quench::cuda

@@ -1,0 +1,72 @@
+#pragma once
+// How casts to float8 choose codes, as a type of their kernels: to nearest by instruction, or stochastically
+// (core/number/stochastic_float8.h) with the CPU's draws.
+
+#include "core/cuda/common/philox.cuh"
+#include "core/cuda/quantize/quantize_common.cuh"
+#include "core/number/stochastic_float8.h"
+
+namespace quench::cuda {
+
+// For the codes of eight neighbours of a row, the first at a multiple of eight columns. `scale`: one, or a Group.
+struct NearestRounding {
+  template <class Element, class Scale>
+  __device__ uint2 encode(const Group& x, const Scale& scale, std::int64_t, std::int64_t) const {
+    return encode_group<Element>(x, scale);
+  }
+};
+
+struct StochasticRounding {
+  std::uint64_t key;  // that random_block derives
+  std::uint64_t step;
+  std::uint64_t first_row;
+
+  explicit StochasticRounding(const Float8Rounding& rounding)
+      : key(philox_key(rounding.key->seed, rounding.key->stream)),
+        step(rounding.key->step),
+        first_row(rounding.first_row) {}
+
+  template <class Element>
+  __device__ uint2 encode(const Group& x, float scale, std::int64_t row, std::int64_t column) const {
+    return encode<Element>(x, repeated(scale), row, column);
+  }
+  template <class Element>
+  __device__ uint2 encode(const Group& x, const Group& scale, std::int64_t row, std::int64_t column) const {
+    std::uint32_t draws[4], codes[2] = {};
+    block(draws, static_cast<std::uint32_t>(first_row + static_cast<std::uint64_t>(row)),
+          static_cast<std::uint32_t>(column / kGroup));
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const std::uint32_t draw = i % 2 == 0 ? draws[i / 2] & 0xFFFFu : draws[i / 2] >> 16;
+      codes[i / 4] |= std::uint32_t{stochastic_round_float8<Element>(x.x[i] * scale.x[i], draw)} << (i % 4 * 8);
+    }
+    return make_uint2(codes[0], codes[1]);
+  }
+
+ private:
+  // matrix_rounding_block
+  __device__ void block(std::uint32_t (&c)[4], std::uint32_t row, std::uint32_t group) const {
+    c[0] = group;
+    c[1] = row;
+    c[2] = low_word(step);
+    c[3] = high_word(step);
+    std::uint32_t key0 = low_word(key), key1 = high_word(key);
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+      philox_round(c, key0, key1);
+      advance_keys(key0, key1);
+    }
+  }
+};
+static_assert(kRoundingsPerBlock == kGroup);
+
+// Calls body with the rounding that an op asks for.
+template <class Body>
+void with_rounding(const Float8Rounding& rounding, const Body& body) {
+  if (rounding.key)
+    body(StochasticRounding(rounding));
+  else
+    body(NearestRounding{});
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,248 @@
+#pragma once
+// Shared by the quantization kernels: groups of eight elements, casts to float8 by instruction, type dispatch.
+//
+// Codes equal those of the shared encoders (core/number/float8.h, float6.h, float4.h), except that a NaN that
+// arithmetic has touched is positive: the GPU's NaN has no sign.
+
+#include <cuda_fp8.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/pack.cuh"
+#include "core/ops/quantize.h"
+
+namespace quench::cuda {
+
+// [.., R, C] as `batch` matrices; a vector is one row.
+struct MatrixBatch {
+  std::int64_t batch = 1, rows = 1, columns = 1;
+  MatrixBatch() = default;
+  explicit MatrixBatch(const Shape& shape) {
+    for (int i = 0; i + 2 < shape.rank(); ++i) batch *= shape[i];
+    if (shape.rank() >= 2) rows = shape[-2];
+    if (shape.rank() >= 1) columns = shape[-1];
+  }
+  [[nodiscard]] std::int64_t numel() const noexcept { return batch * rows * columns; }
+};
+
+// Elements that a thread takes at a time: 16 or 32 bytes of input, 8 or 4 bytes of codes.
+inline constexpr int kGroup = 8;
+
+[[nodiscard]] inline bool aligned(const void* pointer, std::uintptr_t bytes = 16) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
+}
+
+struct Group {
+  float x[kGroup];
+};
+
+// Eight elements as they are stored. In words: a struct of 16-bit elements would take a register for each of them.
+template <class T>
+struct Stored {
+  static constexpr int kWords = kGroup * static_cast<int>(sizeof(T)) / 4;
+  std::uint32_t words[kWords];
+};
+
+// Eight elements, or `count` of them and zeros. `wide`: the address is a multiple of 16 bytes.
+template <class T>
+__device__ Stored<T> load_stored(const T* from, bool wide, int count = kGroup) {
+  Stored<T> stored;
+  if (wide && count == kGroup) {
+#pragma unroll
+    for (int k = 0; k < Stored<T>::kWords / 4; ++k) {
+      const Packed part = load_packed(from, k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) stored.words[4 * k + i] = part.words[i];
+    }
+  } else if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) stored.words[i] = i < count ? __float_as_uint(to_float(from[i])) : 0;
+  } else {
+    const auto bits = [&](int i) { return i < count ? std::uint32_t{from[i].bits} : 0u; };
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) stored.words[i] = bits(2 * i) | bits(2 * i + 1) << 16;
+  }
+  return stored;
+}
+
+template <class T>
+__device__ Group widened(const Stored<T>& stored) {
+  Group group;
+  if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) group.x[i] = __uint_as_float(stored.words[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) {
+      const float2 pair = unpack_pair<T>(stored.words[i]);
+      group.x[2 * i] = pair.x;
+      group.x[2 * i + 1] = pair.y;
+    }
+  }
+  return group;
+}
+
+template <class T>
+__device__ Group load_group(const T* from, bool wide, int count = kGroup) {
+  return widened(load_stored(from, wide, count));
+}
+
+template <class T>
+__device__ void store_group(T* to, const Group& group, bool wide, int count = kGroup) {
+  if (wide && count == kGroup) {
+    constexpr int kParts = kGroup / kVectorWidth<T>;
+#pragma unroll
+    for (int k = 0; k < kParts; ++k) {
+      Wide<T> part;
+#pragma unroll
+      for (int i = 0; i < kVectorWidth<T>; ++i) part[i] = from_float<T>(group.x[k * kVectorWidth<T> + i]);
+      reinterpret_cast<Wide<T>*>(to)[k] = part;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i)
+      if (i < count) to[i] = from_float<T>(group.x[i]);
+  }
+}
+
+// Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity.
+__device__ inline std::uint32_t magnitude(float x) {
+  return __float_as_uint(x) & kF32MagnitudeMask;
+}
+struct MaxWord {
+  __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
+};
+
+__device__ inline std::uint32_t max_magnitude(const Group& group) {
+  std::uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) most = max(most, magnitude(group.x[i]));
+  return most;
+}
+
+// The same on words of stored elements: the magnitudes in a word, and the larger of two words, each half by itself if
+// the elements have 16 bits.
+template <class T>
+__device__ std::uint32_t magnitudes(std::uint32_t word) {
+  return word & (sizeof(T) == 4 ? kF32MagnitudeMask : 0x7FFF7FFFu);
+}
+template <class T>
+__device__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
+  if constexpr (sizeof(T) == 4)
+    return max(a, b);
+  else
+    return __vmaxu2(a, b);
+}
+// most = the larger of itself and x's magnitude, element by element. Begins with zeros.
+template <class T>
+__device__ void raise(Stored<T>& most, const Stored<T>& x) {
+#pragma unroll
+  for (int i = 0; i < Stored<T>::kWords; ++i) most.words[i] = larger<T>(most.words[i], magnitudes<T>(x.words[i]));
+}
+// The largest of eight magnitudes, as that of an f32.
+template <class T>
+__device__ std::uint32_t largest(const Stored<T>& magnitudes) {
+  std::uint32_t word = magnitudes.words[0];
+#pragma unroll
+  for (int i = 1; i < Stored<T>::kWords; ++i) word = larger<T>(word, magnitudes.words[i]);
+  return sizeof(T) == 4 ? word : max(word << 16, word & 0xFFFF0000u);
+}
+
+template <class Element>
+inline constexpr bool kIsFloat8 = std::is_same_v<Element, E4m3> || std::is_same_v<Element, E5m2>;
+
+// Two codes, the first in the low byte. The float8 formats have an instruction that rounds to nearest even and
+// saturates, as their encoders do.
+template <class Element>
+__device__ std::uint32_t encode_pair(float a, float b) {
+  if constexpr (kIsFloat8<Element>)
+    return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE,
+                                    std::is_same_v<Element, E4m3> ? __NV_E4M3 : __NV_E5M2);
+  else
+    return std::uint32_t{Element::encode(a)} | std::uint32_t{Element::encode(b)} << 8;
+}
+
+// Codes of x * scale, one a byte: a scale for each, or one for all.
+template <class Element>
+__device__ uint2 encode_group(const Group& group, const Group& scale) {
+  std::uint32_t pairs[kGroup / 2];
+#pragma unroll
+  for (int i = 0; i < kGroup / 2; ++i)
+    pairs[i] = encode_pair<Element>(group.x[2 * i] * scale.x[2 * i], group.x[2 * i + 1] * scale.x[2 * i + 1]);
+  return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
+}
+__device__ inline Group repeated(float value) {
+  Group group;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) group.x[i] = value;
+  return group;
+}
+template <class Element>
+__device__ uint2 encode_group(const Group& group, float scale) {
+  return encode_group<Element>(group, repeated(scale));
+}
+
+// Eight codes of four bits, a byte each, as two a byte with the even index in the low nibble; and back.
+__device__ inline std::uint32_t pack_nibbles(uint2 codes) {
+  const auto half = [](std::uint32_t word) {
+    const std::uint32_t pairs = word | word >> 4;  // bytes 0 and 2 hold two codes each
+    return (pairs & 0xFFu) | (pairs >> 8 & 0xFF00u);
+  };
+  return half(codes.x) | half(codes.y) << 16;
+}
+__device__ inline uint2 unpack_nibbles(std::uint32_t packed) {
+  const auto half = [](std::uint32_t two) {
+    const std::uint32_t apart = (two & 0xFFu) | (two & 0xFF00u) << 8;
+    return (apart | apart << 4) & 0x0F0F0F0Fu;
+  };
+  return make_uint2(half(packed & 0xFFFFu), half(packed >> 16));
+}
+__device__ inline std::uint8_t code_at(uint2 codes, int i) {
+  return static_cast<std::uint8_t>((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
+}
+
+// Codes of one byte, `count` of them and zeros. `wide`: the address is a multiple of 8 bytes.
+__device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int count = kGroup) {
+  if (wide && count == kGroup) return *reinterpret_cast<const uint2*>(from);
+  std::uint32_t words[2] = {};
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i)
+    if (i < count) words[i / 4] |= std::uint32_t{from[i]} << (i % 4 * 8);
+  return make_uint2(words[0], words[1]);
+}
+
+// Stores one code a byte, `count` of them. `wide`: the address is a multiple of 8 bytes.
+__device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int count = kGroup) {
+  if (wide && count == kGroup) {
+    *reinterpret_cast<uint2*>(to) = codes;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i)
+      if (i < count) to[i] = code_at(codes, i);
+  }
+}
+
+// Calls body.template operator()<T, Element>() for a dtype (f32, bf16) and an element format among Elements.
+template <class... Elements, class Body>
+void dispatch_quantize(std::string_view op, DType dtype, ElementFormat element, const Body& body) {
+  dispatch<float, bfloat16>(dtype, op, [&]<class T>() {
+    dispatch_element<Elements...>(element, op, [&]<class Element>() { body.template operator()<T, Element>(); });
+  });
+}
+
+[[nodiscard]] inline std::uint8_t* bytes_of(const Tensor& tensor) {
+  return static_cast<std::uint8_t*>(tensor.raw_data());
+}
+
+// The parts of ops that lie in files of their own.
+
+// float8_cast where scales are by column or the codes of x^T are wanted.
+void cast_float8_tiles(const Float8CastArgs& args);
+// Each element of `amax` (f32 [.., 1, C], 0 or a magnitude) becomes the larger of itself and the largest magnitude of
+// its column of x.
+void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& amax);
+
+}  // namespace quench::cuda

@@ -1,0 +1,215 @@
+// Cross-entropy and its gradient.
+//
+// A row of logits (513 KB in f32 for a vocabulary of 128,256) is more than a multiprocessor holds, and the rows in work
+// on all of them are more than the L2 cache holds, so that a block that read its row twice would fetch most of it twice
+// from memory. Instead a cluster of up to eight blocks shares a row, each thread with up to ten pieces of it in
+// registers, and the blocks exchange one maximum and one sum through distributed shared memory: the row is read
+// once, in loads that are all in flight together. Two blocks a multiprocessor, mostly of different clusters,
+// keep reads and writes overlapping. Longer rows and those that are not aligned to 16 bytes are read twice. Rows of
+// bf16 that are long have a kernel of their own (cross_entropy_stream.cu).
+
+#include "core/ops/cross_entropy.h"
+
+#include <cooperative_groups.h>
+
+#include "core/cuda/vocabulary/cross_entropy.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kMaxCluster = 8;    // the largest that every device of this generation schedules
+constexpr int kFewVectors = 8;    // pieces of 16 bytes a thread holds,
+constexpr int kMostVectors = 10;  // and for the longest rows
+
+// Reads the logits and writes the gradients once: 6 bytes an element for f32 and bf16, 4 for bf16 alone.
+// One cluster a row; a row has at most kThreads * kVectors pieces for each block of the cluster.
+template <class T, class G, int kVectors>
+__global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G> args) {
+  constexpr int kWidth = kVectorWidth<T>;
+  namespace cg = cooperative_groups;
+  const cg::cluster_group cluster = cg::this_cluster();
+  const unsigned blocks = cluster.num_blocks(), rank = cluster.block_rank();
+  __shared__ float scratch[33];
+  __shared__ float2 share;  // this block's largest logit and sum of terms
+
+  const std::int64_t row = blockIdx.x / blocks;
+  const T* logits = args.logits + row * args.vocab;
+  G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
+  const int end = static_cast<int>(args.vocab / kWidth);
+  const int begin = static_cast<int>(rank * kThreads + threadIdx.x), step = static_cast<int>(blocks * kThreads);
+  const bool first = rank == 0 && threadIdx.x == 0;
+  const std::int32_t label = args.labels[row];
+  if (label == kIgnoreLabel) {  // every block of the cluster leaves: no barrier waits for it
+    if (first) args.losses[row] = 0.0f;
+    if (gradients != nullptr)
+      for (int v = begin; v < end; v += step) store_values(gradients, v, Vector<float, kWidth>{});
+    return;
+  }
+
+  Packed value[kVectors];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (begin + k * step < end) value[k] = load_packed_once(logits, begin + k * step);
+  const bool label_exists = label >= 0 && label < args.vocab;
+  const float label_logit = first && label_exists ? to_float(logits[label]) : 0.0f;
+
+  float largest = -INFINITY;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    if (begin + k * step >= end) continue;
+    const auto x = unpack<T>(value[k]);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) largest = fmaxf(largest, x[j]);
+  }
+  largest = block_reduce<kThreads>(largest, -INFINITY, scratch, LargestNumber());
+  const float shift = shift_of(largest);
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    if (begin + k * step >= end) continue;
+    auto terms = unpack<T>(value[k]);
+    float part = 0;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      terms[j] = exp_term<T>(terms[j] - shift);
+      part += terms[j];
+    }
+    sum += part;
+    if constexpr (sizeof(T) == 4) value[k] = pack<T>(terms);
+  }
+  sum = block_reduce<kThreads>(sum, 0.0f, scratch, Sum());
+
+  if (threadIdx.x == 0) share = make_float2(largest, sum);
+  cluster.sync();
+  const unsigned lane = threadIdx.x % 32;
+  const float2 other = lane < blocks ? *cluster.map_shared_rank(&share, lane) : make_float2(-INFINITY, 0.0f);
+  cluster.barrier_arrive();  // no block may leave before all have read its share
+  const float row_largest = warp_reduce(other.x, LargestNumber());
+  float row_sum = warp_reduce(other.y * expf(other.x - row_largest), Sum());
+  if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // the run's guard against NaN stops at this row
+  if (first) args.losses[row] = logf(row_sum) + (row_largest - label_logit);
+
+  if (gradients != nullptr) {
+    const float factor = args.scale / row_sum;
+    const float rescaled = sizeof(T) == 4 ? expf(largest - row_largest) * factor : factor;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (begin + k * step >= end) continue;
+      auto terms = unpack<T>(value[k]);
+      if constexpr (sizeof(T) == 2) {
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
+      }
+      store_gradients(gradients, begin + k * step, terms, rescaled, args.scale, label);
+    }
+  }
+  cluster.barrier_wait();
+}
+
+// Rows of any length and alignment, a block each: maximum and sum in one reading, gradients in a second.
+template <class T, class G, bool kWide>
+__global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> args) {
+  constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
+  constexpr int kUnroll = kWide ? 4 : 8;
+  __shared__ float scratch[33];
+  const std::int64_t end = args.vocab / kWidth;
+  for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const T* logits = args.logits + row * args.vocab;
+    G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
+    const std::int32_t label = args.labels[row];
+    if (label == kIgnoreLabel) {
+      if (threadIdx.x == 0) args.losses[row] = 0.0f;
+      if (gradients != nullptr)
+        for (std::int64_t v = threadIdx.x; v < end; v += kThreads) store_values(gradients, v, Vector<float, kWidth>{});
+      continue;
+    }
+    const bool label_exists = label >= 0 && label < args.vocab;
+    const float label_logit = threadIdx.x == 0 && label_exists ? to_float(logits[label]) : 0.0f;
+
+    float largest = -INFINITY, sum = 0;
+    for (std::int64_t v = threadIdx.x; v < end; v += kUnroll * kThreads) {
+      Vector<float, kWidth> x[kUnroll];
+      float step_largest = largest;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        if (v + u * kThreads >= end) continue;
+        x[u] = unpack_values<T, kWidth>(load_values<T, kWidth>(logits, v + u * kThreads));
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) step_largest = fmaxf(step_largest, x[u][j]);
+      }
+      const float shift = shift_of(step_largest);
+      if (step_largest > largest) sum *= expf(largest - shift);
+      largest = step_largest;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        if (v + u * kThreads >= end) continue;
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) sum += exp_term<T>(x[u][j] - shift);
+      }
+    }
+    const float row_largest = block_reduce<kThreads>(largest, -INFINITY, scratch, LargestNumber());
+    float row_sum = block_reduce<kThreads>(sum * expf(largest - row_largest), 0.0f, scratch, Sum());
+    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // the run's guard against NaN stops at this row
+    if (threadIdx.x == 0) args.losses[row] = logf(row_sum) + (row_largest - label_logit);
+    if (gradients == nullptr) continue;
+    const float factor = args.scale / row_sum;
+#pragma unroll 4
+    for (std::int64_t v = threadIdx.x; v < end; v += kThreads) {
+      auto terms = unpack_values<T, kWidth>(load_values<T, kWidth>(logits, v));
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
+      store_gradients(gradients, v, terms, factor, args.scale, label);
+    }
+  }
+}
+
+template <class T, class G>
+void launch_loss(const OpLaunch& launch, const LossRows<T, G>& args) {
+  const bool wide =
+      rows_are_wide<T>(args.logits, args.vocab, args.vocab) && reinterpret_cast<std::uintptr_t>(args.dlogits) % 16 == 0;
+  const std::int64_t pieces = args.vocab / kVectorWidth<T>;
+  if constexpr (std::is_same_v<T, bfloat16>)
+    if (wide && pieces > std::int64_t{kThreads} * kFewVectors && stream_loss(launch, args)) return;
+  unsigned cluster = 1;
+  while (cluster < kMaxCluster && pieces > std::int64_t{cluster} * kThreads * kFewVectors) cluster *= 2;
+  if (!wide || pieces > std::int64_t{kMaxCluster} * kThreads * kMostVectors || args.rows * cluster > 0x7FFFFFFF) {
+    launch(wide ? two_pass_loss_kernel<T, G, true> : two_pass_loss_kernel<T, G, false>,
+           strided_grid(launch.device(), args.rows, 1, 4, 4), kThreads, 0, args);
+    return;
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = cluster;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(args.rows) * cluster;
+  config.blockDim = kThreads;
+  config.stream = launch.stream();
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const bool few = pieces <= std::int64_t{cluster} * kThreads * kFewVectors;
+  launch.check(cudaLaunchKernelEx(
+      &config, few ? cluster_loss_kernel<T, G, kFewVectors> : cluster_loss_kernel<T, G, kMostVectors>, args));
+}
+
+void cross_entropy(const CrossEntropyArgs& args) {
+  const OpLaunch launch("cross_entropy", {&args.logits, &args.labels, &args.losses, &args.dlogits});
+  const DType gradient = args.dlogits.defined() ? args.dlogits.dtype() : args.logits.dtype();
+  dispatch<float, bfloat16>(args.logits.dtype(), "cross_entropy", [&]<class T>() {
+    dispatch<float, bfloat16>(gradient, "cross_entropy", [&]<class G>() {
+      launch_loss(launch, LossRows<T, G>{.logits = args.logits.data<T>(),
+                                         .labels = args.labels.data<std::int32_t>(),
+                                         .losses = args.losses.data<float>(),
+                                         .dlogits = args.dlogits.defined() ? args.dlogits.data<G>() : nullptr,
+                                         .rows = args.logits.size(0),
+                                         .vocab = args.logits.size(1),
+                                         .scale = args.grad_scale});
+    });
+  });
+}
+
+QUENCH_CUDA_KERNEL(cross_entropy_slot, cross_entropy);
+
+}  // namespace
+}  // namespace quench::cuda

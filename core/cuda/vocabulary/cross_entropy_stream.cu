@@ -1,0 +1,286 @@
+// Cross-entropy and its gradient for long rows of bf16 logits.
+//
+// A cluster of blocks shares a row and takes one row after the other. While it works on one, the next is on its way
+// into the blocks' shared memory, so that the memory is busy while maxima and sums are made and exchanged; two blocks
+// of a multiprocessor, mostly of different clusters, fill each other's gaps. A thread reads only what it has fetched
+// itself. A row has one barrier, the cluster's: each warp sums its terms against its own largest logit, and all warps
+// of the cluster learn all warps' pairs of the two.
+
+#include <cooperative_groups.h>
+#include <cuda_pipeline.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "core/cuda/vocabulary/cross_entropy.cuh"
+#include "core/ops/cross_entropy.h"
+
+namespace quench::cuda {
+namespace {
+
+using T = bfloat16;
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr int kStages = 2;           // rows in shared memory
+constexpr unsigned kMaxCluster = 8;  // the largest that every device of this generation schedules
+constexpr int kFewestVectors = 4;    // pieces of 16 bytes of a thread,
+constexpr int kMostVectors = 6;      // so that two blocks have room on a multiprocessor
+constexpr std::size_t kDevices = 16;
+
+// The larger of each of two bf16, numbers before NaN.
+__device__ inline std::uint32_t larger_numbers(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t result;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+// What the blocks of a cluster tell each other about a row: 8 bytes of every warp to every block, and the label's logit
+// to the first block. Two rows' boxes in turns are enough: who sends for a row has all of the row before, so that every
+// warp has sent for that one and has read what came for the row before it.
+class Exchange {
+ public:
+  struct Box {
+    float2 of_warps[kMaxCluster * kWarps];
+    float2 of_label;  // the logit; in the first block
+    std::uint64_t barrier;
+  };
+
+  // The cluster calls it together and waits for itself before it sends.
+  __device__ Exchange(Box (&boxes)[2], unsigned blocks, unsigned rank)
+      : boxes_(boxes), blocks_(blocks), rank_(rank), bytes_((blocks * kWarps + (rank == 0 ? 1 : 0)) * sizeof(float2)) {
+    if (threadIdx.x != 0) return;
+    for (Box& box : boxes_) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&box.barrier)) : "memory");
+      expect(box);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+
+  // The warp calls it together.
+  __device__ void send(float largest, float sum) {
+    const unsigned lane = threadIdx.x % 32;
+    Box& box = boxes_[rows_ % 2];
+    if (lane < blocks_) push(box, box.of_warps[rank_ * kWarps + threadIdx.x / 32], make_float2(largest, sum), lane);
+  }
+  // One thread of the cluster does.
+  __device__ void send_label(float logit) {
+    Box& box = boxes_[rows_ % 2];
+    push(box, box.of_label, make_float2(logit, 0.0f), 0);
+  }
+  // Waits for all of a row and ends it.
+  __device__ const Box& receive() {
+    Box& box = boxes_[rows_ % 2];
+    std::uint32_t done = 0;
+    while (done == 0)
+      asm volatile(
+          "{\n"
+          ".reg .pred done;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, done;\n"
+          "}"
+          : "=r"(done)
+          : "r"(address(&box.barrier)), "r"(rows_ / 2 % 2)
+          : "memory");
+    if (threadIdx.x == 0) expect(box);
+    ++rows_;
+    return box;
+  }
+
+ private:
+  __device__ static std::uint32_t address(const void* shared) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  }
+  __device__ void expect(Box& box) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&box.barrier)), "r"(bytes_)
+                 : "memory");
+  }
+  // To the same place in another block.
+  __device__ static void push(Box& box, float2& place, float2 value, unsigned rank) {
+    const std::uint64_t bits = std::uint64_t{__float_as_uint(value.x)} | std::uint64_t{__float_as_uint(value.y)} << 32;
+    asm volatile(
+        "{\n"
+        ".reg .b32 place, barrier;\n"
+        "mapa.shared::cluster.u32 place, %0, %2;\n"
+        "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [place], %3, [barrier];\n"
+        "}" ::"r"(address(&place)),
+        "r"(address(&box.barrier)), "r"(rank), "l"(bits)
+        : "memory");
+  }
+
+  Box (&boxes_)[2];
+  unsigned blocks_, rank_;
+  std::uint32_t bytes_;     // that come for a row
+  std::uint32_t rows_ = 0;  // exchanged so far
+};
+
+// Reads the logits and writes the gradients once: 6 or 4 bytes an element. A cluster takes every so many rows; all but
+// the last of a thread's pieces exist.
+template <class G, int kVectors>
+__global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid_constant__ LossRows<T, G> args) {
+  constexpr int kWidth = kVectorWidth<T>;
+  namespace cg = cooperative_groups;
+  const cg::cluster_group cluster = cg::this_cluster();
+  extern __shared__ Packed memory[];  // [kStages][kVectors][kThreads]
+  __shared__ Exchange::Box boxes[2];
+  const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank()),
+            thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int end = static_cast<int>(args.vocab / kWidth), begin = rank * kThreads + thread, step = blocks * kThreads;
+  const bool last_exists = begin + (kVectors - 1) * step < end, first = rank == 0 && thread == 0;
+  const std::int64_t clusters = gridDim.x / static_cast<unsigned>(blocks);
+  const auto exists = [last_exists](int k) { return k < kVectors - 1 || last_exists; };
+
+  // An empty group of copies past the last row, and for a row without a label, keeps their count.
+  const auto fetch = [&](std::int64_t row, std::int32_t label, int stage) {
+    if (row < args.rows && label != kIgnoreLabel) {
+      const auto* logits = reinterpret_cast<const Packed*>(args.logits + row * args.vocab) + begin;
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (exists(k))
+          __pipeline_memcpy_async(memory + (stage * kVectors + k) * kThreads + thread, logits + k * step,
+                                  sizeof(Packed));
+    }
+    __pipeline_commit();
+  };
+  const auto label_of = [&](std::int64_t row) { return row < args.rows ? args.labels[row] : kIgnoreLabel; };
+
+  std::int64_t row = blockIdx.x / static_cast<unsigned>(blocks);
+  std::int32_t label = label_of(row), next_label = label_of(row + clusters);
+  int stage = 0;
+  fetch(row, label, stage);
+  Exchange exchange(boxes, static_cast<unsigned>(blocks), static_cast<unsigned>(rank));
+  cluster.sync();  // the other blocks' shared memory is there
+  for (; row < args.rows; row += clusters, stage ^= 1) {
+    const std::int32_t own_label = label;
+    fetch(row + clusters, next_label, stage ^ 1);  // where the thread is done with the row before
+    label = next_label;
+    next_label = label_of(row + 2 * clusters);
+    G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
+    if (own_label == kIgnoreLabel) {  // for every block of the cluster
+      if (first) args.losses[row] = 0.0f;
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (gradients != nullptr && exists(k)) store_values(gradients, begin + k * step, Vector<float, kWidth>{});
+      continue;
+    }
+    const bool label_exists = own_label >= 0 && own_label < args.vocab;
+    __pipeline_wait_prior(kStages - 1);
+    const Packed* const slots = memory + stage * kVectors * kThreads + thread;
+    // From shared memory: the gradients may take the logits' place in global memory at any time after the exchange.
+    const int label_piece = label_exists ? own_label / kWidth : 0;
+    if (label_piece % step == begin)
+      exchange.send_label(
+          to_float(reinterpret_cast<const T*>(slots + label_piece / step * kThreads)[own_label & (kWidth - 1)]));
+    std::uint32_t most = 0xFF80FF80;  // infinities, negative
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      const Packed piece = slots[k * kThreads];
+#pragma unroll
+      for (const std::uint32_t word : piece.words) most = larger_numbers(most, word);
+    }
+    const float2 two = unpack_pair<T>(most);
+    const float largest = warp_reduce(fmaxf(two.x, two.y), LargestNumber()), shift = shift_of(largest);
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      const auto x = unpack<T>(slots[k * kThreads]);
+      float part = 0;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) part += exp_term<T>(x[j] - shift);
+      sum += part;
+    }
+    sum = warp_reduce(sum, Sum());
+    exchange.send(largest, sum);
+    const Exchange::Box& box = exchange.receive();
+
+    constexpr int kShares = static_cast<int>(kMaxCluster) * kWarps / 32;
+    float2 shares[kShares];
+    float row_largest = -INFINITY, row_sum = 0;
+#pragma unroll
+    for (int i = 0; i < kShares; ++i) {
+      shares[i] = 32 * i < blocks * kWarps ? box.of_warps[32 * i + lane] : make_float2(-INFINITY, 0.0f);
+      row_largest = fmaxf(row_largest, shares[i].x);
+    }
+    row_largest = warp_reduce(row_largest, LargestNumber());
+#pragma unroll
+    for (int i = 0; i < kShares; ++i)
+      if (32 * i < blocks * kWarps) row_sum += shares[i].y * expf(shares[i].x - row_largest);
+    row_sum = warp_reduce(row_sum, Sum());
+    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // the run's guard against NaN stops at this row
+    if (first) args.losses[row] = logf(row_sum) + (row_largest - box.of_label.x);
+
+    if (gradients == nullptr) continue;
+    const float factor = args.scale / row_sum;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      auto terms = unpack<T>(slots[k * kThreads]);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
+      store_gradients(gradients, begin + k * step, terms, factor, args.scale, own_label);
+    }
+  }
+}
+
+template <class G, int kVectors>
+bool launch_streamed(const OpLaunch& launch, const LossRows<T, G>& args, unsigned cluster) {
+  const auto kernel = streamed_loss_kernel<G, kVectors>;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = cluster;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = cluster;
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = sizeof(Packed) * kStages * kVectors * kThreads;
+  config.stream = launch.stream();
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  // Clusters that a device holds at a time, plus one, once they are known.
+  static std::array<std::array<std::atomic<int>, kMaxCluster + 1>, kDevices> known{};
+  std::atomic<int>& held = known.at(static_cast<std::size_t>(launch.device().index)).at(cluster);
+  if (held.load(std::memory_order_relaxed) == 0) {
+    int clusters = 0;
+    if (static_cast<int>(config.dynamicSmemBytes + 2 * sizeof(Exchange::Box)) <= max_shared_bytes(launch.device())) {
+      launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(config.dynamicSmemBytes)));
+      launch.check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
+    }
+    held.store(clusters + 1, std::memory_order_relaxed);
+  }
+  const std::int64_t clusters = std::min<std::int64_t>(args.rows, held.load(std::memory_order_relaxed) - 1);
+  if (clusters == 0) return args.rows == 0;
+  config.gridDim = static_cast<unsigned>(clusters) * cluster;
+  launch.check(cudaLaunchKernelEx(&config, kernel, args));
+  return true;
+}
+
+// The smallest cluster whose blocks have room for their shares of two rows: of those of half the size there are twice
+// as many. It depends on the length of a row alone, and with it the order of the sums.
+template <class G>
+bool stream(const OpLaunch& launch, const LossRows<T, G>& args) {
+  const std::int64_t pieces = args.vocab / kVectorWidth<T>;
+  unsigned cluster = 2;
+  while (cluster < kMaxCluster && pieces > std::int64_t{cluster} * kThreads * kMostVectors) cluster *= 2;
+  const std::int64_t step = std::int64_t{cluster} * kThreads;
+  switch ((pieces + step - 1) / step) {
+    case kFewestVectors: return launch_streamed<G, kFewestVectors>(launch, args, cluster);
+    case 5: return launch_streamed<G, 5>(launch, args, cluster);
+    case kMostVectors: return launch_streamed<G, kMostVectors>(launch, args, cluster);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, float>& args) {
+  return stream(launch, args);
+}
+bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, bfloat16>& args) {
+  return stream(launch, args);
+}
+
+}  // namespace quench::cuda

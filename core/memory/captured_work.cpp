@@ -1,0 +1,56 @@
+#include "core/memory/captured_work.h"
+
+#include <map>
+#include <mutex>
+
+namespace quench {
+namespace {
+
+// The default stream cannot be captured. One for each device, kept: the allocator remembers who freed a block.
+Stream capture_stream(Device device) {
+  static std::mutex mutex;
+  static auto& streams = *new std::map<int, Stream>;
+  const std::lock_guard lock(mutex);
+  const auto it = streams.find(device.index);
+  return it != streams.end() ? it->second
+                             : streams.emplace(device.index, backend(device.type).create_stream(device)).first->second;
+}
+
+}  // namespace
+
+std::unique_ptr<CapturedWork> CapturedWork::capture(Device device, const std::function<void()>& work) {
+  if (device.type != DeviceType::cuda) return nullptr;
+  Backend& owner = backend(device.type);
+  const Stream stream = capture_stream(device);
+  std::unique_ptr<CapturedWork> captured(new CapturedWork);
+  const StreamGuard on_stream(stream);
+  if (!owner.begin_capture(stream)) return nullptr;
+  try {
+    const KeptMemory::Scope scope(captured->kept_);
+    work();
+  } catch (...) {
+    try {
+      owner.destroy_graph(owner.end_capture(stream));
+    } catch (const Error&) {  // the first error says more
+    }
+    throw;
+  }
+  captured->graph_ = owner.end_capture(stream);
+  return captured;
+}
+
+CapturedWork::~CapturedWork() {
+  if (graph_.handle == nullptr) return;
+  Backend& owner = backend(graph_.device.type);
+  try {
+    owner.synchronize(current_stream(graph_.device));
+  } catch (const Error&) {  // whoever uses the device next will hear of it
+  }
+  owner.destroy_graph(graph_);
+}
+
+void CapturedWork::launch() const {
+  backend(graph_.device.type).launch(graph_, current_stream(graph_.device));
+}
+
+}  // namespace quench

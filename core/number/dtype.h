@@ -1,0 +1,131 @@
+#pragma once
+// Element types of tensors: sizes, names, and the helper that turns a runtime type into a C++ type.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/number/float_types.h"
+#include "core/system/check.h"
+
+namespace quench {
+
+enum class DType : std::uint8_t {
+  f32,
+  f64,
+  f16,
+  bf16,
+  f8_e4m3,  // OCP e4m3fn: no infinities, NaN 0x7F/0xFF, max 448
+  f8_e5m2,  // OCP e5m2: infinities, max 57344
+  f8_e8m0,  // OCP scale: power of two, bias 127, 255 = NaN
+  f4_e2m1,  // two codes a byte along the last axis, even index in the low nibble
+  i4,       // two signed codes a byte, same packing
+  i8,
+  u8,
+  i16,
+  u16,
+  i32,
+  u32,
+  i64,
+  u64,
+  boolean,
+};
+
+// Width of one element in bits (4 for the packed types).
+[[nodiscard]] int bit_width(DType dtype) noexcept;
+// Bytes of one element; throws invalid_argument for packed 4-bit types.
+[[nodiscard]] std::int64_t byte_size(DType dtype);
+// "f32", "bf16", "f8_e4m3", ...
+[[nodiscard]] std::string_view to_string(DType dtype) noexcept;
+// The inverse; also accepts the long spellings float32, bfloat16, float16. nullopt if unknown.
+[[nodiscard]] std::optional<DType> dtype_from_string(std::string_view name) noexcept;
+// True for f64, f32, f16, bf16 and the 8-bit and 4-bit floats.
+[[nodiscard]] bool is_floating(DType dtype) noexcept;
+
+template <class T>
+struct DTypeOf;  // DTypeOf<float>::value == DType::f32, ...
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<float16> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<float8_e4m3> {
+  static constexpr DType value = DType::f8_e4m3;
+};
+template <>
+struct DTypeOf<float8_e5m2> {
+  static constexpr DType value = DType::f8_e5m2;
+};
+template <>
+struct DTypeOf<float8_e8m0> {
+  static constexpr DType value = DType::f8_e8m0;
+};
+template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr DType value = DType::i8;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <>
+struct DTypeOf<std::int16_t> {
+  static constexpr DType value = DType::i16;
+};
+template <>
+struct DTypeOf<std::uint16_t> {
+  static constexpr DType value = DType::u16;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct DTypeOf<std::uint32_t> {
+  static constexpr DType value = DType::u32;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct DTypeOf<std::uint64_t> {
+  static constexpr DType value = DType::u64;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::boolean;
+};
+
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+// Calls body.template operator()<T>() with the T among Types whose dtype matches; otherwise throws an error
+// that names the op and the dtype. The list of types at the call is the list of what the op accepts.
+template <class... Types, class Body>
+decltype(auto) dispatch(DType dtype, std::string_view op, Body&& body) {
+  using Result = decltype((body.template operator()<Types>(), ...));
+  if constexpr (std::is_void_v<Result>) {
+    const bool matched = ((dtype == dtype_of<Types> ? (body.template operator()<Types>(), true) : false) || ...);
+    if (!matched) QUENCH_FAIL(ErrorCode::unsupported, "{}: dtype {} is not supported", op, to_string(dtype));
+  } else {
+    std::optional<Result> result;
+    ((dtype == dtype_of<Types> ? (result.emplace(body.template operator()<Types>()), true) : false) || ...);
+    if (!result) QUENCH_FAIL(ErrorCode::unsupported, "{}: dtype {} is not supported", op, to_string(dtype));
+    return Result(*std::move(result));
+  }
+}
+
+}  // namespace quench

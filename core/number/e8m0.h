@@ -1,0 +1,66 @@
+#pragma once
+// e8m0, the power-of-two block scale of OCP MX: value 2^(byte - 127), 255 is NaN, no zero; and the four rules that
+// derive it from the amax of a block. Usable in host and device code.
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/number/minifloat.h"
+
+namespace quench {
+
+inline constexpr std::uint8_t kE8m0Nan = 255;
+
+// 2^(byte - 127): byte 0 is the f32 subnormal 2^-127.
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr float decode_e8m0(std::uint8_t byte) noexcept {
+  const std::uint32_t word = byte == 0 ? 0x00400000u : static_cast<std::uint32_t>(byte) << 23;
+  return bit_cast<float>(byte == kE8m0Nan ? kF32QuietNan : word);
+}
+
+// 1 / 2^(byte - 127), exact for every byte; NaN for 255.
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr float e8m0_reciprocal(std::uint8_t byte) noexcept {
+  return decode_e8m0(byte == kE8m0Nan ? kE8m0Nan : static_cast<std::uint8_t>(254 - byte));
+}
+
+// The smallest power of two that is not below `value` (at least 2^-127), for value >= 0; Inf and NaN give NaN.
+// The same as cvt.rp.ue8m0x2.f32 of PTX.
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t encode_e8m0_up(float value) noexcept {
+  const auto word = bit_cast<std::uint32_t>(value);
+  const std::uint32_t exponent = word >> 23;
+  const std::uint32_t mantissa = word & 0x007FFFFFu;
+  const std::uint32_t up = exponent == 0 ? mantissa > 0x00400000u : mantissa != 0;
+  return static_cast<std::uint8_t>(exponent >= 255 ? kE8m0Nan : exponent + up);
+}
+
+// How the scale of an MX block follows from its amax; max is the largest value of the element format.
+enum class MxScaleMode : std::uint8_t {
+  floor,  // exponent of amax less exponent of max (OCP MX 1.0, 6.3): up to the last step above max is clipped
+  rceil,  // smallest power of two with max * scale >= amax (NVIDIA): never clips
+  ceil,   // floor, plus one unless amax is a power of two: never clips
+  even,   // floor of amax rounded to the element's mantissa width
+};
+inline constexpr int kMxScaleModeCount = 4;
+
+[[nodiscard]] constexpr std::string_view to_string(MxScaleMode mode) noexcept {
+  constexpr std::string_view kNames[kMxScaleModeCount] = {"floor", "rceil", "ceil", "even"};
+  return kNames[static_cast<int>(mode)];
+}
+
+// The scale byte of a block of `Element`s (core/number/float8.h, float6.h, float4.h) with this amax >= 0. A zero block
+// has byte 0; amax = Inf or NaN, and an amax that `even` rounds to infinity, give NaN.
+template <class Element>
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t mx_scale(float amax, MxScaleMode mode) noexcept {
+  if (mode == MxScaleMode::rceil) {
+    constexpr float kInverseMax = 1.0f / Element::kMax;
+    return encode_e8m0_up(amax * kInverseMax);
+  }
+  auto word = bit_cast<std::uint32_t>(amax);
+  if (word >= kF32Infinity) return kE8m0Nan;
+  if (mode == MxScaleMode::even) word += 1u << (22 - Element::kMantissaBits);
+  if (word >= kF32Infinity) return kE8m0Nan;
+  const bool up = mode == MxScaleMode::ceil && (word & 0x007FFFFFu) != 0;
+  const int exponent = static_cast<int>(word >> 23) - Element::kMaxExponent + (up ? 1 : 0);
+  return static_cast<std::uint8_t>(exponent < 0 ? 0 : exponent);
+}
+
+}  // namespace quench

@@ -1,0 +1,63 @@
+#pragma once
+// The element formats of quantized tensors, and the helper that turns a runtime format into its encoder type.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/number/dtype.h"
+#include "core/number/float4.h"
+#include "core/number/float6.h"
+#include "core/number/float8.h"
+#include "core/system/check.h"
+
+namespace quench {
+
+enum class ElementFormat : std::uint8_t {
+  e4m3,
+  e5m2,
+  e2m3,  // 6 bits, stored one code a byte
+  e3m2,  // 6 bits, stored one code a byte
+  e2m1,  // 4 bits, stored two codes a byte
+};
+inline constexpr int kElementFormatCount = 5;
+
+// "e4m3", ...
+[[nodiscard]] std::string_view to_string(ElementFormat format) noexcept;
+[[nodiscard]] std::optional<ElementFormat> element_format_from_string(std::string_view name) noexcept;
+// f8_e4m3, f8_e5m2, u8 for the 6-bit formats, f4_e2m1.
+[[nodiscard]] DType payload_dtype(ElementFormat format) noexcept;
+
+template <class Element>
+struct ElementFormatOf;  // ElementFormatOf<E4m3>::value == ElementFormat::e4m3, ...
+template <>
+struct ElementFormatOf<E4m3> {
+  static constexpr ElementFormat value = ElementFormat::e4m3;
+};
+template <>
+struct ElementFormatOf<E5m2> {
+  static constexpr ElementFormat value = ElementFormat::e5m2;
+};
+template <>
+struct ElementFormatOf<E2m3> {
+  static constexpr ElementFormat value = ElementFormat::e2m3;
+};
+template <>
+struct ElementFormatOf<E3m2> {
+  static constexpr ElementFormat value = ElementFormat::e3m2;
+};
+template <>
+struct ElementFormatOf<E2m1> {
+  static constexpr ElementFormat value = ElementFormat::e2m1;
+};
+
+// Calls body.template operator()<Element>() with the encoder type among Elements of this format; otherwise throws an
+// error that names the op and the format. The list at the call is the list of what the op accepts.
+template <class... Elements, class Body>
+void dispatch_element(ElementFormat format, std::string_view op, Body&& body) {
+  const bool matched =
+      ((format == ElementFormatOf<Elements>::value ? (body.template operator()<Elements>(), true) : false) || ...);
+  if (!matched) QUENCH_FAIL(ErrorCode::unsupported, "{}: element format {} is not supported", op, to_string(format));
+}
+
+}  // namespace quench

@@ -1,0 +1,42 @@
+#include "core/system/file_type.h"
+
+#include <algorithm>
+
+namespace quench {
+namespace {
+
+bool starts_with_nocase(std::string_view text, std::string_view lower) noexcept {
+  return text.size() >= lower.size() && std::equal(lower.begin(), lower.end(), text.begin(), [](char a, char b) {
+           return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b);
+         });
+}
+
+bool is_pickle(std::string_view front) noexcept {
+  // After the protocol number comes an opcode; the zero in its place belongs to a safetensors header of 640 bytes.
+  return front.size() > 2 && front[0] == '\x80' && front[1] >= 2 && front[1] <= 5 && front[2] != '\0';
+}
+
+}  // namespace
+
+std::string_view recognise_file(std::string_view front) noexcept {
+  std::string_view text = front;
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  if (front.starts_with("version https://git-lfs"))
+    return "a Git LFS pointer, not the file itself; run 'git lfs pull' in the repository it came from";
+  if (front.starts_with("PK\x03\x04"))
+    return "a zip archive, such as torch.save writes (.pt, .bin); convert it to safetensors first";
+  if (is_pickle(front))
+    return "a Python pickle, such as old versions of torch.save write; convert it to safetensors first";
+  if (front.starts_with("GGUF")) return "a GGUF file; convert it to safetensors first";
+  if (front.starts_with("\x89HDF\r\n")) return "an HDF5 file; convert it to safetensors first";
+  if (front.starts_with("\x93NUMPY")) return "a NumPy array; convert it to safetensors first";
+  if (front.starts_with("\x1F\x8B")) return "gzip-compressed; decompress it first";
+  for (const std::string_view start : {"<!doctype", "<html", "<head", "<?xml"})
+    if (starts_with_nocase(text, start))
+      return "an HTML or XML page, as a failed download leaves; download the file again";
+  if (text.starts_with("{\"") || text.starts_with("{\n") || text.starts_with("{\r\n"))
+    return "JSON text; to open an index (*.safetensors.index.json), name the folder that holds it";
+  return {};
+}
+
+}  // namespace quench

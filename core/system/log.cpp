@@ -1,0 +1,93 @@
+#include "core/system/log.h"
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "core/system/check.h"
+#include "core/system/printable.h"
+
+namespace quench {
+namespace {
+
+// https://no-color.org: any non-empty value turns colours off.
+spdlog::color_mode color_mode() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+}
+
+// The message of a pattern; messages quote names and values from files.
+class PrintableMessage : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string text = printable({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+    return spdlog::details::make_unique<PrintableMessage>();
+  }
+};
+
+}  // namespace
+
+void init_logging(int rank) {
+  auto logger = spdlog::get("quench");
+  if (!logger) logger = spdlog::stderr_color_mt("quench", color_mode());
+  const std::string prefix = rank >= 0 ? fmt::format("[rank {}] ", rank) : std::string();
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PrintableMessage>('*').set_pattern(prefix + "%^%l%$: %*");
+  logger->set_formatter(std::move(formatter));
+  spdlog::set_default_logger(logger);
+  if (const char* level = std::getenv("QUENCH_LOG_LEVEL")) set_log_level(level);
+}
+
+namespace {
+
+// The console's destination comes first; the logger lets through what any destination wants.
+void open_logger_for_its_sinks() {
+  spdlog::logger& logger = *spdlog::default_logger();
+  auto level = spdlog::level::off;
+  for (const spdlog::sink_ptr& sink : logger.sinks()) level = std::min(level, sink->level());
+  logger.set_level(level);
+}
+
+}  // namespace
+
+spdlog::level::level_enum console_log_level() {
+  const auto& sinks = spdlog::default_logger()->sinks();
+  if (sinks.empty()) return spdlog::level::off;
+  // Where it is alone, the logger's own level may stand for the console's.
+  const auto level = sinks.front()->level();
+  return sinks.size() == 1 ? std::max(level, spdlog::default_logger()->level()) : level;
+}
+
+void add_log_sink(const spdlog::sink_ptr& sink) {
+  auto& sinks = spdlog::default_logger()->sinks();
+  if (!sinks.empty()) sinks.front()->set_level(console_log_level());
+  sinks.push_back(sink);
+  open_logger_for_its_sinks();
+}
+
+void remove_log_sink(const spdlog::sink_ptr& sink) {
+  std::erase(spdlog::default_logger()->sinks(), sink);
+  open_logger_for_its_sinks();
+}
+
+void quieten_log() {
+  if (console_log_level() < spdlog::level::warn) set_log_level("warn");
+}
+
+void set_log_level(std::string_view level) {
+  const auto parsed = spdlog::level::from_str(std::string(level));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, parsed != spdlog::level::off || level == "off",
+                  "log level '{}' is unknown; use trace, debug, info, warn, error or off", level);
+  const auto& sinks = spdlog::default_logger()->sinks();
+  if (!sinks.empty()) sinks.front()->set_level(parsed);
+  open_logger_for_its_sinks();
+}
+
+}  // namespace quench

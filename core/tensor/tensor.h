@@ -1,0 +1,91 @@
+#pragma once
+// A typed, strided view of a storage. No arithmetic: that is what ops are for.
+//
+// Copying a Tensor copies the view, never the bytes. Views made by narrow/view/transpose share the storage and keep it
+// alive. Packed 4-bit types are allowed only where the last axis is contiguous and even.
+
+#include <memory>
+#include <string>
+
+#include "core/memory/storage.h"
+#include "core/number/dtype.h"
+#include "core/tensor/shape.h"
+
+namespace quench {
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: defined() is false
+
+  // Uninitialised, contiguous; memory category of the enclosing MemoryScope.
+  static Tensor empty(const Shape& shape, DType dtype, Device device = {});
+  static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
+  // On the CPU, in page-locked memory of `peer` where that is a GPU: copies to and from it do not hold up the host.
+  static Tensor empty_pinned(const Shape& shape, DType dtype, Device peer);
+  static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
+  // Wraps host bytes that outlive the tensor.
+  static Tensor from_host(void* data, const Shape& shape, DType dtype);
+  template <class T>
+  static Tensor from_values(const Shape& shape, std::span<const T> values);  // copies to a CPU tensor
+
+  [[nodiscard]] bool defined() const noexcept { return storage_ != nullptr; }
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] const Shape& strides() const noexcept { return strides_; }  // in elements
+  [[nodiscard]] std::int64_t size(int axis) const { return shape_[axis]; }
+  [[nodiscard]] std::int64_t stride(int axis) const { return strides_[axis]; }
+  [[nodiscard]] int rank() const noexcept { return shape_.rank(); }
+  [[nodiscard]] std::int64_t numel() const { return shape_.numel(); }
+  [[nodiscard]] std::size_t nbytes() const;  // numel x element width, rounded up to whole bytes
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] Device device() const { return storage_ ? storage_->device() : Device{}; }
+  [[nodiscard]] bool is_contiguous() const;
+  [[nodiscard]] const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
+
+  [[nodiscard]] void* raw_data() const noexcept { return data_; }
+  // Typed pointer to element 0; throws if T is not the dtype.
+  template <class T>
+  [[nodiscard]] T* data() const {
+    QUENCH_CHECK(dtype_ == dtype_of<T>, "tensor of dtype {} read as {}", to_string(dtype_), to_string(dtype_of<T>));
+    return static_cast<T*>(data_);
+  }
+
+  // Views. Negative axes count from the end.
+  [[nodiscard]] Tensor view(const Shape& shape) const;  // contiguous only; same numel
+  [[nodiscard]] Tensor narrow(int axis, std::int64_t start, std::int64_t length) const;
+  [[nodiscard]] Tensor select(int axis, std::int64_t index) const;  // drops the axis
+  [[nodiscard]] Tensor transpose(int a, int b) const;
+  [[nodiscard]] Tensor strided(const Shape& shape, const Shape& strides, std::int64_t offset) const;  // bounds-checked
+  [[nodiscard]] Tensor reinterpret(DType dtype) const;  // same element width
+
+  // Copies. `to` returns *this when nothing changes.
+  [[nodiscard]] Tensor to(Device device) const;
+  [[nodiscard]] Tensor clone() const;    // contiguous copy on the same device
+  void copy_from(const Tensor& source);  // same shape and dtype, both contiguous, any devices
+  void zero();                           // contiguous only
+
+  [[nodiscard]] std::string describe() const;  // "f32[2, 3] on cpu"
+
+ private:
+  static Tensor contiguous(std::shared_ptr<Storage> storage, const Shape& shape, DType dtype);
+
+  std::shared_ptr<Storage> storage_;
+  void* data_ = nullptr;
+  Shape shape_;
+  Shape strides_;
+  DType dtype_ = DType::f32;
+};
+
+// Throws invalid_argument "<op>: <name> is f32[2, 3] on cpu, expected ..." unless the tensor is as asked.
+// A dimension of -1 in `shape` matches anything.
+void check_tensor(std::string_view op, std::string_view name, const Tensor& tensor, const Shape& shape, DType dtype);
+
+template <class T>
+Tensor Tensor::from_values(const Shape& shape, std::span<const T> values) {
+  QUENCH_CHECK(shape.numel() == static_cast<std::int64_t>(values.size()), "from_values: {} values for shape {}",
+               values.size(), shape.to_string());
+  Tensor result = empty(shape, dtype_of<T>);
+  std::copy(values.begin(), values.end(), result.data<T>());
+  return result;
+}
+
+}  // namespace quench

@@ -1,0 +1,47 @@
+#pragma once
+// Several token files as one stream, in the order given. A file's end always ends a document.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/formats/token_source.h"
+
+namespace quench {
+
+// The files that a list of glob(7) patterns (* ? [...] {a,b}) names, each pattern's matches in byte order. A path that
+// exists and a pattern without wildcards stand for themselves. Throws not_found for a pattern that matches nothing,
+// bad_config for an empty list or a file that is named twice.
+[[nodiscard]] std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::string>& patterns);
+
+class TokenStream final : public TokenSource {
+ public:
+  // At least one source. Throws invalid_argument when two of them were made with different tokenizers.
+  explicit TokenStream(std::vector<std::unique_ptr<TokenSource>> sources);
+
+  // Opens every file that the patterns name, a Megatron-LM pair once.
+  static std::unique_ptr<TokenStream> open(const std::vector<std::string>& patterns,
+                                           const TokenSourceOptions& options = {});
+
+  [[nodiscard]] std::uint64_t size() const override { return starts_.back(); }
+  [[nodiscard]] std::string describe() const override;  // one line a file
+  [[nodiscard]] bool has_target_mask() const override;
+  [[nodiscard]] std::string tokenizer_fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::size_t file_count() const noexcept { return sources_.size(); }
+
+  void read(std::uint64_t begin, std::span<std::int32_t> out) const override;
+  void read_target_mask(std::uint64_t begin, std::span<std::uint8_t> out) const override;
+  void find_document_starts(std::uint64_t begin, std::span<const std::int32_t> tokens,
+                            std::vector<std::uint64_t>& starts) const override;
+
+ private:
+  // Calls visit(source, first token within it, first token within the range, count) for each file of the range.
+  template <class Visit>
+  void for_each_part(std::uint64_t begin, std::uint64_t count, Visit visit) const;
+
+  std::vector<std::unique_ptr<TokenSource>> sources_;
+  std::vector<std::uint64_t> starts_;  // first token of each source, then the total
+  std::string fingerprint_;
+};
+
+}  // namespace quench

@@ -1,0 +1,85 @@
+#include "data/sampling/open_dataset.h"
+
+#include <algorithm>
+
+#include "data/formats/token_stream.h"
+
+namespace quench {
+namespace {
+
+std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, const DatasetSpec& spec) {
+  const auto paths = expand_file_patterns(source.paths);
+  const auto text_files =
+      std::count_if(paths.begin(), paths.end(), [](const auto& path) { return document_format_of(path).has_value(); });
+  const bool automatic = spec.format == "auto";
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, !automatic || text_files == 0 || text_files == static_cast<std::ptrdiff_t>(paths.size()),
+      "{} is one of several files of a data source that mixes text and tokens; list them as sources of their own",
+      paths.front().string());
+  TokenSourceOptions options{.vocab_size = spec.vocab_size, .eos_id = spec.eos_id, .checks = spec.checks};
+  if (spec.tokenizer != nullptr) {
+    options.tokenizer_fingerprint = fingerprint_text(*spec.tokenizer);
+    if (!options.eos_id) options.eos_id = spec.tokenizer->eos_id();
+  }
+  std::vector<std::string> names;
+  if (spec.format == "text" || spec.format == "jsonl" || (automatic && text_files > 0)) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, spec.tokenizer != nullptr,
+                    "{} is text: a tokenizer is needed to train on it", paths.front().string());
+    TextCacheOptions text = spec.text;
+    text.reader.format = document_format_from_string(spec.format);
+    for (const auto& shard : tokenize_cached(source.paths, *spec.tokenizer, text)) names.push_back(shard.string());
+  } else {
+    options.format = token_format_from_string(spec.format);
+    for (const auto& path : paths) names.push_back(path.string());
+  }
+  return TokenStream::open(names, options);
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns) {
+  std::vector<std::filesystem::path> files;
+  const auto add = [&](const std::filesystem::path& path) {
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+  };
+  for (const auto& path : expand_file_patterns(patterns)) {
+    std::error_code ignored;
+    const MegatronPaths pair = megatron_paths(path);
+    const bool paired = std::filesystem::exists(pair.bin, ignored) && std::filesystem::exists(pair.idx, ignored);
+    if (!paired || std::filesystem::exists(path, ignored)) add(path);
+    if (!paired) continue;
+    add(pair.bin);
+    add(pair.idx);
+  }
+  return files;
+}
+
+std::shared_ptr<const Dataset> open_dataset(const DatasetSpec& spec) {
+  std::vector<WeightedRows> sources;
+  for (const DataSourceSpec& source : spec.sources)
+    sources.push_back({std::make_shared<PackedRows>(open_source(source, spec), spec.packing), source.weight});
+  return std::make_shared<Dataset>(std::move(sources), spec.sampler);
+}
+
+std::string describe(const Dataset& dataset) {
+  std::string text;
+  for (std::size_t i = 0; i < dataset.sources().size(); ++i) {
+    const PackedRows& rows = *dataset.sources()[i].rows;
+    const PackedRows::Losses& losses = rows.losses();
+    text += rows.source().describe();
+    text += fmt::format("\n  source {}: {} tokens, {} rows of {}, {:.2f}% of the samples", i, rows.source().size(),
+                        rows.size(), rows.seq_len(), 100 * dataset.sampler().mixture().share(i));
+    if (losses.tail_tokens > 0) text += fmt::format("; {} tokens after the last full row unused", losses.tail_tokens);
+    if (losses.truncated_documents > 0)
+      text += fmt::format("; {} documents cut, {} tokens lost", losses.truncated_documents, losses.truncated_tokens);
+    if (losses.dropped_documents > 0)
+      text += fmt::format("; {} documents too long and dropped, {} tokens", losses.dropped_documents,
+                          losses.dropped_tokens);
+    if (losses.single_token_documents > 0)
+      text += fmt::format("; {} documents of one token left out", losses.single_token_documents);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace quench

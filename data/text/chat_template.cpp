@@ -1,0 +1,174 @@
+#include "data/text/chat_template.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/system/check.h"
+#include "data/tokenizer/text/code_points.h"
+#include "data/tokenizer/text/unicode.h"
+
+namespace quench {
+namespace {
+
+struct Template {
+  ChatTemplate value;
+  std::string_view name;
+  std::vector<std::string> special_tokens;
+  void (*render)(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces);
+};
+
+// Text without the white space at its ends, as Jinja's filter `trim` and Python's strip() leave it.
+std::string_view trim(std::string_view text) {
+  std::size_t begin = 0, end = 0;  // of what is no white space
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = std::max<std::size_t>(utf8_sequence_length(text, i), 1);
+    const bool space = utf8_sequence_length(text, i) > 0 && is_python_space(decode_code_point(text, i));
+    i += length;
+    if (!space) end = i;
+    if (space && end == 0) begin = i;
+  }
+  return end == 0 ? std::string_view() : text.substr(begin, end - begin);
+}
+
+void add_special(std::vector<DocumentPiece>& pieces, const char* token, bool target = false) {
+  pieces.push_back({.text = token, .special = true, .target = target});
+}
+
+void add_text(std::vector<DocumentPiece>& pieces, std::string text, bool target = false) {
+  pieces.push_back({.text = std::move(text), .target = target});
+}
+
+void render_llama2(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
+  const bool system = !messages.empty() && messages.front().role == "system";
+  for (std::size_t i = system ? 1 : 0; i < messages.size(); ++i) {
+    const auto& [role, content] = messages[i];
+    const bool question = (i - (system ? 1 : 0)) % 2 == 0;
+    QUENCH_CHECK(role == (question ? "user" : "assistant"),
+                 "message {}: role '{}'; with the template llama2, user and assistant alternate behind at most one "
+                 "system message",
+                 i, role);
+    if (question) {
+      const std::string first =
+          system && i == 1 ? "<<SYS>>\n" + messages.front().content + "\n<</SYS>>\n\n" : std::string();
+      add_special(pieces, "<s>");
+      add_text(pieces, fmt::format("[INST] {} [/INST]", trim(first + content)));
+    } else {
+      add_text(pieces, fmt::format(" {} ", trim(content)), true);
+      pieces.back().joined = true;
+      add_special(pieces, "</s>", true);
+    }
+  }
+}
+
+void render_llama3(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
+  add_special(pieces, "<|begin_of_text|>");
+  for (const auto& [role, content] : messages) {
+    const bool assistant = role == "assistant";
+    add_special(pieces, "<|start_header_id|>");
+    add_text(pieces, role == "tool" ? "ipython" : role);
+    add_special(pieces, "<|end_header_id|>");
+    if (assistant) {
+      add_text(pieces, "\n\n");
+      add_text(pieces, std::string(trim(content)), true);
+    } else {
+      add_text(pieces, fmt::format("\n\n{}", trim(content)));
+    }
+    add_special(pieces, "<|eot_id|>", assistant);
+  }
+}
+
+void render_chatml(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
+  for (const auto& [role, content] : messages) {
+    const bool assistant = role == "assistant";
+    add_special(pieces, "<|im_start|>");
+    if (assistant) {
+      add_text(pieces, role + "\n");
+      add_text(pieces, content, true);
+    } else {
+      add_text(pieces, role + "\n" + content);
+    }
+    add_special(pieces, "<|im_end|>", assistant);
+    add_text(pieces, "\n");
+  }
+}
+
+// In the order in which `automatic` tries them.
+const std::array<Template, 3>& templates() {
+  static const std::array<Template, 3> table = {{
+      {ChatTemplate::llama3,
+       "llama3",
+       {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+       render_llama3},
+      {ChatTemplate::chatml, "chatml", {"<|im_start|>", "<|im_end|>"}, render_chatml},
+      {ChatTemplate::llama2, "llama2", {"<s>", "</s>"}, render_llama2},
+  }};
+  return table;
+}
+
+bool fits(const Template& known, const Tokenizer& tokenizer) {
+  const bool has_tokens = std::ranges::all_of(known.special_tokens, [&](const std::string& token) {
+    const auto id = tokenizer.find_token(token);
+    return id && tokenizer.is_special(*id);
+  });
+  if (!has_tokens || known.value != ChatTemplate::llama2) return has_tokens;
+  return tokenizer.find_token("<s>") == 1 && tokenizer.find_token("</s>") == 2 && !tokenizer.find_token("[INST]");
+}
+
+}  // namespace
+
+std::vector<std::string> chat_template_names() {
+  std::vector<std::string> names{"auto"};
+  for (const Template& known : templates()) names.emplace_back(known.name);
+  return names;
+}
+
+std::string_view to_string(ChatTemplate chat_template) noexcept {
+  for (const Template& known : templates())
+    if (known.value == chat_template) return known.name;
+  return "auto";
+}
+
+ChatTemplate chat_template_from_string(std::string_view name) {
+  if (name == "auto") return ChatTemplate::automatic;
+  for (const Template& known : templates())
+    if (known.name == name) return known.value;
+  QUENCH_FAIL(ErrorCode::bad_config, "unknown chat template '{}'; known: {}", name,
+              fmt::join(chat_template_names(), ", "));
+}
+
+ChatTemplate resolve_chat_template(ChatTemplate chat_template, const Tokenizer& tokenizer) {
+  if (chat_template != ChatTemplate::automatic) return chat_template;
+  for (const Template& known : templates())
+    if (fits(known, tokenizer)) return known.value;
+  return ChatTemplate::automatic;
+}
+
+std::vector<std::string> special_tokens(ChatTemplate chat_template) {
+  for (const Template& known : templates())
+    if (known.value == chat_template) return known.special_tokens;
+  return {};
+}
+
+std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
+  const auto known = std::ranges::find(templates(), chat_template, &Template::value);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, known != templates().end(),
+      "chats need a template, and the tokenizer has the special tokens of none: set data.chat_template "
+      "(quench tokenize: --chat-template) to llama2, llama3 or chatml, or choose a tokenizer made for chats");
+  bool answered = false;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto& [role, content] = messages[i];
+    const bool assistant = role == "assistant";
+    QUENCH_CHECK(assistant || role == "system" || role == "user" || role == "tool",
+                 "message {}: role '{}'; known: system, user, assistant, tool", i, role);
+    const bool blank = content.empty() || (chat_template != ChatTemplate::chatml && trim(content).empty());
+    QUENCH_CHECK(!assistant || !blank, "message {}: the assistant says nothing", i);
+    answered = answered || assistant;
+  }
+  QUENCH_CHECK(answered, "no assistant message: nothing to train on");
+  std::vector<DocumentPiece> pieces;
+  known->render(messages, pieces);
+  return pieces;
+}
+
+}  // namespace quench

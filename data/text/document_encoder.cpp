@@ -1,0 +1,109 @@
+#include "data/text/document_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "core/system/check.h"
+
+namespace quench {
+
+std::string fingerprint_text(const Tokenizer& tokenizer) {
+  return fmt::format("{:016x}", tokenizer.fingerprint());
+}
+
+DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncoderOptions& options)
+    : tokenizer_(tokenizer), options_(options) {
+  if (options.eos != EosPolicy::none) eos_ = tokenizer.eos_id();
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, options.eos != EosPolicy::append || eos_,
+      "the tokenizer has no end-of-sequence token to put after each document; name one in its files, or set "
+      "eos to none");
+  if (!options.add_special_tokens) return;
+  // What stands around a text that is encoded with special tokens but not without.
+  const auto plain = tokenizer.encode("a", {.add_special_tokens = false, .parse_special = false});
+  const auto framed = tokenizer.encode("a", {.add_special_tokens = true, .parse_special = false});
+  const auto at = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());
+  QUENCH_CHECK_AS(ErrorCode::unsupported, at != framed.end() || plain.empty(),
+                  "the tokenizer's special tokens change the text between them");
+  prefix_.assign(framed.begin(), at);
+  suffix_.assign(at + static_cast<std::ptrdiff_t>(plain.size()), framed.end());
+}
+
+std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> documents) const {
+  // The text of ordinary documents may be asked to hold special tokens; the pieces of chats never do.
+  std::vector<std::string_view> texts[2];
+  std::deque<std::string> joined;
+  for (const Document& document : documents) {
+    for (std::size_t i = 0; i < document.pieces.size(); ++i) {
+      const DocumentPiece& piece = document.pieces[i];
+      if (piece.special || piece.text.empty()) continue;
+      std::string_view text = piece.text;
+      if (piece.joined && i > 0) text = joined.emplace_back(document.pieces[i - 1].text + piece.text);
+      texts[options_.parse_special && !document.complete ? 1 : 0].push_back(text);
+    }
+  }
+  std::vector<std::vector<std::int32_t>> encoded[2];
+  for (const bool parse : {false, true})
+    encoded[parse ? 1 : 0] =
+        tokenizer_.encode_batch(texts[parse ? 1 : 0], {.add_special_tokens = false, .parse_special = parse});
+
+  std::vector<EncodedDocument> results(documents.size());
+  std::size_t next[2] = {0, 0};
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    const Document& document = documents[d];
+    EncodedDocument& out = results[d];
+    const bool keep_targets =
+        std::any_of(document.pieces.begin(), document.pieces.end(),
+                    [](const DocumentPiece& piece) { return !piece.target || !piece.targets.empty(); });
+    if (document.begins && !document.complete) out.ids = prefix_;
+    if (keep_targets) out.targets.assign(out.ids.size(), 1);
+    std::vector<std::int32_t> last;  // ids of the text in front
+    for (const DocumentPiece& piece : document.pieces) {
+      std::vector<std::int32_t> ids;
+      if (!piece.special && !piece.text.empty()) {
+        const int kind = options_.parse_special && !document.complete ? 1 : 0;
+        ids = std::move(encoded[kind][next[kind]++]);
+      }
+      if (piece.joined) {
+        // Both texts' ids: those that the first one has alone too stay its own.
+        const auto shared = std::mismatch(last.begin(), last.end(), ids.begin(), ids.end()).second - ids.begin();
+        out.ids.resize(out.ids.size() - last.size() + static_cast<std::size_t>(shared));
+        if (keep_targets) out.targets.resize(out.ids.size());
+        ids.erase(ids.begin(), ids.begin() + shared);
+      }
+      last = ids;
+      append_piece(piece, std::move(ids), keep_targets, out);
+    }
+    if (document.ends && !document.complete) {
+      out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
+      if (eos_ && (out.ids.empty() || out.ids.back() != *eos_)) out.ids.push_back(*eos_);
+      if (keep_targets) out.targets.resize(out.ids.size(), 1);
+    }
+  }
+  return results;
+}
+
+void DocumentEncoder::append_piece(const DocumentPiece& piece, std::vector<std::int32_t>&& encoded, bool keep_targets,
+                                   EncodedDocument& out) const {
+  if (piece.special) {
+    const auto id = tokenizer_.find_token(piece.text);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, id && tokenizer_.is_special(*id),
+                    "the tokenizer has no special token {}, which the chat template needs; choose another template "
+                    "(data.chat_template, --chat-template) or tokenizer",
+                    piece.text);
+    out.ids.push_back(*id);
+  } else if (!piece.ids.empty()) {
+    out.ids.insert(out.ids.end(), piece.ids.begin(), piece.ids.end());
+  } else {
+    out.ids.insert(out.ids.end(), encoded.begin(), encoded.end());
+  }
+  if (!keep_targets) return;
+  if (!piece.targets.empty())
+    out.targets.insert(out.targets.end(), piece.targets.begin(), piece.targets.end());
+  else
+    out.targets.resize(out.ids.size(), piece.target ? 1 : 0);
+}
+
+}  // namespace quench

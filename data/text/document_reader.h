@@ -1,0 +1,100 @@
+#pragma once
+// Documents from text and JSON-lines files, with a policy for records that cannot be used.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/text/chat_template.h"
+#include "data/text/document.h"
+
+namespace quench {
+
+enum class DocumentFormat : std::uint8_t {
+  automatic,  // by the file name: .jsonl, .ndjson and .json are JSON lines, .txt, .text and .md are text
+  text,
+  jsonl,
+};
+
+// Where a document of a text file ends.
+enum class TextSplit : std::uint8_t {
+  file,        // at the end of the file
+  blank_line,  // at one or more lines that are empty or hold only spaces and tabs
+  marker,      // at every occurrence of a marker such as <|endoftext|>
+};
+
+// What a JSON-lines record holds.
+enum class RecordKind : std::uint8_t {
+  automatic,  // decided by the first record that can be used, from its keys
+  text,       // {"<field>": "..."}
+  tokens,     // {"input_ids": [...], "labels": [...], "attention_mask": [...]}; the last two are optional
+  messages,   // {"messages": [{"role": "user", "content": "..."}, ...]}
+  sharegpt,   // {"conversations": [{"from": "human", "value": "..."}, ...]}
+};
+
+enum class BadRecord : std::uint8_t { error, skip };
+
+struct ReaderOptions {
+  DocumentFormat format = DocumentFormat::automatic;
+  TextSplit split = TextSplit::file;
+  std::string marker = "<|endoftext|>";
+  RecordKind record = RecordKind::automatic;
+  std::string field = "text";
+  // Automatic is resolved where the tokenizer is known (resolve_chat_template); chats are refused without.
+  ChatTemplate chat_template = ChatTemplate::automatic;
+  BadRecord on_bad_record = BadRecord::error;
+  // A JSON line above this is a bad record; a text document above it comes in parts, cut at the start of a line.
+  std::uint64_t max_document_bytes = std::uint64_t{64} << 20;
+  std::int64_t vocab_size = 0;  // ids of `tokens` records must be below it; 0: not checked here
+};
+
+struct ReadReport {
+  std::uint64_t documents = 0;
+  std::uint64_t empty = 0;             // blank documents, left out
+  std::uint64_t bad_records = 0;       // skipped
+  std::vector<std::string> first_bad;  // "file:line: reason" of at most ten of them
+  void add(const ReadReport& other);
+};
+
+class DocumentReader {
+ public:
+  virtual ~DocumentReader() = default;
+  // The next document or part of one; false at the end. Bad records (malformed JSON, text that is not UTF-8 or holds a
+  // zero byte, a missing, null or mistyped field, a line above the limit) throw Error(corrupt) "file:line: reason" or
+  // are counted and skipped, as the options say. Throws io when the file changes while it is read, bad_config for chats
+  // without a template.
+  virtual bool next(Document& document) = 0;
+  // Bytes of the file read so far.
+  [[nodiscard]] virtual std::uint64_t consumed() const = 0;
+  // Whether some tokens of the documents may be no targets.
+  [[nodiscard]] virtual bool has_targets() const = 0;
+  [[nodiscard]] const ReadReport& report() const noexcept { return report_; }
+
+ protected:
+  // Throws or counts, by the policy.
+  void bad_record(BadRecord policy, const std::string& origin, const std::string& reason);
+  ReadReport report_;
+};
+
+// Text or jsonl by the file's name; nullopt if the name does not say.
+[[nodiscard]] std::optional<DocumentFormat> document_format_of(const std::filesystem::path& path);
+
+// Throws bad_config when the format is automatic and the name does not say, and what the formats' readers throw.
+[[nodiscard]] std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path& path,
+                                                                   const ReaderOptions& options);
+
+// Names as in the config; throw bad_config listing them.
+[[nodiscard]] DocumentFormat document_format_from_string(std::string_view name);  // auto, text, jsonl
+[[nodiscard]] TextSplit text_split_from_string(std::string_view name);            // file, blank_line, marker
+[[nodiscard]] RecordKind record_kind_from_string(std::string_view name);  // auto, text, tokens, messages, sharegpt
+[[nodiscard]] BadRecord bad_record_from_string(std::string_view name);    // error, skip
+[[nodiscard]] std::string_view to_string(DocumentFormat format) noexcept;
+[[nodiscard]] std::string_view to_string(TextSplit split) noexcept;
+[[nodiscard]] std::string_view to_string(RecordKind kind) noexcept;
+[[nodiscard]] std::string_view to_string(BadRecord policy) noexcept;
+
+}  // namespace quench

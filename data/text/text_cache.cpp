@@ -1,0 +1,110 @@
+#include "data/text/text_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/temporary.h"
+#include "data/formats/binary_file.h"
+#include "data/formats/content_hash.h"
+#include "data/formats/shard_format.h"
+#include "data/formats/token_stream.h"
+#include "data/text/text_input.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Held until the object is destroyed or the process ends.
+class FileLock {
+ public:
+  explicit FileLock(const fs::path& path) : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    QUENCH_CHECK_AS(ErrorCode::io, file_ >= 0, "cannot create the lock {}: {}", path.string(), errno_text(errno));
+    if (::flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+    int error = errno;
+    if (error == EWOULDBLOCK) {
+      QUENCH_LOG_INFO("another process is tokenizing the same text; waiting for {}", path.string());
+      while (::flock(file_, LOCK_EX) != 0) {
+        error = errno;
+        if (error != EINTR) break;
+      }
+      if (error == EWOULDBLOCK || error == EINTR) return;
+    }
+    ::close(file_);
+    QUENCH_FAIL(ErrorCode::io, "cannot lock {}: {}", path.string(), errno_text(error));
+  }
+  ~FileLock() { ::close(file_); }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int file_;
+};
+
+// Empty when there is no complete cache entry.
+std::vector<fs::path> cached_shards(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder / "dataset.json", ignored)) return {};
+  const Json summary = Json::parse_file(folder / "dataset.json");
+  std::vector<fs::path> shards;
+  for (const Json& shard : summary.at("train").at("shards").as_array())
+    shards.push_back(folder / fs::path(shard.at("file").as_string()).filename());
+  return shards;
+}
+
+}  // namespace
+
+std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, const Tokenizer& tokenizer,
+                                      const TextCacheOptions& options) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !options.folder.empty(), "no cache folder for tokenized text");
+  Hash128 key;
+  key.add(fmt::format("shard version {}", kShardVersion));
+  key.add(fingerprint_text(tokenizer));
+  ReaderOptions reader = options.reader;
+  reader.chat_template = resolve_chat_template(reader.chat_template, tokenizer);
+  key.add(describe_options(reader, options.encoder).dump());
+  for (const fs::path& path : expand_file_patterns(inputs)) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, path != kStandardInput,
+                    "training reads its data more than once, which standard input does not allow; make shards of it "
+                    "with `quench tokenize --input -`");
+    // Options that follow the file's name.
+    key.add(options.reader.format == DocumentFormat::automatic ? text_extension(path) : std::string());
+    key.add(BinaryFile(path));
+  }
+  fs::create_directories(options.folder);
+  remove_stale_temporaries(options.folder);  // of any text: that of a killed process may never be asked for again
+  const fs::path folder = options.folder / key.text();
+  const FileLock lock(options.folder / (key.text() + ".lock"));
+  std::vector<fs::path> shards = cached_shards(folder);
+  if (!shards.empty()) {
+    QUENCH_LOG_INFO("tokenized text found in {}", folder.string());
+    std::error_code ignored;
+    fs::remove(journal_of(folder), ignored);  // of a process that was killed as it had finished
+    return shards;
+  }
+  const StopPoll stop = options.watch_stop ? options.watch_stop() : StopPoll();
+  const TokenizeResult result = tokenize_files(tokenizer, {.inputs = inputs,
+                                                           .reader = options.reader,
+                                                           .encoder = options.encoder,
+                                                           .output = folder,
+                                                           .batch_bytes = options.batch_bytes,
+                                                           .progress = options.progress,
+                                                           .stop = stop,
+                                                           .journal = true});
+  if (result.report.bad_records > 0)
+    QUENCH_LOG_WARN("{} records could not be used and were skipped, the first: {}", result.report.bad_records,
+                    result.report.first_bad.front());
+  // Asked to stop while the shards were completed: the caller would not know.
+  if (const int reason = stop ? stop() : 0; reason != 0)
+    throw TokenizationStopped(reason, "the text is tokenized; the same command goes on from there");
+  return cached_shards(folder);
+}
+
+}  // namespace quench

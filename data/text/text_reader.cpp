@@ -1,0 +1,219 @@
+#include "data/text/text_reader.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/system/check.h"
+#include "core/system/utf8.h"
+#include "data/text/text_input.h"
+
+namespace quench {
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
+}
+bool is_space(char c) {
+  return is_blank(c) || c == '\n' || c == '\v' || c == '\f';
+}
+
+// Where to end a part of a document that is too large: before the last line that starts with a visible character, else
+// before the last space, else before the last whole character. Tokenizers end a token at such places, the last apart.
+std::size_t find_cut(std::string_view text) {
+  for (std::size_t i = text.size() - 1; i > 0; --i)
+    if (text[i - 1] == '\n' && !is_space(text[i])) return i;
+  for (std::size_t i = text.size() - 1; i > 0; --i)
+    if (text[i] == ' ' && !is_space(text[i - 1])) return i;
+  std::size_t cut = text.size();
+  while (cut > 1 && (static_cast<unsigned char>(text[cut - 1]) & 0xC0) == 0x80) --cut;
+  return cut > 1 ? cut - 1 : text.size();
+}
+
+std::uint64_t count_lines(std::string_view text) {
+  return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Bytes of the lines at the start of the text that hold nothing or only spaces and tabs.
+std::size_t leading_blank_lines(std::string_view text) {
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < text.size() && (is_blank(text[i]) || text[i] == '\n'); ++i)
+    if (text[i] == '\n') length = i + 1;
+  return length;
+}
+
+class TextReader final : public DocumentReader {
+ public:
+  TextReader(const std::filesystem::path& path, const ReaderOptions& options) : input_(path), options_(options) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, options.split != TextSplit::marker || !options.marker.empty(),
+                    "{}: the document marker is empty", path.string());
+    fill();
+    QUENCH_CHECK_AS(ErrorCode::unsupported, !buffer_.starts_with("\xFF\xFE") && !buffer_.starts_with("\xFE\xFF"),
+                    "{}: this is UTF-16 text; convert it to UTF-8", path.string());
+    if (buffer_.starts_with("\xEF\xBB\xBF")) start_ = 3;
+  }
+
+  bool next(Document& document) override {
+    while (true) {
+      const auto part = next_part();
+      if (!part) return false;
+      const bool begins = !inside_;
+      inside_ = !part->ends;
+      std::string_view text = std::string_view(buffer_).substr(part->begin, part->length);
+      std::uint64_t line = line_;
+      if (options_.split != TextSplit::file) {
+        const std::size_t first = begins ? leading_blank_lines(text) : 0;
+        line += count_lines(text.substr(0, first));
+        text.remove_prefix(first);
+        if (part->ends) text = text.substr(0, text.find_last_not_of("\r\n") + 1);
+      }
+      line_ += count_lines(std::string_view(buffer_).substr(start_, part->end - start_));
+      start_ = part->end;
+      const bool whole = begins && part->ends;
+      if (whole && std::all_of(text.begin(), text.end(), is_space)) {
+        if (options_.split != TextSplit::blank_line) ++report_.empty;
+        continue;
+      }
+      // A bad part of a document leaves a gap in it: its other parts are handed out already or not read yet.
+      if (!check(text, line)) {
+        if (whole) continue;
+        text = {};
+      }
+      document = Document{};
+      document.origin = fmt::format("{}:{}", input_.name(), line);
+      document.begins = begins;
+      document.ends = part->ends;
+      document.pieces.push_back({.text = std::string(text)});
+      if (part->ends) ++report_.documents;
+      return true;
+    }
+  }
+
+  [[nodiscard]] std::uint64_t consumed() const override {
+    // Of the last block, or, before it, of those that are held still.
+    const std::size_t block = buffer_.size() - block_begin_;
+    return start_ < block_begin_ ? held_.at(start_, block_begin_) : span_.at(start_ - block_begin_, block);
+  }
+  [[nodiscard]] bool has_targets() const override { return false; }
+
+ private:
+  struct Part {
+    std::size_t begin = 0;  // of the text, in the buffer
+    std::size_t length = 0;
+    std::size_t end = 0;  // after the separator
+    bool ends = true;     // the document ends here
+  };
+  struct Separator {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
+  // Appends a block of the text; notes its end.
+  void fill() {
+    const std::uint64_t consumed = this->consumed();
+    if (start_ >= kBlockBytes) {
+      buffer_.erase(0, start_);
+      scanned_ -= std::min(scanned_, start_);
+      start_ = 0;
+    }
+    held_ = {start_ == 0 ? consumed : held_.begin, input_.position()};
+    block_begin_ = buffer_.size();
+    buffer_.resize(block_begin_ + kBlockBytes);
+    span_.begin = input_.position();
+    buffer_.resize(block_begin_ + input_.read(std::as_writable_bytes(std::span(buffer_).subspan(block_begin_))));
+    span_.end = input_.position();
+    at_end_ = buffer_.size() == block_begin_;
+  }
+
+  // The text up to the next separator, the end of the file, or the limit, whichever comes first; where blocks of the
+  // file end makes no difference.
+  std::optional<Part> next_part() {
+    const auto limit = static_cast<std::size_t>(options_.max_document_bytes);
+    scanned_ = std::max(scanned_, start_);
+    while (true) {
+      const auto separator = find_separator();
+      const std::size_t text_end = separator ? separator->begin : scanned_;
+      if (text_end - start_ > limit) {
+        const std::size_t length = find_cut(std::string_view(buffer_).substr(start_, limit));
+        return Part{start_, length, start_ + length, false};
+      }
+      if (separator) {
+        scanned_ = separator->end;
+        return Part{start_, separator->begin - start_, separator->end, true};
+      }
+      if (!at_end_) {
+        fill();
+        continue;
+      }
+      if (buffer_.size() == start_ && !inside_) return std::nullopt;
+      return Part{start_, buffer_.size() - start_, buffer_.size(), true};
+    }
+  }
+
+  // The first separator at or after scanned_. If there is none, moves scanned_ to where the next may begin.
+  std::optional<Separator> find_separator() {
+    if (options_.split == TextSplit::blank_line) return find_blank_line();
+    if (options_.split == TextSplit::marker) {
+      const std::size_t at = buffer_.find(options_.marker, scanned_);
+      if (at != std::string::npos) return Separator{at, at + options_.marker.size()};
+    }
+    const std::size_t unread = options_.split == TextSplit::marker && !at_end_ ? options_.marker.size() - 1 : 0;
+    scanned_ = std::max(scanned_, buffer_.size() - std::min(buffer_.size(), unread));
+    return std::nullopt;
+  }
+
+  // A line break and the blank lines after it. More blank lines may follow where the buffer ends: the next document's
+  // first lines are left out if they are blank. A line of more blanks than the limit does not count as blank.
+  std::optional<Separator> find_blank_line() {
+    for (std::size_t at = buffer_.find('\n', scanned_); at != std::string::npos; at = buffer_.find('\n', at + 1)) {
+      std::size_t end = at, line = at + 1, i = line;
+      for (; i < buffer_.size() && i - line <= options_.max_document_bytes; ++i) {
+        if (buffer_[i] == '\n') {
+          end = i;
+          line = i + 1;
+        } else if (!is_blank(buffer_[i])) {
+          break;
+        }
+      }
+      if (end > at) return Separator{at, end + 1};
+      if (i == buffer_.size() && i - line <= options_.max_document_bytes && !at_end_) {
+        scanned_ = at;
+        return std::nullopt;
+      }
+    }
+    scanned_ = buffer_.size();
+    return std::nullopt;
+  }
+
+  bool check(std::string_view text, std::uint64_t line) {
+    const std::size_t invalid = find_invalid_utf8(text);
+    const std::size_t zero = text.find('\0');
+    if (invalid == std::string_view::npos && zero == std::string_view::npos) return true;
+    const std::size_t at = std::min(invalid, zero);
+    const std::uint64_t bad_line = line + count_lines(text.substr(0, at));
+    bad_record(options_.on_bad_record, fmt::format("{}:{}", input_.name(), bad_line),
+               zero < invalid ? std::string("a zero byte: is this binary data or UTF-16?")
+                              : fmt::format("byte {:#04x} is not valid UTF-8", static_cast<unsigned char>(text[at])));
+    return false;
+  }
+
+  TextInput input_;
+  ReaderOptions options_;
+  std::string buffer_;
+  std::size_t block_begin_ = 0;  // of the block that was read last, in the buffer
+  StoredSpan held_, span_;       // of what stands before it, and of it
+  bool at_end_ = false;          // there are no more blocks
+  std::size_t start_ = 0;        // first byte not handed out
+  std::size_t scanned_ = 0;      // no separator begins before
+  std::uint64_t line_ = 1;       // of start_
+  bool inside_ = false;          // the last part did not end its document
+};
+
+}  // namespace
+
+std::unique_ptr<DocumentReader> open_text_reader(const std::filesystem::path& path, const ReaderOptions& options) {
+  return std::make_unique<TextReader>(path, options);
+}
+
+}  // namespace quench

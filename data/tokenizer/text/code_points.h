@@ -1,0 +1,39 @@
+#pragma once
+// Code points of UTF-8 text (core/system/utf8.h tells well-formed text from other bytes).
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "core/system/utf8.h"
+
+namespace quench {
+
+// The code point of the well-formed sequence at text[offset].
+[[nodiscard]] char32_t decode_code_point(std::string_view text, std::size_t offset) noexcept;
+
+// Bytes of the well-formed sequence whose lead byte is text[offset].
+[[nodiscard]] std::size_t code_point_length(std::string_view text, std::size_t offset) noexcept;
+
+// Appends a Unicode scalar value.
+void append_code_point(std::string& text, char32_t code_point);
+
+// Calls on_text with each longest well-formed stretch of `bytes` and on_other with each run of bytes between them, in
+// order; none is empty.
+template <class OnText, class OnOther>
+void for_each_stretch(std::string_view bytes, const OnText& on_text, const OnOther& on_other) {
+  while (!bytes.empty()) {
+    const std::size_t text = std::min(find_invalid_utf8(bytes), bytes.size());
+    if (text > 0) on_text(bytes.substr(0, text));
+    std::size_t end = text;
+    while (end < bytes.size() && utf8_sequence_length(bytes, end) == 0) ++end;
+    if (end > text) on_other(bytes.substr(text, end - text));
+    bytes.remove_prefix(end);
+  }
+}
+
+// Length (0 to 3) of the suffix that begins a well-formed sequence without completing it.
+[[nodiscard]] std::size_t incomplete_utf8_suffix(std::string_view bytes) noexcept;
+
+}  // namespace quench

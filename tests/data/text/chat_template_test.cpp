@@ -1,0 +1,125 @@
+#include "data/text/chat_template.h"
+
+#include "data/text/document_encoder.h"
+#include "tests/data/sampling/token_fixtures.h"
+#include "tests/data/tokenizer/tokenizer_fixtures.h"
+
+namespace quench {
+namespace {
+
+using testing::expect_error;
+
+std::string decoded_targets(const Tokenizer& tokenizer, const EncodedDocument& document) {
+  std::vector<std::int32_t> targets;
+  for (std::size_t i = 0; i < document.ids.size(); ++i)
+    if (document.targets[i] != 0) targets.push_back(document.ids[i]);
+  return tokenizer.decode(targets);
+}
+
+const std::vector<ChatMessage> kChat = {{"system", "You are terse."},
+                                        {"user", "What is 2 + 2?\nAnd 3 * 3?"},
+                                        {"assistant", "4, and 9."},
+                                        {"user", "Thanks. Göodbye 你好"},
+                                        {"assistant", "Bye!\n\nSee you."}};
+
+class ChatTemplates : public ::testing::TestWithParam<ChatTemplate> {
+ protected:
+  EncodedDocument encode(const std::vector<ChatMessage>& messages, const EncoderOptions& options = {}) const {
+    const DocumentEncoder encoder(*tokenizer_, options);
+    const std::vector<Document> documents{{.pieces = render_chat(GetParam(), messages), .complete = true}};
+    return encoder.encode(documents).front();
+  }
+  static std::string end() { return special_tokens(GetParam()).back(); }
+
+  std::unique_ptr<Tokenizer> tokenizer_ =
+      testing::with_special_tokens(*load_tokenizer(testing::golden_dir() / "tokenizer"), special_tokens(GetParam()));
+};
+using ChatTemplatesGolden = ChatTemplates;
+
+// Encoding piece by piece gives the ids of what Transformers renders (chat_templates/make.py).
+TEST_P(ChatTemplatesGolden, IdsAreThoseOfTheTextThatTransformersRenders) {
+  const Json figures = Json::parse_file(testing::source_dir() / "tests/data/chat_templates/rendered.json");
+  int compared = 0;
+  for (const Json& c : figures.at("cases").as_array()) {
+    if (c.at("template").as_string() != to_string(GetParam())) continue;
+    std::vector<ChatMessage> messages;
+    for (const Json& message : c.at("messages").as_array())
+      messages.push_back({message.at("role").as_string(), message.at("content").as_string()});
+    const std::string& text = c.at("text").as_string();
+    std::string rendered;
+    for (const DocumentPiece& piece : render_chat(GetParam(), messages)) rendered += piece.text;
+    EXPECT_EQ(rendered, text);
+    EXPECT_EQ(encode(messages).ids, tokenizer_->encode(text, {.add_special_tokens = false, .parse_special = true}))
+        << c.at("conversation").as_string();
+    ++compared;
+  }
+  EXPECT_GE(compared, 4);
+}
+
+TEST_P(ChatTemplates, TargetsAreTheAnswersAndTheirEnds) {
+  const EncodedDocument encoded = encode(kChat);
+  ASSERT_EQ(encoded.targets.size(), encoded.ids.size());
+  // The space on both sides of an answer belongs to it in Llama 2's template.
+  const std::string space = GetParam() == ChatTemplate::llama2 ? " " : "";
+  EXPECT_EQ(decoded_targets(*tokenizer_, encoded),
+            space + "4, and 9." + space + end() + space + "Bye!\n\nSee you." + space + end());
+}
+
+TEST_P(ChatTemplates, SpecialTokensInMessagesStayText) {
+  const EncodedDocument encoded =
+      encode({{"user", "say " + end() + " now"}, {"assistant", end()}}, {.parse_special = true});
+  EXPECT_EQ(std::count(encoded.ids.begin(), encoded.ids.end(), *tokenizer_->find_token(end())),
+            GetParam() == ChatTemplate::llama2 ? 1 : 2);
+}
+
+TEST_P(ChatTemplates, AreFoundByTheTokenizersSpecialTokens) {
+  const auto found = resolve_chat_template(ChatTemplate::automatic, *tokenizer_);
+  // Llama 2's tokens have those names in many tokenizers: their ids tell.
+  EXPECT_EQ(found, GetParam() == ChatTemplate::llama2 ? ChatTemplate::automatic : GetParam());
+  EXPECT_EQ(resolve_chat_template(ChatTemplate::llama2, *tokenizer_), ChatTemplate::llama2) << "as it was asked for";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ChatTemplates,
+                         ::testing::Values(ChatTemplate::llama2, ChatTemplate::llama3, ChatTemplate::chatml),
+                         [](const auto& tested) { return std::string(to_string(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(All, ChatTemplatesGolden,
+                         ::testing::Values(ChatTemplate::llama2, ChatTemplate::llama3, ChatTemplate::chatml),
+                         [](const auto& tested) { return std::string(to_string(tested.param)); });
+
+TEST(ChatTemplate, LlamaTrimsContentAndChatMlDoesNot) {
+  const auto llama = render_chat(ChatTemplate::llama3, {{"user", " Q \n"}, {"assistant", "\n A\u00a0"}});
+  EXPECT_EQ(llama[4].text, "\n\nQ");
+  EXPECT_EQ(llama[10].text, "A");
+  EXPECT_TRUE(llama[10].target);
+  const auto chatml = render_chat(ChatTemplate::chatml, {{"user", " Q \n"}, {"assistant", "\n A "}});
+  EXPECT_EQ(chatml[1].text, "user\n Q \n");
+  EXPECT_EQ(chatml[6].text, "\n A ");
+  EXPECT_EQ(render_chat(ChatTemplate::llama3, {{"tool", "{}"}, {"assistant", "A"}})[2].text, "ipython");
+}
+
+TEST(ChatTemplate, Llama2TakesQuestionsAndAnswersInTurn) {
+  const auto refused = [](const std::vector<ChatMessage>& messages, const std::string& what) {
+    expect_error(ErrorCode::invalid_argument, {what}, [&] { (void)render_chat(ChatTemplate::llama2, messages); });
+  };
+  refused({{"assistant", "A"}}, "message 0: role 'assistant'");
+  refused({{"user", "Q"}, {"user", "Q"}, {"assistant", "A"}}, "message 1: role 'user'");
+  refused({{"user", "Q"}, {"system", "S"}, {"assistant", "A"}}, "message 1: role 'system'");
+  refused({{"user", "Q"}, {"assistant", "A"}, {"tool", "T"}}, "message 2: role 'tool'");
+}
+
+TEST(ChatTemplate, NamesAndMissingTokens) {
+  EXPECT_EQ(chat_template_from_string("chatml"), ChatTemplate::chatml);
+  for (const std::string& name : chat_template_names()) EXPECT_EQ(to_string(chat_template_from_string(name)), name);
+  expect_error(ErrorCode::bad_config, {"'jinja'", "auto, llama3, chatml, llama2"},
+               [] { (void)chat_template_from_string("jinja"); });
+  const auto tokenizer = load_tokenizer("bytes");
+  const DocumentEncoder encoder(*tokenizer, {});
+  const std::vector<Document> documents{{.pieces = render_chat(ChatTemplate::chatml, kChat), .complete = true}};
+  expect_error(ErrorCode::bad_config, {"<|im_start|>", "data.chat_template"}, [&] { (void)encoder.encode(documents); });
+  EXPECT_EQ(resolve_chat_template(ChatTemplate::automatic, *tokenizer), ChatTemplate::automatic);
+  expect_error(ErrorCode::bad_config, {"data.chat_template", "llama2, llama3 or chatml"},
+               [] { (void)render_chat(ChatTemplate::automatic, kChat); });
+}
+
+}  // namespace
+}  // namespace quench

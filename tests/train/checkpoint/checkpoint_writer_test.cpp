@@ -1,0 +1,188 @@
+#include "train/checkpoint/checkpoint_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/memory/allocator.h"
+#include "tests/fault/checkpoint_contents.h"
+#include "tests/fault/process.h"
+#include "tests/testing.h"
+#include "train/checkpoint/checkpoint_list.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::StepTensors;
+using testing::TempDir;
+using OnError = CheckpointOptions::OnError;
+
+class CheckpointWriterTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<CheckpointWriter> writer(bool async, int keep_latest = 3, OnError on_error = OnError::stop) {
+    CheckpointOptions options;
+    options.async = async;
+    options.keep_latest = keep_latest;
+    options.on_error = on_error;
+    return std::make_unique<CheckpointWriter>(dir_ / "checkpoints", lock_, options);
+  }
+
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> found;
+    for (const CheckpointInfo& info : list_checkpoints(dir_ / "checkpoints").checkpoints) {
+      EXPECT_TRUE(info.valid) << info.fault;
+      found.push_back(info.step);
+    }
+    return found;
+  }
+
+  TempDir dir_;
+  RunLock lock_{dir_.path()};
+  StepTensors tensors_{1 << 20};
+};
+
+class CheckpointWriterModes : public CheckpointWriterTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(CheckpointWriterModes, SavesWhatTheTensorsHeldAtTheCall) {
+  const auto checkpoints = writer(GetParam());
+  std::vector<std::int64_t> reported;
+  const auto collect = [&](const std::vector<SaveReport>& reports) {
+    for (const SaveReport& report : reports) {
+      reported.push_back(report.step);
+      EXPECT_EQ(report.path, checkpoints->folder() / step_name(report.step));
+      EXPECT_GT(report.bytes, std::uint64_t{1} << 20);
+      EXPECT_GE(report.stall_seconds, 0);
+    }
+  };
+  for (const std::int64_t step : {1, 2, 3, 4}) {
+    checkpoints->save(tensors_.state(step), tensors_.at(step));
+    tensors_.at(1000 + step);  // training goes on at once
+    collect(checkpoints->poll());
+  }
+  collect(checkpoints->finish());
+  EXPECT_THAT(reported, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(steps(), ElementsAre(4, 3, 2));
+  for (const std::int64_t step : steps()) {
+    CheckpointReader reader(checkpoints->folder() / step_name(step));
+    EXPECT_EQ(tensors_.difference(reader), "");
+  }
+  EXPECT_EQ(testing::read_file(checkpoints->folder() / "LATEST"), "step-4\n");
+}
+
+TEST_P(CheckpointWriterModes, DestructorCompletesTheLastSave) {
+  writer(GetParam())->save(tensors_.state(5), tensors_.at(5));
+  EXPECT_THAT(steps(), ElementsAre(5));
+}
+
+INSTANTIATE_TEST_SUITE_P(Async, CheckpointWriterModes, ::testing::Bool());
+
+TEST_F(CheckpointWriterTest, StagingIsReusedAndAnnounced) {
+  const auto checkpoints = writer(true);
+  EXPECT_EQ(checkpoints->staging_bytes(), 0);
+  checkpoints->save(tensors_.state(1), tensors_.at(1));
+  checkpoints->finish();
+  EXPECT_EQ(checkpoints->staging_bytes(), snapshot_bytes(tensors_.at(1)));
+  const auto current = Allocator::of({}).stats().current;
+  checkpoints->save(tensors_.state(2), tensors_.at(2));
+  EXPECT_EQ(Allocator::of({}).stats().current, current);
+  checkpoints->finish();
+  const auto synchronous = writer(false);
+  synchronous->save(tensors_.state(3), tensors_.at(3));
+  EXPECT_EQ(synchronous->staging_bytes(), 0);
+}
+
+// A state that the manifest's rules refuse, so that the save fails on the thread that writes.
+CheckpointState impossible(const StepTensors& tensors, std::int64_t step) {
+  CheckpointState state = tensors.state(step);
+  state.samples = -1;
+  return state;
+}
+
+TEST_F(CheckpointWriterTest, BackgroundErrorSurfacesAtTheNextCall) {
+  const auto checkpoints = writer(true);
+  checkpoints->save(tensors_.state(1), tensors_.at(1));
+  checkpoints->save(impossible(tensors_, 2), tensors_.at(2));
+  EXPECT_THROW(checkpoints->finish(), Error);
+  EXPECT_NO_THROW(checkpoints->finish());
+  checkpoints->save(impossible(tensors_, 2), tensors_.at(2));
+  EXPECT_THROW(checkpoints->save(tensors_.state(3), tensors_.at(3)), Error);
+  EXPECT_THAT(steps(), ElementsAre(1));  // the third was not begun
+  checkpoints->save(tensors_.state(3), tensors_.at(3));
+  checkpoints->finish();
+  EXPECT_THAT(steps(), ElementsAre(3, 1));
+}
+
+TEST_F(CheckpointWriterTest, SynchronousErrorIsThrownBySave) {
+  const auto checkpoints = writer(false);
+  EXPECT_THROW(checkpoints->save(impossible(tensors_, 1), tensors_.at(1)), Error);
+  EXPECT_NO_THROW(checkpoints->finish());
+}
+
+TEST_F(CheckpointWriterTest, KeepGoingReportsFailuresOnceAtTheEnd) {
+  for (const bool async : {false, true}) {
+    const auto checkpoints = writer(async, 0, OnError::keep_going);
+    checkpoints->save(impossible(tensors_, 1), tensors_.at(1));
+    checkpoints->save(tensors_.state(2), tensors_.at(2));
+    checkpoints->save(impossible(tensors_, 3), tensors_.at(3));
+    try {
+      checkpoints->finish();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(), HasSubstr("2 of 3 checkpoints could not be saved; the first: checkpoint of step 1"));
+    }
+    EXPECT_NO_THROW(checkpoints->finish());
+    EXPECT_THAT(steps(), ElementsAre(2));
+  }
+}
+
+TEST_F(CheckpointWriterTest, ResumedAndPinnedStepsSurviveRetention) {
+  writer(false)->save(tensors_.state(1), tensors_.at(1));
+  CheckpointOptions options;
+  options.keep_latest = 1;
+  options.async = false;
+  options.resumed_from = 1;
+  options.pinned = {3};
+  CheckpointWriter checkpoints(dir_ / "checkpoints", lock_, options);
+  for (const std::int64_t step : {2, 3, 4, 5}) checkpoints.save(tensors_.state(step), tensors_.at(step));
+  EXPECT_THAT(steps(), ElementsAre(5, 3, 1));
+}
+
+TEST_F(CheckpointWriterTest, StartRemovesLeftoversAndProbes) {
+  fs::create_directories(dir_ / "checkpoints" / "step-9.tmp-x");
+  const auto checkpoints = writer(false);
+  EXPECT_TRUE(fs::is_empty(checkpoints->folder()));
+}
+
+TEST_F(CheckpointWriterTest, CreatesNestedFolders) {
+  CheckpointWriter checkpoints(dir_ / "a" / "b" / "c" / "", lock_, {});
+  checkpoints.save(tensors_.state(1), tensors_.at(1));
+  checkpoints.finish();
+  EXPECT_EQ(latest_valid(dir_ / "a/b/c")->step, 1);
+}
+
+TEST_F(CheckpointWriterTest, BadOptionsAndFoldersAreRefused) {
+  EXPECT_THROW(writer(false, -1), Error);
+  testing::write_file(dir_ / "checkpoints", "");
+  try {
+    writer(false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(), HasSubstr("is a file; set checkpoint.folder"));
+  }
+  const TempDir other;
+  EXPECT_THROW(CheckpointWriter(other.path(), lock_, {}), Error);  // not under the locked folder
+  if (::geteuid() == 0) return;
+  fs::permissions(other.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_THROW(CheckpointWriter(other / "x", lock_, {}), Error);
+  fs::permissions(other.path(), fs::perms::none);
+  EXPECT_THROW(CheckpointWriter(other / "x", lock_, {}), Error);
+  EXPECT_THROW(RunLock(other / "x"), Error);
+  fs::permissions(other.path(), fs::perms::owner_all);
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,48 @@
+// Rescaled rotary embeddings, and a sliding window shorter than the sequences, against Hugging Face Transformers
+// (tests/reference/make_models.py): logits, gradients and greedy text of tiny random checkpoints, in f32, on sequences
+// longer than those of the pretraining.
+
+#include "tests/train/model_folder/golden_model.h"
+
+namespace quench {
+namespace {
+
+using testing::GoldenModel;
+
+class ReferenceModelGolden : public ::testing::TestWithParam<const char*> {
+ protected:
+  [[nodiscard]] static std::string folder() {
+    return (testing::source_dir() / "tests/reference/models" / GetParam()).string();
+  }
+};
+
+TEST_P(ReferenceModelGolden, Logits) {
+  EXPECT_LT(GoldenModel(folder(), Device{}).logits_error(), 1e-5);
+}
+
+TEST_P(ReferenceModelGolden, LossAndEveryGradient) {
+  GoldenModel golden(folder(), Device{});
+  for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
+    for (nn::Parameter* p : golden.model.parameters()) p->variable.gradient()->reset();
+    EXPECT_NEAR(golden.loss_and_gradients(level), testing::read_f32(golden.reference, "loss")[0], 2e-6);
+    golden.expect_gradients(1e-4);
+  }
+}
+
+TEST_P(ReferenceModelGolden, GreedyTokensThroughTheKeyValueCache) {
+  GoldenModel(folder(), Device{}).expect_greedy_tokens();
+}
+
+TEST_P(ReferenceModelGolden, AnExportedFolderGivesTheSameLogits) {
+  GoldenModel golden(folder(), Device{});
+  const testing::TempDir temp;
+  save_model_folder(golden.model, {temp / "copy"}, {.dtype = DType::f32, .small_files = {.model = golden.folder}});
+  std::filesystem::copy(golden.folder / "reference.safetensors", temp / "copy/reference.safetensors");
+  EXPECT_LT(GoldenModel((temp / "copy").string(), Device{}).logits_error(), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceModelGolden, ::testing::Values("llama_yarn", "llama_dynamic", "mistral"),
+                         [](const auto& model) { return std::string(model.param); });
+
+}  // namespace
+}  // namespace quench

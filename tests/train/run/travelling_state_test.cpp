@@ -1,0 +1,217 @@
+// Steps whose optimizer state waits in host memory, on the CPU and on the planning device, and what is planned for runs
+// that have them.
+
+#include <gtest/gtest.h>
+
+#include "tests/train/run/trainer_fixture.h"
+#include "train/plan/estimate.h"
+#include "train/setup/data_setup.h"
+#include "train/setup/model_setup.h"
+#include "train/setup/optimizer_setup.h"
+#include "train/step/planning_batch.h"
+#include "train/step/train_step.h"
+#include "train/step/training_state.h"
+
+namespace quench {
+namespace {
+
+using testing::TinyRun;
+
+// Model, optimizer and steps of a config on the CPU, with state that travels, which runs there refuse for want of use.
+struct TravellingRun {
+  TravellingRun(const RunConfig& config, const DataSetup& data, double offload_ratio, double late_ratio)
+      : setup(build_model(config, Device{})),
+        loader(data.train, {1, 3, 0, 1}, {}),
+        ratio(offload_ratio),
+        late(late_ratio) {
+    fill_model(*setup.model, config);
+    optimizer = make_optimizer(*setup.model, config);
+    optimizer->refresh_master();
+    restart();
+  }
+
+  // As a resumed run does: from what a checkpoint holds, without anything else.
+  void restart() {
+    step.reset();
+    step = std::make_unique<TrainStep>(
+        *setup.model, *optimizer,
+        TrainStepOptions{.loss = {.chunk_rows = 64}, .state_offload_ratio = ratio, .state_late_ratio = late});
+  }
+
+  std::vector<Batch> batches() {
+    std::vector<Batch> result;
+    for (int i = 0; i < 3; ++i) result.push_back(std::move(*loader.next()));
+    return result;
+  }
+
+  [[nodiscard]] std::vector<CheckpointTensor> tensors() const { return training_tensors(*setup.model, *optimizer); }
+
+  [[nodiscard]] std::string bytes() const {
+    std::string result;
+    for (const CheckpointTensor& tensor : tensors()) {
+      const Tensor values = tensor.data.to(Device{});
+      result.append(static_cast<const char*>(values.raw_data()), values.nbytes());
+    }
+    return result;
+  }
+
+  ModelSetup setup;
+  std::unique_ptr<nn::Optimizer> optimizer;
+  std::unique_ptr<TrainStep> step;
+  BatchLoader loader;
+  double ratio, late;
+};
+
+const std::vector<std::vector<std::string>> kOptimizerKinds{
+    {"--training.dtype=bf16"},
+    {"--training.dtype=bf16", "--training.master_dtype=none", "--training.grad_dtype=bf16", "--optimizer.state=bf16"},
+    {"--training.dtype=bf16", "--recipe.name=float8_tensorwise", "--recipe.keep_weights=true"}};
+
+constexpr std::array<std::array<double, 2>, 7> kTravels{
+    {{0.4, 0}, {1, 0}, {0.4, 0.1}, {0.4, 1}, {0.7, 0.5}, {1, 0.3}, {1, 1}}};
+
+template <class Body>
+void for_each_optimizer_kind(const Body& body) {
+  const TinyRun tiny;
+  for (std::vector<std::string> options : kOptimizerKinds) {
+    SCOPED_TRACE(::testing::PrintToString(options));
+    options.push_back("--training.micro_batch_size=1");
+    const RunConfig config = tiny.config("run", options);
+    const DataSetup data = open_data(config, resolve_model_config(config.model));
+    body(config, data);
+  }
+}
+
+// For each kind of optimizer: `train` leaves the bytes in a run whose state travels that it leaves where none does.
+template <class Train>
+void expect_same_bytes_however_state_travels(const Train& train) {
+  for_each_optimizer_kind([&](const RunConfig& config, const DataSetup& data) {
+    const auto trained = [&](double ratio, double late) {
+      TravellingRun run(config, data, ratio, late);
+      return train(run);
+    };
+    const std::string here = trained(0, 0);
+    for (const auto& [ratio, late] : kTravels) EXPECT_EQ(trained(ratio, late) == here, true) << ratio << " " << late;
+  });
+}
+
+TEST(TravellingState, StateInHostMemoryGivesTheSameBits) {
+  expect_same_bytes_however_state_travels([](TravellingRun& run) {
+    for (std::int64_t s = 1; s <= 4; ++s) {
+      (void)run.step->accumulate(run.batches(), s);
+      run.step->apply(1e-2, s);
+    }
+    return run.bytes();
+  });
+}
+
+// Between accumulate() and what ends the step, late state is away. However it ends, the next step finds it.
+TEST(TravellingState, StepsThatAreDroppedBringLateStateBack) {
+  expect_same_bytes_however_state_travels([](TravellingRun& run) {
+    std::vector<Batch> batches = run.batches();
+    (void)run.step->accumulate(batches, 1);
+    run.step->apply(1e-2, 1);
+    (void)run.step->accumulate(batches, 2);  // skipped
+    run.step->discard();
+    std::string bytes = run.bytes();
+    (void)run.step->accumulate(batches, 3);  // and again, to see where the bad number came from
+    (void)run.step->accumulate(batches, 3);
+    run.step->apply(1e-2, 2);
+    bytes += run.bytes();
+    (void)run.step->accumulate(batches, 4);
+    for (Batch& batch : batches) batch.valid_tokens = 0;
+    (void)run.step->accumulate(batches, 5);  // no gradient: moments decay
+    run.step->apply(1e-2, 3);
+    bytes += run.bytes();
+    (void)run.step->accumulate(run.batches(), 6);
+    run.restart();  // an owner that ends in between
+    return bytes + run.bytes();
+  });
+}
+
+// What a checkpoint holds between two steps is all that the next ones need.
+TEST(TravellingState, ResumeIsExactWithLateState) {
+  for_each_optimizer_kind([&](const RunConfig& config, const DataSetup& data) {
+    TravellingRun whole(config, data, 0, 0), stopped(config, data, 0.7, 0.5), resumed(config, data, 1, 0.6);
+    std::vector<std::vector<Batch>> batches;
+    for (int s = 0; s < 4; ++s) batches.push_back(whole.batches());
+    const auto train = [&](TravellingRun& run, std::int64_t from, std::int64_t to) {
+      for (std::int64_t s = from; s <= to; ++s) {
+        (void)run.step->accumulate(batches[static_cast<std::size_t>(s - 1)], s);
+        run.step->apply(1e-2, s);
+      }
+    };
+    train(whole, 1, 4);
+    train(stopped, 1, 2);
+    const std::vector<CheckpointTensor> from = stopped.tensors(), to = resumed.tensors();
+    ASSERT_EQ(from.size(), to.size());
+    for (std::size_t i = 0; i < from.size(); ++i) Tensor(to[i].data).copy_from(from[i].data);
+    for (nn::Parameter* parameter : resumed.setup.model->parameters()) parameter->mark_changed();
+    train(resumed, 3, 4);
+    EXPECT_EQ(resumed.bytes() == whole.bytes(), true);
+  });
+}
+
+TEST(TravellingState, EstimateCountsStateThatWaitsInHostMemory) {
+  const TinyRun tiny;
+  const Device planning{DeviceType::meta, 0};
+  const RunEstimate here = estimate_run(tiny.config("run"), planning);
+  const RunEstimate away = estimate_run(tiny.config("run", {"--optimizer.offload_ratio=1"}), planning);
+  EXPECT_EQ(away.state_offload_bytes, 2 * 4 * here.parameters);
+  EXPECT_EQ(away.host_bytes, here.host_bytes + away.state_offload_bytes);
+  EXPECT_LE(away.device.peak, here.device.peak);
+}
+
+// Where weights, gradients and state are what a step holds most of, the peak falls by what is late.
+TEST(TravellingState, LateStateLowersThePlannedPeak) {
+  const TinyRun tiny;
+  const Device planning{DeviceType::meta, 0};
+  for (const char* master : {"f32", "none"}) {
+    const auto planned = [&](const char* ratio, const char* late) {
+      return estimate_run(
+          tiny.config("run",
+                      {"--model.hidden_size=512", "--model.intermediate_size=1408", "--model.num_hidden_layers=8",
+                       "--training.dtype=bf16", std::string("--training.master_dtype=") + master,
+                       "--optimizer.state=bf16", std::string("--optimizer.offload_ratio=") + ratio,
+                       std::string("--optimizer.return_during_update=") + late}),
+          planning);
+    };
+    const RunEstimate prompt = planned("0.5", "0");
+    for (const char* late : {"0.2", "0.4"}) {
+      const RunEstimate estimate = planned("0.5", late);
+      EXPECT_EQ(estimate.state_offload_bytes, prompt.state_offload_bytes);
+      const double won = static_cast<double>(prompt.device.peak - estimate.device.peak);
+      EXPECT_GT(won, 0.95 * std::stod(late) * static_cast<double>(prompt.state_offload_bytes)) << late;
+    }
+  }
+}
+
+// Travelling state changes places for a while; then the plan has seen all that the run takes.
+TEST(TravellingState, EstimateFollowsStateThatTravelsUntilItSettles) {
+  const TinyRun tiny;
+  const Device planning{DeviceType::meta, 0};
+  Allocator& plan = Allocator::of(planning);
+  for (const double late : {0.0, 0.3}) {
+    const RunConfig config =
+        tiny.config("run", {"--model.hidden_size=512", "--model.intermediate_size=1408", "--model.num_hidden_layers=6",
+                            "--optimizer.offload_ratio=0.6", fmt::format("--optimizer.return_during_update={}", late)});
+    const RunEstimate estimate = estimate_run(config, planning);
+    plan.trim();
+    plan.reset_peak();
+    const ModelSetup setup = build_model(config, planning, planning);
+    const auto optimizer = make_optimizer(*setup.model, config);
+    TrainStep step(*setup.model, *optimizer,
+                   {.loss = loss_options(config, setup.config.vocab_size, planning),
+                    .state_offload_ratio = 0.6,
+                    .state_late_ratio = late});
+    for (std::int64_t s = 1; s <= 120; ++s) {
+      const std::vector<Batch> batches(2, planning_batch(config.training.micro_batch_size, config.data.seq_len));
+      (void)step.accumulate(batches, s);
+      step.apply(0.0, s);
+    }
+    EXPECT_EQ(plan.stats().peak_reserved, estimate.device.peak_reserved) << late;
+  }
+}
+
+}  // namespace
+}  // namespace quench

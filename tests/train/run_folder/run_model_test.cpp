@@ -1,0 +1,117 @@
+// The model part of a run folder and what checkpoints know of it.
+
+#include "train/setup/run_model.h"
+
+#include <gmock/gmock.h>
+
+#include "core/system/temporary.h"
+#include "data/tokenizer/byte_tokenizer.h"
+#include "tests/testing.h"
+#include "train/check/load.h"
+#include "train/run_folder/run_folder.h"
+#include "train/setup/model_setup.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::TempDir;
+using testing::write_file;
+
+class RunModelTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] RunConfig config(const std::string& model = R"({"preset": "tiny"})") const {
+    return parse_run_config(R"({"model": )" + model +
+                                R"(, "data": {"seq_len": 64}, "training": {"steps": 1}, "run": {"folder": ")" +
+                                (temp_ / "run").string() + R"("}})",
+                            "run.json", {}, {.data = false, .files = false});
+  }
+  [[nodiscard]] static RunModel run_model(const RunConfig& config) {
+    return make_run_model(config, resolve_model_config(config.model), make_byte_tokenizer());
+  }
+  [[nodiscard]] fs::path checkpoint(const std::string& run = "run") const {
+    const fs::path folder = temp_ / run / "checkpoints" / "step-1";
+    fs::create_directories(folder);
+    return folder;
+  }
+
+  TempDir temp_;
+};
+
+TEST_F(RunModelTest, ModelPartIsFoundAroundTheCheckpointThenWhereTheRunWas) {
+  const RunConfig run = config();
+  const RunModel model = run_model(run);
+  write_run_model(run, model);
+  CheckpointState state;
+  store_run_model(state, run, model);
+
+  StoredModel stored = stored_model(state, checkpoint());
+  EXPECT_EQ(stored.config.eos_token_ids, (std::vector<std::int64_t>{257}));
+  EXPECT_EQ(stored.config.pad_token_id, 258);
+  EXPECT_EQ(fs::canonical(stored.files), fs::canonical(temp_ / "run/model"));
+  EXPECT_EQ(stored.missing, "");
+  EXPECT_NE(stored.fingerprint, "");
+
+  const fs::path alone = temp_ / "alone" / "step-1";
+  fs::create_directories(alone);
+  EXPECT_EQ(fs::canonical(stored_model(state, alone).files), fs::canonical(temp_ / "run/model"));
+  fs::rename(temp_ / "run", temp_ / "moved");
+  stored = stored_model(state, alone);
+  EXPECT_EQ(stored.files, "");
+  EXPECT_EQ(stored.config.hidden_size, 64) << "the checkpoint holds the config";
+  EXPECT_THAT(stored.missing, HasSubstr("is away from its run folder (" + (temp_ / "run").string()));
+  EXPECT_EQ(fs::canonical(stored_model(state, checkpoint("moved")).files), fs::canonical(temp_ / "moved/model"));
+}
+
+TEST_F(RunModelTest, CheckpointsOfProgramsThatStoredNoModelTakeItFromTheConfig) {
+  CheckpointState state;
+  state.config = to_json(config(R"({"preset": "tiny", "eos_token_id": 7})"));
+  const StoredModel stored = stored_model(state, checkpoint());
+  EXPECT_EQ(stored.config.hidden_size, 64);
+  EXPECT_EQ(stored.files, "");
+  EXPECT_EQ(stored.named_ids.at("eos_token_id").as_int(), 7);
+
+  state.config = to_json(config(R"({"path": "gone/base"})"));
+  try {
+    (void)stored_model(state, checkpoint());
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::not_found);
+    EXPECT_THAT(error.what(), HasSubstr("gone/base"));
+    EXPECT_THAT(error.what(), HasSubstr("step-1"));
+  }
+  // A run that went on under this program has a model part for its older checkpoints too.
+  const RunConfig run = config();
+  write_run_model(run, run_model(run));
+  EXPECT_EQ(stored_model(state, checkpoint()).config.hidden_size, 64);
+}
+
+TEST_F(RunModelTest, LeftoversOfAKilledStartAreRemoved) {
+  const RunConfig run = config();
+  const fs::path left = temporary_name(temp_ / "run" / "model");
+  fs::create_directories(left);
+  fs::create_directories(temp_ / "run" / "model.tmp-mine");
+  write_file(left / "tokenizer.json", "{");
+  write_run_model(run, run_model(run));
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(temp_ / "run" / "model.tmp-mine")) << "not one of the program's names";
+  EXPECT_TRUE(fs::exists(temp_ / "run" / "model" / "config.json"));
+}
+
+TEST_F(RunModelTest, CheckpointFolderOutsideOfTheRunIsFoundFromWhereTheRunWasStarted) {
+  const fs::path run = temp_ / "run";
+  fs::create_directories(run);
+  write_file(run / "config.json", R"({"model": {}, "training": {}, "checkpoint": {"folder": "scratch"}})");
+  write_file(run / "sources.json", R"({"working_directory": ")" + temp_.path().string() + R"("})");
+  EXPECT_TRUE(is_run_folder(run));
+  EXPECT_EQ(checkpoint_folder_of(run), run / "checkpoints") << "there is none";
+  fs::create_directories(temp_ / "scratch");
+  EXPECT_EQ(checkpoint_folder_of(run), temp_ / "scratch");
+  fs::create_directories(run / "checkpoints");
+  EXPECT_EQ(checkpoint_folder_of(run), run / "checkpoints");
+  EXPECT_FALSE(is_run_folder(temp_.path()));
+}
+
+}  // namespace
+}  // namespace quench

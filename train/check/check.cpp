@@ -1,0 +1,203 @@
+#include "train/check/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "train/check/checker.h"
+#include "train/config/field.h"
+#include "train/config/nearest.h"
+
+namespace quench {
+namespace {
+
+void check_batch(Checker& checker) {
+  if (!checker.usable({"training.global_batch_size", "training.micro_batch_size"})) return;
+  const TrainingSection& training = checker.config().training;
+  const std::int64_t unit = training.micro_batch_size;
+  if (!training.global_batch_size || *training.global_batch_size % unit == 0) return;
+  const std::int64_t below = *training.global_batch_size / unit * unit;
+  const std::string near = below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+  checker.report("training.global_batch_size", "{} is not divisible by micro_batch_size {}; nearest: {}",
+                 *training.global_batch_size, unit, near);
+}
+
+// Kernels count the tokens of a pass with 32 bits.
+void check_tokens(Checker& checker) {
+  if (!checker.usable({"training.micro_batch_size", "data.seq_len"})) return;
+  const std::int64_t rows = checker.config().training.micro_batch_size, length = checker.config().data.seq_len;
+  if (rows * length >= std::int64_t{1} << 31)
+    checker.report(
+        "training.micro_batch_size",
+        "{} sequences of {} tokens are {} tokens in one pass; fewer than 2^31 are possible, and far fewer fit "
+        "any device",
+        rows, length, rows * length);
+}
+
+void check_activations(Checker& checker) {
+  using enum TrainingSection::ActivationCheckpoint;
+  const TrainingSection& training = checker.config().training;
+  if (!checker.usable({"training.offload_layers", "training.recompute_mlp_layers", "training.activation_checkpoint"}))
+    return;
+  if (training.offload_layers > 0 && training.activation_checkpoint == full)
+    checker.report("training.offload_layers",
+                   "{}, but training.activation_checkpoint \"full\" keeps nothing to send; set one of them to its "
+                   "default",
+                   training.offload_layers);
+  if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == full)
+    checker.report("training.recompute_mlp_layers",
+                   "{}, but training.activation_checkpoint \"full\" makes whole layers again; set "
+                   "recompute_mlp_layers to 0, or activation_checkpoint to \"selective\"",
+                   training.recompute_mlp_layers);
+  if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == none)
+    checker.report("training.recompute_mlp_layers",
+                   "{}, but training.activation_checkpoint \"none\" makes nothing again; set activation_checkpoint to "
+                   "\"selective\", which comes first: it costs less",
+                   training.recompute_mlp_layers);
+}
+
+void check_schedule(Checker& checker) {
+  const LrScheduleSection& schedule = checker.config().lr_schedule;
+  const std::optional<std::int64_t> steps = checker.config().training.steps;
+  if (schedule.decay_steps && schedule.decay_ratio &&
+      checker.usable({"lr_schedule.decay_steps", "lr_schedule.decay_ratio"})) {
+    checker.report("lr_schedule.decay_ratio", "{} contradicts decay_steps {}; give one of the two",
+                   *schedule.decay_ratio, *schedule.decay_steps);
+    return;
+  }
+  if (schedule.name == LrScheduleKind::constant && (schedule.decay_steps || schedule.decay_ratio)) {
+    const std::string key = schedule.decay_steps ? "decay_steps" : "decay_ratio";
+    checker.report("lr_schedule." + key, "the constant schedule has no decay; remove it or choose wsd");
+    return;
+  }
+  if (!steps || !checker.usable({"training.steps", "lr_schedule.warmup_steps"})) return;
+  if (schedule.warmup_steps > *steps) {
+    checker.report("lr_schedule.warmup_steps", "{} steps of warmup exceed training.steps {}", schedule.warmup_steps,
+                   *steps);
+    return;
+  }
+  // The decay of cosine and linear may end after the run; that of wsd ends with it.
+  if (schedule.name != LrScheduleKind::wsd ||
+      !checker.usable({"lr_schedule.name", "lr_schedule.decay_steps", "lr_schedule.decay_ratio"}))
+    return;
+  const std::int64_t decay = lr_schedule_options(checker.config(), *steps).decay_steps.value_or(0);
+  if (decay <= *steps - schedule.warmup_steps) return;
+  const std::string what = schedule.decay_ratio
+                               ? fmt::format("{} of {} steps = {} steps of decay", *schedule.decay_ratio, *steps, decay)
+                               : fmt::format("{} steps of decay", decay);
+  checker.report(schedule.decay_ratio ? "lr_schedule.decay_ratio" : "lr_schedule.decay_steps",
+                 "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
+}
+
+// Rounding is an option of what a recipe quantizes: without that it would be silently ignored. "auto" may choose
+// either.
+void check_gradient_rounding(Checker& checker) {
+  const RecipeSection& recipe = checker.config().recipe;
+  if (!checker.usable({"recipe.gradient_rounding", "recipe.name", "recipe.high_precision_gemms"}) ||
+      recipe.gradient_rounding == RecipeSection::GradientRounding::nearest)
+    return;
+  if (!recipe.name.starts_with("float8_") && recipe.name != "auto") {
+    checker.report("recipe.gradient_rounding", "stochastic, but recipe.name {} makes no float8 gradients", recipe.name);
+    return;
+  }
+  const auto stays = [&](std::string_view product) {
+    return std::ranges::find(recipe.high_precision_gemms, product) != recipe.high_precision_gemms.end();
+  };
+  if (stays("dgrad") && (stays("wgrad") || recipe.name == "float8_rowwise_with_gw_hp"))
+    checker.report("recipe.gradient_rounding",
+                   "stochastic, but with recipe.high_precision_gemms no product reads float8 gradients");
+}
+
+// Without state that travels the key would be silently ignored.
+void check_state_offload(Checker& checker) {
+  const OptimizerSection& optimizer = checker.config().optimizer;
+  if (!checker.usable({"optimizer.offload_ratio", "optimizer.return_during_update"})) return;
+  if (optimizer.return_during_update > 0 && optimizer.offload_ratio == 0)
+    checker.report("optimizer.return_during_update",
+                   "{}, but optimizer.offload_ratio is 0: no state is away that could return; raise it, or set "
+                   "return_during_update to 0",
+                   optimizer.return_during_update);
+}
+
+}  // namespace
+
+void check_training(Checker& checker) {
+  const TrainingSection& training = checker.config().training;
+  if (!training.steps && !training.epochs && checker.usable({"training.steps", "training.epochs"}))
+    checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
+  check_batch(checker);
+  check_tokens(checker);
+  check_activations(checker);
+  check_schedule(checker);
+  check_gradient_rounding(checker);
+  check_state_offload(checker);
+  const CheckpointSection& checkpoint = checker.config().checkpoint;
+  if (training.on_nonfinite == NonfinitePolicy::rollback &&
+      checker.usable({"training.on_nonfinite", "checkpoint.enable", "checkpoint.interval"}) &&
+      (!checkpoint.enable || checkpoint.interval == 0)) {
+    checker.report("training.on_nonfinite", "rollback needs checkpoints to go back to, but checkpoint.{}",
+                   checkpoint.enable ? "interval is 0" : "enable is false");
+  }
+}
+
+std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOptions& options,
+                                          const std::function<bool(std::string_view)>& skip) {
+  Checker checker(config, options, skip);
+  check_model(checker);
+  check_data(checker);
+  check_training(checker);
+  check_outputs(checker);
+  return checker.take_issues();
+}
+
+LrScheduleOptions lr_schedule_options(const RunConfig& config, std::int64_t total_steps) {
+  const LrScheduleSection& schedule = config.lr_schedule;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, schedule.warmup_steps <= total_steps,
+                  "lr_schedule.warmup_steps: {} steps of warmup exceed the {} steps of the run; lower it, or train for "
+                  "longer (training.steps, training.epochs)",
+                  schedule.warmup_steps, total_steps);
+  std::optional<std::int64_t> decay_steps = schedule.decay_steps;
+  if (schedule.decay_ratio)
+    decay_steps = std::max<std::int64_t>(1, std::llround(*schedule.decay_ratio * static_cast<double>(total_steps)));
+  return {.kind = schedule.name,
+          .peak_lr = config.optimizer.lr,
+          .total_steps = total_steps,
+          .warmup_steps = schedule.warmup_steps,
+          .min_lr_ratio = schedule.min_lr_ratio,
+          .decay_steps = decay_steps,
+          .decay_shape = schedule.decay_shape};
+}
+
+std::int64_t accumulation_steps(const RunConfig& config, std::int64_t data_parallel_ranks) {
+  QUENCH_CHECK(data_parallel_ranks >= 1, "accumulation_steps: {} data-parallel ranks", data_parallel_ranks);
+  const TrainingSection& training = config.training;
+  if (!training.global_batch_size) return 1;
+  const std::int64_t unit = training.micro_batch_size * data_parallel_ranks;
+  if (*training.global_batch_size % unit != 0) {
+    throw ConfigError({{"", "training.global_batch_size",
+                        fmt::format("{} is not divisible by micro_batch_size {} x {} ranks = {}",
+                                    *training.global_batch_size, training.micro_batch_size, data_parallel_ranks, unit),
+                        ""}});
+  }
+  return *training.global_batch_size / unit;
+}
+
+std::vector<ConfigIssue> check_on_device(const RunConfig& config, Device device) {
+  std::vector<ConfigIssue> issues;
+  if (!device.is_cpu()) return issues;
+  const auto report = [&](const char* key, std::string reason) { issues.push_back({"", key, std::move(reason), ""}); };
+  if (config.training.offload_layers > 0)
+    report("training.offload_layers", fmt::format("{}, but a CPU run's activations are in host memory; set it to 0",
+                                                  config.training.offload_layers));
+  if (config.optimizer.offload_ratio > 0)
+    report("optimizer.offload_ratio",
+           fmt::format("{}, but a CPU run's state is in host memory; set it to 0", config.optimizer.offload_ratio));
+  return issues;
+}
+
+void require_on_device(const RunConfig& config, Device device) {
+  if (std::vector<ConfigIssue> issues = check_on_device(config, device); !issues.empty())
+    throw ConfigError(std::move(issues));
+}
+
+}  // namespace quench

@@ -1,0 +1,160 @@
+// Checks of the section model: one origin, and an architecture whose extents fit together.
+
+#include <array>
+#include <filesystem>
+#include <optional>
+
+#include "nn/model_config.h"
+#include "train/check/checker.h"
+#include "train/config/field.h"
+#include "train/config/presets.h"
+#include "train/metrics/run_files.h"
+#include "train/model_folder/hub_hint.h"
+
+namespace quench {
+namespace {
+
+constexpr std::array<std::string_view, 6> kRequired = {"model_type",        "vocab_size",        "hidden_size",
+                                                       "intermediate_size", "num_hidden_layers", "num_attention_heads"};
+
+// Positive integer of a config.json, or nullopt where it is absent or something else (the model loader's business).
+std::optional<std::int64_t> extent(const Json& config, std::string_view key) {
+  const Json* value = config.find(key);
+  if (value == nullptr || !value->is_integer() || value->as_double() < 1 || value->as_double() > 2147483647.0)
+    return std::nullopt;
+  return value->as_int();
+}
+
+void check_origin(Checker& checker) {
+  const ModelSection& model = checker.config().model;
+  if (!checker.usable({"model.preset", "model.path"})) return;
+  if (!model.preset.empty() && !model.path.empty()) {
+    checker.report("model.path", "\"{}\" contradicts model.preset \"{}\"; give one of the two", model.path,
+                   model.preset);
+  } else if (model.preset.empty() && model.path.empty()) {
+    if (model.fields.as_object().empty()) {
+      checker.report("model", "no model: give model.preset, model.path or the fields of a config.json");
+      return;
+    }
+    for (const std::string_view key : kRequired) {
+      if (model.fields.find(key) == nullptr && checker.usable({fmt::format("model.{}", key)}))
+        checker.report(fmt::format("model.{}", key), "missing from the architecture given here");
+    }
+  } else if (!model.preset.empty() && find_embedded_config("models", model.preset) == nullptr) {
+    checker.report("model.preset", "no embedded model is called \"{}\" (`quench config ls` lists them)", model.preset);
+    checker.suggest(nearest_embedded_config("models", model.preset));
+  }
+  if (model.init == ModelSection::Init::load && model.path.empty() && checker.usable({"model.init"}))
+    checker.report("model.init", "load needs model.path; a preset or an inline architecture has no weights");
+}
+
+void check_folder(Checker& checker) {
+  namespace fs = std::filesystem;
+  const ModelSection& model = checker.config().model;
+  if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return;
+  std::error_code ignored;
+  if (!fs::is_directory(model.path, ignored)) {
+    checker.report("model.path", "{}: no such folder{}", model.path, hub_hint(model.path));
+    checker.suggest(kept_model_part(checker.config()));
+  } else if (!fs::is_regular_file(fs::path(model.path) / "config.json", ignored)) {
+    checker.report("model.path", "{}: the folder has no config.json", model.path);
+  }
+}
+
+// Weights that are loaded decide their own shapes.
+void check_changed_shapes(Checker& checker) {
+  const ModelSection& model = checker.config().model;
+  if (model.path.empty() || model.init != ModelSection::Init::load) return;
+  for (const auto& [key, value] : model.fields.as_object()) {
+    const std::string path = "model." + key;
+    if (find_field(path)->resume == ResumePolicy::fixed && checker.usable({path}))
+      checker.report(path, "{} cannot be changed over the weights in {}; model.init random starts from new ones",
+                     value.dump(), model.path);
+  }
+}
+
+void check_heads(Checker& checker, const Json& config) {
+  const auto hidden = extent(config, "hidden_size");
+  const auto heads = extent(config, "num_attention_heads");
+  const auto kv_heads = extent(config, "num_key_value_heads");
+  const auto head_dim = extent(config, "head_dim");
+  if (hidden && heads && !head_dim && *hidden % *heads != 0)
+    checker.report("model.hidden_size", "{} is not divisible by num_attention_heads {}, and head_dim is not given",
+                   *hidden, *heads);
+  if (heads && kv_heads && *heads % *kv_heads != 0)
+    checker.report("model.num_key_value_heads", "{} does not divide num_attention_heads {}", *kv_heads, *heads);
+  const auto width = head_dim                                   ? head_dim
+                     : hidden && heads && *hidden % *heads == 0 ? std::optional(*hidden / *heads)
+                                                                : std::nullopt;
+  if (width && *width % 2 != 0)
+    checker.report(head_dim ? "model.head_dim" : "model.hidden_size",
+                   "heads are {} wide; rotary embedding needs an even width", *width);
+}
+
+// What the run asks of the architecture.
+void check_use(Checker& checker, const Json& config) {
+  const Json* dropout = config.find("attention_dropout");
+  if (dropout != nullptr && dropout->is_number() && dropout->as_double() > 0)
+    checker.report("model.attention_dropout", "{} is not supported: attention has no dropout; set it to 0",
+                   dropout->dump());
+  const Json* vocab = config.find("vocab_size");
+  if (vocab != nullptr && checker.config().data.format == "nanogpt" && extent(config, "vocab_size").value_or(0) > 65536)
+    checker.report("data.format", "nanogpt files hold 16-bit tokens, but the model's vocab_size is {}", vocab->dump());
+}
+
+// False where a field of the architecture is missing or was refused, which has been reported.
+bool fields_usable(const Checker& checker) {
+  const ModelSection& model = checker.config().model;
+  if (model.preset.empty() && model.path.empty()) {
+    for (const std::string_view key : kRequired) {
+      if (model.fields.find(key) == nullptr) return false;
+    }
+  }
+  for (const Field& field : field_table()) {
+    if (field.architecture && !checker.usable({field.path})) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string kept_model_part(const RunConfig& config) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path kept = fs::path(config.run.folder) / run_files::kModelFolder;
+  return fs::is_regular_file(kept / "config.json", ignored) ? kept.string() : std::string();
+}
+
+void check_model(Checker& checker) {
+  check_origin(checker);
+  check_folder(checker);
+  check_changed_shapes(checker);
+  const ModelSection& model = checker.config().model;
+  const bool known_preset = model.preset.empty() || find_embedded_config("models", model.preset) != nullptr;
+  if (!known_preset || !checker.usable({"model.preset", "model.path"})) return;
+  Json config;
+  try {
+    config = model_config(model);
+  } catch (const Error& error) {
+    // A missing folder has been reported above; without file checks the loader will say so.
+    if (checker.options().files && error.code() != ErrorCode::not_found && error.code() != ErrorCode::io)
+      checker.report("model.path", "{}", error.what());
+    return;
+  }
+  const std::size_t found = checker.issue_count();
+  check_heads(checker, config);
+  check_use(checker, config);
+  if (checker.issue_count() != found || config.as_object().empty() || !fields_usable(checker)) return;
+  try {
+    const nn::ModelConfig parsed = nn::parse_model_config(
+        config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
+    const std::int64_t seq_len = checker.config().data.seq_len;
+    if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
+      checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",
+                     seq_len, parsed.context_length());
+  } catch (const Error& error) {
+    checker.report("model", "{}", error.what());
+  }
+}
+
+}  // namespace quench

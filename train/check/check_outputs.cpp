@@ -1,0 +1,107 @@
+// Checks of the sections data, checkpoint and run.
+
+#include <algorithm>
+#include <filesystem>
+
+#include "train/check/checker.h"
+#include "train/config/data_files.h"
+#include "train/config/field.h"
+#include "train/config/nearest.h"
+#include "train/metrics/run_files.h"
+#include "train/model_folder/hub_hint.h"
+#include "train/run_folder/run_folder.h"
+#include "train/run_folder/run_outputs.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool looks_like_text(const DataSource& source) {
+  const std::string& path = source.path;
+  return path.ends_with(".txt") || path.ends_with(".jsonl") || path.ends_with(".json") || path.ends_with(".md");
+}
+
+void check_sources(Checker& checker, const std::string& key, const std::vector<DataSource>& sources) {
+  if (!checker.options().files || !checker.usable({key})) return;
+  for (const DataSource& source : sources) {
+    if (!expand_pattern(source.path).empty()) continue;
+    checker.report(key, "no file matches \"{}\"", source.path);
+    // A run that goes on from another folder than it was started in.
+    const fs::path before = working_directory_of(checker.config().run.folder) / source.path;
+    if (!expand_pattern(before.string()).empty()) checker.suggest(before.string());
+  }
+}
+
+void check_tokenizer(Checker& checker) {
+  const DataSection& data = checker.config().data;
+  if (!checker.usable({"data.tokenizer", "data.format", "data.train", "model.path"})) return;
+  if (data.tokenizer.empty()) {
+    if (!checker.config().model.path.empty()) return;
+    const bool by_name = data.format == "auto" && std::any_of(data.train.begin(), data.train.end(), looks_like_text);
+    if (data.format == "text" || data.format == "jsonl" || by_name)
+      checker.report("data.tokenizer", "missing: data.train is text, and there is no model.path to take one from");
+    return;
+  }
+  std::error_code ignored;
+  if (checker.options().files && data.tokenizer != "bytes" && !fs::exists(data.tokenizer, ignored)) {
+    checker.report("data.tokenizer", "{}: no such file or folder{}", data.tokenizer, hub_hint(data.tokenizer));
+    const std::string kept = kept_model_part(checker.config());
+    checker.suggest(kept.empty() ? nearest_name(data.tokenizer, std::vector<std::string>{"bytes"}) : kept);
+  }
+}
+
+void check_resume(Checker& checker) {
+  const CheckpointSection& checkpoint = checker.config().checkpoint;
+  if (!checker.options().files || !checker.usable({"checkpoint.resume", "checkpoint.folder"})) return;
+  std::error_code ignored;
+  const ResumeFrom& resume = checkpoint.resume;
+  if (resume.mode == ResumeFrom::Mode::path) {
+    if (fs::is_directory(resume.path, ignored)) return;
+    checker.report("checkpoint.resume", "{}: no such folder; expected auto, never, must, a step or a checkpoint",
+                   resume.path);
+    checker.suggest(nearest_name(resume.path, std::vector<std::string>{"auto", "never", "must"}));
+  } else if ((resume.mode == ResumeFrom::Mode::must || resume.mode == ResumeFrom::Mode::step) &&
+             !fs::is_directory(checkpoint.folder, ignored)) {
+    const std::string wanted = resume.mode == ResumeFrom::Mode::must ? "must" : fmt::format("step {}", resume.step);
+    checker.report("checkpoint.resume", "{}, but checkpoint.folder {} does not exist", wanted, checkpoint.folder);
+  }
+}
+
+void check_allowed_changes(Checker& checker) {
+  if (!checker.usable({"checkpoint.allow_changes"})) return;
+  for (const std::string& key : checker.config().checkpoint.allow_changes) {
+    const Field* field = find_field(key);
+    if (field == nullptr) {
+      checker.report("checkpoint.allow_changes", "\"{}\" is no key of a config", key);
+      checker.suggest(nearest_field(key));
+    } else if (field->resume == ResumePolicy::fixed) {
+      checker.report("checkpoint.allow_changes", "{} can never change: the stored state would not fit", key);
+    }
+  }
+}
+
+}  // namespace
+
+void check_data(Checker& checker) {
+  const DataSection& data = checker.config().data;
+  if (checker.options().data && data.train.empty() && checker.usable({"data.train"}))
+    checker.report("data.train", "no training data: give files, for example [\"shards/train-*.bin\"]");
+  check_sources(checker, "data.train", data.train);
+  check_sources(checker, "data.validation", data.validation);
+  check_tokenizer(checker);
+}
+
+void check_outputs(Checker& checker) {
+  const std::string& name = checker.config().run.name;
+  if (checker.usable({"run.name"}) && (name.find('/') != std::string::npos || name == "." || name == ".."))
+    checker.report("run.name", "\"{}\" cannot name a folder; use run.folder for a path", name);
+  if (checker.options().files) {
+    for (const OutputFault& fault : output_faults(checker.config()))
+      if (checker.usable({fault.key})) checker.report(fault.key, "{}", fault.reason);
+  }
+  check_resume(checker);
+  check_allowed_changes(checker);
+}
+
+}  // namespace quench

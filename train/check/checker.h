@@ -1,0 +1,57 @@
+#pragma once
+// What the checks between keys share. check.h is the interface for callers.
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "train/check/check.h"
+
+namespace quench {
+
+class Checker {
+ public:
+  Checker(const RunConfig& config, const CheckOptions& options, const std::function<bool(std::string_view)>& skip)
+      : config_(config), options_(options), skip_(skip) {}
+
+  [[nodiscard]] const RunConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const CheckOptions& options() const noexcept { return options_; }
+
+  // True if every one of these keys was read without error, so that checking them against each other makes sense.
+  [[nodiscard]] bool usable(std::initializer_list<std::string_view> keys) const {
+    for (const std::string_view key : keys) {
+      if (skip_(key)) return false;
+    }
+    return true;
+  }
+
+  template <class... Args>
+  void report(std::string key, fmt::format_string<Args...> reason, Args&&... args) {
+    issues_.push_back({"", std::move(key), fmt::format(reason, std::forward<Args>(args)...), ""});
+  }
+  void suggest(std::string suggestion) { issues_.back().suggestion = std::move(suggestion); }
+
+  [[nodiscard]] std::size_t issue_count() const noexcept { return issues_.size(); }
+  [[nodiscard]] std::vector<ConfigIssue> take_issues() { return std::move(issues_); }
+
+ private:
+  const RunConfig& config_;
+  const CheckOptions& options_;
+  const std::function<bool(std::string_view)>& skip_;
+  std::vector<ConfigIssue> issues_;
+};
+
+// <run.folder>/model where an earlier start of the run left it, else empty: what may stand in for a model folder or a
+// tokenizer that is gone.
+[[nodiscard]] std::string kept_model_part(const RunConfig& config);
+
+// One function for each file of checks.
+void check_model(Checker& checker);
+void check_data(Checker& checker);
+void check_training(Checker& checker);
+void check_outputs(Checker& checker);
+
+}  // namespace quench

@@ -1,0 +1,144 @@
+#include "train/check/load.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/system/file.h"
+#include "train/config/field.h"
+#include "train/config/foreign_syntax.h"
+#include "train/config/override.h"
+#include "train/config/presets.h"
+#include "train/config/read_config.h"
+
+namespace quench {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20;
+
+// Key, then section, then the file as a whole: whatever of these the issue's key can be traced to.
+std::string origin_of(const std::string& key, const Json& document, const Origins& origins) {
+  if (const auto argument = origins.arguments.find(key); argument != origins.arguments.end()) return argument->second;
+  const Json* value = &document;
+  for (std::size_t begin = 0; begin < key.size();) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    const Json* next = value->is_object() ? value->find(std::string_view(key).substr(begin, end - begin)) : nullptr;
+    if (next == nullptr || next->line() == 0) break;
+    value = next;
+    begin = end + 1;
+  }
+  return value == &document ? origins.source : origins.of(key, value->line(), value->column());
+}
+
+// What an embedded config says of held-out data belongs to its training data: where the command line names other ones
+// it has none unless that names some too.
+void drop_embedded_validation(Json& document, const Origins& origins) {
+  if (!origins.arguments.contains("data.train") || origins.arguments.contains("data.validation")) return;
+  if (Json* data = document.find("data"); data != nullptr && data->is_object()) data->erase("validation");
+}
+
+enum class Origin { user, embedded };
+
+RunConfig resolve(Json document, Origins origins, const std::string& name, std::span<const std::string> overrides,
+                  const CheckOptions& options, Origin from = Origin::user) {
+  std::vector<ConfigIssue> issues = apply_overrides(document, overrides, origins.arguments);
+  if (from == Origin::embedded) drop_embedded_validation(document, origins);
+  ReadResult result = read_config(document, origins);
+  issues.insert(issues.end(), result.issues.begin(), result.issues.end());
+
+  // Asked for by the user: an embedded config's evaluations are off where there is nothing to evaluate on.
+  const bool asked = from == Origin::user ? result.given.contains("evaluation.interval")
+                                          : origins.arguments.contains("evaluation.interval");
+  const bool wants_evaluation = asked && result.config.evaluation.interval > 0;
+  if (wants_evaluation && result.config.data.validation.empty() && result.config.evaluation.prompts.empty() &&
+      !result.bad.contains("data.validation") && !result.bad.contains("evaluation.prompts")) {
+    issues.push_back({origin_of("evaluation.interval", document, origins), "evaluation.interval",
+                      fmt::format("{} steps between evaluations, but data.validation and evaluation.prompts are empty; "
+                                  "name held-out data or prompts, or set it to 0",
+                                  result.config.evaluation.interval),
+                      ""});
+  }
+  derive_values(result.config, name);
+  // What was meant by a misspelled key is as good as given.
+  const auto skip = [&](std::string_view key) {
+    return result.bad.contains(key) || std::any_of(issues.begin(), issues.end(), [&](const ConfigIssue& issue) {
+             return !issue.suggestion.empty() && (key == issue.suggestion || key.starts_with(issue.suggestion + "."));
+           });
+  };
+  std::vector<ConfigIssue> contradictions = check_run_config(result.config, options, skip);
+  for (ConfigIssue& issue : contradictions) {
+    issue.origin = origin_of(issue.key, document, origins);
+    issues.push_back(std::move(issue));
+  }
+  if (!issues.empty()) throw ConfigError(std::move(issues));
+  return std::move(result.config);
+}
+
+Json parse_document(std::string_view text, const std::string& source) {
+  try {
+    return Json::parse(text, {.allow_comments = true, .max_bytes = kMaxConfigBytes, .source = source});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::corrupt) throw;
+    if (const auto other = recognise_syntax(text)) {
+      throw ConfigError(
+          {{fmt::format("{}:{}", source, other->line), "",
+            fmt::format("this looks like {}; a config is one JSON object (comments allowed), as in "
+                        "{{\"training\": {{\"steps\": 100}}}}; `quench config cp demo my.json` writes one to edit",
+                        other->language),
+            ""}});
+    }
+    // The parser has put "<source>:<line>:<column>: " in front; there is nothing to add.
+    throw ConfigError({{"", "", error.what(), ""}});
+  }
+}
+
+// The file's name without its extension; embedded names have none but may hold dots.
+std::string stem(const std::string& source) {
+  const std::filesystem::path name = std::filesystem::path(source).filename();
+  return name.extension() == ".json" || name.extension() == ".jsonc" ? name.stem().string() : name.string();
+}
+
+}  // namespace
+
+RunConfig run_config_from_json(Json document, const std::string& source, std::span<const std::string> overrides,
+                               const CheckOptions& options) {
+  return resolve(std::move(document), {source, {}}, stem(source), overrides, options);
+}
+
+RunConfig parse_run_config(std::string_view text, const std::string& source, std::span<const std::string> overrides,
+                           const CheckOptions& options) {
+  return run_config_from_json(parse_document(text, source), source, overrides, options);
+}
+
+RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides,
+                          const CheckOptions& options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file_or_name, ignored)) {
+    if (const EmbeddedConfig* embedded = find_embedded_config("runs", file_or_name))
+      return resolve(parse_document(embedded->text, file_or_name), {file_or_name, {}}, file_or_name, overrides, options,
+                     Origin::embedded);
+    const std::string nearest = nearest_embedded_config("runs", file_or_name);
+    throw ConfigError({{file_or_name, "", "no such file, and no embedded run config has that name", nearest}});
+  }
+  return parse_run_config(read_file(file_or_name, kMaxConfigBytes), file_or_name, overrides, options);
+}
+
+Json to_json(const RunConfig& config) {
+  Json document = Json::object();
+  for (const Field& field : field_table()) {
+    if (field.section() == "export" && !config.export_model) continue;
+    const Json value = field.write(config);
+    if (field.architecture && value.is_null()) continue;
+    Json* parent = &document;
+    std::size_t begin = 0;
+    for (std::size_t dot = field.path.find('.'); dot != std::string::npos; dot = field.path.find('.', begin)) {
+      const std::string_view name = std::string_view(field.path).substr(begin, dot - begin);
+      Json* child = parent->find(name);
+      parent = child != nullptr ? child : &parent->set(name, Json::object());
+      begin = dot + 1;
+    }
+    parent->set(field.path.substr(begin), value);
+  }
+  return document;
+}
+
+}  // namespace quench

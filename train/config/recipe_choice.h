@@ -1,0 +1,32 @@
+#pragma once
+// What recipe.name "auto" became in a run: part of its state, since another choice would be another run.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json/json.h"
+#include "train/config/run_config.h"
+
+namespace quench {
+
+inline constexpr std::string_view kAutoRecipe = "auto";
+
+struct RecipeChoice {
+  std::string name = "bf16";
+  std::vector<std::string> exclude;  // globs beside those of the run's own filter
+  std::string reason;                // for people
+};
+
+// The config with the choice in place of "auto"; any other config as it is.
+[[nodiscard]] RunConfig with_choice(RunConfig config, const RecipeChoice& choice);
+
+// {"name", "exclude", "reason"}
+[[nodiscard]] Json to_json(const RecipeChoice& choice);
+// Throws corrupt, naming the source, for anything else, a recipe that this program does not have included.
+[[nodiscard]] RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source);
+
+// {"recipe": {"name", "filter": {...}}}: what a choice decides, to paste into a config.
+[[nodiscard]] Json recipe_section(const RunConfig& config);
+
+}  // namespace quench

@@ -1,0 +1,113 @@
+#include "train/metrics/health_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/system/log.h"
+
+namespace quench {
+namespace {
+
+using recipes::OperandHealth;
+
+constexpr std::size_t kMaxWarnings = 8;  // a step
+
+std::string_view words(recipes::LayerOperand operand) {
+  switch (operand) {
+    case recipes::LayerOperand::input: return "input";
+    case recipes::LayerOperand::weight: return "weight";
+    case recipes::LayerOperand::output_gradient: return "output gradient";
+  }
+  return "operand";
+}
+
+std::string name(const OperandHealth& health) {
+  return fmt::format("{} of {}", words(health.operand), health.layer);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.3g}%", share * 100);
+}
+
+}  // namespace
+
+std::vector<HealthFinding> find_faults(std::span<const OperandHealth> operands) {
+  std::vector<HealthFinding> findings;
+  for (const OperandHealth& health : operands)
+    if (!health.finite()) findings.push_back({HealthFault::nonfinite, &health});
+  std::ranges::sort(findings, {}, [](const HealthFinding& finding) { return finding.operand->order; });
+  for (const OperandHealth& health : operands) {
+    if (!health.finite()) continue;  // the other numbers mean nothing
+    if (health.saturated_share() > kMaxSaturatedShare) findings.push_back({HealthFault::saturation, &health});
+    if (health.underflow_share() > kMaxUnderflowShare) findings.push_back({HealthFault::underflow, &health});
+    // Also where the noise has swallowed everything, NaN included.
+    const bool enough = health.error.sqnr() >= recipes::dense_sqnr(health.format, health.stochastic) - kMaxSqnrLoss;
+    if (!enough && health.error.noise != 0) findings.push_back({HealthFault::noise, &health});
+  }
+  return findings;
+}
+
+std::string describe(const HealthFinding& finding) {
+  const OperandHealth& health = *finding.operand;
+  const std::string_view format = to_string(health.format);
+  const std::string remedy =
+      fmt::format("; to keep the layer in high precision, add \"{}\" to recipe.filter.exclude", health.layer);
+  switch (finding.fault) {
+    case HealthFault::nonfinite:
+      return fmt::format(
+          "{} is not finite (largest magnitude {}); training.on_nonfinite decides what becomes of the step",
+          name(health), health.error.most);
+    case HealthFault::saturation:
+      return fmt::format(
+          "{}: {} of the elements are clipped to the largest {} value, which scales of their own would prevent{}",
+          name(health), percent(health.saturated_share()), format, remedy);
+    case HealthFault::underflow:
+      return fmt::format("{}: {} of the elements become 0 in {}, more than {}: one scale does not span them{}",
+                         name(health), percent(health.underflow_share()), format, percent(kMaxUnderflowShare), remedy);
+    case HealthFault::noise:
+      return fmt::format(
+          "{}: the signal is {:.1f} dB above the quantization noise of {}, which leaves dense values {:.1f}{}",
+          name(health), health.error.sqnr(), format, recipes::dense_sqnr(health.format, health.stochastic), remedy);
+  }
+  return {};
+}
+
+void HealthLog::begin_step(std::int64_t step) {
+  measured_.clear();
+  if (recorder_ && (step == 1 || step % every_ == 0)) recorder_->arm();
+}
+
+void HealthLog::end_step(std::int64_t step, MetricsLog& log) {
+  if (!recorder_ || !recorder_->armed()) return;
+  measured_ = recorder_->collect();
+  if (measured_.empty()) return;
+  log.health({.step = step, .operands = measured_});
+  warn(step, measured_);
+}
+
+std::string HealthLog::first_nonfinite(std::int64_t step, MetricsLog& log, const std::function<void()>& again) {
+  if (!recorder_ || recorder_->layer_count() == 0) return {};
+  if (measured_.empty()) {
+    recorder_->arm();
+    again();
+    end_step(step, log);
+  }
+  const OperandHealth* first = recipes::first_nonfinite(measured_);
+  return first != nullptr ? name(*first) : std::string();
+}
+
+void HealthLog::warn(std::int64_t step, std::span<const OperandHealth> operands) {
+  std::size_t fresh = 0, nonfinite = 0;
+  for (const HealthFinding& finding : find_faults(operands)) {
+    // What follows the first non-finite operand is its consequence.
+    if (finding.fault == HealthFault::nonfinite && nonfinite++ > 0) continue;
+    if (!reported_.emplace(finding.operand->layer, finding.operand->operand, finding.fault).second) continue;
+    if (fresh++ < kMaxWarnings) QUENCH_LOG_WARN("step {}: {}", step, describe(finding));
+  }
+  if (fresh > kMaxWarnings)
+    QUENCH_LOG_WARN("step {}: {} more operands are in poor health: see health.jsonl and the report", step,
+                    fresh - kMaxWarnings);
+}
+
+}  // namespace quench

@@ -1,0 +1,78 @@
+#include "train/model_folder/carried_files.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "core/json/json.h"
+#include "core/system/file.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kTokenizerFiles = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json", "tokenizer.model",       "vocab.json",
+                                        "merges.txt",        "chat_template.jinja",   "chat_template.json"};
+constexpr std::array kLicences = {"LICENSE", "LICENSE.txt", "NOTICE", "USE_POLICY.md"};
+constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
+
+// Copies those of the named files that `from` has and `to` has not.
+void carry(std::span<const char* const> names, const fs::path& from, const fs::path& to) {
+  if (from.empty()) return;
+  for (const char* name : names)
+    if (fs::is_regular_file(from / name) && !fs::exists(to / name))
+      write_file_atomically(to / name, read_file(from / name, kMaxBytes));
+}
+
+// The published file where its ids are those to be written; else with these ids.
+std::string generation_config(const Json& config, const SmallFiles& files) {
+  const fs::path published = files.model / "generation_config.json";
+  Json json = Json(Json::Object{{"_from_model_config", true}});
+  if (!files.model.empty() && fs::is_regular_file(published)) {
+    const std::string text = read_file(published, kMaxBytes);
+    json = Json::parse(text, {.source = published.string()});
+    QUENCH_CHECK_AS(ErrorCode::corrupt, json.is_object(), "{}: expected a JSON object, got {}", published.string(),
+                    json.type_name());
+    if (files.generation_ids.value_or(token_ids_of(json)) == token_ids_of(json)) return text;
+  }
+  set_token_ids(json, files.generation_ids.value_or(token_ids_of(config)));
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (json.at(key).is_null()) json.erase(key);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
+  const fs::path file = folder / "tokenizer_config.json";
+  if (!fs::exists(folder / "tokenizer.json") || fs::exists(file)) return;
+  Json config = Json::Object{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+  const auto name = [&](const char* key, std::optional<std::int32_t> id) {
+    if (id) config.set(key, tokenizer.token_text(*id));
+  };
+  name("bos_token", tokenizer.bos_id());
+  name("eos_token", tokenizer.eos_id());
+  name("pad_token", tokenizer.pad_id());
+  write_file_atomically(file, config.dump(2) + "\n");
+}
+
+void write_small_files(const Json& config, const SmallFiles& files, const fs::path& to) {
+  if (files.tokenizer != nullptr) files.tokenizer->save(to);
+  carry(kTokenizerFiles, files.tokenizer_folder, to);
+  carry(kLicences, files.model.empty() ? files.tokenizer_folder : files.model, to);
+  write_file_atomically(to / "generation_config.json", generation_config(config, files));
+  write_file_atomically(to / "config.json", config.dump(2) + "\n");  // last: with it the files are complete
+}
+
+bool is_tokenizer_part(std::string_view name) {
+  return std::ranges::find(kTokenizerFiles, name) != kTokenizerFiles.end();
+}
+
+bool is_small_file(std::string_view name) {
+  return name == "config.json" || name == "generation_config.json" || is_tokenizer_part(name) ||
+         std::ranges::find(kLicences, name) != kLicences.end();
+}
+
+}  // namespace quench

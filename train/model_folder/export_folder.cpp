@@ -1,0 +1,150 @@
+#include "train/model_folder/export_folder.h"
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "core/safetensors/safetensors_folder.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/output_folder.h"
+#include "train/model_folder/carried_files.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file of an older export that misleads readers of a newer one that has no such file.
+bool misleads(std::string_view name) {
+  return is_weights_file(name) || is_tokenizer_part(name);
+}
+
+std::vector<std::string> file_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.symlink_status().type() == fs::file_type::regular) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void require_apart(const ExportTarget& target) {
+  const auto refuse = [&](const fs::path& other, std::string_view relation) {
+    QUENCH_FAIL(ErrorCode::bad_config,
+                "the model cannot be written to {}: it {} {}, which the export must not touch; "
+                "choose another folder",
+                target.folder.string(), relation, other.string());
+  };
+  const auto judge = [&](const fs::path& other, bool outside) {
+    if (other.empty()) return;
+    const bool around = is_within(other, target.folder), inside = is_within(target.folder, other);
+    if (around && inside) refuse(other, "is");
+    if (around) refuse(other, "holds");
+    if (inside && outside) refuse(other, "lies in");
+  };
+  for (const fs::path& source : target.sources) judge(source, true);
+  for (const fs::path& path : target.kept) judge(path, false);
+}
+
+// Moves files between folders and takes all moves back unless they are kept.
+class Moves {
+ public:
+  ~Moves() {
+    for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
+      std::error_code error;
+      fs::rename(it->second, it->first, error);
+      if (error) QUENCH_LOG_ERROR("{} cannot be moved back to {}", it->second.string(), it->first.string());
+    }
+  }
+  void move(const fs::path& from, const fs::path& to) {
+    std::error_code error;
+    fs::rename(from, to, error);
+    QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot move {} to {}: {}", from.string(), to.string(), error.message());
+    done_.emplace_back(from, to);
+  }
+  void keep() { done_.clear(); }
+
+ private:
+  std::vector<std::pair<fs::path, fs::path>> done_;
+};
+
+// Where the old model's files wait until the new one's are in place.
+fs::path make_replaced_folder(const fs::path& folder) {
+  fs::path replaced;
+  for (int number = 1; replaced.empty() || !fs::create_directory(replaced); ++number)
+    replaced = folder / fmt::format("replaced-{}", number);
+  return replaced;
+}
+
+// Readers that look at the folder meanwhile see no weights, then all of them: those that complete the model come last.
+void order_for_readers(std::vector<std::string>& names) {
+  const auto rank = [](const std::string& name) {
+    return name == kModelIndexName || name == kModelFileName ? 2 : is_weights_file(name) ? 1 : 0;
+  };
+  std::ranges::stable_sort(names, {}, rank);
+}
+
+void publish_beside(const fs::path& fresh, const fs::path& folder) {
+  std::vector<std::string> arriving = file_names(fresh);
+  order_for_readers(arriving);
+  std::vector<std::string> leaving;
+  for (const std::string& name : file_names(folder))
+    if (misleads(name) || std::ranges::find(arriving, name) != arriving.end()) leaving.push_back(name);
+  order_for_readers(leaving);
+  std::ranges::reverse(leaving);
+
+  const fs::path replaced = make_replaced_folder(folder);
+  Moves moves;
+  for (const std::string& name : leaving) moves.move(folder / name, replaced / name);
+  sync_directory(replaced);
+  for (const std::string& name : arriving) {
+    if (name == arriving.back()) sync_directory(folder);
+    moves.move(fresh / name, folder / name);
+  }
+  sync_directory(folder);
+  moves.keep();
+  std::error_code ignored;
+  for (const std::string& name : arriving) fs::remove(replaced / name, ignored);
+  if (fs::remove(replaced, ignored)) return;
+  QUENCH_LOG_WARN("{}: files of an earlier model that the new one does not have are now in {}: {}", folder.string(),
+                  replaced.filename().string(), list_names(file_names(replaced)));
+}
+
+}  // namespace
+
+bool is_export_file(std::string_view name) {
+  return is_weights_file(name) || is_small_file(name);
+}
+
+void require_export_target(const ExportTarget& target) {
+  std::error_code error;
+  const fs::file_status status = fs::status(target.folder, error);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_directory(status),
+                  "the model cannot be written to {}: it exists and is no folder", target.folder.string());
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  fs::exists(status) || !fs::is_symlink(fs::symlink_status(target.folder, error)),
+                  "the model cannot be written to {}: it is a link to nothing", target.folder.string());
+  require_apart(target);
+  const std::vector<std::string> foreign = foreign_entries(target.folder, is_export_file);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, foreign.empty() || target.overwrite,
+                  "{} holds what no export writes and is not replaced: {}; choose another folder, or ask to overwrite "
+                  "(--overwrite, export.overwrite): files of the same names are then replaced, the others stay",
+                  target.folder.string(), list_names(foreign));
+  for (const std::string& name : foreign) {
+    const std::string bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !is_export_file(bare),
+                    "the model cannot be written to {}: {} stands in the way of a file of that name",
+                    target.folder.string(), name);
+  }
+}
+
+void publish_export(StagingFolder& fresh, const ExportTarget& target) {
+  require_export_target(target);
+  const fs::path folder = resolved_path(target.folder);
+  if (foreign_entries(folder, is_export_file).empty()) return replace_folder(fresh, folder, is_export_file);
+  sync_directory(fresh.path());
+  publish_beside(fresh.path(), folder);
+}
+
+}  // namespace quench

@@ -1,0 +1,34 @@
+#pragma once
+// Hugging Face model folders: config.json, model.safetensors (single or sharded), generation_config.json, tokenizer.
+
+#include <filesystem>
+
+#include "data/tokenizer/tokenizer.h"
+#include "nn/causal_lm.h"
+#include "train/model_folder/carried_files.h"
+#include "train/model_folder/export_folder.h"
+
+namespace quench {
+
+// Reads <folder>/config.json. Throws not_found, corrupt, bad_config or unsupported naming the file.
+[[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
+
+// Fills every parameter of the model from the folder's weights, splitting Hugging Face tensors into fused parameters
+// and converting f32, bf16 and f16 to the parameters' dtype. All missing, extra and wrongly shaped tensors are named in
+// one error, before anything is read. Rotary buffers of old checkpoints, and a head beside tied embeddings, are
+// ignored.
+void load_weights(nn::CausalLm& model, const std::filesystem::path& folder);
+
+struct ModelFolderOptions {
+  DType dtype = DType::bf16;                             // of the stored weights: f32, bf16 or f16
+  std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // one file if the weights fit
+  const nn::ModelConfig* config = nullptr;               // written as config.json; null: the model's own
+  SmallFiles small_files;                                // what is written beside it
+};
+
+// Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is
+// complete; what may stand there before, and what becomes of it, export_folder.h says. Throws bad_config for a target
+// that is refused, before anything is computed; no_space or io; what existed before is then intact.
+void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
+
+}  // namespace quench

@@ -1,0 +1,96 @@
+#include "train/plan/kept_inputs.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/memory/allocator.h"
+#include "nn/linear.h"
+#include "train/step/planning_batch.h"
+#include "train/step/train_step.h"
+
+namespace quench {
+namespace {
+
+using autograd::Tape;
+using recipes::KeptInput;
+
+std::int64_t bytes_in_use() {
+  return Allocator::of(kPlanning).stats().current;
+}
+
+// As the allocator counts them.
+std::int64_t bytes_like(const Tensor& t) {
+  const std::int64_t before = bytes_in_use();
+  const Tensor same = Tensor::empty_like(t);
+  return bytes_in_use() - before;
+}
+
+// Runs another kernel and notes what is kept when it has returned.
+class KeepingMeter final : public nn::LinearKernelWrapper {
+ public:
+  KeepingMeter(std::shared_ptr<const nn::LinearKernel> kernel, KeptInput& kept)
+      : LinearKernelWrapper(std::move(kernel)), kept_(kept) {}
+
+  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
+                                   const nn::Weight& bias) const override {
+    const std::int64_t before = bytes_in_use();
+    const auto owners = x.value().storage().use_count();
+    nn::Variable y = wrapped().apply(x, weight, bias);
+    const bool holds_x = x.value().storage().use_count() > owners;
+    const std::int64_t own = bytes_in_use() - before - bytes_like(y.value());
+    if (Tape::current() == nullptr)
+      kept_ = {own, KeptInput::Form::layer_runs_again};
+    else if (holds_x && !x.kept_by_producer())
+      kept_ = {own + bytes_like(x.value()), KeptInput::Form::input};
+    else if (holds_x)
+      kept_ = {own, KeptInput::Form::held_by_producer};
+    else if (x.recompute() != nullptr && Tape::current()->recompute() == autograd::Recompute::selective)
+      kept_ = {own, KeptInput::Form::made_again};
+    else
+      kept_ = {own, KeptInput::Form::codes};
+    return y;
+  }
+
+ private:
+  KeptInput& kept_;
+};
+
+// By name of the layer.
+std::map<std::string, KeptInput> kept_inputs(const RunConfig& config, Device target) {
+  std::map<std::string, KeptInput> kept;
+  const ModelSetup setup = build_model(config, kPlanning, target);
+  setup.model->visit([&](const std::string& name, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != "lm_head")
+      linear->set_kernel(std::make_shared<KeepingMeter>(linear->shared_kernel(), kept[name]));
+  });
+  const Batch batch = planning_batch(config.training.micro_batch_size, config.data.seq_len);
+  const std::int64_t tokens = batch.input_ids.numel();
+  nn::ForwardContext context = batch_context(*setup.model, batch);
+  context.recompute = recompute_level(config.training.activation_checkpoint);
+  // The second time counts: what belongs to the weights is there since the first.
+  for (int pass = 0; pass < 2; ++pass) {
+    Tape tape(context.recompute);
+    const autograd::TapeScope scope(tape);
+    (void)setup.model->loss(batch.input_ids.view({tokens}), batch.labels.view({tokens}), context, 1.0f,
+                            loss_options(config, setup.config.vocab_size, target));
+  }
+  return kept;
+}
+
+}  // namespace
+
+void measure_kept_inputs(std::vector<recipes::LayerConversion>& conversion, const RunConfig& config, Device target) {
+  if (std::ranges::all_of(conversion, [](const auto& row) { return row.float8.empty(); })) return;
+  const auto now = kept_inputs(config, target);
+  RunConfig high_precision = config;
+  high_precision.recipe.name = "bf16";
+  const auto then = kept_inputs(high_precision, target);
+  Allocator::of(kPlanning).trim();
+  for (recipes::LayerConversion& row : conversion) {
+    if (row.float8.empty() || !now.contains(row.name)) continue;
+    row.kept = now.at(row.name);
+    row.kept_in_high_precision = then.at(row.name);
+  }
+}
+
+}  // namespace quench

@@ -1,0 +1,52 @@
+#include "train/plan/run_check.h"
+
+#include "core/memory/allocator.h"
+#include "train/check/check.h"
+#include "train/config/recipe_choice.h"
+#include "train/plan/estimate.h"
+#include "train/setup/model_setup.h"
+#include "train/step/planning_batch.h"
+
+namespace quench {
+namespace {
+
+// What no way of running the config goes below: weights, gradients and optimizer state, one tensor of the residual
+// stream for each layer, and the batch itself.
+double least_bytes(const RunConfig& config, const nn::ModelConfig& model) {
+  const auto size = [](DType dtype) { return static_cast<double>(byte_size(dtype)); };
+  const nn::ParameterOptions types = parameter_options(config, kPlanning);
+  const bool master = config.training.master_dtype && types.dtype != DType::f32;
+  const double resident = (1 - config.optimizer.offload_ratio) * (2 * size(config.optimizer.state) + (master ? 4 : 0));
+  const double parameter = size(types.dtype) + size(types.grad_dtype) + resident;
+  const double tokens =
+      static_cast<double>(config.training.micro_batch_size) * static_cast<double>(config.data.seq_len);
+  const double token =
+      static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.hidden_size) * size(types.dtype) + 12;
+  return static_cast<double>(model.parameter_count()) * parameter + tokens * token;
+}
+
+void require_possible(const RunConfig& config, Device device) {
+  if (!is_present(device)) return;
+  const double least = least_bytes(config, resolve_model_config(config.model));
+  const double available = static_cast<double>(backend(device.type).memory(device).free_bytes);
+  QUENCH_CHECK_AS(ErrorCode::out_of_memory, least <= available,
+                  "this run needs more than {:.0f} MiB on {}, {:.0f} MiB are available: reduce "
+                  "training.micro_batch_size ({}), data.seq_len ({}) or the model",
+                  least / 0x1p20, device.to_string(), available / 0x1p20, config.training.micro_batch_size,
+                  config.data.seq_len);
+}
+
+}  // namespace
+
+void require_startable(const RunConfig& config, const std::optional<Device>& device) {
+  if (!device) {
+    (void)build_model(with_choice(config, {}), kPlanning, Device{});
+    Allocator::of(kPlanning).trim();
+    return;
+  }
+  require_on_device(config, *device);
+  require_possible(config, *device);
+  require_memory(estimate_run(config, *device), *device);
+}
+
+}  // namespace quench

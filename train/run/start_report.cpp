@@ -1,0 +1,49 @@
+#include "train/run/start_report.h"
+
+#include "train/check/check.h"
+#include "train/metrics/step_metrics.h"
+#include "train/plan/kept_inputs.h"
+#include "train/plan/training_flops.h"
+
+namespace quench {
+
+std::string start_report(const RunConfig& config, const RecipeChoice& choice, const ModelSetup& model,
+                         const DataSetup& data, const RunModel& run_model, const Json& environment,
+                         std::int64_t steps) {
+  const nn::ModelConfig& m = model.config;
+  const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
+  std::string text;
+  text += fmt::format("quench {} on {} ({}), {} threads\n", environment.at("quench").as_string(),
+                      environment.at("device").as_string(), environment.at("device_name").as_string(),
+                      environment.at("threads").as_int());
+  text += fmt::format(
+      "model: {} with {} parameters, {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
+      m.architecture, format_count(m.parameter_count()), m.num_hidden_layers, m.hidden_size, m.num_attention_heads,
+      m.num_key_value_heads, m.head_dim, format_count(m.vocab_size));
+  if (!m.unknown_fields.empty())
+    text += fmt::format("model: its config.json also holds what is not known here and not used: {}\n",
+                        fmt::join(m.unknown_fields, ", "));
+  const nn::ParameterOptions& options = model.model->options();
+  const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
+  text += fmt::format("types: parameters {}, gradients {}, optimizer state {}{}\n", to_string(options.dtype),
+                      to_string(options.grad_dtype), to_string(config.optimizer.state),
+                      master ? ", master weights f32" : "");
+  const std::string recipe = config.recipe.name == kAutoRecipe
+                                 ? fmt::format("auto, which is {}: {}", choice.name, choice.reason)
+                                 : config.recipe.name;
+  std::vector<recipes::LayerConversion> conversion = model.conversion;
+  measure_kept_inputs(conversion, with_choice(config, choice), options.device);
+  text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
+  text +=
+      fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
+                  batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
+                  format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
+  const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len);
+  text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
+                      shares(flops, options.dtype));
+  for (const std::string& line : data.plan) text += "data: " + line + "\n";
+  text += "token ids: " + run_model.report + "\n";
+  return text;
+}
+
+}  // namespace quench

@@ -1,0 +1,251 @@
+#include "train/run/trainer.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/device/determinism.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/output_folder.h"
+#include "core/system/signals.h"
+#include "core/system/temporary.h"
+#include "core/system/threads.h"
+#include "data/text/tokenize.h"
+#include "train/check/check.h"
+#include "train/check/load.h"
+#include "train/checkpoint/retention.h"
+#include "train/metrics/run_files.h"
+#include "train/run/start_report.h"
+#include "train/run/trainer_run.h"
+#include "train/run_folder/run_folder.h"
+#include "train/run_folder/run_outputs.h"
+#include "train/setup/export_model.h"
+#include "train/setup/optimizer_setup.h"
+#include "train/setup/run_environment.h"
+#include "train/step/training_state.h"
+
+namespace quench {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+RunConfig checked(RunConfig config, Device device) {
+  set_deterministic(config.training.deterministic);
+  require_on_device(config, device);
+  set_thread_count(static_cast<int>(config.training.threads));
+  return config;
+}
+
+// Two runs may share a checkpoint folder without sharing their run folders.
+std::unique_ptr<RunLock> lock_checkpoints(const RunConfig& config, const RunLock& run) {
+  require_outputs(config);  // judged again now that nobody else writes there
+  const fs::path& folder = config.checkpoint.folder;
+  if (!config.checkpoint.enable || resolved_path(folder) == run.folder()) return nullptr;
+  return std::make_unique<RunLock>(folder);
+}
+
+// The caller tells the console.
+DataSetup open_data_recorded(const RunConfig& config, const nn::ModelConfig& model, FileChecks& checks, RunLog& log) {
+  try {
+    return open_data(config, model, &checks);
+  } catch (const TokenizationStopped& stopped) {
+    log.record(fmt::format("{}\n", stopped.what()));
+    throw;
+  }
+}
+
+LossGuardOptions guard_options(const TrainingSection& training) {
+  LossGuardOptions options;
+  options.on_nonfinite = training.on_nonfinite;
+  options.max_consecutive_skips = training.max_consecutive_skips;
+  return options;
+}
+
+}  // namespace
+
+Trainer::Run::Run(RunConfig c, Device d, int console)
+    : config(checked(std::move(c), d)),
+      device(d),
+      environment(run_environment(d)),
+      lock(config.run.folder),
+      checkpoint_lock(lock_checkpoints(config, lock)),
+      log(fs::path(config.run.folder) / run_files::kLog, console),
+      choice(resolve_auto_recipe(config, d)),
+      setup(build_model(with_choice(config, choice), d)),
+      checks(fs::path(config.data.cache) / "file_checks.json"),
+      data(open_data_recorded(config, setup.config, checks, log)),
+      run_model(make_run_model(config, setup.config, data.tokenizer)),
+      samples(config, run_model),
+      identity(run_identity(config, data.tokenizer.get(), checks)),
+      steps(total_steps(config, *data.train)),
+      guard(guard_options(config.training)),
+      health(setup.health, config.metrics.health_every),
+      flops(training_flops(setup.config, setup.conversion, config.data.seq_len)) {
+  checks.save();
+  optimizer = make_optimizer(*setup.model, config);
+  step =
+      std::make_unique<TrainStep>(*setup.model, *optimizer,
+                                  TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
+                                                   .loss = loss_options(config, setup.config.vocab_size, device),
+                                                   .activations = activation_plan(config, setup.config),
+                                                   .state_offload_ratio = config.optimizer.offload_ratio,
+                                                   .state_late_ratio = config.optimizer.return_during_update,
+                                                   .max_norm = config.training.max_norm});
+  schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
+}
+
+void Trainer::Run::load(CheckpointReader& reader) {
+  whole = false;
+  progress = restore_progress(reader.state(), config, identity, guard);
+  restore_training_tensors(reader, *setup.model, *optimizer);
+  whole = true;
+}
+
+void Trainer::Run::resume_or_fill() {
+  const fs::path folder = config.checkpoint.folder;
+  const Verify verify = config.checkpoint.verify ? Verify::hashes : Verify::none;
+  const auto load_any = [this](CheckpointReader& reader) { load(reader); };
+  using Mode = ResumeFrom::Mode;
+  const ResumeFrom& from = config.checkpoint.resume;
+  std::string source;
+  if (from.mode == Mode::step || from.mode == Mode::path) {
+    const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);
+    CheckpointReader reader(pinned, verify);
+    load(reader);
+    source = pinned.string();
+  } else if (from.mode != Mode::never) {
+    if (const auto loaded = load_latest(folder, load_any, verify)) source = loaded->path.string();
+    QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || !source.empty(),
+                    "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
+  }
+  beside_earlier_run = from.mode == Mode::never;
+  if (source.empty()) {
+    fill_model(*setup.model, config);
+    optimizer->refresh_master();
+    whole = true;
+    return;
+  }
+  resumed_step = progress.step;
+  log.text(fmt::format("resumed from {}: step {}, {} tokens seen\n", source, progress.step,
+                       format_count(progress.tokens_seen)));
+}
+
+void Trainer::Run::write_run_files() const {
+  const fs::path folder = config.run.folder;
+  fs::create_directories(folder);
+  remove_stale_temporaries(folder);
+  remove_stale_temporaries(config.metrics.folder);
+  set_aside_edited(folder / run_files::kConfig);
+  // First: by this file the folder is known as a run's.
+  write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
+  write_run_model(config, run_model);
+  write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
+  if (config.recipe.name == kAutoRecipe)
+    write_file_atomically(folder / run_files::kRecipe, recipe_section(with_choice(config, choice)).dump(2) + "\n");
+}
+
+void Trainer::Run::open_logs() {
+  MetricsLogOptions options;
+  options.folder = config.metrics.folder;
+  options.jsonl = config.metrics.jsonl;
+  options.tensorboard = config.metrics.tensorboard;
+  options.console->progress = config.metrics.progress;
+  options.console->print = [this](std::string_view line) { log.text(line); };
+  if (console_log_level() > spdlog::level::info) options.console->progress = ProgressDisplay::off;
+  options.resume_step = resumed_step;
+  options.config = to_json(config).dump(2);
+  metrics = MetricsLog(options);
+}
+
+void Trainer::Run::open_loader() {
+  const BatchGeometry geometry{config.training.micro_batch_size, global_batch_size(config), 0, 1};
+  loader = std::make_unique<BatchLoader>(
+      data.train, geometry,
+      LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
+                    .device = device,
+                    .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch))});
+}
+
+void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
+  if (!saved.empty()) result.checkpoint = saved.back().path.string();
+}
+
+void Trainer::Run::save() {
+  lock.confirm();
+  if (checkpoint_lock) checkpoint_lock->confirm();
+  if (std::exchange(beside_earlier_run, false)) set_aside_checkpoints(config.checkpoint.folder);
+  CheckpointState state = checkpoint_state(config, identity, progress, guard);
+  store_choice(state, config, choice);
+  store_run_model(state, config, run_model);
+  writer->save(state, training_tensors(*setup.model, *optimizer));
+}
+
+TrainResult Trainer::Run::train() {
+  SignalHandlers signals;  // before the first output: a closed pipe must not end the run
+  resume_or_fill();
+  follow_recipe();  // before the report says what applies
+  write_run_files();
+  log.text(start_report(config, choice, setup, data, run_model, environment, steps));
+  open_logs();
+  if (config.checkpoint.enable) {
+    CheckpointOptions options;
+    options.keep_latest = static_cast<int>(config.checkpoint.keep_latest);
+    options.async = config.checkpoint.async;
+    options.on_error = config.checkpoint.on_save_error == CheckpointSection::OnSaveError::stop
+                           ? CheckpointOptions::OnError::stop
+                           : CheckpointOptions::OnError::keep_going;
+    options.resumed_from = resumed_step;
+    const RunLock& held = checkpoint_lock ? *checkpoint_lock : lock;
+    writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options);
+  }
+  open_loader();
+  timer = std::make_unique<StepTimer>(progress.step, steps);
+  const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
+  saved_step = resumed_step.value_or(-1);
+  if (progress.step >= steps) log.text(finished_message(config, progress, steps) + "\n");
+  while (progress.step < steps && signals.stop_signal() == 0) {
+    try {
+      if (!run_step()) continue;
+      if (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
+        evaluate(signals);
+    } catch (const std::exception& error) {
+      save_before_end(error);
+      throw;
+    }
+    if (!writer) continue;
+    report_saves(writer->poll());
+    const bool asked = signals.take_save_request();
+    if ((asked || every(config.checkpoint.interval)) && progress.step < steps) {
+      save();
+      saved_step = progress.step;
+    }
+  }
+  metrics.finish();
+  const bool stopped = signals.stop_signal() != 0 && progress.step < steps;
+  if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
+  if (writer) report_saves(writer->finish());
+  if (!stopped && config.export_model) {
+    export_model(*setup.model, config, run_model);
+    result.exported = config.export_model->folder;
+  }
+  report_kernels();
+  result.step = progress.step;
+  result.loss = progress.loss;
+  result.stop_signal = stopped ? signals.stop_signal() : 0;
+  return result;
+}
+
+Trainer::Trainer(RunConfig config, Device device, int console)
+    : run_(std::make_unique<Run>(std::move(config), device, console)) {}
+Trainer::~Trainer() = default;
+TrainResult Trainer::run() {
+  try {
+    return run_->train();
+  } catch (const std::exception& error) {
+    run_->log.record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
+    throw;
+  }
+}
+
+}  // namespace quench

@@ -1,0 +1,175 @@
+// The steps of a run: batches, gradients, the guard's verdict, update, log and evaluation.
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/device/call_counter.h"
+#include "core/memory/allocator.h"
+#include "core/system/log.h"
+#include "train/evaluation/validation.h"
+#include "train/metrics/peak_flops.h"
+#include "train/run/step_profile.h"
+#include "train/run/trainer_run.h"
+#include "train/step/nonfinite_origin.h"
+
+namespace quench {
+
+std::vector<Batch> Trainer::Run::next_step_batches() {
+  const std::int64_t count = global_batch_size(config) / config.training.micro_batch_size;
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::optional<Batch> batch = loader->next();
+    QUENCH_CHECK_AS(ErrorCode::failed, batch.has_value(), "the training data ended at step {}", progress.step);
+    batches.push_back(std::move(*batch));
+  }
+  return batches;
+}
+
+bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
+  if (!verdict.message.empty()) QUENCH_LOG_WARN("{}", verdict.message);
+  switch (verdict.action) {
+    case StepAction::apply: return true;
+    case StepAction::skip:
+    case StepAction::stop: step->discard(); return true;
+    case StepAction::rollback: break;
+  }
+  step->discard();
+  if (writer) report_saves(writer->finish());
+  std::optional<CheckpointInfo> loaded;
+  if (!beside_earlier_run)
+    loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
+                  verdict.message);
+  QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
+  metrics.rewind(progress.step);
+  open_loader();
+  timer = std::make_unique<StepTimer>(progress.step, steps);
+  return false;
+}
+
+std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
+  // First, since repeating the step makes the gradients again.
+  const std::string gradient = first_nonfinite_gradient(*setup.model);
+  std::string operand;
+  if (!in_tail)  // where no layer has operands to look at
+    operand =
+        health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches, progress.step + 1); });
+  const std::string forward =
+      first_nonfinite_forward(*setup.model, batches, loss_options(config, setup.config.vocab_size, device));
+  return !forward.empty() ? forward : !operand.empty() ? operand : gradient;
+}
+
+void Trainer::Run::follow_recipe() {
+  const bool tail = in_high_precision_tail(config, progress.step, steps);
+  if (tail == in_tail) return;
+  in_tail = tail;
+  setup.conversion = apply_run_recipe(*setup.model, with_choice(config, choice), device, tail, setup.health);
+  flops = training_flops(setup.config, setup.conversion, config.data.seq_len);
+  QUENCH_LOG_INFO(
+      "step {}: {}", progress.step + 1,
+      tail ? "the rest of the run is without the recipe (recipe.high_precision_tail)" : "the recipe applies again");
+}
+
+bool Trainer::Run::run_step() {
+  follow_recipe();
+  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { log.text(table); });
+  timer->begin_step();
+  const std::vector<Batch> batches = next_step_batches();
+  timer->batch_ready();
+  health.begin_step(progress.step + 1);
+  const GradientReport report = step->accumulate(batches, progress.step + 1);
+  health.end_step(progress.step + 1, metrics);
+  const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+  const StepVerdict verdict =
+      guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches));
+  if (!handle_verdict(verdict)) return false;
+  const double lr = schedule->lr(progress.step);
+  // Bias correction counts the updates that were applied.
+  if (verdict.action == StepAction::apply) {
+    whole = false;
+    step->apply(lr, progress.step + 1 - guard.skipped_steps());
+    whole = true;
+  }
+  const RunProgress before = progress;
+  ++progress.step;
+  progress.tokens_seen += report.valid_tokens;
+  progress.samples += global_batch_size(config);
+  progress.loss = report.loss;
+  const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
+  timer->end_step(tokens, flops.total() * static_cast<double>(tokens));
+  log_step(report, verdict, lr);
+  if (verdict.action == StepAction::stop) {  // after the log has the step that ended the run
+    metrics.finish();
+    progress = before;
+    QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
+  }
+  return true;
+}
+
+void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& verdict, double lr) {
+  Progress bar{.step = progress.step, .total_steps = steps, .loss = report.loss};
+  bar.eta_seconds = timer->eta_seconds();
+  bar.tokens_per_second = timer->last_tokens_per_second();
+  const bool due = progress.step % config.metrics.log_every == 0 || progress.step == steps || verdict.nonfinite ||
+                   (!resumed_step && progress.step == 1);
+  if (due) {
+    const MemoryStats memory = Allocator::of(device).stats();
+    StepMetrics m;
+    m.loss = report.loss;
+    m.grad_norm = report.grad_norm;
+    m.lr = lr;
+    m.memory_bytes = static_cast<std::uint64_t>(memory.peak);
+    m.memory_reserved_bytes = static_cast<std::uint64_t>(memory.peak_reserved);
+    m.memory_capacity_bytes = static_cast<std::uint64_t>(environment.at("device_memory_bytes").as_int());
+    m.tokens_seen = progress.tokens_seen;
+    m.skipped_steps = guard.skipped_steps();
+    m.nonfinite = verdict.nonfinite;
+    timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
+    m.float8_share = flops.float8 / flops.total();
+    // Emulated products run in f32, whatever their operands.
+    if (const auto seconds = light_seconds(flops, environment.at("device_name").as_string());
+        seconds && !config.recipe.emulate)
+      m.light_share = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
+    metrics.step(m);
+  }
+  metrics.progress(bar);
+}
+
+void Trainer::Run::evaluate(const SignalHandlers& signals) {
+  samples.draw(*setup.model, progress.step, metrics, [&] { return signals.stop_signal() != 0; });
+  if (!data.validation) return;
+  EvaluationMetrics evaluation =
+      validate(*setup.model, data.validation,
+               {.micro_batch_size = config.evaluation.micro_batch_size.value_or(config.training.micro_batch_size),
+                .batches = config.evaluation.steps,
+                .loss_chunk_rows = config.training.loss_chunk_size});
+  evaluation.step = progress.step;
+  metrics.evaluation(std::move(evaluation));
+}
+
+void Trainer::Run::save_before_end(const std::exception& error) {
+  if (!writer || !whole || progress.step == saved_step || progress.step == resumed_step.value_or(0)) return;
+  try {
+    step->discard();
+    const std::string bad = first_nonfinite_weight(*setup.model);
+    QUENCH_CHECK_AS(ErrorCode::nonfinite, bad.empty(), "the {} is not finite", bad);
+    save();
+    report_saves(writer->finish());
+    QUENCH_LOG_WARN("the run ends by an error; the state after step {} is saved in {}", progress.step,
+                    result.checkpoint);
+  } catch (const std::exception& failure) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    QUENCH_FAIL(known != nullptr ? known->code() : ErrorCode::failed,
+                "{}\nthe state after step {} could not be saved before the end: {}", error.what(), progress.step,
+                failure.what());
+  }
+}
+
+void Trainer::Run::report_kernels() {
+  std::string text;
+  for (const auto& [name, count] : call_counts())
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_count(count));
+  if (!text.empty()) QUENCH_LOG_INFO("kernel calls: {}", text);
+}
+
+}  // namespace quench

@@ -1,0 +1,104 @@
+#include "train/setup/data_setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "core/system/signals.h"
+#include "data/sampling/open_dataset.h"
+#include "train/config/data_files.h"
+#include "train/metrics/progress_line.h"
+#include "train/model_folder/token_ids.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>& sources, const Tokenizer* tokenizer,
+                         const nn::ModelConfig& model, FileChecks* checks) {
+  const DataSection& data = config.data;
+  DatasetSpec spec;
+  for (const DataSource& source : sources) spec.sources.push_back({{source.path}, source.weight});
+  spec.format = data.format;
+  spec.checks = checks;
+  spec.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
+  spec.tokenizer = tokenizer;
+  // Token files without a document table: the tokenizer's end id, or the model's where no tokenizer is named.
+  if (tokenizer == nullptr && !model.eos_token_ids.empty())
+    spec.eos_id = static_cast<std::int32_t>(model.eos_token_ids.front());
+  spec.packing.seq_len = data.seq_len;
+  spec.packing.packing = data.packing;
+  spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
+  spec.sampler.shuffle = data.shuffle;
+  spec.text.folder = data.cache;
+  spec.text.progress = [line = std::make_shared<ProgressLine>("tokenizing")](const TokenizeProgress& progress) {
+    line->update(progress.bytes, progress.total_bytes);
+  };
+  spec.text.watch_stop = poll_stop_signals;
+  spec.text.reader.field = data.text_field;
+  spec.text.reader.chat_template = chat_template_from_string(data.chat_template);
+  spec.text.reader.on_bad_record =
+      data.on_bad_record == DataSection::OnBadRecord::skip ? BadRecord::skip : BadRecord::error;
+  spec.text.reader.vocab_size = model.vocab_size;
+  spec.text.encoder.eos = data.eos == DataSection::Eos::append ? EosPolicy::append
+                          : data.eos == DataSection::Eos::none ? EosPolicy::none
+                                                               : EosPolicy::automatic;
+  return spec;
+}
+
+void append_lines(std::vector<std::string>& plan, const std::string& prefix, const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) plan.push_back(prefix + line);
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config) {
+  if (!config.data.tokenizer.empty()) return load_tokenizer(config.data.tokenizer);
+  if (holds_tokenizer(config.model.path)) return load_tokenizer(config.model.path);
+  for (const DataSource& source : config.data.train)
+    for (const std::string& file : expand_pattern(source.path)) {
+      const fs::path folder = fs::path(file).parent_path();
+      if (fs::exists(folder / "dataset.json") && holds_tokenizer(folder / "tokenizer"))
+        return load_tokenizer(folder / "tokenizer");
+    }
+  return nullptr;
+}
+
+std::int64_t global_batch_size(const RunConfig& config) {
+  return config.training.global_batch_size.value_or(config.training.micro_batch_size);
+}
+
+DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileChecks* checks) {
+  DataSetup setup;
+  setup.tokenizer = run_tokenizer(config);
+  if (setup.tokenizer)
+    QUENCH_CHECK_AS(ErrorCode::bad_config, setup.tokenizer->vocab_size() <= model.vocab_size,
+                    "data.tokenizer has {} tokens, the model's vocab_size is {}: set model.vocab_size to at least that",
+                    setup.tokenizer->vocab_size(), model.vocab_size);
+  setup.train = open_dataset(dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks));
+  setup.train->check_batch({config.training.micro_batch_size, global_batch_size(config), 0, 1});
+  append_lines(setup.plan, "train: ", describe(*setup.train));
+  if (!config.data.validation.empty()) {
+    DatasetSpec spec = dataset_spec(config, config.data.validation, setup.tokenizer.get(), model, checks);
+    spec.sampler.shuffle = false;  // the same rows in the same order at every evaluation
+    spec.packing.drop_last = false;
+    setup.validation = open_dataset(spec);
+    append_lines(setup.plan, "validation: ", describe(*setup.validation));
+  }
+  return setup;
+}
+
+std::int64_t total_steps(const RunConfig& config, const Dataset& train) {
+  std::int64_t steps = config.training.steps.value_or(INT64_MAX);
+  if (config.training.epochs) {
+    const double rows = static_cast<double>(train.row_count()) * *config.training.epochs;
+    steps =
+        std::min(steps, static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(global_batch_size(config)))));
+  }
+  return steps;
+}
+
+}  // namespace quench

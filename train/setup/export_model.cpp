@@ -1,0 +1,21 @@
+#include "train/setup/export_model.h"
+
+#include "train/metrics/run_files.h"
+#include "train/model_folder/model_folder.h"
+#include "train/run_folder/run_outputs.h"
+
+namespace quench {
+
+void export_model(const nn::CausalLm& model, const RunConfig& config, const RunModel& description) {
+  const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
+  ModelFolderOptions options;
+  options.dtype = config.training.dtype;
+  options.config = &description.config;
+  options.small_files = {.model = kept,
+                         .tokenizer_folder = kept,
+                         .tokenizer = description.tokenizer.get(),
+                         .generation_ids = description.generation_ids};
+  save_model_folder(model, export_target(config), options);
+}
+
+}  // namespace quench

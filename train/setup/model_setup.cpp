@@ -1,0 +1,125 @@
+#include "train/setup/model_setup.h"
+
+#include <cmath>
+
+#include "train/check/check.h"
+#include "train/config/presets.h"
+#include "train/model_folder/model_folder.h"
+
+namespace quench {
+
+nn::ModelConfig resolve_model_config(const ModelSection& section) {
+  const std::string source = !section.path.empty()     ? section.path + "/config.json"
+                             : !section.preset.empty() ? "model.preset " + section.preset
+                                                       : std::string("model");
+  return nn::parse_model_config(model_config(section), source);
+}
+
+nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
+  const bool single = accumulation_steps(config, 1) == 1;
+  nn::ParameterOptions options;
+  options.dtype = config.training.dtype;
+  options.grad_dtype = config.training.grad_dtype.value_or(single ? config.training.dtype : DType::f32);
+  options.device = device;
+  return options;
+}
+
+namespace {
+
+std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names) {
+  std::vector<recipes::LinearGemm> result;
+  for (const std::string& name : names)
+    result.push_back(name == "forward" ? recipes::LinearGemm::forward
+                     : name == "dgrad" ? recipes::LinearGemm::dgrad
+                                       : recipes::LinearGemm::wgrad);
+  return result;
+}
+
+// Casting a weight for every micro-batch takes 6 bytes of memory traffic a parameter; its three products take
+// 6 FLOPs a parameter and token. Below this many tokens the casts would be several per cent of them, which is worth two
+// bytes a parameter; above it the memory is worth more.
+constexpr std::int64_t kFewTokens = 4096;
+
+bool keeps_weights(const RunConfig& config) {
+  const bool few = config.training.micro_batch_size * config.data.seq_len <= kFewTokens;
+  return config.recipe.keep_weights.value_or(few && accumulation_steps(config, 1) > 1);
+}
+
+}  // namespace
+
+recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
+                                      std::shared_ptr<recipes::HealthRecorder> health) {
+  const RecipeSection& recipe = config.recipe;
+  return {.target = target,
+          .emulate = recipe.emulate || target.is_cpu(),
+          .pad = recipe.pad,
+          .keep_weights = keeps_weights(config),
+          .fast_accumulation = gemms(recipe.fast_accumulation),
+          .high_precision = gemms(recipe.high_precision_gemms),
+          .stochastic_gradients = recipe.gradient_rounding == RecipeSection::GradientRounding::stochastic
+                                      ? std::optional(static_cast<std::uint64_t>(config.training.seed))
+                                      : std::nullopt,
+          .health = std::move(health)};
+}
+
+bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
+  return step < steps && steps - step <= std::llround(config.recipe.high_precision_tail * static_cast<double>(steps));
+}
+
+std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
+                                                       bool tail, std::shared_ptr<recipes::HealthRecorder> health) {
+  if (tail) return recipes::apply_recipe(model, recipes::find_recipe("bf16"), {});
+  const RecipeSection::Filter& filter = config.recipe.filter;
+  return recipes::apply_recipe(model, recipes::find_recipe(config.recipe.name),
+                               {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
+                               recipe_options(config, target, std::move(health)));
+}
+
+ModelSetup build_model(const RunConfig& config, Device device, Device target) {
+  ModelSetup setup;
+  setup.config = resolve_model_config(config.model);
+  setup.model = std::make_unique<nn::CausalLm>(setup.config, parameter_options(config, device));
+  if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
+  setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health);
+  return setup;
+}
+
+autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level) {
+  switch (level) {
+    case TrainingSection::ActivationCheckpoint::none: return autograd::Recompute::none;
+    case TrainingSection::ActivationCheckpoint::selective: return autograd::Recompute::selective;
+    case TrainingSection::ActivationCheckpoint::full: return autograd::Recompute::full;
+  }
+  return autograd::Recompute::none;
+}
+
+LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device) {
+  const bool on_gpu = device.type == DeviceType::cuda;
+  const DType logits = config.training.logits_dtype.value_or(on_gpu ? config.training.dtype : DType::f32);
+  const std::int64_t rows = config.training.loss_chunk_size;
+  return {.chunk_rows = rows > 0 ? rows : default_loss_chunk_rows(vocab_size, device.type),
+          .f32_logits = logits == DType::f32};
+}
+
+autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model) {
+  const TrainingSection& training = config.training;
+  const std::int64_t layers = model.num_hidden_layers;
+  const std::int64_t offloaded = std::min(training.offload_layers, layers);
+  const std::int64_t recomputed = std::min(training.recompute_mlp_layers, layers);
+  return {layers, offloaded, recomputed};
+}
+
+bool loads_weights(const RunConfig& config) {
+  return config.model.init == ModelSection::Init::load ||
+         (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
+}
+
+void fill_model(nn::CausalLm& model, const RunConfig& config) {
+  if (loads_weights(config)) {
+    load_weights(model, config.model.path);
+  } else {
+    model.initialize(static_cast<std::uint64_t>(config.training.seed));
+  }
+}
+
+}  // namespace quench

@@ -1,0 +1,32 @@
+#include "train/setup/run_environment.h"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "core/device/kernel_slot.h"
+#include "core/system/threads.h"
+#include "train/setup/build_info.h"
+
+namespace quench {
+
+Json run_environment(Device device) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const DeviceMemory memory = backend(device.type).memory(device);
+  Json json = Json::object();
+  json.set("quench", program_version());
+  json.set("build", build_info());
+  json.set("host", std::string(host.data()));
+  json.set("process", static_cast<std::int64_t>(::getpid()));
+  json.set("device", device.to_string());
+  json.set("device_name", backend(device.type).device_name(device));
+  json.set("device_memory_bytes", memory.total_bytes);
+  json.set("threads", static_cast<std::int64_t>(thread_count()));
+  json.set("cpu_level", cpu_supports_level(4)   ? "x86-64-v4 (AVX-512)"
+                        : cpu_supports_level(3) ? "x86-64-v3 (AVX2)"
+                                                : "baseline");
+  return json;
+}
+
+}  // namespace quench

@@ -1,0 +1,152 @@
+#include "train/setup/run_identity.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/system/log.h"
+#include "data/formats/file_checks.h"
+#include "data/sampling/open_dataset.h"
+#include "data/text/document_encoder.h"
+#include "train/config/presets.h"
+
+namespace quench {
+namespace {
+
+using Sources = std::vector<std::vector<FileContent>>;
+using Changes = std::vector<ConfigChange>;
+
+constexpr std::size_t kMaxNamed = 8;  // changed files of one key
+constexpr std::string_view kAbsent = "(absent)";
+
+Sources contents_of(const std::vector<DataSource>& sources, FileChecks& checks) {
+  Sources all;
+  for (const DataSource& source : sources) {
+    std::vector<FileContent>& files = all.emplace_back();
+    for (const auto& path : source_files({source.path}))
+      files.push_back({path.string(), checks.content(BinaryFile(path))});
+  }
+  return all;
+}
+
+Json to_json(const Sources& sources) {
+  Json list = Json::array();
+  for (const auto& source : sources) {
+    Json files = Json::array();
+    for (const auto& [file, content] : source)
+      files.push_back(Json::Object{
+          {"file", file}, {"bytes", content.bytes}, {"xxh3_128", content.xxh3_128}, {"sampled", content.sampled}});
+    list.push_back(std::move(files));
+  }
+  return list;
+}
+
+Sources sources_from_json(const Json& list) {
+  Sources sources;
+  for (const Json& files : list.as_array()) {
+    std::vector<FileContent>& source = sources.emplace_back();
+    for (const Json& file : files.as_array())
+      source.push_back({file.at("file").as_string(),
+                        {file.at("bytes").as_uint(), file.at("xxh3_128").as_string(), file.at("sampled").as_bool()}});
+  }
+  return sources;
+}
+
+bool same_content(const Sources& a, const Sources& b) {
+  const auto same_file = [](const FileContent& x, const FileContent& y) { return x.content == y.content; };
+  return std::ranges::equal(a, b, [&](const auto& x, const auto& y) { return std::ranges::equal(x, y, same_file); });
+}
+
+std::string describe(const ContentHash& content) {
+  return fmt::format("{} bytes, XXH3 {}{}", content.bytes, content.xxh3_128, content.sampled ? " of a sample" : "");
+}
+
+std::map<std::string, ContentHash> by_name(const Sources& sources) {
+  std::map<std::string, ContentHash> files;
+  for (const auto& source : sources)
+    for (const FileContent& file : source) files[file.file] = file.content;
+  return files;
+}
+
+// One change a file; of files that were moved only what is new or missing.
+void compare_sources(const std::string& key, const Sources& before, const Sources& after, Changes& changes) {
+  if (same_content(before, after)) return;
+  const auto old_files = by_name(before), new_files = by_name(after);
+  const auto holds = [](const auto& files, const ContentHash& content) {
+    return std::ranges::any_of(files, [&](const auto& file) { return file.second == content; });
+  };
+  Changes found;
+  const auto add = [&](std::string from, std::string to) {
+    found.push_back({key, std::move(from), std::move(to), ResumePolicy::guarded});
+  };
+  for (const auto& [name, content] : old_files) {
+    const auto now = new_files.find(name);
+    if (now != new_files.end() && now->second != content)
+      add(fmt::format("{} of {}", name, describe(content)), describe(now->second));
+    else if (now == new_files.end() && !holds(new_files, content))
+      add(fmt::format("{} of {}", name, describe(content)), std::string(kAbsent));
+  }
+  for (const auto& [name, content] : new_files)
+    if (!old_files.contains(name) && !holds(old_files, content))
+      add(std::string(kAbsent), fmt::format("{} of {}", name, describe(content)));
+  if (found.empty()) {  // the same contents, but not one for one
+    std::size_t old_count = 0, new_count = 0;
+    for (const auto& source : before) old_count += source.size();
+    for (const auto& source : after) new_count += source.size();
+    add(fmt::format("{} files in {} sources", old_count, before.size()),
+        fmt::format("{} files in {} sources, the same in another order or number", new_count, after.size()));
+  }
+  const std::size_t more = found.size() > kMaxNamed ? found.size() - kMaxNamed : 0;
+  found.resize(found.size() - more);
+  if (more > 0) add(fmt::format("{} more files", more), "changed, new or absent");
+  changes.insert(changes.end(), found.begin(), found.end());
+}
+
+bool same_weights(const std::vector<DataSource>& a, const std::vector<DataSource>& b) {
+  return std::ranges::equal(a, b, {}, &DataSource::weight, &DataSource::weight);
+}
+
+}  // namespace
+
+RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, FileChecks& checks) {
+  return {.train = contents_of(config.data.train, checks),
+          .validation = contents_of(config.data.validation, checks),
+          .tokenizer = tokenizer != nullptr ? fingerprint_text(*tokenizer) : std::string(),
+          .model = model_config(config.model)};
+}
+
+Json to_json(const RunIdentity& identity) {
+  return Json::Object{{"train", to_json(identity.train)},
+                      {"validation", to_json(identity.validation)},
+                      {"tokenizer", identity.tokenizer},
+                      {"model", identity.model}};
+}
+
+std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before, const RunIdentity& identity,
+                                      const RunConfig& after) {
+  if (stored.find("train") == nullptr) {
+    QUENCH_LOG_WARN(
+        "the checkpoint was written by an older program: whether data, tokenizer and model config hold what they held "
+        "is not known");
+    return config_diff(before, after);
+  }
+  Changes changes = config_diff(before, after, &stored.at("model"));
+  const auto forget = [&](std::string_view key) {
+    std::erase_if(changes, [&](const ConfigChange& change) { return change.key == key; });
+  };
+  const Sources train = sources_from_json(stored.at("train"));
+  if (same_content(train, identity.train) && same_weights(before.data.train, after.data.train)) forget("data.train");
+  compare_sources("data.train", train, identity.train, changes);
+  // Other validation data by another name are the config's free choice.
+  if (before.data.validation == after.data.validation)
+    compare_sources("data.validation", sources_from_json(stored.at("validation")), identity.validation, changes);
+  const std::string& tokenizer = stored.at("tokenizer").as_string();
+  if (tokenizer == identity.tokenizer)
+    forget("data.tokenizer");
+  else
+    changes.push_back({"data.tokenizer", tokenizer.empty() ? "(none)" : "one of fingerprint " + tokenizer,
+                       identity.tokenizer.empty() ? "(none)" : "one of fingerprint " + identity.tokenizer,
+                       ResumePolicy::guarded});
+  return changes;
+}
+
+}  // namespace quench

@@ -1,0 +1,168 @@
+#include "train/setup/run_model.h"
+
+#include <algorithm>
+
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "core/system/temporary.h"
+#include "data/text/document_encoder.h"
+#include "train/check/load.h"
+#include "train/checkpoint/manifest.h"
+#include "train/metrics/run_files.h"
+#include "train/model_folder/carried_files.h"
+#include "train/model_folder/model_folder.h"
+#include "train/run_folder/run_folder.h"
+#include "train/setup/model_setup.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kKey = "model";  // of CheckpointState::extra: {"config", "tokenizer", "run_folder"}
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{256} << 20;
+
+// How messages call what the model came from.
+std::string origin_of(const ModelSection& model) {
+  if (!model.path.empty()) return fmt::format("model.path {}", model.path);
+  return model.preset.empty() ? "the section model" : fmt::format("model.preset {}", model.preset);
+}
+
+// The folder that data.tokenizer names, or that of the model where nothing is named.
+fs::path tokenizer_folder(const RunConfig& config) {
+  if (config.data.tokenizer.empty()) return config.model.path;
+  return fs::is_directory(config.data.tokenizer) ? fs::path(config.data.tokenizer) : fs::path();
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  return fs::is_regular_file(b) && fs::file_size(a) == fs::file_size(b) &&
+         read_file(a, kMaxFileBytes) == read_file(b, kMaxFileBytes);
+}
+
+// Files of `fresh` take the place of those in `folder`; those of the model before that have no successor go, since
+// another form of its vocabulary would be read in place of the new one.
+void replace_files(const fs::path& fresh, const fs::path& folder) {
+  std::vector<std::string> changed, stale;
+  for (const std::string& name : names_in(fresh))
+    if (!same_file(fresh / name, folder / name)) changed.push_back(name);
+  for (const std::string& name : names_in(folder))
+    if (is_small_file(name) && !fs::exists(fresh / name)) stale.push_back(name);
+  if (changed.empty() && stale.empty()) return;
+  std::vector<std::string> all = changed;
+  all.insert(all.end(), stale.begin(), stale.end());
+  QUENCH_LOG_WARN("{} was of another model or tokenizer than this run's; replaced: {}", folder.string(),
+                  fmt::join(all, ", "));
+  // config.json tells that the rest is complete.
+  fs::remove(folder / "config.json");
+  for (const std::string& name : stale) fs::remove(folder / name);
+  for (const std::string& name : changed)
+    if (name != "config.json") rename_durably(fresh / name, folder / name);
+  rename_durably(fresh / "config.json", folder / "config.json");
+}
+
+bool is_model_part(const fs::path& folder) {
+  return fs::is_regular_file(folder / "config.json");
+}
+
+// The model part that belongs to a checkpoint: in the run folder around it, or where the run was.
+fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const fs::path& recorded) {
+  const fs::path around = fs::absolute(checkpoint / ".").lexically_normal().parent_path().parent_path().parent_path();
+  for (const fs::path& candidate : {run, around, recorded})
+    if (!candidate.empty() && is_model_part(candidate / run_files::kModelFolder))
+      return candidate / run_files::kModelFolder;
+  return {};
+}
+
+// Of a checkpoint whose program did not store the model.
+StoredModel model_of_config(const CheckpointState& state, const fs::path& checkpoint) {
+  const RunConfig run = run_config_from_json(state.config, checkpoint.string(), {}, {.data = false, .files = false});
+  const std::string& path = run.model.path;
+  QUENCH_CHECK_AS(ErrorCode::not_found, path.empty() || fs::exists(fs::path(path) / "config.json"),
+                  "{} was saved by a program that left the model's config where it was, in {}, which is not found from "
+                  "here; start from the folder where the run was started, or bring that folder back",
+                  checkpoint.string(), path);
+  return {.config = resolve_model_config(run.model),
+          .files = path,
+          .tokenizer = run.data.tokenizer,
+          .named_ids = run.model.fields,
+          .missing = {}};
+}
+
+}  // namespace
+
+RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::shared_ptr<const Tokenizer> tokenizer) {
+  TokenIdSources sources = token_id_sources(config.model.path, model, tokenizer.get());
+  sources.model = origin_of(config.model);
+  sources.named = config.model.fields;
+  const TokenIdChoice ids = choose_token_ids(sources);
+  for (const std::string& disagreement : ids.disagreements) QUENCH_LOG_WARN("token ids: {}", disagreement);
+  // Without a tokenizer nothing is known beyond what the model's folder says.
+  if (tokenizer != nullptr || config.model.path.empty()) set_token_ids(model, ids.config);
+  return {.config = std::move(model),
+          .generation_ids = ids.generation,
+          .tokenizer = std::move(tokenizer),
+          .report = ids.report};
+}
+
+void write_run_model(const RunConfig& config, const RunModel& model) {
+  const fs::path folder = fs::path(config.run.folder) / run_files::kModelFolder;
+  fs::create_directories(config.run.folder);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !has_foreign_model_part(config.run.folder),
+                  "{} exists and was not written by a run, which keeps config and tokenizer of its model there; choose "
+                  "another run.folder, or rename it",
+                  folder.string());
+  // First: it tells whose the model part is.
+  write_file_atomically(folder.parent_path() / run_files::kSources, run_sources(config).dump(2) + "\n");
+  remove_stale_temporaries(config.run.folder, run_files::kModelFolder);
+  StagingFolder fresh(folder);
+  write_small_files(model.config.source,
+                    {.model = config.model.path,
+                     .tokenizer_folder = tokenizer_folder(config),
+                     .tokenizer = model.tokenizer.get(),
+                     .generation_ids = model.generation_ids},
+                    fresh.path());
+  if (fs::exists(folder)) return replace_files(fresh.path(), folder);
+  sync_directory(fresh.path());
+  rename_durably(fresh.path(), folder);
+  fresh.release();
+}
+
+void store_run_model(CheckpointState& state, const RunConfig& config, const RunModel& model) {
+  Json json = Json::object();
+  json.set("config", model.config.source);
+  json.set("tokenizer", model.tokenizer ? Json(fingerprint_text(*model.tokenizer)) : Json());
+  json.set("run_folder", fs::absolute(config.run.folder).lexically_normal().string());
+  state.extra.set(kKey, std::move(json));
+}
+
+StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoint, const fs::path& run) {
+  const Json* stored = state.extra.find(kKey);
+  const auto text = [&](const char* key) {
+    const Json* value = stored != nullptr && stored->is_object() ? stored->find(key) : nullptr;
+    return value != nullptr && value->is_string() ? value->as_string() : std::string();
+  };
+  const std::string recorded = text("run_folder");
+  StoredModel model;
+  model.fingerprint = text("tokenizer");
+  model.files = find_model_part(checkpoint, run, recorded);
+  if (const Json* config = recorded.empty() ? nullptr : stored->find("config")) {
+    model.config = nn::parse_model_config(*config, (checkpoint / Manifest::kFileName).string());
+  } else if (!model.files.empty()) {
+    model.config = read_model_config(model.files);
+  } else {
+    return model_of_config(state, checkpoint);
+  }
+  if (model.files.empty())
+    model.missing = fmt::format("{} is away from its run folder ({}), whose folder {} holds the tokenizer",
+                                checkpoint.string(), recorded, run_files::kModelFolder);
+  return model;
+}
+
+}  // namespace quench

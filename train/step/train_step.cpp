@@ -1,0 +1,115 @@
+#include "train/step/train_step.h"
+
+#include "core/device/trace_range.h"
+#include "core/ops/gemm.h"
+#include "core/ops/global_norm.h"
+
+namespace quench {
+nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) {
+  return model.make_context(batch.sequences, batch.positions.view({batch.positions.numel()}));
+}
+
+TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options)
+    : model_(model), optimizer_(optimizer), options_(std::move(options)) {
+  const MemoryScope scope(MemoryCategory::optimizer);
+  const Device device = model.options().device;
+  squared_norm_ = Tensor::empty({1}, DType::f64, device);
+  scale_ = Tensor::empty({1}, DType::f32, device);
+  if (options_.activations.count(autograd::LargestActivation::offloaded) > 0)
+    offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
+  if (options.state_offload_ratio > 0)
+    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio,
+                                                  options.state_late_ratio, device, model.config().num_hidden_layers);
+}
+
+void TrainStep::make_report_buffers(std::int64_t micro_batches) {
+  if (device_report_.defined() && device_report_.numel() == micro_batches + 1) return;
+  const MemoryScope scope(MemoryCategory::optimizer);
+  const Device device = model_.options().device;
+  device_report_ = Tensor::empty({micro_batches + 1}, DType::f32, device);
+  host_report_ = Tensor::empty_pinned({micro_batches + 1}, DType::f32, device);
+}
+
+void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, const nn::UnitHooks* hooks,
+                                Tensor loss_out) {
+  const std::int64_t tokens = batch.input_ids.numel();
+  const Device device = model_.options().device;
+  nn::ForwardContext context = batch_context(model_, batch);
+  context.recompute = options_.recompute;
+  if (hooks != nullptr) context.hooks.push_back(hooks);
+  context.activations = options_.activations;
+  autograd::Tape tape(options_.recompute);
+  tape.set_pass(pass);
+  tape.set_offloader(offloader_.get());
+  autograd::Variable loss;
+  {
+    const TraceRange range(device, "forward");
+    const autograd::TapeScope scope(tape);
+    loss = model_.loss(batch.input_ids.view({tokens}).to(device), batch.labels.view({tokens}).to(device), context,
+                       scale, options_.loss);
+  }
+  loss_out.copy_from(loss.value());
+  const TraceRange range(device, "backward");
+  tape.backward(loss);
+}
+
+GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step) {
+  optimizer_.zero_grad();
+  nn::StateOffloader::Step state(state_.get());
+  GradientReport report;
+  for (const Batch& batch : micro_batches) report.valid_tokens += batch.valid_tokens;
+  if (report.valid_tokens == 0) {
+    scale_.zero();  // apply() reads it
+    return report;
+  }
+  const float scale = 1.0f / static_cast<float>(report.valid_tokens);
+  const auto count = static_cast<std::int64_t>(micro_batches.size());
+  make_report_buffers(count);
+  const GemmTuning tuning;
+  std::int64_t done_tokens = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Batch& batch = micro_batches[static_cast<std::size_t>(i)];
+    Tensor loss = device_report_.narrow(0, i, 1);
+    if (batch.valid_tokens == 0) {
+      loss.zero();
+      continue;
+    }
+    const bool first = done_tokens == 0;
+    done_tokens += batch.valid_tokens;
+    run_micro_batch(batch, static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(i), scale,
+                    state.hooks(first, done_tokens == report.valid_tokens), loss);
+  }
+  optimizer_.squared_grad_norm(squared_norm_);
+  clip_scale({.squared_norm = squared_norm_,
+              .max_norm = static_cast<float>(options_.max_norm),
+              .norm = device_report_.narrow(0, count, 1),
+              .scale = scale_});
+  state.end();
+  if (device_report_.device().is_meta()) return report;
+  // The one place where the host waits for the device in a step: everything before it is queued ahead, and the
+  // optimizer's work, queued right after, covers the launches of the next step.
+  host_report_.copy_from(device_report_);
+  const float* values = host_report_.data<float>();
+  for (std::int64_t i = 0; i < count; ++i) report.loss += static_cast<double>(values[i]);
+  report.grad_norm = static_cast<double>(values[count]);
+  return report;
+}
+
+void TrainStep::apply(double lr, std::int64_t step) {
+  const TraceRange range(model_.options().device, "optimizer");
+  const auto update = [&](nn::ParameterRange part) {
+    optimizer_.step(lr, step, scale_, part);
+    optimizer_.zero_grad(part);
+  };
+  if (state_)
+    state_->update(update);
+  else
+    update({0, optimizer_.parameters().size()});
+}
+
+void TrainStep::discard() {
+  optimizer_.zero_grad();
+  if (state_) state_->bring_back();
+}
+
+}  // namespace quench

@@ -1,0 +1,67 @@
+#pragma once
+// One optimizer step: forward and backward over its micro-batches, gradient norm, clipping, update.
+
+#include <span>
+
+#include "data/sampling/loader.h"
+#include "nn/causal_lm.h"
+#include "nn/optim/optimizer.h"
+#include "nn/optim/state_offload.h"
+
+namespace quench {
+
+struct TrainStepOptions {
+  autograd::Recompute recompute = autograd::Recompute::none;
+  LmHeadLossOptions loss;
+  autograd::ActivationPlan activations;
+  double state_offload_ratio = 0;  // of the optimizer's state that waits in host memory (nn/optim/state_offload.h)
+  double state_late_ratio = 0;     // of that, what returns during the update
+  double max_norm = 1.0;           // 0: no clipping
+};
+
+// What the host must know before it lets the update happen.
+struct GradientReport {
+  double loss = 0;       // mean cross-entropy over the valid tokens of all micro-batches
+  double grad_norm = 0;  // before clipping
+  std::int64_t valid_tokens = 0;
+};
+
+class TrainStep {
+ public:
+  TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options);
+
+  // Leaves in the parameters the gradient of (sum of cross-entropies) / (valid tokens of all micro-batches): the mean
+  // over tokens, however they are split into micro-batches. A step without any valid token has loss and gradient 0.
+  // `step`, 1-based, counts the steps of the run: it keys the random draws of a recipe. Until apply() or discard(), a
+  // part of the optimizer's state may be away, so that optimizer.state() is not to be called.
+  GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
+  // Clips and updates with the gradients of the last accumulate(). `step` is 1-based and counts updates.
+  void apply(double lr, std::int64_t step);
+  // Forgets the gradients of the last accumulate().
+  void discard();
+
+  // Optimizer state that goes to host memory during accumulate().
+  [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept { return state_ ? state_->bytes() : 0; }
+
+ private:
+  void make_report_buffers(std::int64_t micro_batches);
+  // Forward and backward; the loss, f32 [1], stays on the device.
+  void run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, const nn::UnitHooks* hooks,
+                       Tensor loss_out);
+
+  nn::CausalLm& model_;
+  nn::Optimizer& optimizer_;
+  TrainStepOptions options_;
+  std::unique_ptr<autograd::ActivationOffloader> offloader_;
+  std::unique_ptr<nn::StateOffloader> state_;
+  Tensor squared_norm_;  // f64 [1]
+  Tensor scale_;         // f32 [1]
+  // f32 [micro-batches + 1]: the loss of each, then the gradient norm; on the device and where the host reads it.
+  Tensor device_report_;
+  Tensor host_report_;
+};
+
+// A context for a batch: its packed sequences, on the model's device.
+[[nodiscard]] nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch);
+
+}  // namespace quench

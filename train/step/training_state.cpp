@@ -1,0 +1,61 @@
+#include "train/step/training_state.h"
+
+#include "core/ops/elementwise.h"
+
+namespace quench {
+namespace {
+
+CheckpointTensor entry(std::string name, const Tensor& tensor, const nn::Parameter& parameter) {
+  return {std::move(name), parameter.global_shape, {parameter.shard.row_begin, parameter.shard.rows}, tensor};
+}
+
+// Reads the stored tensor `name` into the rows of `tensor`, converting its dtype.
+void read_into(CheckpointReader& reader, const std::string& name, const CheckpointTensor& tensor) {
+  const DType stored = reader.at(name).dtype;
+  if (stored == tensor.data.dtype()) {
+    reader.read(name, tensor.data, tensor.slice);
+    return;
+  }
+  const Tensor same = Tensor::empty(tensor.data.shape(), stored, tensor.data.device());
+  reader.read(name, same, tensor.slice);
+  cast({same, tensor.data});
+}
+
+void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
+  read_into(reader, tensor.name, tensor);
+}
+
+}  // namespace
+
+std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::Optimizer& optimizer) {
+  std::vector<CheckpointTensor> all;
+  for (const nn::Parameter* p : model.parameters()) all.push_back(entry(p->name, p->variable.value(), *p));
+  for (const auto& state : optimizer.state()) all.push_back(entry(state.name, state.tensor, *state.parameter));
+  return all;
+}
+
+void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer) {
+  for (nn::Parameter* p : model.parameters()) {
+    p->mark_changed();
+    const Tensor value = p->variable.value();
+    const std::string master = nn::Optimizer::master_name(*p);
+    const bool from_master = value.dtype() == DType::f32 && reader.find(master) != nullptr;
+    read_into(reader, from_master ? master : p->name, entry(p->name, value, *p));
+  }
+  for (const auto& state : optimizer.state()) {
+    // A run that kept no master weights updated the parameters themselves.
+    const bool new_master =
+        reader.find(state.name) == nullptr && state.name == nn::Optimizer::master_name(*state.parameter);
+    read_into(reader, new_master ? state.parameter->name : state.name,
+              entry(state.name, state.tensor, *state.parameter));
+  }
+}
+
+void restore_parameters(CheckpointReader& reader, nn::CausalLm& model) {
+  for (nn::Parameter* p : model.parameters()) {
+    p->mark_changed();
+    read_into(reader, entry(p->name, p->variable.value(), *p));
+  }
+}
+
+}  // namespace quench
