@@ -2,7 +2,7 @@
 // A precision recipe: a value that says, for every linear layer, how its three products are computed.
 //
 // A new recipe is one new file and one line in table.cpp; the shared tests (gradients, loss curve, resume) run over
-// every entry of the table with the tolerances it declares.
+// every entry of the table with the tolerances it declares. Nobody compares names: what a recipe does, it declares.
 
 #include <memory>
 #include <optional>
@@ -25,6 +25,23 @@ struct RecipeTolerances {
 
 // The three products of a linear layer: y = x W^T, dx = dy W, dW = dy^T x.
 enum class LinearGemm { forward, dgrad, wgrad };
+
+// What a recipe does, for those who offer, check and compare recipes.
+struct RecipeCapabilities {
+  // Products of float8 operands, before RecipeOptions::high_precision. They need float8 tensor cores where they are not
+  // emulated.
+  std::span<const LinearGemm> float8 = {};
+  // Keys of the config section recipe that act on it, beside those that act on every recipe (name, filter.*,
+  // high_precision_tail).
+  std::span<const std::string_view> keys = {};
+
+  // Whether it rounds output gradients.
+  [[nodiscard]] constexpr bool quantizes_gradients() const {
+    for (const LinearGemm gemm : float8)
+      if (gemm != LinearGemm::forward) return true;
+    return false;
+  }
+};
 
 // What a run may choose about a recipe (config section recipe).
 struct RecipeOptions {
@@ -60,6 +77,7 @@ struct Recipe {
   std::string_view summary;  // one line for `quench config ls`
   LinearPlan (*plan)(const nn::LinearInfo& layer, const RecipeOptions& options);
   RecipeTolerances tolerances;
+  RecipeCapabilities capabilities = {};
 };
 
 // All recipes, the default first.

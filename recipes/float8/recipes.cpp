@@ -4,6 +4,7 @@
 // theirs is that of the whole, and their gradient is cast once.
 
 #include <algorithm>
+#include <array>
 
 #include "core/system/check.h"
 #include "recipes/float8/hardware.h"
@@ -41,6 +42,11 @@ constexpr Float8Scheme kRowwiseWithGwHp{
     .wgrad = std::nullopt,
     .power_of_two_scales = true,
 };
+
+constexpr std::array kAllGemms{LinearGemm::forward, LinearGemm::dgrad, LinearGemm::wgrad};
+constexpr std::array kGemmsOfX{LinearGemm::forward, LinearGemm::dgrad};
+constexpr std::array<std::string_view, 6> kKeys{
+    "emulate", "pad", "keep_weights", "fast_accumulation", "high_precision_gemms", "gradient_rounding"};
 
 // The scheme as a run's options change it.
 Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
@@ -110,14 +116,17 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
 const Recipe kFloat8Tensorwise{"float8_tensorwise",
                                "e4m3 with one scale a tensor, e5m2 gradients; the fastest float8 recipe",
                                plan<kTensorwise>,
-                               {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.08, .loss_relative = 0.03}};
+                               {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.08, .loss_relative = 0.03},
+                               {.float8 = kAllGemms, .keys = kKeys}};
 const Recipe kFloat8Rowwise{"float8_rowwise",
                             "e4m3 with a power-of-two scale a row or column of each operand",
                             plan<kRowwise>,
-                            {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03}};
+                            {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
+                            {.float8 = kAllGemms, .keys = kKeys}};
 const Recipe kFloat8RowwiseWithGwHp{"float8_rowwise_with_gw_hp",
                                     "float8_rowwise with weight gradients in high precision",
                                     plan<kRowwiseWithGwHp>,
-                                    {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03}};
+                                    {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
+                                    {.float8 = kGemmsOfX, .keys = kKeys}};
 
 }  // namespace quench::recipes

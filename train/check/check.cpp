@@ -1,12 +1,15 @@
 #include "train/check/check.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
+#include "recipes/recipe.h"
 #include "train/check/checker.h"
 #include "train/config/field.h"
 #include "train/config/nearest.h"
+#include "train/config/recipe_choice.h"
 
 namespace quench {
 namespace {
@@ -89,21 +92,39 @@ void check_schedule(Checker& checker) {
                  "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
 }
 
-// Rounding is an option of what a recipe quantizes: without that it would be silently ignored. "auto" may choose
-// either.
+// An option that the recipe does not read would be silently ignored. "auto" may choose any recipe.
+void check_recipe_options(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!checker.usable({"recipe.name"}) || config.recipe.name == kAutoRecipe) return;
+  const recipes::Recipe& recipe = recipes::find_recipe(config.recipe.name);
+  const std::array<std::string_view, 2> general{"name", "high_precision_tail"};
+  for (const Field& field : field_table()) {
+    if (field.section() != "recipe" || field.key().starts_with("filter.") || !checker.usable({field.path})) continue;
+    if (std::ranges::count(general, field.key()) + std::ranges::count(recipe.capabilities.keys, field.key()) > 0)
+      continue;
+    const Json value = field.write(config);
+    if (value == field.write(default_config())) continue;
+    checker.report(field.path, "{}, but recipe.name {} does not use it", value.dump(), recipe.name);
+  }
+}
+
+// Rounding of gradients that no product reads would do nothing.
 void check_gradient_rounding(Checker& checker) {
   const RecipeSection& recipe = checker.config().recipe;
   if (!checker.usable({"recipe.gradient_rounding", "recipe.name", "recipe.high_precision_gemms"}) ||
       recipe.gradient_rounding == RecipeSection::GradientRounding::nearest)
     return;
-  if (!recipe.name.starts_with("float8_") && recipe.name != "auto") {
-    checker.report("recipe.gradient_rounding", "stochastic, but recipe.name {} makes no float8 gradients", recipe.name);
-    return;
-  }
   const auto stays = [&](std::string_view product) {
     return std::ranges::find(recipe.high_precision_gemms, product) != recipe.high_precision_gemms.end();
   };
-  if (stays("dgrad") && (stays("wgrad") || recipe.name == "float8_rowwise_with_gw_hp"))
+  const auto quantizes = [&](recipes::LinearGemm gemm, std::string_view name) {
+    if (stays(name)) return false;
+    if (recipe.name == kAutoRecipe) return true;
+    const auto float8 = recipes::find_recipe(recipe.name).capabilities.float8;
+    return std::ranges::find(float8, gemm) != float8.end();
+  };
+  if (recipe.name != kAutoRecipe && !recipes::find_recipe(recipe.name).capabilities.quantizes_gradients()) return;
+  if (!quantizes(recipes::LinearGemm::dgrad, "dgrad") && !quantizes(recipes::LinearGemm::wgrad, "wgrad"))
     checker.report("recipe.gradient_rounding",
                    "stochastic, but with recipe.high_precision_gemms no product reads float8 gradients");
 }
@@ -129,6 +150,7 @@ void check_training(Checker& checker) {
   check_tokens(checker);
   check_activations(checker);
   check_schedule(checker);
+  check_recipe_options(checker);
   check_gradient_rounding(checker);
   check_state_offload(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;

@@ -9,8 +9,9 @@ namespace quench {
 RunConfig with_choice(RunConfig config, const RecipeChoice& choice) {
   if (config.recipe.name != kAutoRecipe) return config;
   config.recipe.name = choice.name;
-  // Of float8 gradients, which the choice may do without: a config without any must not ask for it.
-  if (choice.name == "bf16") config.recipe.gradient_rounding = RecipeSection::GradientRounding::nearest;
+  // A config whose recipe rounds no gradients must not ask for it.
+  if (!recipes::find_recipe(choice.name).capabilities.quantizes_gradients())
+    config.recipe.gradient_rounding = RecipeSection::GradientRounding::nearest;
   std::vector<std::string>& exclude = config.recipe.filter.exclude;
   for (const std::string& pattern : choice.exclude)
     if (std::ranges::find(exclude, pattern) == exclude.end()) exclude.push_back(pattern);

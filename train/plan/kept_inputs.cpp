@@ -83,7 +83,7 @@ void measure_kept_inputs(std::vector<recipes::LayerConversion>& conversion, cons
   if (std::ranges::all_of(conversion, [](const auto& row) { return row.float8.empty(); })) return;
   const auto now = kept_inputs(config, target);
   RunConfig high_precision = config;
-  high_precision.recipe.name = "bf16";
+  high_precision.recipe.name = recipes::kBf16.name;
   const auto then = kept_inputs(high_precision, target);
   Allocator::of(kPlanning).trim();
   for (recipes::LayerConversion& row : conversion) {

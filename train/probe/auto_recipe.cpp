@@ -2,6 +2,7 @@
 
 #include "core/system/log.h"
 #include "recipes/float8/hardware.h"
+#include "recipes/recipe.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/plan/estimate.h"
 #include "train/probe/probe.h"
@@ -44,7 +45,7 @@ RecipeChoice probed_choice(const RunConfig& config, Device device) {
     const ProbeResult probe = run_probe(config, device, {.bound = {}, .whole_model = false});
     RecipeChoice choice = probe.choice;
     choice.reason += fmt::format(" on {} of its layers ({:.0f} s)", probe.short_layers, probe.seconds);
-    if (choice.name == "bf16") return choice;
+    if (recipes::find_recipe(choice.name).capabilities.float8.empty()) return choice;
     const RunEstimate estimate = estimate_run(with_choice(config, choice), device);
     if (estimate.fits()) return choice;
     return {"bf16", {}, fmt::format("{} would be faster, but does not fit the memory", choice.name)};

@@ -288,7 +288,7 @@ class Probe {
 std::vector<std::string> probed_recipes() {
   std::vector<std::string> names;
   for (const recipes::Recipe& recipe : recipes::recipe_table())
-    if (recipe.name.starts_with("float8_")) names.emplace_back(recipe.name);
+    if (!recipe.capabilities.float8.empty()) names.emplace_back(recipe.name);
   return names;
 }
 

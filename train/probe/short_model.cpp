@@ -38,7 +38,7 @@ ShortModel::ShortModel(const RunConfig& config, const nn::ModelConfig& cut, Batc
 
 double ShortModel::milliseconds(const recipes::Recipe& recipe, const recipes::LayerFilter& filter,
                                 const TimingOptions& timing) {
-  (void)recipes::apply_recipe(*model_, recipes::find_recipe("bf16"), {});
+  (void)recipes::apply_recipe(*model_, recipes::kBf16, {});
   (void)recipes::apply_recipe(*model_, recipe, filter, recipe_options(config_, device_));
   // Made anew: it looks at what the layers' kernels want of it.
   const std::unique_ptr<nn::Optimizer> optimizer = make_optimizer(*model_, config_);

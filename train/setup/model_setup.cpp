@@ -68,7 +68,7 @@ bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int
 
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
                                                        bool tail, std::shared_ptr<recipes::HealthRecorder> health) {
-  if (tail) return recipes::apply_recipe(model, recipes::find_recipe("bf16"), {});
+  if (tail) return recipes::apply_recipe(model, recipes::kBf16, {});
   const RecipeSection::Filter& filter = config.recipe.filter;
   return recipes::apply_recipe(model, recipes::find_recipe(config.recipe.name),
                                {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},

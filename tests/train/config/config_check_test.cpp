@@ -55,10 +55,20 @@ TEST(ConfigCheck, ScheduleFitsTheRun) {
   EXPECT_THAT(complaint({"--lr_schedule.name=constant", "--lr_schedule.decay_steps=5"}), HasSubstr("has no decay"));
 }
 
+TEST(ConfigCheck, OptionsThatTheRecipeDoesNotUseAreRefused) {
+  for (const std::string option : {"--recipe.pad=true", "--recipe.emulate=true", "--recipe.keep_weights=false",
+                                   "--recipe.high_precision_gemms=[\"wgrad\"]"}) {
+    EXPECT_THAT(complaint({option}), HasSubstr("but recipe.name bf16 does not use it"));
+    EXPECT_EQ(complaint({option, "--recipe.name=float8_rowwise"}), "");
+    EXPECT_EQ(complaint({option, "--recipe.name=auto"}), "");
+  }
+  EXPECT_EQ(complaint({"--recipe.filter.skip_last_layers=1", "--recipe.high_precision_tail=0.5"}), "");
+}
+
 TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
   const std::string stochastic = "--recipe.gradient_rounding=stochastic";
   EXPECT_THAT(complaint({stochastic}),
-              HasSubstr("recipe.gradient_rounding: stochastic, but recipe.name bf16 makes no float8 gradients"));
+              HasSubstr("recipe.gradient_rounding: \"stochastic\", but recipe.name bf16 does not use it"));
   EXPECT_EQ(complaint({"--recipe.gradient_rounding=nearest"}), "");
   for (const std::string name : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp", "auto"})
     EXPECT_EQ(complaint({stochastic, "--recipe.name=" + name}), "") << name;
