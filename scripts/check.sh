@@ -58,7 +58,8 @@ report < <(
       count = split("core/system core/device core/number core/memory core/tensor core/json core/safetensors core/ops " \
                     "core/cpu core/cuda/common core/cuda/quantize core/cuda/optimizer core/cuda/gemm core/cuda/cudnn " \
                     "core/cuda/attention core/cuda/layers core/cuda/vocabulary core/cuda " \
-                    "autograd nn recipes distributed " \
+                    "autograd nn recipes distributed/store distributed distributed/gloo distributed/nccl " \
+                    "distributed/launcher " \
                     "data/formats data/tokenizer/text data/tokenizer/model data/tokenizer data/text data/sampling data " \
                     "export " \
                     "train/checkpoint train/step train/metrics train/config train/model_folder train/run_folder " \

@@ -6,7 +6,7 @@ set -euo pipefail
 what=${1:-test}
 
 # ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only recommends them.
-packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev
+packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev libgloo-dev
   libpcre2-dev libsentencepiece-dev libxxhash-dev libutf8proc-dev zlib1g-dev)
 case $what in
   build) ;;

@@ -17,6 +17,9 @@ std::string fault_shim_path() {
 std::string checkpoint_driver_path() {
   return QUENCH_CHECKPOINT_DRIVER;
 }
+std::string group_driver_path() {
+  return QUENCH_GROUP_DRIVER;
+}
 
 }  // namespace quench::testing
 

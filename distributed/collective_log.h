@@ -1,0 +1,62 @@
+#pragma once
+// The latest collective operations of a group: a ring buffer that tells, when something hangs, what every rank was
+// doing.
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json/json.h"
+#include "distributed/collective.h"
+
+namespace quench::distributed {
+
+class CollectiveLog {
+ public:
+  using Clock = std::chrono::system_clock;
+  using Time = Clock::time_point;
+
+  struct Entry {
+    std::uint64_t sequence = 0;  // 0: no entry
+    CollectiveKind kind = CollectiveKind::barrier;
+    ReduceOp op = ReduceOp::sum;
+    DType dtype = DType::u8;
+    std::int64_t elements = 0;
+    int peer = -1;  // of send and recv
+    std::string label;
+    Time enqueued{};
+    std::optional<Time> started;
+    std::optional<Time> finished;
+    [[nodiscard]] std::string describe() const;
+  };
+
+  explicit CollectiveLog(std::size_t capacity = 1024) : entries_(capacity) {}
+
+  void enqueued(const Collective& collective);
+  void started(std::uint64_t sequence);
+  void finished(std::uint64_t sequence);
+
+  // The oldest operation that has been asked for and has not ended.
+  [[nodiscard]] std::optional<Entry> oldest_unfinished() const;
+  [[nodiscard]] std::optional<Entry> latest_enqueued() const;
+  [[nodiscard]] std::uint64_t last_enqueued() const;
+  [[nodiscard]] std::uint64_t last_finished() const;
+  [[nodiscard]] std::vector<Entry> entries() const;  // oldest first
+  // [{"sequence", "op", "label", "dtype", "elements", "bytes", "enqueued", "started", "finished"}, ...], times in
+  // seconds since 1970.
+  [[nodiscard]] Json to_json() const;
+
+ private:
+  [[nodiscard]] Entry& at(std::uint64_t sequence) { return entries_[sequence % entries_.size()]; }
+  [[nodiscard]] const Entry& at(std::uint64_t sequence) const { return entries_[sequence % entries_.size()]; }
+
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;
+  std::uint64_t last_enqueued_ = 0;
+  std::uint64_t last_finished_ = 0;  // operations of a group end in order
+};
+
+}  // namespace quench::distributed

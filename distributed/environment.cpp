@@ -1,0 +1,225 @@
+#include "distributed/environment.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "core/system/check.h"
+#include "core/system/file.h"
+
+namespace quench::distributed {
+namespace {
+
+constexpr int kMaxWorld = 1 << 20;
+constexpr std::uint64_t kTokenFileBytes = 4096;
+constexpr int kFirstDerivedPort = 20000;  // below the ports that systems give to outgoing connections
+constexpr int kDerivedPorts = 10000;
+
+// The variables of one launcher; nullptr where it has none.
+struct Launcher {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  const char* proof;   // set only where the launcher has started this very process; nullptr: `rank` is enough
+  const char* job[2];  // names of its job, tried in order
+};
+
+constexpr std::array<Launcher, 4> kLaunchers = {{
+    {"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, {"TORCHELASTIC_RUN_ID"}},
+    {"Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     nullptr,
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    // A batch script has the counts of its job as well, but is no task of it: only steps have tasks.
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_ID", {"SLURM_JOB_ID"}},
+    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {nullptr, nullptr}},
+}};
+
+class Reader {
+ public:
+  explicit Reader(const GetVariable& variable) : variable_(variable) {}
+
+  // Empty where it is not set.
+  [[nodiscard]] std::string text(const char* name) const {
+    const char* value = name == nullptr ? nullptr : variable_(name);
+    return value == nullptr ? std::string() : std::string(value);
+  }
+  [[nodiscard]] std::optional<int> number(const char* name, int least, int most) const {
+    const std::string value = text(name);
+    if (value.empty()) return std::nullopt;
+    int result = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    QUENCH_CHECK_AS(ErrorCode::bad_config,
+                    error == std::errc() && end == value.data() + value.size() && result >= least && result <= most,
+                    "the environment variable {} is '{}', expected a number from {} to {}", name, value, least, most);
+    return result;
+  }
+
+ private:
+  const GetVariable& variable_;
+};
+
+struct Place {
+  const Launcher* launcher = nullptr;
+  int rank = 0;
+  int size = 1;
+};
+
+// What one launcher says; nothing where it has not started this process.
+std::optional<Place> place_by(const Launcher& launcher, const Reader& read) {
+  if (launcher.proof != nullptr && read.text(launcher.proof).empty()) return std::nullopt;
+  const std::optional<int> rank = read.number(launcher.rank, 0, kMaxWorld);
+  const std::optional<int> size = read.number(launcher.size, 1, kMaxWorld);
+  if (!rank && !size) return std::nullopt;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, rank && size,
+                  "the environment has {} but not {}: {} needs both (or unset it to run alone)",
+                  rank ? launcher.rank : launcher.size, rank ? launcher.size : launcher.rank, launcher.name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, *rank < *size, "{}={} is outside {}={}: ranks go from 0 to {}", launcher.rank,
+                  *rank, launcher.size, *size, *size - 1);
+  return Place{&launcher, *rank, *size};
+}
+
+// The one that counts, and a check that variables set by hand do not contradict the launcher that started us. What a
+// launcher of processes sets (it has a run id) stands in a task of Slurm or MPI, one a node, on purpose.
+Place find_place(const Reader& read) {
+  Place place;
+  const bool by_agent = !read.text("TORCHELASTIC_RUN_ID").empty();
+  for (const Launcher& launcher : kLaunchers) {
+    const std::optional<Place> said = place_by(launcher, read);
+    if (!said) continue;
+    if (place.launcher == nullptr) {
+      place = *said;
+      if (by_agent) break;
+      continue;
+    }
+    // mpirun starts its daemons as tasks of Slurm: those counts are the daemons'.
+    if (place.launcher != &kLaunchers.front()) continue;
+    QUENCH_CHECK_AS(ErrorCode::bad_config, said->rank == place.rank && said->size == place.size,
+                    "the environment contradicts itself: {}={} and {}={}, but {}={} and {}={} ({}); unset one pair",
+                    place.launcher->rank, place.rank, place.launcher->size, place.size, launcher.rank, said->rank,
+                    launcher.size, said->size, launcher.name);
+  }
+  return place;
+}
+
+std::string job_name(const Launcher& launcher, const Reader& read) {
+  for (const char* name : launcher.job)
+    if (const std::string job = read.text(name); !job.empty()) return job;
+  return {};
+}
+
+// All ranks of a job take the same one; FNV-1a, because std::hash may differ between machines.
+int derived_port(std::string_view job) {
+  std::uint32_t hash = 2166136261u;
+  for (const char c : job) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619u;
+  return kFirstDerivedPort + static_cast<int>(hash % kDerivedPorts);
+}
+
+std::string read_token(const Reader& read) {
+  if (std::string token = read.text("QUENCH_RDZV_TOKEN"); !token.empty()) return token;
+  const std::string file = read.text("QUENCH_RDZV_TOKEN_FILE");
+  if (file.empty()) return {};
+  std::string token = read_file(file, kTokenFileBytes);
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !token.empty(), "QUENCH_RDZV_TOKEN_FILE: {} is empty", file);
+  return token;
+}
+
+void find_local_place(Environment& environment, const Launcher& launcher, const Reader& read) {
+  std::optional<int> size = read.number(launcher.local_size, 1, kMaxWorld);
+  if (!size && launcher.local_size == nullptr) {  // Slurm: tasks of each node, compressed
+    std::string counts = read.text("SLURM_STEP_TASKS_PER_NODE");
+    if (counts.empty()) counts = read.text("SLURM_TASKS_PER_NODE");
+    size = std::max(1, count_of_node(counts, read.number("SLURM_NODEID", 0, kMaxWorld).value_or(0)));
+  }
+  const std::optional<int> rank = read.number(launcher.local_rank, 0, kMaxWorld);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, rank || environment.world_size == 1,
+                  "the environment has {} but not {}: which of its machine's processes is this one?", launcher.rank,
+                  launcher.local_rank);
+  environment.local_rank = rank.value_or(0);
+  environment.local_world_size = size.value_or(environment.local_rank + 1);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config,
+      environment.local_rank < environment.local_world_size && environment.local_world_size <= environment.world_size,
+      "{}={} of {} ranks on this machine and {} in all: that cannot be", launcher.local_rank, environment.local_rank,
+      environment.local_world_size, environment.world_size);
+}
+
+void find_master(Environment& environment, const Launcher& launcher, const Reader& read) {
+  const std::string identity = environment.job + "/" + read.text("SLURM_STEP_ID") + read.text("SLURM_RESTART_COUNT");
+  environment.master_host = read.text("MASTER_ADDR");
+  environment.master_port =
+      read.number("MASTER_PORT", 1, 65535).value_or(environment.job.empty() ? 0 : derived_port(identity));
+  if (environment.master_host.empty()) {
+    std::string hosts = read.text("SLURM_STEP_NODELIST");
+    if (hosts.empty()) hosts = read.text("SLURM_JOB_NODELIST");
+    if (&launcher != &kLaunchers.front() && environment.local_world_size == environment.world_size)
+      environment.master_host = "127.0.0.1";
+    else if (launcher.proof != nullptr)
+      environment.master_host = first_host(hosts);
+  }
+  if (!environment.store.empty() || environment.world_size == 1) return;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !environment.master_host.empty() && environment.master_port != 0,
+                  "{} says that this is rank {} of {}, but not where rank 0 is: set {} for all ranks", launcher.name,
+                  environment.rank, environment.world_size,
+                  environment.master_host.empty() ? "MASTER_ADDR to the name of rank 0's machine" : "MASTER_PORT");
+}
+
+}  // namespace
+
+std::string first_host(std::string_view list) {
+  const std::size_t bracket = list.find('[');
+  if (bracket == std::string_view::npos || list.find(',') < bracket) return std::string(list.substr(0, list.find(',')));
+  const std::string_view numbers = list.substr(bracket + 1);
+  const std::size_t close = list.find(']', bracket);
+  const std::string_view behind = close == std::string_view::npos ? "" : list.substr(close + 1);
+  std::string host(list.substr(0, bracket));
+  host += numbers.substr(0, numbers.find_first_of("-,]"));
+  return host.append(behind.substr(0, behind.find(',')));
+}
+
+int count_of_node(std::string_view counts, int node) {
+  int first = 0;
+  while (!counts.empty()) {
+    const std::string_view entry = counts.substr(0, counts.find(','));
+    counts.remove_prefix(std::min(counts.size(), entry.size() + 1));
+    int count = 0, times = 1;
+    std::from_chars(entry.data(), entry.data() + entry.size(), count);
+    if (const std::size_t x = entry.find("(x"); x != std::string_view::npos)
+      std::from_chars(entry.data() + x + 2, entry.data() + entry.size(), times);
+    first += times;
+    if (node < first) return count;
+  }
+  return 0;
+}
+
+Environment read_environment() {
+  return read_environment([](const char* name) { return std::getenv(name); });
+}
+
+Environment read_environment(const GetVariable& variable) {
+  const Reader read(variable);
+  const Place place = find_place(read);
+  Environment environment;
+  if (place.launcher == nullptr) return environment;
+  environment.launcher = place.launcher->name;
+  environment.rank = place.rank;
+  environment.world_size = place.size;
+  environment.job = job_name(*place.launcher, read);
+  environment.restart = read.number("TORCHELASTIC_RESTART_COUNT", 0, kMaxWorld).value_or(0);
+  environment.store = read.text("QUENCH_STORE");
+  environment.token = read_token(read);
+  find_local_place(environment, *place.launcher, read);
+  find_master(environment, *place.launcher, read);
+  return environment;
+}
+
+}  // namespace quench::distributed

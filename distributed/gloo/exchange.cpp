@@ -1,0 +1,96 @@
+#include "distributed/gloo/exchange.h"
+
+#include <gloo/common/error.h>
+
+#include <algorithm>
+
+#include "core/system/check.h"
+
+namespace quench::distributed {
+namespace {
+
+// Gloo puts its source file in front.
+std::string plain_reason(const std::exception& error) {
+  const std::string text = error.what();
+  const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+}  // namespace
+
+void Exchange::abort(const std::string& reason) {
+  const std::scoped_lock lock(mutex_);
+  if (aborted_.empty()) aborted_ = reason.empty() ? "aborted" : reason;
+  for (gloo::transport::UnboundBuffer* buffer : waiting_) {
+    buffer->abortWaitRecv();
+    buffer->abortWaitSend();
+  }
+}
+
+void Exchange::add(gloo::transport::UnboundBuffer* buffer) {
+  const std::scoped_lock lock(mutex_);
+  waiting_.insert(buffer);
+}
+
+void Exchange::remove(gloo::transport::UnboundBuffer* buffer) {
+  const std::scoped_lock lock(mutex_);
+  waiting_.erase(buffer);
+}
+
+void Exchange::check_not_aborted() {
+  const std::scoped_lock lock(mutex_);
+  QUENCH_CHECK_AS(ErrorCode::failed, aborted_.empty(), "{}", aborted_);
+}
+
+Transfers::Transfers(Exchange& exchange, void* bytes, std::size_t count)
+    : exchange_(exchange), buffer_(exchange.context_->createUnboundBuffer(bytes, count)) {
+  exchange_.add(buffer_.get());
+}
+
+Transfers::~Transfers() {
+  exchange_.remove(buffer_.get());
+}
+
+void Transfers::send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
+  if (bytes == 0) return;
+  try {
+    buffer_->send(to, slot, offset, bytes);
+  } catch (const gloo::Exception& error) {
+    QUENCH_FAIL(ErrorCode::failed, "sending to rank {}: {}", to, plain_reason(error));
+  }
+  sends_.push_back(to);
+}
+
+void Transfers::receive(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
+  if (bytes == 0) return;
+  try {
+    buffer_->recv(from, slot, offset, bytes);
+  } catch (const gloo::Exception& error) {
+    QUENCH_FAIL(ErrorCode::failed, "receiving from rank {}: {}", from, plain_reason(error));
+  }
+  receives_.push_back(from);
+}
+
+void Transfers::wait(std::vector<int>& peers, Wait wait_one, const char* what) {
+  for (std::size_t done = 0; done < peers.size();) {
+    exchange_.check_not_aborted();
+    try {
+      if ((*buffer_.*wait_one)(nullptr, exchange_.timeout_)) ++done;
+    } catch (const gloo::Exception& error) {
+      std::sort(peers.begin(), peers.end());
+      peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+      QUENCH_FAIL(ErrorCode::failed, "{} rank {}: {}", what, fmt::join(peers, ", "), plain_reason(error));
+    }
+  }
+  peers.clear();
+}
+
+void Transfers::wait_sends() {
+  wait(sends_, &gloo::transport::UnboundBuffer::waitSend, "sending to");
+}
+
+void Transfers::wait_receives() {
+  wait(receives_, &gloo::transport::UnboundBuffer::waitRecv, "waiting for");
+}
+
+}  // namespace quench::distributed

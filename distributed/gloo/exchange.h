@@ -1,0 +1,68 @@
+#pragma once
+// Messages between the ranks of a Gloo context, with deadlines and a way out.
+
+#include <gloo/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace quench::distributed {
+
+// The memory of one side of some transfers. Transfers are told apart by their slot: a send meets the receive of the
+// same slot on the other rank.
+class Transfers;
+
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds timeout)
+      : context_(std::move(context)), timeout_(timeout) {}
+
+  // Waits under way and later ones throw failed(reason). From any thread.
+  void abort(const std::string& reason);
+  [[nodiscard]] int rank() const { return context_->rank; }
+  [[nodiscard]] int size() const { return context_->size; }
+
+ private:
+  friend class Transfers;
+  void add(gloo::transport::UnboundBuffer* buffer);
+  void remove(gloo::transport::UnboundBuffer* buffer);
+  void check_not_aborted();
+
+  std::shared_ptr<gloo::Context> context_;
+  std::chrono::milliseconds timeout_;
+  std::mutex mutex_;
+  std::string aborted_;
+  std::set<gloo::transport::UnboundBuffer*> waiting_;
+};
+
+class Transfers {
+ public:
+  Transfers(Exchange& exchange, void* bytes, std::size_t count);
+  ~Transfers();
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+
+  // Nothing for zero bytes.
+  void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes);
+  void receive(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes);
+  // Until all are done; throw failed naming the ranks that are waited for. Gloo does not tell which of them have come:
+  // who wants to know waits for each with a Transfers of its own.
+  void wait_sends();
+  void wait_receives();
+
+ private:
+  using Wait = bool (gloo::transport::UnboundBuffer::*)(int*, std::chrono::milliseconds);
+  void wait(std::vector<int>& peers, Wait wait_one, const char* what);
+
+  Exchange& exchange_;
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+  std::vector<int> sends_;
+  std::vector<int> receives_;
+};
+
+}  // namespace quench::distributed

@@ -1,0 +1,198 @@
+// Process groups of CPU tensors over TCP: Gloo's connections and messages, our order of sums.
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <thread>
+
+#include "distributed/engine.h"
+#include "distributed/gloo/algorithms.h"
+
+namespace quench::distributed {
+namespace {
+
+constexpr std::uint64_t kPassFlag = std::uint64_t{1} << 63;  // slots of send and recv
+
+// Gloo's addresses, in our store.
+class MeetingPlace final : public gloo::rendezvous::Store {
+ public:
+  MeetingPlace(distributed::Store& store, std::string prefix, std::chrono::milliseconds timeout)
+      : store_(store), prefix_(std::move(prefix)), timeout_(timeout) {}
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_.set(prefix_ + key, {data.data(), data.size()});
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_.get(prefix_ + key, timeout_);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    for (const std::string& key : keys) (void)store_.get(prefix_ + key, timeout);
+  }
+
+ private:
+  distributed::Store& store_;
+  std::string prefix_;
+  std::chrono::milliseconds timeout_;
+};
+
+class Job final : public PendingCollective {
+ public:
+  explicit Job(Collective collective) : collective_(std::move(collective)) {}
+  [[nodiscard]] const Collective& collective() const { return collective_; }
+  void finish(std::exception_ptr error) {
+    {
+      const std::scoped_lock lock(mutex_);
+      done_ = true;
+      error_ = std::move(error);
+    }
+    changed_.notify_all();
+  }
+  void wait() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  Collective collective_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+class GlooGroup final : public ProcessGroup {
+ public:
+  GlooGroup(const GroupPlace& place, std::shared_ptr<gloo::Context> context, const GroupOptions& options)
+      : ProcessGroup(place.name, place.rank, place.size, Device{}),
+        exchange_(std::move(context), options.timeout),
+        compare_(options.check_collectives),
+        thread_([this] { run(); }) {}
+  ~GlooGroup() override {
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+      if (!jobs_.empty() || busy_) exchange_.abort("the group ends");
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void abort(const std::string& reason) override { exchange_.abort(reason); }
+
+ protected:
+  std::shared_ptr<PendingCollective> start(const Collective& collective) override {
+    auto job = std::make_shared<Job>(collective);
+    {
+      const std::scoped_lock lock(mutex_);
+      jobs_.push_back(job);
+    }
+    changed_.notify_all();
+    return job;
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      const std::shared_ptr<Job> job = jobs_.front();
+      jobs_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      job->finish(run_job(*job));
+      lock.lock();
+      busy_ = false;
+    }
+  }
+
+  std::exception_ptr run_job(const Job& job) {
+    const Collective& collective = job.collective();
+    log().started(collective.sequence);
+    try {
+      if (!failure_.empty()) QUENCH_FAIL(ErrorCode::failed, "{}", failure_);
+      run_on_network(collective);
+      log().finished(collective.sequence);
+      return nullptr;
+    } catch (const std::exception& error) {
+      // Messages of an operation that has failed may still come: no further one can be trusted.
+      if (failure_.empty()) {
+        failure_ = fmt::format("{} in group '{}' on rank {} of {} failed: {}", collective.describe(), name(), rank(),
+                               size(), error.what());
+        kept_.push_back(collective);
+      }
+      return std::make_exception_ptr(Error(ErrorCode::failed, failure_));
+    }
+  }
+
+  void run_on_network(const Collective& collective) {
+    const bool passes = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+    if (passes) {
+      const bool sends = collective.kind == CollectiveKind::send;
+      const std::uint64_t count = (sends ? sent_ : received_)[collective.peer]++;
+      return run_collective(exchange_, collective, kPassFlag | count);
+    }
+    const std::uint64_t base = (++collectives_) << kSlotBits;
+    if (compare_ && collective.kind != CollectiveKind::barrier) compare_collectives(exchange_, collective, base);
+    run_collective(exchange_, collective, base);
+  }
+
+  Exchange exchange_;
+  bool compare_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  bool stopping_ = false;
+  bool busy_ = false;
+  // Of the thread alone.
+  std::uint64_t collectives_ = 0;
+  std::map<int, std::uint64_t> sent_, received_;
+  std::string failure_;
+  std::vector<Collective> kept_;  // the memory of failed operations
+  std::thread thread_;
+};
+
+class GlooEngine final : public GroupEngine {
+ public:
+  // Listens on the interface that leads to the store: on loopback where all ranks are on one machine.
+  GlooEngine(const Store& store, const GroupOptions& options) : options_(options) {
+    // Gloo writes to connections whose other end may have gone: that is to be an error, not the end of the process.
+    struct sigaction found {};
+    if (::sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = store.address();
+    device_ = gloo::transport::tcp::CreateDevice(attributes);
+  }
+
+  std::unique_ptr<ProcessGroup> make_group(const GroupPlace& place, Store& store, const std::string& prefix) override {
+    try {
+      auto context = std::make_shared<gloo::rendezvous::Context>(place.rank, place.size);
+      context->setTimeout(options_.join_timeout);
+      MeetingPlace meeting(store, prefix, options_.join_timeout);
+      context->connectFullMesh(meeting, device_);
+      context->setTimeout(options_.timeout);
+      return std::make_unique<GlooGroup>(place, std::move(context), options_);
+    } catch (const std::exception& error) {
+      QUENCH_FAIL(ErrorCode::failed, "group '{}': rank {} of {} cannot connect to the others: {}", place.name,
+                  place.rank, place.size, error.what());
+    }
+  }
+
+ private:
+  GroupOptions options_;
+  std::shared_ptr<gloo::transport::Device> device_;
+};
+
+[[maybe_unused]] const bool registered =
+    register_engine(DeviceType::cpu, [](Device, const Store& store, const GroupOptions& options) {
+      return std::make_unique<GlooEngine>(store, options);
+    });
+
+}  // namespace
+}  // namespace quench::distributed

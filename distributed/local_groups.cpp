@@ -1,0 +1,51 @@
+// Groups without communication: one rank alone, and one rank of many on the planning device.
+
+#include "distributed/process_group.h"
+
+namespace quench::distributed {
+namespace {
+
+// `source` into `target` of the same number of elements, unless they are the same bytes.
+void copy_elements(const Tensor& source, const Tensor& target) {
+  if (source.raw_data() == target.raw_data() || source.numel() == 0) return;
+  Tensor flat = target.view({target.numel()});
+  flat.copy_from(source.view({source.numel()}));
+}
+
+class SingleGroup final : public ProcessGroup {
+ public:
+  SingleGroup(std::string name, Device device) : ProcessGroup(std::move(name), 0, 1, device) {}
+  void abort(const std::string&) override {}
+
+ protected:
+  std::shared_ptr<PendingCollective> start(const Collective& collective) override {
+    if (collective.input.defined() && collective.output.defined()) copy_elements(collective.input, collective.output);
+    log().finished(collective.sequence);
+    return nullptr;
+  }
+};
+
+class PlanningGroup final : public ProcessGroup {
+ public:
+  PlanningGroup(std::string name, int rank, int size)
+      : ProcessGroup(std::move(name), rank, size, Device{DeviceType::meta}) {}
+  void abort(const std::string&) override {}
+
+ protected:
+  std::shared_ptr<PendingCollective> start(const Collective& collective) override {
+    log().finished(collective.sequence);
+    return nullptr;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> single_group(std::string name, Device device) {
+  return std::make_unique<SingleGroup>(std::move(name), device);
+}
+
+std::unique_ptr<ProcessGroup> planning_group(std::string name, int rank, int size) {
+  return std::make_unique<PlanningGroup>(std::move(name), rank, size);
+}
+
+}  // namespace quench::distributed

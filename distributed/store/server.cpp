@@ -1,0 +1,351 @@
+#include "distributed/store/server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <list>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "distributed/store/protocol.h"
+
+namespace quench::distributed {
+namespace {
+
+constexpr int kMaxStrangers = 64;                                // connections without proof; the oldest gives way
+constexpr std::size_t kMaxUnsent = 4 * (kMaxValueBytes + 1024);  // answers to a peer that does not read
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);    // when there are no descriptors left
+
+struct Connection {
+  Socket socket;
+  std::string peer;
+  std::string nonce;
+  Deadline handshake_ends;
+  bool proved = false;
+  bool ended = false;
+  std::string received;
+  std::string unsent;
+  // A request that waits for its key. Requests behind it wait in `received`.
+  bool waits = false;
+  std::string awaited;
+  Deadline wait_ends;
+  // The will.
+  std::string will_key;
+  std::string will_value;
+};
+
+std::int64_t number_of(std::string_view text) {
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+}  // namespace
+
+class StoreServer::Loop {
+ public:
+  Loop(Socket listener, std::string secret, int max_connections)
+      : listener_(std::move(listener)),
+        secret_(std::move(secret)),
+        max_connections_(max_connections),
+        port_(local_port(listener_)),
+        stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    QUENCH_CHECK_AS(ErrorCode::failed, stop_.is_open(), "eventfd: {}", errno_text(errno));
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Loop() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.descriptor(), &one, sizeof one);
+    thread_.join();
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  [[nodiscard]] int port() const noexcept { return port_; }
+
+ private:
+  void run();
+  void accept_all();
+  void make_room_for_strangers();
+  void receive(Connection& connection);
+  void read_messages(Connection& connection);
+  bool read_proof(Connection& connection);
+  void serve(Connection& connection, const StoreRequest& request);
+  void answer(Connection& connection, StoreStatus status, std::string_view value);
+  void send_unsent(Connection& connection);
+  void end(Connection& connection, std::string_view reason);
+  bool put(const std::string& key, std::string_view value);
+  void wake_waiters(const std::string& key);
+  void expire(Deadline now);
+  [[nodiscard]] int milliseconds_to_next_deadline(Deadline now) const;
+  [[nodiscard]] int count(bool proved) const;
+
+  Socket listener_;
+  std::string secret_;
+  int max_connections_;
+  int port_;
+  Socket stop_;
+  Deadline accept_again_{};
+  std::list<Connection> connections_;  // in the order of their arrival
+  std::map<std::string, std::string> values_;
+  std::size_t stored_bytes_ = 0;
+  std::thread thread_;
+};
+
+void StoreServer::Loop::run() {
+  std::vector<pollfd> entries;
+  std::vector<Connection*> owners;
+  while (true) {
+    const Deadline now = Clock::now();
+    expire(now);
+    connections_.remove_if([](const Connection& connection) { return connection.ended; });
+    entries.assign({{stop_.descriptor(), POLLIN, 0}, {now < accept_again_ ? -1 : listener_.descriptor(), POLLIN, 0}});
+    owners.assign(2, nullptr);
+    for (Connection& connection : connections_) {
+      // Who waits for a key is not read from: what it sends stays in its own buffers. Its end shows all the same.
+      const short events =
+          static_cast<short>((connection.waits ? 0 : POLLIN) | POLLRDHUP | (connection.unsent.empty() ? 0 : POLLOUT));
+      entries.push_back({connection.socket.descriptor(), events, 0});
+      owners.push_back(&connection);
+    }
+    if (::poll(entries.data(), entries.size(), milliseconds_to_next_deadline(now)) < 0 && errno != EINTR) {
+      QUENCH_LOG_ERROR("store: poll: {}", errno_text(errno));
+      return;
+    }
+    if (entries[0].revents != 0) return;
+    for (std::size_t i = 2; i < entries.size(); ++i) {
+      Connection& connection = *owners[i];
+      if (connection.ended || entries[i].revents == 0) continue;
+      if ((entries[i].revents & POLLOUT) != 0) send_unsent(connection);
+      if ((entries[i].revents & POLLIN) != 0 && !connection.waits)
+        receive(connection);
+      else if ((entries[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+        end(connection, "");
+    }
+    if (entries[1].revents != 0) accept_all();
+  }
+}
+
+void StoreServer::Loop::accept_all() {
+  while (true) {
+    Socket socket(::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.is_open()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        QUENCH_LOG_WARN("store: cannot take a connection: {}", errno_text(errno));
+        accept_again_ = Clock::now() + kAcceptPause;
+      }
+      return;
+    }
+    make_room_for_strangers();
+    set_keep_alive(socket);
+    Connection& connection = connections_.emplace_back();
+    connection.socket = std::move(socket);
+    try {
+      connection.peer = peer_address(connection.socket);
+    } catch (const Error&) {  // gone already
+      connection.ended = true;
+      continue;
+    }
+    connection.nonce = random_bytes(kNonceBytes);
+    connection.handshake_ends = Clock::now() + std::chrono::seconds(kHandshakeSeconds);
+    connection.unsent = std::string(kStoreMagic) + connection.nonce;
+    send_unsent(connection);
+  }
+}
+
+int StoreServer::Loop::count(bool proved) const {
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(), [&](const Connection& connection) {
+    return !connection.ended && connection.proved == proved;
+  }));
+}
+
+void StoreServer::Loop::make_room_for_strangers() {
+  if (count(false) < kMaxStrangers) return;
+  for (Connection& connection : connections_) {
+    if (connection.proved || connection.ended) continue;
+    end(connection, "it has proved nothing and others wait");
+    break;
+  }
+  connections_.remove_if([](const Connection& connection) { return connection.ended; });
+}
+
+void StoreServer::Loop::receive(Connection& connection) {
+  // One frame at most, and no more of a stranger's than the proof.
+  const std::size_t limit =
+      connection.proved ? kFrameHead + kRequestHead + kMaxKeyBytes + kMaxValueBytes : kAnswerBytes;
+  char buffer[16384];
+  while (!connection.ended && connection.received.size() < limit) {
+    const std::size_t wanted = std::min(sizeof buffer, limit - connection.received.size());
+    const ssize_t got = ::recv(connection.socket.descriptor(), buffer, wanted, 0);
+    if (got > 0) {
+      connection.received.append(buffer, static_cast<std::size_t>(got));
+      read_messages(connection);
+      if (connection.waits || static_cast<std::size_t>(got) < wanted) return;
+    } else if (got == 0) {
+      return end(connection, "");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return;
+    } else if (errno != EINTR) {
+      return end(connection, "");
+    }
+  }
+}
+
+void StoreServer::Loop::read_messages(Connection& connection) {
+  if (!connection.proved && !read_proof(connection)) return;
+  while (!connection.ended && !connection.waits && connection.received.size() >= kFrameHead) {
+    const std::size_t length = read_u32(connection.received.data());
+    if (length > kRequestHead + kMaxKeyBytes + kMaxValueBytes) return end(connection, "it sent too long a request");
+    if (connection.received.size() < kFrameHead + length) return;
+    StoreRequest request;
+    if (!decode_request(std::string_view(connection.received).substr(kFrameHead, length), request))
+      return end(connection, "it sent what is no request");
+    connection.received.erase(0, kFrameHead + length);
+    serve(connection, request);
+  }
+}
+
+bool StoreServer::Loop::read_proof(Connection& connection) {
+  if (connection.received.size() < kAnswerBytes) return false;
+  const std::string client_nonce = connection.received.substr(0, kNonceBytes);
+  const std::string_view proof = std::string_view(connection.received).substr(kNonceBytes, sizeof(Sha256Digest));
+  if (!equal_digests(client_proof(secret_, connection.nonce, client_nonce), proof)) {
+    end(connection, "it does not know the token of this job");
+    return false;
+  }
+  if (count(true) >= max_connections_) {
+    end(connection, fmt::format("there are {} connections already", max_connections_));
+    return false;
+  }
+  const Sha256Digest own = server_proof(secret_, connection.nonce, client_nonce);
+  connection.received.erase(0, kAnswerBytes);
+  connection.proved = true;
+  connection.unsent.append(reinterpret_cast<const char*>(own.data()), own.size());
+  send_unsent(connection);
+  return true;
+}
+
+void StoreServer::Loop::serve(Connection& connection, const StoreRequest& request) {
+  const auto found = values_.find(request.key);
+  switch (request.op) {
+    case StoreOp::get:
+      if (found != values_.end()) return answer(connection, StoreStatus::ok, found->second);
+      if (request.timeout_ms == 0) return answer(connection, StoreStatus::timed_out, {});
+      connection.waits = true;
+      connection.awaited = request.key;
+      connection.wait_ends = Clock::now() + std::chrono::milliseconds(request.timeout_ms);
+      return;
+    case StoreOp::set_if_absent:
+      if (found != values_.end()) return answer(connection, StoreStatus::ok, found->second);
+      [[fallthrough]];
+    case StoreOp::set:
+      if (!put(request.key, request.value)) return answer(connection, StoreStatus::full, "the store is full");
+      return answer(connection, StoreStatus::ok,
+                    request.op == StoreOp::set ? std::string_view() : std::string_view(request.value));
+    case StoreOp::add: {
+      const std::int64_t before = found == values_.end() ? 0 : number_of(found->second);
+      const std::string sum = std::to_string(static_cast<std::int64_t>(
+          static_cast<std::uint64_t>(before) + static_cast<std::uint64_t>(number_of(request.value))));
+      if (!put(request.key, sum)) return answer(connection, StoreStatus::full, "the store is full");
+      return answer(connection, StoreStatus::ok, sum);
+    }
+    case StoreOp::set_will:
+      connection.will_key = request.value.empty() ? std::string() : request.key;
+      connection.will_value = request.value;
+      return answer(connection, StoreStatus::ok, {});
+  }
+}
+
+void StoreServer::Loop::answer(Connection& connection, StoreStatus status, std::string_view value) {
+  connection.unsent += encode_answer(status, value);
+  if (connection.unsent.size() > kMaxUnsent) return end(connection, "it does not read its answers");
+  send_unsent(connection);
+}
+
+void StoreServer::Loop::send_unsent(Connection& connection) {
+  while (!connection.ended && !connection.unsent.empty()) {
+    const ssize_t sent =
+        ::send(connection.socket.descriptor(), connection.unsent.data(), connection.unsent.size(), MSG_NOSIGNAL);
+    if (sent > 0)
+      connection.unsent.erase(0, static_cast<std::size_t>(sent));
+    else if (errno == EAGAIN || errno == EWOULDBLOCK)
+      return;
+    else if (errno != EINTR)
+      return end(connection, "");
+  }
+}
+
+void StoreServer::Loop::end(Connection& connection, std::string_view reason) {
+  if (connection.ended) return;
+  if (!reason.empty()) QUENCH_LOG_WARN("store: connection from {} closed: {}", connection.peer, reason);
+  connection.ended = true;
+  connection.socket.close();
+  if (!connection.will_key.empty() && values_.find(connection.will_key) == values_.end())
+    put(connection.will_key, connection.will_value);
+}
+
+bool StoreServer::Loop::put(const std::string& key, std::string_view value) {
+  const auto found = values_.find(key);
+  const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
+  const std::size_t after = stored_bytes_ - before + key.size() + value.size();
+  if (after > kMaxStoredBytes) return false;
+  stored_bytes_ = after;
+  values_[key] = value;
+  wake_waiters(key);
+  return true;
+}
+
+void StoreServer::Loop::wake_waiters(const std::string& key) {
+  for (Connection& connection : connections_) {
+    if (connection.ended || !connection.waits || connection.awaited != key) continue;
+    connection.waits = false;
+    answer(connection, StoreStatus::ok, values_[key]);
+    if (!connection.ended) read_messages(connection);
+  }
+}
+
+void StoreServer::Loop::expire(Deadline now) {
+  for (Connection& connection : connections_) {
+    if (connection.ended) continue;
+    if (!connection.proved && now >= connection.handshake_ends) {
+      end(connection, "it has proved nothing in time");
+    } else if (connection.waits && now >= connection.wait_ends) {
+      connection.waits = false;
+      answer(connection, StoreStatus::timed_out, {});
+      if (!connection.ended) read_messages(connection);
+    }
+  }
+}
+
+int StoreServer::Loop::milliseconds_to_next_deadline(Deadline now) const {
+  Deadline next = now + std::chrono::hours(1);
+  if (now < accept_again_) next = std::min(next, accept_again_);
+  for (const Connection& connection : connections_) {
+    if (connection.ended) continue;
+    if (!connection.proved) next = std::min(next, connection.handshake_ends);
+    if (connection.waits) next = std::min(next, connection.wait_ends);
+  }
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
+}
+
+StoreServer::StoreServer(Socket listener, std::string secret, int max_connections)
+    : loop_(std::make_unique<Loop>(std::move(listener), std::move(secret), max_connections)) {}
+
+StoreServer::~StoreServer() = default;
+
+int StoreServer::port() const noexcept {
+  return loop_->port();
+}
+
+}  // namespace quench::distributed

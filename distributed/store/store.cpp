@@ -1,0 +1,119 @@
+#include "distributed/store/store.h"
+
+#include <charconv>
+
+#include "core/system/check.h"
+
+namespace quench::distributed {
+namespace {
+
+// What an answer may take beyond the time that the request itself allows.
+constexpr auto kAnswerTime = std::chrono::seconds(60);
+constexpr auto kReconnectTime = std::chrono::seconds(30);
+
+// Proves that we know the secret and checks that the server does.
+void shake_hands(const Socket& socket, const Endpoint& endpoint, const std::string& secret, Deadline deadline) {
+  std::string greeting(kGreetingBytes, '\0');
+  try {
+    read_all(socket, greeting.data(), greeting.size(), deadline);
+  } catch (const Error& error) {
+    QUENCH_FAIL(ErrorCode::failed, "what listens on {} is no store of quench: {}", endpoint.to_string(), error.what());
+  }
+  QUENCH_CHECK_AS(ErrorCode::failed, greeting.starts_with(kStoreMagic),
+                  "what listens on {} is no store of quench, or another version's", endpoint.to_string());
+  const std::string server_nonce = greeting.substr(kStoreMagic.size());
+  const std::string client_nonce = random_bytes(kNonceBytes);
+  const Sha256Digest proof = client_proof(secret, server_nonce, client_nonce);
+  std::string answer = client_nonce;
+  answer.append(reinterpret_cast<const char*>(proof.data()), proof.size());
+  std::string expected(sizeof(Sha256Digest), '\0');
+  try {
+    write_all(socket, answer, deadline);
+    read_all(socket, expected.data(), expected.size(), deadline);
+  } catch (const Error& error) {
+    QUENCH_FAIL(ErrorCode::bad_config,
+                "the store on {} belongs to another job or has another token (it closed the connection: {}); give all "
+                "nodes the same --rdzv-id and the same token",
+                endpoint.to_string(), error.what());
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, equal_digests(server_proof(secret, server_nonce, client_nonce), expected),
+                  "the store on {} does not know this job's token", endpoint.to_string());
+}
+
+}  // namespace
+
+Store::Store(Endpoint endpoint, std::string secret, std::chrono::milliseconds timeout)
+    : endpoint_(std::move(endpoint)), secret_(std::move(secret)) {
+  const Deadline deadline = Clock::now() + timeout;
+  socket_ = connect_to(endpoint_, deadline);
+  shake_hands(socket_, endpoint_, secret_, std::max(deadline, Clock::now() + std::chrono::seconds(kHandshakeSeconds)));
+}
+
+std::unique_ptr<Store> Store::connect_again() const {
+  return std::make_unique<Store>(endpoint_, secret_, kReconnectTime);
+}
+
+void Store::set(const std::string& key, std::string_view value) {
+  call(StoreOp::set, key, value);
+}
+
+std::optional<std::string> Store::wait(const std::string& key, std::chrono::milliseconds timeout) {
+  StoreStatus status{};
+  std::string value = call(StoreOp::get, key, {}, timeout, status);
+  if (status == StoreStatus::timed_out) return std::nullopt;
+  return value;
+}
+
+std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
+  std::optional<std::string> value = wait(key, timeout);
+  QUENCH_CHECK_AS(ErrorCode::failed, value.has_value(), "nobody has set '{}' in the store on {} within {} s", key,
+                  endpoint_.to_string(), static_cast<double>(timeout.count()) / 1000);
+  return *std::move(value);
+}
+
+std::int64_t Store::add(const std::string& key, std::int64_t amount) {
+  const std::string text = call(StoreOp::add, key, std::to_string(amount));
+  std::int64_t sum = 0;
+  std::from_chars(text.data(), text.data() + text.size(), sum);
+  return sum;
+}
+
+std::string Store::set_if_absent(const std::string& key, std::string_view value) {
+  return call(StoreOp::set_if_absent, key, value);
+}
+
+void Store::set_will(const std::string& key, std::string_view value) {
+  call(StoreOp::set_will, key, value);
+}
+
+std::string Store::call(StoreOp op, const std::string& key, std::string_view value) {
+  StoreStatus status{};
+  return call(op, key, value, std::chrono::milliseconds(0), status);
+}
+
+std::string Store::call(StoreOp op, const std::string& key, std::string_view value, std::chrono::milliseconds timeout,
+                        StoreStatus& status) {
+  const std::string bytes = encode_request({op, static_cast<std::uint32_t>(timeout.count()), key, std::string(value)});
+  const std::scoped_lock lock(mutex_);
+  QUENCH_CHECK_AS(ErrorCode::failed, socket_.is_open(), "the connection to the store on {} is lost",
+                  endpoint_.to_string());
+  try {
+    const Deadline deadline = Clock::now() + timeout + kAnswerTime;
+    write_all(socket_, bytes, deadline);
+    char head[kFrameHead];
+    read_all(socket_, head, sizeof head, deadline);
+    const std::uint32_t length = read_u32(head);
+    QUENCH_CHECK_AS(ErrorCode::failed, length >= 1 && length <= 1 + kMaxValueBytes, "an answer of {} bytes", length);
+    std::string answer(length, '\0');
+    read_all(socket_, answer.data(), answer.size(), deadline);
+    status = static_cast<StoreStatus>(answer[0]);
+    answer.erase(0, 1);
+    QUENCH_CHECK_AS(ErrorCode::failed, status == StoreStatus::ok || status == StoreStatus::timed_out, "{}", answer);
+    return answer;
+  } catch (const Error& error) {
+    socket_.close();  // an answer that is still to come belongs to no request
+    QUENCH_FAIL(ErrorCode::failed, "the store on {}, '{}': {}", endpoint_.to_string(), key, error.what());
+  }
+}
+
+}  // namespace quench::distributed

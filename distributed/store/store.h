@@ -1,0 +1,58 @@
+#pragma once
+// A connection to the key-value store of a job (server.h). Calls of several threads go one behind the other: a thread
+// that waits long has a connection of its own (connect_again).
+//
+// Every call throws Error(failed) naming the store's endpoint when the connection is lost.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "distributed/store/protocol.h"
+#include "distributed/store/socket.h"
+
+namespace quench::distributed {
+
+class Store {
+ public:
+  // Keeps trying until the timeout. Throws bad_config when the store refuses the secret: another job's, or another
+  // token.
+  Store(Endpoint endpoint, std::string secret, std::chrono::milliseconds timeout);
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  [[nodiscard]] std::unique_ptr<Store> connect_again() const;
+
+  void set(const std::string& key, std::string_view value);
+  // Waits until somebody has set it; nothing when that has not happened within the timeout.
+  [[nodiscard]] std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout);
+  // The same; throws failed naming the key when the time is over.
+  [[nodiscard]] std::string get(const std::string& key, std::chrono::milliseconds timeout);
+  [[nodiscard]] std::optional<std::string> try_get(const std::string& key) { return wait(key, {}); }
+  // The number under a key, 0 at first, plus `amount`; returns the sum.
+  std::int64_t add(const std::string& key, std::int64_t amount);
+  // Returns what is under the key afterwards.
+  std::string set_if_absent(const std::string& key, std::string_view value);
+  // What the server sets (if absent) when this connection ends, however it ends; an empty value takes it back. One a
+  // connection.
+  void set_will(const std::string& key, std::string_view value);
+
+  [[nodiscard]] const Endpoint& endpoint() const noexcept { return endpoint_; }
+  // The address of the interface that leads to the store.
+  [[nodiscard]] std::string address() const { return local_address(socket_); }
+
+ private:
+  std::string call(StoreOp op, const std::string& key, std::string_view value, std::chrono::milliseconds timeout,
+                   StoreStatus& status);
+  std::string call(StoreOp op, const std::string& key, std::string_view value);
+
+  Endpoint endpoint_;
+  std::string secret_;
+  std::mutex mutex_;
+  Socket socket_;
+};
+
+}  // namespace quench::distributed

@@ -1,0 +1,142 @@
+#include "distributed/world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <sstream>
+
+#include "core/system/log.h"
+
+namespace quench::distributed {
+namespace {
+
+constexpr auto kLeaveTime = std::chrono::seconds(10);
+constexpr int kConnectionsPerRank = 4;
+constexpr std::size_t kMaxDifferences = 10;
+
+// Lines of `a` and `b` that are not the same, at most kMaxDifferences.
+std::string difference(std::string_view a, std::string_view b) {
+  std::istringstream left{std::string(a)}, right{std::string(b)};
+  std::string result, x, y;
+  std::size_t count = 0;
+  while (true) {
+    const bool has_x = static_cast<bool>(std::getline(left, x)), has_y = static_cast<bool>(std::getline(right, y));
+    if (!has_x && !has_y) return result;
+    if (!has_x) x.clear();
+    if (!has_y) y.clear();
+    if (x == y) continue;
+    if (++count > kMaxDifferences) return result + "\n  ...";
+    result += fmt::format("\n  - {}\n  + {}", x, y);
+  }
+}
+
+}  // namespace
+
+World::World(Environment environment, Device device, const GroupOptions& options)
+    : environment_(std::move(environment)),
+      device_(device),
+      options_(options),
+      prefix_(fmt::format("run/{}/", environment_.restart)) {}
+
+std::unique_ptr<World> World::alone(Device device) {
+  auto world = std::unique_ptr<World>(new World({}, device, {}));
+  world->all_ = single_group("all", device);
+  world->host_ = single_group("host", {});
+  return world;
+}
+
+std::unique_ptr<World> World::planned(int rank, int size) {
+  Environment environment;
+  environment.rank = environment.local_rank = rank;
+  environment.world_size = environment.local_world_size = size;
+  auto world = std::unique_ptr<World>(new World(std::move(environment), Device{DeviceType::meta}, {}));
+  world->all_ = planning_group("all", rank, size);
+  world->host_ = single_group("host", {});
+  return world;
+}
+
+std::unique_ptr<World> World::join(const Environment& environment, Device device, const GroupOptions& options) {
+  if (!environment.is_distributed()) return alone(device);
+  auto world = std::unique_ptr<World>(new World(environment, device, options));
+  const std::string secret = store_secret(environment.token, environment.job);
+  Endpoint endpoint{environment.master_host, environment.master_port};
+  if (!environment.store.empty()) {
+    endpoint = parse_endpoint(environment.store, 0, "QUENCH_STORE");
+  } else if (environment.rank == 0) {
+    world->server_ =
+        std::make_unique<StoreServer>(listen_on(endpoint), secret, kConnectionsPerRank * environment.world_size);
+  }
+  world->store_ = std::make_unique<Store>(endpoint, secret, options.join_timeout);
+  world->engine_ = make_engine(device, *world->store_, options);
+  if (!device.is_cpu()) world->host_engine_ = make_engine({}, *world->store_, options);
+  // Counts and names before the engines meet: they could only say that somebody is missing.
+  const std::string place = fmt::format("world size {}", environment.world_size);
+  const std::string first = world->store_->set_if_absent(world->prefix_ + "size", place);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, first == place,
+                  "rank {} was started with {}, but another rank of the same job with {}", environment.rank, place,
+                  first);
+  const std::string own = fmt::format("process {} on {}", ::getpid(), host_name());
+  const std::string there =
+      world->store_->set_if_absent(fmt::format("{}rank/{}", world->prefix_, environment.rank), own);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, there == own, "rank {} exists twice: {} and {}", environment.rank, there, own);
+  (void)world->exchange("start", own);
+  const GroupPlace all{"all", environment.rank, environment.world_size};
+  world->all_ = world->engine_->make_group(all, *world->store_, world->prefix_ + "group/all/");
+  GroupEngine& host_engine = world->host_engine_ ? *world->host_engine_ : *world->engine_;
+  const GroupPlace host{"host", environment.rank, environment.world_size};
+  world->host_ = host_engine.make_group(host, *world->store_, world->prefix_ + "group/host/");
+  return world;
+}
+
+World::~World() {
+  if (!store_) return;
+  try {
+    const std::int64_t left = store_->add(prefix_ + "left", 1);
+    if (left == size()) store_->set(prefix_ + "all left", "1");
+    // An error unwinds at once: the others may never come here.
+    if (server_ && std::uncaught_exceptions() == 0) (void)store_->wait(prefix_ + "all left", kLeaveTime);
+  } catch (const std::exception& error) {
+    QUENCH_LOG_DEBUG("leaving the world: {}", error.what());
+  }
+}
+
+std::unique_ptr<ProcessGroup> World::make_group(const std::string& name, std::span<const int> ranks) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank());
+  QUENCH_CHECK(own != ranks.end(), "group '{}': rank {} is not one of its {} ranks", name, rank(), ranks.size());
+  const GroupPlace place{name, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size())};
+  if (device_.is_meta()) return planning_group(name, place.rank, place.size);
+  if (place.size == 1) return single_group(name, device_);
+  return engine_->make_group(place, *store_, fmt::format("{}group/{}/", prefix_, name));
+}
+
+std::vector<std::string> World::exchange(const std::string& what, std::string_view text) {
+  std::vector<std::string> result(static_cast<std::size_t>(size()), std::string(text));
+  if (!store_) return result;
+  const std::string key = fmt::format("{}exchange/{}/", prefix_, exchanges_++);
+  store_->set(key + std::to_string(rank()), text);
+  const Deadline deadline = Clock::now() + options_.join_timeout;
+  std::vector<int> missing;
+  for (int i = 0; i < size(); ++i) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    std::optional<std::string> value =
+        store_->wait(key + std::to_string(i), std::max(left, std::chrono::milliseconds(1)));
+    if (value)
+      result[static_cast<std::size_t>(i)] = *std::move(value);
+    else
+      missing.push_back(i);
+  }
+  QUENCH_CHECK_AS(ErrorCode::failed, missing.empty(), "{}: {} of {} ranks did not come within {} s: rank {}", what,
+                  missing.size(), size(), static_cast<double>(options_.join_timeout.count()) / 1000,
+                  fmt::join(missing, ", "));
+  return result;
+}
+
+void World::require_equal(const std::string& what, std::string_view text) {
+  const std::vector<std::string> texts = exchange(what, text);
+  for (std::size_t i = 1; i < texts.size(); ++i)
+    QUENCH_CHECK_AS(ErrorCode::bad_config, texts[i] == texts[0], "rank {} has another {} than rank 0:{}", i, what,
+                    difference(texts[0], texts[i]));
+}
+
+}  // namespace quench::distributed

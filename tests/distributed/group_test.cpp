@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/distributed/ranks.h"
+
+namespace quench::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Group : public ::testing::TestWithParam<int> {};
+
+TEST_P(Group, EveryCollectiveGivesWhatItsNameSays) {
+  Ranks ranks(GetParam());
+  ranks.start_all("collectives");
+  ranks.expect_success();
+}
+
+TEST_P(Group, SumsAreExactAndTheSameEverywhere) {
+  Ranks ranks(GetParam());
+  ranks.start_all("exact_sums");
+  ranks.expect_success();
+}
+
+TEST_P(Group, ManyOperationsAndTwoGroupsRunAtOnce) {
+  Ranks ranks(GetParam());
+  ranks.start_all("many_at_once");
+  ranks.expect_success();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Group, ::testing::Values(2, 3, 4));
+
+TEST(GroupOfSomeRanks, CommunicatesAlone) {
+  Ranks ranks(4);
+  ranks.start_all("halves");
+  ranks.expect_success();
+}
+
+TEST(GroupFault, DifferentOperationsAreNamedOnBothSides) {
+  Ranks ranks(3);
+  ranks.start_all("mismatch", {"op"});
+  for (const ChildResult& result : ranks.wait()) {
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr("the ranks do different things"));
+    EXPECT_THAT(result.output, HasSubstr("all_reduce #1 of 'gradients' (sum, 4 f32)"));
+    EXPECT_THAT(result.output, HasSubstr("broadcast #1 of 'weights' (4 f32)"));
+  }
+}
+
+TEST(GroupFault, DifferentSizesAreNamed) {
+  Ranks ranks(2);
+  ranks.start_all("mismatch", {"count"});
+  const std::vector<ChildResult> results = ranks.wait();
+  EXPECT_EQ(results[0].status, 1);
+  EXPECT_THAT(results[0].output, HasSubstr("rank 1 is at all_reduce #1 of 'gradients' (sum, 5 f32)"));
+}
+
+TEST(GroupFault, ARankThatEndsFailsTheOthersAtOnce) {
+  Ranks ranks(3);
+  ranks.start_all("dies");
+  const std::vector<ChildResult> results = ranks.wait();
+  EXPECT_EQ(results[1].status, 7);
+  for (const int rank : {0, 2}) {
+    const ChildResult& result = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(result.status, 1) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("all_reduce #2 of 'second' (sum, 1000 f32) in group 'all'"));
+  }
+}
+
+TEST(GroupFault, DifferentConfigsArePrinted) {
+  Ranks ranks(2);
+  ranks.start_all("different_configs");
+  for (const ChildResult& result : ranks.wait()) {
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr("rank 1 has another config than rank 0:\n  - lr = 1e-4\n  + lr = 2e-4"));
+  }
+}
+
+TEST(GroupStart, ALateRankIsWaitedFor) {
+  Ranks ranks(2);
+  ranks.start(1, {group_driver_path(), "late"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_THAT(ranks[0].output(), ::testing::Not(HasSubstr("joined")));
+  ranks.start(0, {group_driver_path(), "late"});
+  ranks.expect_success();
+}
+
+TEST(GroupStart, AMissingRankIsNamed) {
+  Ranks ranks(3);
+  ::setenv("TEST_JOIN_SECONDS", "1", 1);
+  ranks.start(0, {group_driver_path(), "late"});
+  ranks.start(2, {group_driver_path(), "late"});
+  ::unsetenv("TEST_JOIN_SECONDS");
+  for (const ChildResult& result : ranks.wait()) {
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr("1 of 3 ranks did not come within 1 s: rank 1"));
+  }
+}
+
+TEST(GroupStart, TheSameRankTwiceIsRefused) {
+  Ranks ranks(2);
+  ranks.start(0, {group_driver_path(), "late"});
+  ASSERT_TRUE([&] {
+    distributed::Store store({"127.0.0.1", ranks.port()}, distributed::store_secret(kTestToken, kTestJob),
+                             std::chrono::seconds(5));
+    return store.wait("run/0/rank/0", std::chrono::seconds(20)).has_value();
+  }());
+  ranks.start(0, {group_driver_path(), "late"});
+  const ChildResult second = ranks[1].wait();
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.output, HasSubstr("rank 0 exists twice: process"));
+}
+
+}  // namespace
+}  // namespace quench::testing

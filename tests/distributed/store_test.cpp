@@ -1,0 +1,257 @@
+#include "distributed/store/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <thread>
+
+#include "core/system/check.h"
+#include "distributed/store/server.h"
+#include "distributed/store/sha256.h"
+#include "tests/testing.h"
+
+namespace quench::distributed {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+std::string hex(const Sha256Digest& digest) {
+  std::string text;
+  for (const std::uint8_t byte : digest) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+// FIPS 180-4 and RFC 4231 test vectors.
+TEST(Sha256, KnownDigests) {
+  EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+class StoreTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::unique_ptr<Store> connect(const std::string& secret = "secret") const {
+    return std::make_unique<Store>(Endpoint{"127.0.0.1", server_.port()}, secret, seconds(5));
+  }
+  [[nodiscard]] Socket raw() const { return connect_to({"127.0.0.1", server_.port()}, Clock::now() + seconds(5)); }
+  // What the server does with bytes of a stranger: true when it closes the connection.
+  static bool closed(const Socket& socket, milliseconds within) {
+    try {
+      std::string bytes(kGreetingBytes, '\0');
+      read_all(socket, bytes.data(), bytes.size(), Clock::now() + within);
+      read_all(socket, bytes.data(), 1, Clock::now() + within);
+    } catch (const Error& error) {
+      return std::string(error.what()) != "no answer in time";
+    }
+    return false;
+  }
+
+  StoreServer server_{listen_on({"127.0.0.1", 0}), "secret", 8};
+};
+
+TEST_F(StoreTest, KeepsValues) {
+  const auto store = connect(), other = connect();
+  EXPECT_EQ(store->try_get("key"), std::nullopt);
+  store->set("key", std::string("a\0b", 3));
+  EXPECT_EQ(other->get("key", seconds(1)), std::string("a\0b", 3));
+  other->set("key", "");
+  EXPECT_EQ(store->try_get("key"), "");
+  EXPECT_EQ(store->set_if_absent("key", "later"), "");
+  EXPECT_EQ(store->set_if_absent("new", "first"), "first");
+  EXPECT_EQ(store->add("count", 3), 3);
+  EXPECT_EQ(other->add("count", -5), -2);
+  const std::string large(kMaxValueBytes, 'x');
+  store->set("large", large);
+  EXPECT_EQ(other->get("large", seconds(1)), large);
+}
+
+TEST_F(StoreTest, WaitsForOthers) {
+  const auto store = connect();
+  std::thread writer([&] {
+    const auto other = store->connect_again();
+    std::this_thread::sleep_for(milliseconds(50));
+    other->set("unrelated", "1");
+    other->set("awaited", "here");
+  });
+  EXPECT_EQ(store->get("awaited", seconds(10)), "here");
+  writer.join();
+  const auto begin = Clock::now();
+  EXPECT_EQ(store->wait("never", milliseconds(100)), std::nullopt);
+  EXPECT_GE(Clock::now() - begin, milliseconds(100));
+  try {
+    (void)store->get("never", milliseconds(10));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("nobody has set 'never' in the store on 127.0.0.1:"));
+  }
+}
+
+TEST_F(StoreTest, AWillIsDoneWhenItsConnectionEnds) {
+  const auto store = connect();
+  {
+    const auto node = connect();
+    node->set_will("gone", "node 1");
+  }
+  EXPECT_EQ(store->get("gone", seconds(5)), "node 1");
+  {
+    const auto node = connect();
+    node->set_will("gone too", "node 2");
+    node->set_will("gone too", "");
+  }
+  EXPECT_EQ(store->wait("gone too", milliseconds(100)), std::nullopt);
+}
+
+TEST_F(StoreTest, RefusesLongKeysAndValues) {
+  const auto store = connect();
+  EXPECT_THROW(store->set(std::string(kMaxKeyBytes + 1, 'k'), "v"), Error);
+  EXPECT_THROW(store->set("", "v"), Error);
+  EXPECT_THROW(store->set("k", std::string(kMaxValueBytes + 1, 'v')), Error);
+  store->set("k", "still there");
+  EXPECT_EQ(store->try_get("k"), "still there");
+}
+
+TEST_F(StoreTest, RefusesAnotherToken) {
+  const auto store = connect();
+  try {
+    (void)connect("another");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(), HasSubstr("belongs to another job or has another token"));
+  }
+  store->set("k", "v");
+}
+
+TEST_F(StoreTest, AHandshakeIsWorthNothingForAnotherConnection) {
+  const auto answer_to = [](const Socket& socket, const std::string& nonce) {
+    std::string greeting(kGreetingBytes, '\0');
+    read_all(socket, greeting.data(), greeting.size(), Clock::now() + seconds(5));
+    const Sha256Digest proof = client_proof("secret", greeting.substr(kStoreMagic.size()), nonce);
+    return nonce + std::string(reinterpret_cast<const char*>(proof.data()), proof.size());
+  };
+  const Socket first = raw();
+  const std::string overheard = answer_to(first, std::string(kNonceBytes, 'n'));
+  write_all(first, overheard, Clock::now() + seconds(5));
+  std::string proof(sizeof(Sha256Digest), '\0');
+  read_all(first, proof.data(), proof.size(), Clock::now() + seconds(5));  // that one is let in
+  const Socket second = raw();
+  write_all(second, overheard, Clock::now() + seconds(5));
+  EXPECT_TRUE(closed(second, seconds(5)));
+}
+
+TEST_F(StoreTest, StrangersDisturbNobody) {
+  const auto store = connect();
+  const Socket garbage = raw();
+  write_all(garbage, "GET / HTTP/1.1\r\nHost: a very long name to fill the place of a proof up, and more\r\n\r\n",
+            Clock::now() + seconds(5));
+  EXPECT_TRUE(closed(garbage, seconds(5)));
+  std::vector<Socket> idle;
+  for (int i = 0; i < 200; ++i) idle.push_back(raw());  // more than are kept
+  EXPECT_TRUE(closed(idle.front(), seconds(5)));
+  store->set("k", "v");
+  EXPECT_EQ(connect()->get("k", seconds(5)), "v");
+}
+
+TEST_F(StoreTest, ASilentStrangerIsSentAwayInTime) {
+  const Socket silent = raw();
+  write_all(silent, "x", Clock::now() + seconds(5));
+  EXPECT_TRUE(closed(silent, seconds(2 * kHandshakeSeconds)));
+}
+
+TEST_F(StoreTest, AMemberThatBreaksTheFormatIsSentAway) {
+  const auto store = connect();
+  const Socket socket = raw();
+  std::string greeting(kGreetingBytes, '\0');
+  read_all(socket, greeting.data(), greeting.size(), Clock::now() + seconds(5));
+  const std::string nonce(kNonceBytes, 'n');
+  const Sha256Digest proof = client_proof("secret", greeting.substr(kStoreMagic.size()), nonce);
+  std::string answer = nonce + std::string(reinterpret_cast<const char*>(proof.data()), proof.size());
+  write_all(socket, answer, Clock::now() + seconds(5));
+  answer.resize(sizeof(Sha256Digest));
+  read_all(socket, answer.data(), answer.size(), Clock::now() + seconds(5));
+  write_all(socket, std::string("\0\0\0\x40", 4) + "bytes", Clock::now() + seconds(5));  // a frame of 1 GB
+  char byte;
+  try {
+    read_all(socket, &byte, 1, Clock::now() + seconds(5));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STRNE(error.what(), "no answer in time");
+  }
+  store->set("k", "v");
+}
+
+TEST_F(StoreTest, HasAPlaceForSoManyConnectionsAndNoMore) {
+  std::vector<std::unique_ptr<Store>> stores;
+  for (int i = 0; i < 8; ++i) stores.push_back(connect());
+  EXPECT_THROW((void)connect(), Error);
+  stores.pop_back();
+  stores.front()->set("k", "v");
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(connect()->try_get("k"), "v");
+}
+
+TEST_F(StoreTest, ALostServerIsNamed) {
+  auto server = std::make_unique<StoreServer>(listen_on({"127.0.0.1", 0}), "secret", 8);
+  Store store({"127.0.0.1", server->port()}, "secret", seconds(5));
+  server.reset();
+  try {
+    store.set("k", "v");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the store on 127.0.0.1:"));
+  }
+}
+
+TEST(Endpoints, AreRead) {
+  EXPECT_EQ(parse_endpoint("node7", 29400, "--rdzv-endpoint").to_string(), "node7:29400");
+  EXPECT_EQ(parse_endpoint("node7:1", 29400, "--rdzv-endpoint").to_string(), "node7:1");
+  EXPECT_EQ(parse_endpoint("[::1]:0", 29400, "--rdzv-endpoint").to_string(), "[::1]:0");
+  EXPECT_EQ(parse_endpoint("[::1]", 29400, "--rdzv-endpoint").to_string(), "[::1]:29400");
+  for (const char* wrong : {"", ":1", "a:", "a:x", "a:70000", "a:-1", "::1", "[::1", "[::1]x"})
+    EXPECT_THROW((void)parse_endpoint(wrong, 29400, "--rdzv-endpoint"), Error) << wrong;
+}
+
+TEST(Ports, ABusyOneNamesItsOwner) {
+  const Socket first = listen_on({"127.0.0.1", 0});
+  try {
+    (void)listen_on({"127.0.0.1", local_port(first)});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("cannot listen on 127.0.0.1:{}", local_port(first))));
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("by process {} (", ::getpid())));
+  }
+  EXPECT_EQ(local_address(first), "127.0.0.1");
+}
+
+TEST(Ports, AnUnknownHostIsNamed) {
+  try {
+    (void)listen_on({"no-such-host.invalid", 0});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(), HasSubstr("host 'no-such-host.invalid' is unknown"));
+  }
+  EXPECT_TRUE(is_this_machine("127.0.0.1"));
+  EXPECT_TRUE(is_this_machine(host_name()));
+  EXPECT_FALSE(is_this_machine("192.0.2.1"));
+}
+
+TEST(Ports, AnUnreachableEndpointFailsInTime) {
+  const int port = [] {
+    const Socket socket = listen_on({"127.0.0.1", 0});
+    return local_port(socket);
+  }();
+  const auto begin = Clock::now();
+  EXPECT_THROW((void)connect_to({"127.0.0.1", port}, Clock::now() + milliseconds(200)), Error);
+  EXPECT_LT(Clock::now() - begin, seconds(3));
+}
+
+}  // namespace
+}  // namespace quench::distributed
