@@ -4,7 +4,8 @@
 
 namespace quench::nn {
 
-AdamW::AdamW(const std::vector<Parameter*>& all, AdamWOptions options) : Optimizer(all), options_(std::move(options)) {
+AdamW::AdamW(const std::vector<Parameter*>& all, OptimizerOptions options)
+    : Optimizer(all), options_(std::move(options)) {
   const MemoryScope scope(MemoryCategory::optimizer);
   for (const Parameter* p : parameters()) {
     const Tensor value = p->variable.value();
@@ -12,12 +13,10 @@ AdamW::AdamW(const std::vector<Parameter*>& all, AdamWOptions options) : Optimiz
     entry.param = value;
     entry.exp_avg = Tensor::zeros(value.shape(), options_.state_dtype, value.device());
     entry.exp_avg_sq = Tensor::zeros(value.shape(), options_.state_dtype, value.device());
-    if (options_.master_weights && value.dtype() != DType::f32)
-      entry.master = Tensor::empty(value.shape(), DType::f32, value.device());
-    const bool decayed = !options_.exclude_from_decay || !options_.exclude_from_decay(*p);
-    entry.weight_decay = decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
+    entry.master = make_master(*p, options_);
+    entry.weight_decay = options_.weight_decay_of(*p);
     entry.random_stream = hash64(p->name);
-    entry.element_offset = p->global_shape[0] == 0 ? 0 : p->shard.row_begin * (p->numel() / p->global_shape[0]);
+    entry.element_offset = element_offset(*p);
     tensors_.push_back(std::move(entry));
   }
   refresh_master();
@@ -30,9 +29,7 @@ void AdamW::refresh_master() {
 
 void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) {
-    const auto& gradient = parameters()[i]->variable.gradient();
-    if (!gradient->has_value()) gradient->target().tensor.zero();
-    tensors_[i].grad = gradient->value();
+    tensors_[i].grad = gradient_of(i);
     tensors_[i].amax = parameters()[i]->amax;  // a layer's kernel may have changed
   }
   adamw({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
@@ -71,9 +68,8 @@ std::vector<ParameterState> AdamW::parameter_states() {
   std::vector<ParameterState> all;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     AdamWTensor& entry = tensors_[i];
-    const auto gradient_size = static_cast<std::int64_t>(byte_size(parameters()[i]->variable.gradient()->dtype()));
     ParameterState& state = all.emplace_back();
-    state.gradient_bytes = entry.param.numel() * gradient_size;
+    state.gradient_bytes = gradient_bytes(i);
     for (Tensor* tensor : {&entry.exp_avg, &entry.exp_avg_sq, &entry.master})
       if (tensor->defined()) state.tensors.push_back(tensor);
   }

@@ -16,6 +16,17 @@ void Optimizer::squared_grad_norm(const Tensor& result) const {
   squared_norm({.tensors = gradients, .result = result});
 }
 
+Tensor Optimizer::gradient_of(std::size_t index) const {
+  const auto& gradient = parameters_[index]->variable.gradient();
+  if (!gradient->has_value()) gradient->target().tensor.zero();
+  return gradient->value();
+}
+
+std::int64_t Optimizer::gradient_bytes(std::size_t index) const {
+  const Variable& variable = parameters_[index]->variable;
+  return variable.value().numel() * static_cast<std::int64_t>(byte_size(variable.gradient()->dtype()));
+}
+
 void Optimizer::zero_grad(ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) parameters_[i]->variable.gradient()->reset();
 }

@@ -49,6 +49,11 @@ class Optimizer {
   virtual void zero_grad(ParameterRange part);
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
 
+ protected:
+  // The gradient of a parameter, zeros where it got no contribution.
+  [[nodiscard]] Tensor gradient_of(std::size_t index) const;
+  [[nodiscard]] std::int64_t gradient_bytes(std::size_t index) const;
+
  private:
   std::vector<Parameter*> parameters_;
 };

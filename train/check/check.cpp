@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "nn/optim/table.h"
 #include "recipes/recipe.h"
 #include "train/check/checker.h"
 #include "train/config/field.h"
@@ -92,20 +93,30 @@ void check_schedule(Checker& checker) {
                  "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
 }
 
-// An option that the recipe does not read would be silently ignored. "auto" may choose any recipe.
-void check_recipe_options(Checker& checker) {
+// Keys of a section that what its name chooses does not read would be silently ignored. `general` act whatever is
+// chosen.
+void check_used_keys(Checker& checker, std::string_view section, std::string_view chosen,
+                     std::initializer_list<std::string_view> general, std::span<const std::string_view> keys) {
   const RunConfig& config = checker.config();
-  if (!checker.usable({"recipe.name"}) || config.recipe.name == kAutoRecipe) return;
-  const recipes::Recipe& recipe = recipes::find_recipe(config.recipe.name);
-  const std::array<std::string_view, 2> general{"name", "high_precision_tail"};
   for (const Field& field : field_table()) {
-    if (field.section() != "recipe" || field.key().starts_with("filter.") || !checker.usable({field.path})) continue;
-    if (std::ranges::count(general, field.key()) + std::ranges::count(recipe.capabilities.keys, field.key()) > 0)
-      continue;
+    if (field.section() != section || field.key().starts_with("filter.") || !checker.usable({field.path})) continue;
+    if (std::ranges::count(general, field.key()) + std::ranges::count(keys, field.key()) > 0) continue;
     const Json value = field.write(config);
-    if (value == field.write(default_config())) continue;
-    checker.report(field.path, "{}, but recipe.name {} does not use it", value.dump(), recipe.name);
+    if (value != field.write(default_config()))
+      checker.report(field.path, "{}, but {}.name {} does not use it", value.dump(), section, chosen);
   }
+}
+
+void check_choices(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (checker.usable({"recipe.name"}) && config.recipe.name != kAutoRecipe)  // which may choose any
+    check_used_keys(checker, "recipe", config.recipe.name, {"name", "high_precision_tail"},
+                    recipes::find_recipe(config.recipe.name).capabilities.keys);
+  if (checker.usable({"optimizer.name"}))
+    check_used_keys(
+        checker, "optimizer", config.optimizer.name,
+        {"name", "lr", "weight_decay", "decay_exclude", "stochastic_rounding", "offload_ratio", "return_during_update"},
+        nn::find_optimizer(config.optimizer.name).keys);
 }
 
 // Rounding of gradients that no product reads would do nothing.
@@ -150,7 +161,7 @@ void check_training(Checker& checker) {
   check_tokens(checker);
   check_activations(checker);
   check_schedule(checker);
-  check_recipe_options(checker);
+  check_choices(checker);
   check_gradient_rounding(checker);
   check_state_offload(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;

@@ -1,5 +1,6 @@
 // Rows of the sections run, training, optimizer and lr_schedule.
 
+#include "nn/optim/table.h"
 #include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
 
@@ -81,10 +82,27 @@ void add_training_fields(Fields& fields) {
                               "CPU threads of one rank; 0: as many as the process may use."));
 }
 
+namespace {
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const nn::OptimizerEntry& entry : nn::optimizer_table()) names.emplace_back(entry.name);
+  return names;
+}
+
+std::string optimizer_help() {
+  std::string text = "Update rule.";
+  for (const nn::OptimizerEntry& entry : nn::optimizer_table())
+    text += fmt::format(" {}: {}.", entry.name, entry.summary);
+  return text;
+}
+
+}  // namespace
+
 void add_optimizer_fields(Fields& fields) {
   using enum ResumePolicy;
-  fields.push_back(make_field("optimizer.name", QUENCH_MEMBER(optimizer.name), one_of({"adamw"}), fixed,
-                              "Update rule: AdamW with decoupled weight decay."));
+  fields.push_back(
+      make_field("optimizer.name", QUENCH_MEMBER(optimizer.name), one_of(optimizer_names()), fixed, optimizer_help()));
   fields.push_back(
       make_field("optimizer.lr", QUENCH_MEMBER(optimizer.lr), between(0, 1e3), free, "Peak learning rate."));
   fields.push_back(make_field("optimizer.betas", QUENCH_MEMBER(optimizer.betas), from_below(0, 1), free,
@@ -108,6 +126,12 @@ void add_optimizer_fields(Fields& fields) {
                               "the update, into the room that gradients of parameters already updated leave."));
   fields.push_back(make_field("optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
                               "Parameters without weight decay: glob patterns over Hugging Face tensor names."));
+  fields.push_back(make_field("optimizer.momentum", QUENCH_MEMBER(optimizer.momentum), from_below(0, 1), free,
+                              "Decay rate of the momentum of sgd and muon.", "0.9 for sgd, 0.95 for muon"));
+  fields.push_back(make_field("optimizer.nesterov", QUENCH_MEMBER(optimizer.nesterov), any_value(), free,
+                              "Whether the step looks ahead along the momentum.", "false for sgd, true for muon"));
+  fields.push_back(make_field("optimizer.muon_exclude", QUENCH_MEMBER(optimizer.muon_exclude), any_value(), fixed,
+                              "Matrices that muon leaves to AdamW: glob patterns over Hugging Face tensor names."));
 
   fields.push_back(make_field("lr_schedule.name", QUENCH_MEMBER(lr_schedule.name), any_value(), free,
                               "Shape after the linear warmup; wsd is warmup, stable, decay."));

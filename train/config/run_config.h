@@ -94,7 +94,7 @@ struct TrainingSection {
 };
 
 struct OptimizerSection {
-  std::string name = "adamw";
+  std::string name = "adamw";  // one of nn::optimizer_table()
   double lr = 3e-4;
   std::array<double, 2> betas = {0.9, 0.95};
   double eps = 1e-8;
@@ -104,6 +104,9 @@ struct OptimizerSection {
   double offload_ratio = 0;         // share of moments and master weights that waits in host memory
   double return_during_update = 0;  // share of that which returns as updated gradients make room
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
+  std::optional<double> momentum;                                       // unset: the optimizer's own
+  std::optional<bool> nesterov;
+  std::vector<std::string> muon_exclude = {"*embed_tokens*", "lm_head*"};  // matrices that muon leaves to AdamW
 
   friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;
 };

@@ -1,6 +1,7 @@
 #include "train/plan/run_check.h"
 
 #include "core/memory/allocator.h"
+#include "nn/optim/table.h"
 #include "train/check/check.h"
 #include "train/config/recipe_choice.h"
 #include "train/plan/estimate.h"
@@ -16,7 +17,9 @@ double least_bytes(const RunConfig& config, const nn::ModelConfig& model) {
   const auto size = [](DType dtype) { return static_cast<double>(byte_size(dtype)); };
   const nn::ParameterOptions types = parameter_options(config, kPlanning);
   const bool master = config.training.master_dtype && types.dtype != DType::f32;
-  const double resident = (1 - config.optimizer.offload_ratio) * (2 * size(config.optimizer.state) + (master ? 4 : 0));
+  const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
+  const double moment = optimizer.moment_bytes > 0 ? optimizer.moment_bytes : size(config.optimizer.state);
+  const double resident = (1 - config.optimizer.offload_ratio) * (optimizer.moments * moment + (master ? 4 : 0));
   const double parameter = size(types.dtype) + size(types.grad_dtype) + resident;
   const double tokens =
       static_cast<double>(config.training.micro_batch_size) * static_cast<double>(config.data.seq_len);

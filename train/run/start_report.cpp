@@ -1,5 +1,6 @@
 #include "train/run/start_report.h"
 
+#include "nn/optim/table.h"
 #include "train/check/check.h"
 #include "train/metrics/step_metrics.h"
 #include "train/plan/kept_inputs.h"
@@ -25,8 +26,10 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
                         fmt::join(m.unknown_fields, ", "));
   const nn::ParameterOptions& options = model.model->options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
-  text += fmt::format("types: parameters {}, gradients {}, optimizer state {}{}\n", to_string(options.dtype),
-                      to_string(options.grad_dtype), to_string(config.optimizer.state),
+  const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
+  text += fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}\n", to_string(options.dtype),
+                      to_string(options.grad_dtype), optimizer.name,
+                      optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
                       master ? ", master weights f32" : "");
   const std::string recipe = config.recipe.name == kAutoRecipe
                                  ? fmt::format("auto, which is {}: {}", choice.name, choice.reason)

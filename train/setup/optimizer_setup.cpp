@@ -2,22 +2,16 @@
 
 #include <algorithm>
 
-#include "nn/optim/adamw.h"
+#include "nn/optim/table.h"
 #include "recipes/convert.h"
 
 namespace quench {
 
-std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config) {
-  nn::AdamWOptions options;
-  options.beta1 = config.optimizer.betas[0];
-  options.beta2 = config.optimizer.betas[1];
-  options.eps = config.optimizer.eps;
-  options.weight_decay = config.optimizer.weight_decay;
-  options.state_dtype = config.optimizer.state;
-  options.master_weights = config.training.master_dtype.has_value();
-  options.stochastic_rounding = config.optimizer.stochastic_rounding;
-  options.seed = static_cast<std::uint64_t>(config.training.seed);
-  options.exclude_from_decay = [patterns = config.optimizer.decay_exclude](const nn::Parameter& parameter) {
+namespace {
+
+// Whether the Hugging Face name of any of a parameter's pieces matches one of the globs.
+std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>& patterns) {
+  return [patterns](const nn::Parameter& parameter) {
     return std::ranges::any_of(patterns, [&](const std::string& pattern) {
       return recipes::glob_matches(pattern, parameter.name) ||
              std::ranges::any_of(parameter.pieces, [&](const nn::ParameterPiece& piece) {
@@ -25,7 +19,25 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
              });
     });
   };
-  return std::make_unique<nn::AdamW>(model.parameters(), std::move(options));
+}
+
+}  // namespace
+
+std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config) {
+  const OptimizerSection& optimizer = config.optimizer;
+  const nn::OptimizerOptions options{.beta1 = optimizer.betas[0],
+                                     .beta2 = optimizer.betas[1],
+                                     .eps = optimizer.eps,
+                                     .weight_decay = optimizer.weight_decay,
+                                     .state_dtype = optimizer.state,
+                                     .master_weights = config.training.master_dtype.has_value(),
+                                     .stochastic_rounding = optimizer.stochastic_rounding,
+                                     .seed = static_cast<std::uint64_t>(config.training.seed),
+                                     .exclude_from_decay = matcher(optimizer.decay_exclude),
+                                     .momentum = optimizer.momentum,
+                                     .nesterov = optimizer.nesterov,
+                                     .exclude_from_muon = matcher(optimizer.muon_exclude)};
+  return nn::find_optimizer(optimizer.name).make(model.parameters(), options);
 }
 
 }  // namespace quench

@@ -5,8 +5,11 @@
 namespace quench {
 namespace {
 
+// What belongs to a parameter has its rows; a row may be shorter (codes, scales).
 CheckpointTensor entry(std::string name, const Tensor& tensor, const nn::Parameter& parameter) {
-  return {std::move(name), parameter.global_shape, {parameter.shard.row_begin, parameter.shard.rows}, tensor};
+  Shape whole = tensor.shape();
+  if (whole.rank() > 0) whole[0] = parameter.global_shape[0];
+  return {std::move(name), whole, {parameter.shard.row_begin, parameter.shard.rows}, tensor};
 }
 
 // Reads the stored tensor `name` into the rows of `tensor`, converting its dtype.

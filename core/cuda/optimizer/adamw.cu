@@ -1,6 +1,5 @@
 #include "core/ops/adamw.h"
 
-#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -233,16 +232,7 @@ __global__ void zero_amax_kernel(const __grid_constant__ Table table) {
 }
 
 Coefficients coefficients(const AdamWArgs& args) {
-  const auto step = static_cast<double>(args.step);
-  const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, step))), eps = static_cast<float>(args.eps);
-  return {.arithmetic = {.weight1 = static_cast<float>(1 - args.beta1),
-                         .beta2 = static_cast<float>(args.beta2),
-                         .weight2 = static_cast<float>(1 - args.beta2),
-                         .bias2 = bias2,
-                         .inverse_bias2 = 1.0f / bias2,
-                         .eps = eps,
-                         .step_size = static_cast<float>(-args.lr / (1 - std::pow(args.beta1, step))),
-                         .ordinary = ordinary_coefficients(bias2, eps)},
+  return {.arithmetic = adamw_coefficients(args),
           .step = static_cast<std::uint64_t>(args.step),
           .grad_scale = args.grad_scale.defined() ? args.grad_scale.data<float>() : nullptr};
 }

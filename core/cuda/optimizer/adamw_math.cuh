@@ -5,6 +5,7 @@
 // zero gradients (rows of an embedding that no token names) take each time. Here one test covers a group of elements,
 // and in the range it admits the same sequences of fused operations as nvcc's are exact.
 
+#include <cmath>
 #include <cstdint>
 
 #include "core/cuda/common/philox.cuh"
@@ -21,6 +22,20 @@ struct AdamWCoefficients {
 // bias2 in [2^-12, 1] and eps 0 or in [2^-80, 2^30].
 [[nodiscard]] inline bool ordinary_coefficients(float bias2, float eps) {
   return bias2 >= 0x1p-12f && bias2 <= 1.0f && (eps == 0.0f || (eps >= 0x1p-80f && eps <= 0x1p30f));
+}
+
+// The scalars of a step: computed in f64 and rounded once.
+[[nodiscard]] inline AdamWCoefficients adamw_coefficients(const AdamWArgs& args) {
+  const auto step = static_cast<double>(args.step);
+  const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, step))), eps = static_cast<float>(args.eps);
+  return {.weight1 = static_cast<float>(1 - args.beta1),
+          .beta2 = static_cast<float>(args.beta2),
+          .weight2 = static_cast<float>(1 - args.beta2),
+          .bias2 = bias2,
+          .inverse_bias2 = 1.0f / bias2,
+          .eps = eps,
+          .step_size = static_cast<float>(-args.lr / (1 - std::pow(args.beta1, step))),
+          .ordinary = ordinary_coefficients(bias2, eps)};
 }
 
 // The moments after this step; `g` is scaled.

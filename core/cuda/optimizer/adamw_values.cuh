@@ -50,6 +50,7 @@ __device__ Vector<T, N> nearest(const Values<N>& value) {
 template <unsigned kWanted, int N>
 class RandomBits {
  public:
+  RandomBits() = default;
   // From element `first` on, a multiple of N: a whole block of random words, or a part of one.
   __device__ RandomBits(std::uint64_t key, std::uint64_t step, std::uint64_t first) {
     const RoundingBlocks blocks = rounding_blocks<kWanted>(first / kRoundingsPerBlock, step, key);

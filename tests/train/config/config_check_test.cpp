@@ -65,6 +65,17 @@ TEST(ConfigCheck, OptionsThatTheRecipeDoesNotUseAreRefused) {
   EXPECT_EQ(complaint({"--recipe.filter.skip_last_layers=1", "--recipe.high_precision_tail=0.5"}), "");
 }
 
+TEST(ConfigCheck, OptionsThatTheOptimizerDoesNotUseAreRefused) {
+  EXPECT_THAT(complaint({"--optimizer.momentum=0.9"}),
+              HasSubstr("optimizer.momentum: 0.9, but optimizer.name adamw does not use it"));
+  EXPECT_THAT(complaint({"--optimizer.name=sgd", "--optimizer.betas=[0.9,0.99]"}),
+              HasSubstr("optimizer.betas: [0.9,0.99], but optimizer.name sgd does not use it"));
+  for (const std::string name : {"sgd", "muon"})
+    EXPECT_EQ(complaint({"--optimizer.name=" + name, "--optimizer.momentum=0.8", "--optimizer.nesterov=true"}), "");
+  EXPECT_EQ(complaint({"--optimizer.name=adamw_8bit", "--optimizer.betas=[0.9,0.99]"}), "");
+  EXPECT_THAT(complaint({"--optimizer.name=adamw8bit"}), HasSubstr("adamw_8bit"));
+}
+
 TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
   const std::string stochastic = "--recipe.gradient_rounding=stochastic";
   EXPECT_THAT(complaint({stochastic}),

@@ -1,0 +1,91 @@
+#pragma once
+// Neighbouring elements of a tensor of f32 or bf16 whose dtype is known at run time: the branch is the same for all
+// threads, and cheaper than a kernel for each combination of dtypes.
+
+#include <initializer_list>
+
+#include "core/cuda/optimizer/adamw_values.cuh"
+#include "core/tensor/tensor.h"
+
+namespace quench::cuda {
+
+// Whether all addresses allow accesses of 16 bytes.
+[[nodiscard]] inline bool are_wide(std::initializer_list<const Tensor*> tensors) {
+  std::uintptr_t addresses = 0;
+  for (const Tensor* x : tensors)
+    if (x->defined()) addresses |= reinterpret_cast<std::uintptr_t>(x->raw_data());
+  return addresses % 16 == 0;
+}
+
+struct Elements {
+  void* data;
+  bool is_bf16;
+
+  [[nodiscard]] static Elements of(const Tensor& t) { return {t.raw_data(), t.dtype() == DType::bf16}; }
+
+  // From element i on, a multiple of N where the address allows whole vectors; `wide` says whether it does.
+  template <int N>
+  [[nodiscard]] __device__ Values<N> load(std::int64_t i, bool wide = true) const {
+    return is_bf16 ? load_as<bfloat16, N>(i, wide) : load_as<float, N>(i, wide);
+  }
+  // To nearest.
+  template <int N>
+  __device__ void store(std::int64_t i, const Values<N>& x, bool wide = true) const {
+    if (is_bf16)
+      store_as(i, nearest<bfloat16>(x), wide);
+    else
+      store_as(i, nearest<float>(x), wide);
+  }
+  // Of a bf16 tensor.
+  template <unsigned kWanted, int N>
+  __device__ void store_stochastic(std::int64_t i, Values<N> x, const RandomBits<kWanted, N>& random,
+                                   AdamWRounding what, bool wide = true) const {
+#pragma unroll
+    for (int j = 0; j < N; ++j) x.x[j] = canonical_nan(x.x[j]);
+    store_as(i, random.template round<bfloat16>(x, what), wide);
+  }
+
+ private:
+  // Elements of one access.
+  template <class T, int N>
+  static constexpr int kPart = N * sizeof(T) <= 16 ? N : static_cast<int>(16 / sizeof(T));
+
+  template <class T, int N>
+  __device__ Values<N> load_as(std::int64_t i, bool wide) const {
+    const T* from = static_cast<const T*>(data) + i;
+    constexpr int kWidth = kPart<T, N>;
+    Values<N> result;
+#pragma unroll
+    for (int part = 0; part < N; part += kWidth) {
+      Vector<T, kWidth> piece;
+      if (wide)
+        piece = *reinterpret_cast<const Vector<T, kWidth>*>(from + part);
+      else
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) piece[j] = from[part + j];
+      const Values<kWidth> values = widen(piece);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) result.x[part + j] = values.x[j];
+    }
+    return result;
+  }
+
+  template <class T, int N>
+  __device__ void store_as(std::int64_t i, const Vector<T, N>& value, bool wide) const {
+    T* to = static_cast<T*>(data) + i;
+    constexpr int kWidth = kPart<T, N>;
+#pragma unroll
+    for (int part = 0; part < N; part += kWidth) {
+      Vector<T, kWidth> piece;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) piece[j] = value[part + j];
+      if (wide)
+        *reinterpret_cast<Vector<T, kWidth>*>(to + part) = piece;
+      else
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) to[part + j] = piece[j];
+    }
+  }
+};
+
+}  // namespace quench::cuda

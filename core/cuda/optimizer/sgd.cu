@@ -1,0 +1,116 @@
+#include "core/ops/sgd.h"
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/tensor_chunks.cuh"
+#include "core/cuda/optimizer/adamw_math.cuh"
+#include "core/cuda/optimizer/elements.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256, kChunk = 16 * 1024, kWidth = 4;
+
+struct Entry {
+  Elements param, grad, momentum, weights;  // weights: the master, or the param
+  std::int64_t numel;
+  std::uint64_t philox_key, element_offset;
+  float decay;
+  bool has_master, has_momentum, param_rounds, momentum_rounds;
+  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random numbers
+};
+constexpr int kCapacity = 256;
+using Table = ChunkTable<Entry, kCapacity>;
+
+struct Coefficients {
+  float momentum, step_size;
+  bool nesterov;
+  std::uint64_t step;
+  const float* grad_scale;  // or nullptr
+};
+static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
+
+template <int N>
+__device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i) {
+  Values<N> p = e.weights.load<N>(i), g = e.grad.load<N>(i);
+#pragma unroll
+  for (int j = 0; j < N; ++j) g.x[j] = fmaf(e.decay, p.x[j], g.x[j] * grad_scale);
+  constexpr unsigned kBoth = 1u << number_of(AdamWRounding::param) | 1u << number_of(AdamWRounding::exp_avg);
+  const bool draws = e.param_rounds || e.momentum_rounds;
+  const RandomBits<kBoth, N> random =
+      draws ? RandomBits<kBoth, N>(e.philox_key, c.step, e.element_offset + i) : RandomBits<kBoth, N>();
+  if (e.has_momentum) {
+    Values<N> b = e.momentum.load<N>(i);
+#pragma unroll
+    for (int j = 0; j < N; ++j) b.x[j] = fmaf(c.momentum, b.x[j], g.x[j]);
+    if (e.momentum_rounds)
+      e.momentum.store_stochastic(i, b, random, AdamWRounding::exp_avg);
+    else
+      e.momentum.store(i, b);
+#pragma unroll
+    for (int j = 0; j < N; ++j) g.x[j] = c.nesterov ? fmaf(c.momentum, b.x[j], g.x[j]) : b.x[j];
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) p.x[j] = fmaf(c.step_size, g.x[j], p.x[j]);
+  if (e.has_master) e.weights.store(i, p);
+  if (e.param_rounds)
+    e.param.store_stochastic(i, p, random, AdamWRounding::param);
+  else
+    e.param.store(i, p);
+}
+
+// Bytes an element with bf16 params and gradients, f32 momentum and master: 20.
+__global__ __launch_bounds__(kThreads) void sgd_kernel(const __grid_constant__ Table table,
+                                                       const __grid_constant__ Coefficients c) {
+  const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
+  if (!isfinite(grad_scale)) return;
+  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
+  const Entry& e = table.entries[index];
+  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
+  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
+  const int vectors = e.wide ? n / kWidth : 0;
+  for (int v = static_cast<int>(threadIdx.x); v < vectors; v += kThreads)
+    update<kWidth>(e, c, grad_scale, begin + v * kWidth);
+  for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads)
+    update<1>(e, c, grad_scale, begin + i);
+}
+
+Entry entry(const SgdArgs& args, const SgdTensor& t) {
+  const bool has_master = t.master.defined(), has_momentum = t.momentum.defined();
+  const Tensor& weights = has_master ? t.master : t.param;
+  const Tensor& momentum = has_momentum ? t.momentum : t.param;
+  return {.param = Elements::of(t.param),
+          .grad = Elements::of(t.grad),
+          .momentum = Elements::of(momentum),
+          .weights = Elements::of(weights),
+          .numel = t.param.numel(),
+          .philox_key = philox_key(args.seed, t.random_stream),
+          .element_offset = static_cast<std::uint64_t>(t.element_offset),
+          .decay = static_cast<float>(t.weight_decay),
+          .has_master = has_master,
+          .has_momentum = has_momentum,
+          .param_rounds = args.stochastic_rounding && !has_master && t.param.dtype() == DType::bf16,
+          .momentum_rounds = args.stochastic_rounding && has_momentum && t.momentum.dtype() == DType::bf16,
+          .wide = are_wide({&t.param, &t.grad, &momentum, &weights}) && t.element_offset % 8 == 0};
+}
+
+void sgd(const SgdArgs& args) {
+  const SgdTensor& first = args.tensors.front();
+  const OpLaunch launch("sgd", {&first.param, &first.grad, &first.momentum, &first.master});
+  const Coefficients c{.momentum = static_cast<float>(args.momentum),
+                       .step_size = static_cast<float>(-args.lr),
+                       .nesterov = args.nesterov,
+                       .step = static_cast<std::uint64_t>(args.step),
+                       .grad_scale = args.grad_scale.defined() ? args.grad_scale.data<float>() : nullptr};
+  const auto flush = [&](const Table& table) {
+    launch(sgd_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table, c);
+  };
+  ChunkTableFiller<Table, decltype(flush)> filler(flush);
+  for (const SgdTensor& t : args.tensors)
+    if (t.param.numel() > 0) filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
+  filler.finish();
+}
+
+QUENCH_CUDA_KERNEL(sgd_slot, sgd);
+
+}  // namespace
+}  // namespace quench::cuda

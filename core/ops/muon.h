@@ -1,0 +1,48 @@
+#pragma once
+// The elementwise parts of Muon (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024), as
+// torch.optim.Muon defines them. The products between them are gemms.
+
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
+
+namespace quench {
+
+struct MuonMomentumArgs {
+  Tensor grad;      // f32 or bf16, contiguous
+  Tensor momentum;  // f32 or bf16, same shape; in and out
+  Tensor update;    // out, bf16, same shape
+  float beta = 0.95f;
+  bool nesterov = true;
+  Tensor grad_scale;  // f32 [1] on the device, or undefined; non-finite: momentum stays, update is zero
+};
+
+struct DivideByNormArgs {
+  Tensor x;             // bf16, contiguous; in and out
+  Tensor squared_norm;  // f64 [1]
+  float least = 1e-7f;
+};
+
+struct MuonApplyArgs {
+  Tensor param;   // f32 or bf16, contiguous
+  Tensor master;  // f32 copy of a bf16 param that is updated and then rounded into it, or undefined
+  Tensor update;  // bf16, same shape
+  float decay = 1.0f;
+  float step_size = 0.0f;
+  Tensor grad_scale;                 // as above; non-finite: nothing changes
+  bool stochastic_rounding = false;  // of a bf16 param without master
+  std::uint64_t seed = 0, random_stream = 0;
+  std::int64_t step = 1, element_offset = 0;  // as for adamw()
+};
+
+extern constinit KernelSlot<MuonMomentumArgs> muon_momentum_slot;
+extern constinit KernelSlot<DivideByNormArgs> divide_by_norm_slot;
+extern constinit KernelSlot<MuonApplyArgs> muon_apply_slot;
+
+// m = m + (1 - beta) (g - m); update = nesterov ? g + beta (m - g) : m.
+void muon_momentum(const MuonMomentumArgs& args);
+// x = x / max(sqrt(squared_norm), least).
+void divide_by_norm(const DivideByNormArgs& args);
+// p = p decay + step_size update.
+void muon_apply(const MuonApplyArgs& args);
+
+}  // namespace quench

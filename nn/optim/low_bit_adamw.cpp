@@ -1,0 +1,97 @@
+#include "nn/optim/low_bit_adamw.h"
+
+#include "core/number/random.h"
+#include "core/ops/elementwise.h"
+
+namespace quench::nn {
+namespace {
+
+MomentCodes zero_moment(const Tensor& value, MomentFormat format) {
+  const std::int64_t rows = value.size(0), columns = value.size(1);
+  const DType codes = format == MomentFormat::fp8 ? DType::f8_e4m3 : DType::u8;
+  return {Tensor::zeros({rows, format == MomentFormat::int4 ? columns / 2 : columns}, codes, value.device()),
+          Tensor::zeros({rows, columns / moment_block(format)}, DType::f32, value.device())};
+}
+
+}  // namespace
+
+bool has_low_bit_moments(const Parameter& parameter, MomentFormat format) {
+  constexpr std::int64_t kLeastElements = 4096;  // below it the scales and tables are no gain
+  const Shape& shape = parameter.global_shape;
+  return shape.rank() == 2 && parameter.numel() >= kLeastElements && shape[1] % moment_block(format) == 0;
+}
+
+LowBitAdamW::LowBitAdamW(const std::vector<Parameter*>& all, MomentFormat format, OptimizerOptions options)
+    : Optimizer(all), format_(format), options_(std::move(options)) {
+  const MemoryScope scope(MemoryCategory::optimizer);
+  for (const Parameter* p : parameters()) {
+    const Tensor value = p->variable.value();
+    tensors_.push_back({.param = value,
+                        .exp_avg = zero_moment(value, format),
+                        .exp_avg_sq = zero_moment(value, format),
+                        .master = make_master(*p, options_),
+                        .weight_decay = options_.weight_decay_of(*p),
+                        .random_stream = hash64(p->name),
+                        .element_offset = element_offset(*p)});
+  }
+  refresh_master();
+}
+
+void LowBitAdamW::refresh_master() {
+  for (LowBitAdamWTensor& entry : tensors_)
+    if (entry.master.defined()) cast({entry.param, entry.master});
+}
+
+void LowBitAdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
+  for (std::size_t i = part.begin; i < part.end; ++i) {
+    tensors_[i].grad = gradient_of(i);
+    tensors_[i].amax = parameters()[i]->amax;
+  }
+  low_bit_adamw({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
+                 .format = format_,
+                 .adamw = {.lr = lr,
+                           .beta1 = options_.beta1,
+                           .beta2 = options_.beta2,
+                           .eps = options_.eps,
+                           .step = step,
+                           .grad_scale = grad_scale,
+                           .stochastic_rounding = options_.stochastic_rounding,
+                           .seed = options_.seed}});
+  for (std::size_t i = part.begin; i < part.end; ++i) {
+    parameters()[i]->mark_changed();
+    if (tensors_[i].amax.defined()) parameters()[i]->amax_version = parameters()[i]->version;
+  }
+}
+
+void LowBitAdamW::zero_grad(ParameterRange part) {
+  for (std::size_t i = part.begin; i < part.end; ++i) tensors_[i].grad = Tensor();
+  Optimizer::zero_grad(part);
+}
+
+std::vector<Optimizer::StateTensor> LowBitAdamW::state() const {
+  std::vector<StateTensor> all;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const Parameter* p = parameters()[i];
+    const LowBitAdamWTensor& t = tensors_[i];
+    all.push_back({"optimizer.exp_avg.codes." + p->name, t.exp_avg.codes, p});
+    all.push_back({"optimizer.exp_avg.scales." + p->name, t.exp_avg.scales, p});
+    all.push_back({"optimizer.exp_avg_sq.codes." + p->name, t.exp_avg_sq.codes, p});
+    all.push_back({"optimizer.exp_avg_sq.scales." + p->name, t.exp_avg_sq.scales, p});
+    if (t.master.defined()) all.push_back({master_name(*p), t.master, p});
+  }
+  return all;
+}
+
+std::vector<ParameterState> LowBitAdamW::parameter_states() {
+  std::vector<ParameterState> all;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    LowBitAdamWTensor& t = tensors_[i];
+    ParameterState& state = all.emplace_back();
+    state.gradient_bytes = gradient_bytes(i);
+    state.tensors = {&t.exp_avg.codes, &t.exp_avg.scales, &t.exp_avg_sq.codes, &t.exp_avg_sq.scales};
+    if (t.master.defined()) state.tensors.push_back(&t.master);
+  }
+  return all;
+}
+
+}  // namespace quench::nn

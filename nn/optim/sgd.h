@@ -1,0 +1,32 @@
+#pragma once
+// SGD with momentum (core/ops/sgd.h) over a model's parameters.
+
+#include <vector>
+
+#include "core/ops/sgd.h"
+#include "nn/optim/optimizer.h"
+#include "nn/optim/optimizer_options.h"
+
+namespace quench::nn {
+
+class Sgd final : public Optimizer {
+ public:
+  // Momentum, where asked for, starts at zero; master weights as for AdamW.
+  Sgd(const std::vector<Parameter*>& parameters, OptimizerOptions options);
+
+  using Optimizer::step;
+  using Optimizer::zero_grad;
+  void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;
+  void zero_grad(ParameterRange part) override;
+  void refresh_master() override;
+  // "optimizer.momentum.<parameter>" and "optimizer.master.<parameter>".
+  [[nodiscard]] std::vector<StateTensor> state() const override;
+  [[nodiscard]] std::vector<ParameterState> parameter_states() override;
+
+ private:
+  OptimizerOptions options_;
+  double momentum_;
+  std::vector<SgdTensor> tensors_;  // of parameters()
+};
+
+}  // namespace quench::nn

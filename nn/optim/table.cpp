@@ -1,0 +1,77 @@
+#include "nn/optim/table.h"
+
+#include <array>
+
+#include "nn/optim/adamw.h"
+#include "nn/optim/divided_optimizer.h"
+#include "nn/optim/low_bit_adamw.h"
+#include "nn/optim/muon.h"
+#include "nn/optim/sgd.h"
+
+namespace quench::nn {
+namespace {
+
+using Parameters = std::vector<Parameter*>;
+
+std::unique_ptr<Optimizer> make_adamw(const Parameters& parameters, const OptimizerOptions& options) {
+  return std::make_unique<AdamW>(parameters, options);
+}
+
+template <MomentFormat kFormat>
+std::unique_ptr<Optimizer> make_low_bit_adamw(const Parameters& parameters, const OptimizerOptions& options) {
+  return std::make_unique<DividedOptimizer>(
+      parameters, [](const Parameter& p) { return has_low_bit_moments(p, kFormat); },
+      [&](const Parameters& some) { return std::make_unique<LowBitAdamW>(some, kFormat, options); },
+      [&](const Parameters& others) { return make_adamw(others, options); });
+}
+
+std::unique_ptr<Optimizer> make_sgd(const Parameters& parameters, const OptimizerOptions& options) {
+  return std::make_unique<Sgd>(parameters, options);
+}
+
+std::unique_ptr<Optimizer> make_muon(const Parameters& parameters, const OptimizerOptions& options) {
+  return std::make_unique<DividedOptimizer>(
+      parameters, [&](const Parameter& p) { return suits_muon(p, options); },
+      [&](const Parameters& some) { return std::make_unique<Muon>(some, options); },
+      [&](const Parameters& others) { return make_adamw(others, options); });
+}
+
+constexpr std::array<std::string_view, 3> kAdamWKeys{"betas", "eps", "state"};
+constexpr std::array<std::string_view, 3> kSgdKeys{"momentum", "nesterov", "state"};
+constexpr std::array<std::string_view, 6> kMuonKeys{"betas", "eps", "state", "momentum", "nesterov", "muon_exclude"};
+
+constexpr std::array kTable{
+    OptimizerEntry{"adamw", "AdamW with decoupled weight decay", kAdamWKeys, 2, 0, {}, make_adamw},
+    OptimizerEntry{"adamw_8bit", "AdamW, moments of matrices in 8 bits by blocks of 256", kAdamWKeys, 2, 1, "8 bits",
+                   make_low_bit_adamw<MomentFormat::int8>},
+    OptimizerEntry{"adamw_4bit", "AdamW, moments of matrices in 4 bits by blocks of 128", kAdamWKeys, 2, 0.5, "4 bits",
+                   make_low_bit_adamw<MomentFormat::int4>},
+    OptimizerEntry{"adamw_fp8", "AdamW, moments of matrices in e4m3 by blocks of 256", kAdamWKeys, 2, 1, "e4m3",
+                   make_low_bit_adamw<MomentFormat::fp8>},
+    OptimizerEntry{
+        "sgd", "gradient descent with momentum; weight decay is added to the gradient", kSgdKeys, 0, 0, {}, make_sgd},
+    OptimizerEntry{"muon",
+                   "orthogonalised momentum for matrices, AdamW for embeddings, the head and vectors",
+                   kMuonKeys,
+                   1,
+                   0,
+                   {},
+                   make_muon},
+};
+
+}  // namespace
+
+std::span<const OptimizerEntry> optimizer_table() {
+  return kTable;
+}
+
+const OptimizerEntry& find_optimizer(std::string_view name) {
+  std::string known;
+  for (const OptimizerEntry& entry : kTable) {
+    if (entry.name == name) return entry;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+  }
+  QUENCH_FAIL(ErrorCode::bad_config, "optimizer '{}' is unknown; known: {}", name, known);
+}
+
+}  // namespace quench::nn

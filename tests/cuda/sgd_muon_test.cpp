@@ -1,0 +1,82 @@
+#include "core/ops/muon.h"
+#include "core/ops/sgd.h"
+#include "tests/core/ops/golden_file.h"
+#include "tests/cuda/cuda_testing.h"
+
+namespace quench::testing {
+namespace {
+
+TEST(CudaSgd, GivesTheBitsOfTheCpu) {
+  Generator random(1);
+  for (const double momentum : {0.0, 0.9})
+    for (const DType param : {DType::f32, DType::bf16})
+      for (const DType state : {DType::f32, DType::bf16})
+        for (const bool stochastic : {false, true})
+          for (const bool master : {false, true}) {
+            if (master && param == DType::f32) continue;
+            std::vector<SgdTensor> cpu, gpu;
+            for (const std::int64_t n : {1, 7, 2053, 40000}) {
+              SgdTensor t{.param = random.normal({n}, param), .grad = random.normal({n}, param), .weight_decay = 0.1};
+              if (momentum > 0) t.momentum = random.normal({n}, state);
+              if (master) t.master = random.normal({n}, DType::f32);
+              t.element_offset = n == 2053 ? 3 : 8;
+              cpu.push_back(t);
+              for (Tensor* x : {&t.param, &t.grad, &t.momentum, &t.master})
+                if (x->defined()) *x = on_gpu(*x);
+              gpu.push_back(t);
+            }
+            for (int step = 1; step <= 2; ++step) {
+              SgdArgs args{.tensors = cpu,
+                           .lr = 1e-2,
+                           .momentum = momentum,
+                           .nesterov = true,
+                           .step = step,
+                           .stochastic_rounding = stochastic,
+                           .seed = 3};
+              sgd(args);
+              args.tensors = gpu;
+              sgd(args);
+            }
+            for (std::size_t i = 0; i < cpu.size(); ++i) {
+              EXPECT_TRUE(same_bytes(on_cpu(gpu[i].param), cpu[i].param));
+              if (momentum > 0) EXPECT_TRUE(same_bytes(on_cpu(gpu[i].momentum), cpu[i].momentum));
+              if (master) EXPECT_TRUE(same_bytes(on_cpu(gpu[i].master), cpu[i].master));
+            }
+          }
+}
+
+TEST(CudaMuon, MomentumAndStepGiveTheBitsOfTheCpu) {
+  Generator random(2);
+  for (const bool master : {false, true})
+    for (const Shape& shape : {Shape{3, 5}, Shape{64, 100}}) {
+      const Tensor grad = random.normal(shape, DType::bf16), momentum = random.normal(shape, DType::f32),
+                   update = Tensor::empty(shape, DType::bf16), param = random.normal(shape, DType::bf16);
+      const Tensor weights = master ? random.normal(shape, DType::f32) : Tensor();
+      const Tensor gpu_momentum = on_gpu(momentum), gpu_update = on_gpu(update), gpu_param = on_gpu(param),
+                   gpu_weights = master ? on_gpu(weights) : Tensor();
+      muon_momentum({grad, momentum, update});
+      muon_momentum({on_gpu(grad), gpu_momentum, gpu_update});
+      EXPECT_TRUE(same_bytes(on_cpu(gpu_momentum), momentum));
+      EXPECT_TRUE(same_bytes(on_cpu(gpu_update), update));
+      MuonApplyArgs args{.param = param,
+                         .master = weights,
+                         .update = update,
+                         .decay = 0.99f,
+                         .step_size = -0.02f,
+                         .stochastic_rounding = true,
+                         .seed = 5,
+                         .random_stream = 6,
+                         .step = 7,
+                         .element_offset = 16};
+      muon_apply(args);
+      args.param = gpu_param;
+      args.master = gpu_weights;
+      args.update = gpu_update;
+      muon_apply(args);
+      EXPECT_TRUE(same_bytes(on_cpu(gpu_param), param));
+      if (master) EXPECT_TRUE(same_bytes(on_cpu(gpu_weights), weights));
+    }
+}
+
+}  // namespace
+}  // namespace quench::testing
