@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/number/random.h"
-#include "core/ops/adamw.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
@@ -18,6 +17,7 @@
 #include "core/ops/global_norm.h"
 #include "core/ops/lm_head_loss.h"
 #include "core/ops/norm.h"
+#include "core/ops/optimizer/adamw.h"
 #include "core/ops/rope.h"
 #include "core/ops/swiglu.h"
 

@@ -5,9 +5,9 @@
 
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
-#include "core/ops/adamw.h"
 #include "core/ops/embedding.h"
 #include "core/ops/global_norm.h"
+#include "core/ops/optimizer/adamw.h"
 
 namespace quench::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/ops/adamw.h"
+#include "core/ops/optimizer/adamw.h"
 
 #include "core/cpu/optimizer_common.h"
 #include "core/ops/quantize.h"

@@ -1,4 +1,4 @@
-#include "core/ops/low_bit_adamw.h"
+#include "core/ops/optimizer/low_bit_adamw.h"
 
 #include "core/cpu/optimizer_common.h"
 #include "core/number/float8.h"

@@ -1,4 +1,4 @@
-#include "core/ops/muon.h"
+#include "core/ops/optimizer/muon.h"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 #include "core/cpu/parallel.h"
 #include "core/cpu/simd.h"
 #include "core/number/stochastic_rounding.h"
-#include "core/ops/adamw.h"
+#include "core/ops/optimizer/adamw.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/ops/sgd.h"
+#include "core/ops/optimizer/sgd.h"
 
 #include "core/cpu/optimizer_common.h"
 

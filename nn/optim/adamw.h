@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/ops/adamw.h"
+#include "core/ops/optimizer/adamw.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/optimizer_options.h"
 

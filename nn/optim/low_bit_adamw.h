@@ -1,9 +1,9 @@
 #pragma once
-// AdamW with moments of 8 or 4 bits (core/ops/low_bit_adamw.h), for the matrices that can have them.
+// AdamW with moments of 8 or 4 bits (core/ops/optimizer/low_bit_adamw.h), for the matrices that can have them.
 
 #include <vector>
 
-#include "core/ops/low_bit_adamw.h"
+#include "core/ops/optimizer/low_bit_adamw.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/optimizer_options.h"
 

@@ -7,7 +7,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/global_norm.h"
-#include "core/ops/muon.h"
+#include "core/ops/optimizer/muon.h"
 
 namespace quench::nn {
 

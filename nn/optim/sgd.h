@@ -1,9 +1,9 @@
 #pragma once
-// SGD with momentum (core/ops/sgd.h) over a model's parameters.
+// SGD with momentum (core/ops/optimizer/sgd.h) over a model's parameters.
 
 #include <vector>
 
-#include "core/ops/sgd.h"
+#include "core/ops/optimizer/sgd.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/optimizer_options.h"
 

@@ -1,5 +1,5 @@
 #include "tests/core/ops/golden_file.h"
-#include "tests/core/ops/low_bit_adamw_cases.h"
+#include "tests/core/ops/optimizer/low_bit_adamw_cases.h"
 #include "tests/cuda/cuda_testing.h"
 
 namespace quench::testing {

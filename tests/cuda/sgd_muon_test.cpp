@@ -1,5 +1,5 @@
-#include "core/ops/muon.h"
-#include "core/ops/sgd.h"
+#include "core/ops/optimizer/muon.h"
+#include "core/ops/optimizer/sgd.h"
 #include "tests/core/ops/golden_file.h"
 #include "tests/cuda/cuda_testing.h"
 

@@ -1,4 +1,4 @@
-#include "core/ops/adamw.h"
+#include "core/ops/optimizer/adamw.h"
 
 #include <type_traits>
 #include <utility>

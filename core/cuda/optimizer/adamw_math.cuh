@@ -10,7 +10,7 @@
 
 #include "core/cuda/common/philox.cuh"
 #include "core/number/minifloat.h"
-#include "core/ops/adamw.h"
+#include "core/ops/optimizer/adamw.h"
 
 namespace quench::cuda {
 

@@ -1,4 +1,4 @@
-#include "core/ops/muon.h"
+#include "core/ops/optimizer/muon.h"
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/optimizer/adamw_math.cuh"

@@ -1,4 +1,4 @@
-#include "core/ops/sgd.h"
+#include "core/ops/optimizer/sgd.h"
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/tensor_chunks.cuh"

@@ -1,4 +1,4 @@
-#include "core/ops/low_bit_adamw.h"
+#include "core/ops/optimizer/low_bit_adamw.h"
 
 #include "core/ops/op_checks.h"
 

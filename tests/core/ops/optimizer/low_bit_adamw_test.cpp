@@ -1,9 +1,9 @@
-#include "core/ops/low_bit_adamw.h"
+#include "core/ops/optimizer/low_bit_adamw.h"
 
 #include "core/number/stochastic_rounding.h"
 #include "tests/core/ops/golden_file.h"
-#include "tests/core/ops/low_bit_adamw_cases.h"
 #include "tests/core/ops/op_testing.h"
+#include "tests/core/ops/optimizer/low_bit_adamw_cases.h"
 
 namespace quench::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "core/ops/low_bit_adamw.h"
+#include "core/ops/optimizer/low_bit_adamw.h"
 #include "tests/core/ops/golden_file.h"
 
 namespace quench::testing {

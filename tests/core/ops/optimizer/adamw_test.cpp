@@ -1,4 +1,4 @@
-#include "core/ops/adamw.h"
+#include "core/ops/optimizer/adamw.h"
 
 #include "core/number/stochastic_rounding.h"
 #include "core/ops/quantize.h"

@@ -1,4 +1,4 @@
-#include "core/ops/muon.h"
+#include "core/ops/optimizer/muon.h"
 
 #include "tests/core/ops/golden_file.h"
 #include "tests/core/ops/op_testing.h"

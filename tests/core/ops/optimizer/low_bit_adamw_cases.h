@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/ops/low_bit_adamw.h"
+#include "core/ops/optimizer/low_bit_adamw.h"
 #include "tests/core/ops/op_testing.h"
 
 namespace quench::testing {

@@ -1,4 +1,4 @@
-#include "core/ops/sgd.h"
+#include "core/ops/optimizer/sgd.h"
 
 #include "tests/core/ops/golden_file.h"
 #include "tests/core/ops/op_testing.h"

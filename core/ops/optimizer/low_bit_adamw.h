@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/number/moment_codes.h"
-#include "core/ops/adamw.h"
+#include "core/ops/optimizer/adamw.h"
 
 namespace quench {
 
