@@ -10,7 +10,9 @@
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/model_folder/hub_hint.h"
 #include "train/model_folder/model_folder.h"
+#include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_folder.h"
+#include "train/setup/adapter_setup.h"
 #include "train/setup/run_model.h"
 #include "train/step/training_state.h"
 
@@ -67,14 +69,24 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work;
   if (wanted == stored) other_work = begin_beside(beside, loaded);
-  restore_parameters(reader, *loaded.model);
+  if (holds_adapters_alone(reader.state()))
+    loaded.adapters = restore_adapted(reader, *loaded.model, folder.string());
+  else
+    restore_parameters(reader, *loaded.model);
   if (other_work.valid()) other_work.get();
   if (wanted == stored) return loaded;
   options.dtype = wanted;
   auto converted = std::make_unique<nn::CausalLm>(loaded.config, options);
+  std::shared_ptr<recipes::Adapters> adapters;
+  if (loaded.adapters) {
+    adapters =
+        std::make_shared<recipes::Adapters>(*converted, loaded.adapters->layers(), loaded.adapters->options(), options);
+    adapters->attach();
+  }
   const auto from = loaded.model->parameters(), to = converted->parameters();
   for (std::size_t i = 0; i < from.size(); ++i) cast({from[i]->variable.value(), to[i]->variable.value()});
   loaded.model = std::move(converted);
+  loaded.adapters = std::move(adapters);
   if (other_work = begin_beside(beside, loaded); other_work.valid()) other_work.get();
   return loaded;
 }
@@ -103,6 +115,21 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   load_weights(*loaded.model, folder);
   if (other_work.valid()) other_work.get();
   return loaded;
+}
+
+void use_adapter(LoadedModel& loaded, const fs::path& folder, bool trainable) {
+  if (folder.empty()) return;
+  nn::ParameterOptions options = loaded.model->options();
+  options.trainable = trainable;
+  std::shared_ptr<recipes::Adapters> fresh = load_adapter(*loaded.model, folder, options);
+  if (loaded.adapters) loaded.adapters->detach();
+  loaded.adapters = std::move(fresh);
+  loaded.adapters->attach();
+  if (trainable) recipes::freeze_base(*loaded.model);
+}
+
+void merge_adapters(LoadedModel& loaded) {
+  if (loaded.adapters) std::exchange(loaded.adapters, nullptr)->merge();
 }
 
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {

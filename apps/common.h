@@ -9,6 +9,7 @@
 #include "core/json/json.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
+#include "recipes/lora/adapters.h"
 #include "train/model_folder/token_ids.h"
 
 namespace quench {
@@ -16,11 +17,12 @@ namespace quench {
 struct LoadedModel {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
-  std::filesystem::path small_files;  // folder with tokenizer and other small files; may be empty
-  std::string tokenizer;              // what the config of an older run names; may be empty
-  std::string fingerprint;            // of the tokenizer that a checkpoint was trained with; may be empty
-  Json named_ids = Json::object();    // token ids that such a config names
-  std::string missing;                // why there may be no tokenizer; may be empty
+  std::filesystem::path small_files;            // folder with tokenizer and other small files; may be empty
+  std::string tokenizer;                        // what the config of an older run names; may be empty
+  std::string fingerprint;                      // of the tokenizer that a checkpoint was trained with; may be empty
+  Json named_ids = Json::object();              // token ids that such a config names
+  std::string missing;                          // why there may be no tokenizer; may be empty
+  std::shared_ptr<recipes::Adapters> adapters;  // over the model's weights; null: none
 };
 
 // Called when the layers of the model that is being loaded exist, with everything but their weights known. The work
@@ -29,12 +31,18 @@ struct LoadedModel {
 using BesideLoading = std::function<std::function<void()>(const LoadedModel&)>;
 
 // Loads a Hugging Face folder, a training checkpoint (step-N), or the newest checkpoint of a run folder onto a device
-// (a run folder without one is not_found, saying what to do);
+// (a run folder without one is not_found, saying what to do), over its base where a checkpoint holds adapters alone;
 // ("auto", "cpu", ...). dtype "auto" keeps the stored one (f16 becomes f32 on the CPU), else "f32" or "bf16". Without
 // `trainable` no gradients are kept.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
                                      const std::string& dtype, bool trainable = false,
                                      const BesideLoading& beside = {});
+
+// Puts the PEFT adapter in `folder` over the model, in place of the one before; an empty name changes nothing.
+// With `trainable` its parameters have gradients and nothing else has.
+void use_adapter(LoadedModel& loaded, const std::filesystem::path& folder, bool trainable = false);
+// The model with its adapters' updates added to its weights, if it has any.
+void merge_adapters(LoadedModel& loaded);
 
 // The named tokenizer if `name` is not empty, else the run's, else the one beside the weights; null if there is none.
 // Throws bad_config if the one beside a checkpoint is not the one that it was trained with.

@@ -12,6 +12,7 @@ namespace {
 
 struct EvalArguments {
   std::string model;
+  std::vector<std::string> adapters;
   std::vector<std::string> data;
   std::string metric = "ppl";
   std::string tokenizer;
@@ -95,18 +96,35 @@ void run(const EvalArguments& a) {
                       .reader = reader_options(a.reader, true),
                       .special_tokens = !a.no_special_tokens};
   set_threads(a.threads);
-  const LoadedModel loaded = load_model(a.model, a.device, a.dtype);
+  LoadedModel loaded = load_model(a.model, a.device, a.dtype);
   const auto tokenizer = find_model_tokenizer(loaded, a.tokenizer);
   if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
   if (!loaded.missing.empty()) data.no_tokenizer = loaded.missing;
   const PerplexityOptions options = perplexity_options(a, loaded.config, tokenizer.get());
-  PerplexityMeter meter(*loaded.model, options);
-  read_evaluation_data(data, tokenizer.get(), loaded.config,
-                       [&](const ScoredDocument& document) { meter.add(document); });
-  const PerplexityReport report = meter.finish();
-  if (a.json) return print_json(to_json(report, options, data.special_tokens));
-  std::printf("%s\n", describe(options, tokenizer.get()).c_str());
-  print(report);
+  const auto measure = [&] {
+    PerplexityMeter meter(*loaded.model, options);
+    read_evaluation_data(data, tokenizer.get(), loaded.config,
+                         [&](const ScoredDocument& document) { meter.add(document); });
+    return meter.finish();
+  };
+  if (!a.json) std::printf("%s\n", describe(options, tokenizer.get()).c_str());
+  if (a.adapters.empty()) {
+    const PerplexityReport report = measure();
+    return a.json ? print_json(to_json(report, options, data.special_tokens)) : print(report);
+  }
+  // One after the other over the same weights.
+  Json all = Json::array();
+  for (const std::string& adapter : a.adapters) {
+    use_adapter(loaded, adapter);
+    const PerplexityReport report = measure();
+    Json json = to_json(report, options, data.special_tokens);
+    json.set("adapter", adapter);
+    all.push_back(std::move(json));
+    if (a.json) continue;
+    std::printf("adapter %s\n", adapter.c_str());
+    print(report);
+  }
+  if (a.json) print_json(a.adapters.size() == 1 ? all.as_array().front() : all);
 }
 
 }  // namespace
@@ -116,6 +134,7 @@ void add_eval_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("eval", "Perplexity per token, word and byte");
   verb->footer("Example: quench eval --model models/llama --data wikitext.txt");
   verb->add_option("--model", a->model, "Model folder, checkpoint or run folder")->required();
+  verb->add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
   verb->add_option("--data", a->data, "Text, JSON-lines or token files")->required();
   verb->add_option("--metric", a->metric, "ppl")->capture_default_str();
   verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");

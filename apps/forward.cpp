@@ -21,6 +21,7 @@ namespace {
 
 struct ForwardOptions {
   std::string model;
+  std::string adapter;
   std::string input;
   std::string output;
   bool overwrite = false;
@@ -71,9 +72,10 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.raw_data()), tensor.nbytes()};
 }
 
-// Gradients of all parameters in f32 under their Hugging Face names.
+// Gradients of all parameters that have one (with an adapter, its own) in f32 under their Hugging Face names.
 void add_gradients(nn::CausalLm& model, std::vector<Tensor>& kept, std::vector<SafetensorsItem>& items) {
   for (const nn::Parameter* parameter : model.parameters()) {
+    if (!parameter->variable.requires_grad()) continue;
     const Tensor gradient = parameter->variable.grad();
     const Tensor host = gradient.defined() ? gradient.to(Device{}) : Tensor::zeros(parameter->global_shape, DType::f32);
     kept.push_back(host);
@@ -127,9 +129,11 @@ void run(const ForwardOptions& o) {
   require_output(o);
   const SafetensorsReader reader(o.input);
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);
+  use_adapter(loaded, o.adapter, o.grads);
   nn::CausalLm& model = *loaded.model;
   const auto conversion = recipes::apply_recipe(model, recipes::find_recipe(o.recipe), {.exclude = o.exclude},
                                                 {.emulate = o.emulate || model.options().device.is_cpu()});
+  if (loaded.adapters) loaded.adapters->attach();
   if (o.recipe != "bf16" && !o.json) std::fputs(recipes::conversion_report(conversion).c_str(), stdout);
 
   const Tensor ids = read_ids(reader, "input_ids", loaded.config.vocab_size, false);
@@ -192,6 +196,7 @@ void add_forward_verb(CLI::App& app) {
   verb->footer(
       "Example: quench forward --model models/llama --input batch.safetensors --output out.safetensors --grads");
   verb->add_option("--model", options->model, "Hugging Face model folder")->required();
+  verb->add_option("--adapter", options->adapter, "PEFT adapter folder; --grads gives its gradients");
   verb->add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
       ->required();
   verb->add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>")->required();

@@ -20,6 +20,7 @@ namespace {
 
 struct GenerateOptions {
   std::string model;
+  std::string adapter;
   std::string tokenizer;
   std::string prompt;
   std::string prompt_file;
@@ -78,7 +79,8 @@ void run(GenerateOptions& o) {
     if (model.model->options().device.is_cpu()) return {};
     return [&lm = *model.model, tokens = static_cast<std::int64_t>(ids.size())] { rehearse_generation(lm, tokens); };
   };
-  const LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare);
+  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare);
+  use_adapter(loaded, o.adapter);
   if (!o.ignore_eos) o.generation.stop_tokens = model_token_ids(loaded, tokenizer.get()).generation.eos;
   StreamDecoder decoder(*tokenizer);
   decoder.skip(ids);
@@ -126,6 +128,7 @@ void add_generate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "Continue a prompt");
   verb->footer("Example: quench generate --model runs/demo/export --prompt \"Once upon a time\" --temperature 0.8");
   verb->add_option("--model", o->model, "Hugging Face model folder")->required();
+  verb->add_option("--adapter", o->adapter, "PEFT adapter folder");
   auto* text = verb->add_option("--prompt", o->prompt, "Text to continue");
   verb->add_option("--prompt-file", o->prompt_file, "File with the text to continue")->excludes(text);
   verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model folder's");

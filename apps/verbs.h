@@ -13,6 +13,7 @@ void add_export_verb(CLI::App& app);
 void add_forward_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_inspect_verb(CLI::App& app);
+void add_merge_lora_verb(CLI::App& app);
 void add_probe_verb(CLI::App& app);
 void add_report_verb(CLI::App& app);
 void add_tokenize_verb(CLI::App& app);

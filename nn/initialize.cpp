@@ -1,6 +1,7 @@
 #include "nn/initialize.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/number/random.h"
 #include "core/ops/elementwise.h"
@@ -28,6 +29,11 @@ void initialize_parameter(Parameter& parameter, std::uint64_t seed) {
         switch (parameter.initializer) {
           case Initializer::ones: line[c] = 1.0f; break;
           case Initializer::zeros: line[c] = 0.0f; break;
+          case Initializer::uniform: {
+            const auto element = static_cast<std::uint64_t>((row - piece.row_begin) * columns + c);
+            line[c] = parameter.init_std * std::sqrt(3.0f) * (2.0f * to_uniform(random_word(key, element)) - 1.0f);
+            break;
+          }
           case Initializer::normal:
             line[c] = parameter.init_std *
                       random_normal(key, static_cast<std::uint64_t>((row - piece.row_begin) * columns + c));

@@ -22,8 +22,13 @@ Variable Linear::forward_recomputable(const Variable& x) const {
   if (!y.requires_grad()) return y;
   Float8Sink known;
   known.amax = x.written().amax;  // spares a pass over x; what else was written is too large to keep
+  const std::uint64_t pass = autograd::Tape::current() != nullptr ? autograd::Tape::current()->pass() : 0;
   const auto again = std::make_shared<autograd::Recomputation>();
-  again->again = [this, kernel = kernel_, saved = autograd::Saved(x), known] {
+  again->again = [this, kernel = kernel_, saved = autograd::Saved(x), known, pass] {
+    // Random draws of the kernel are those of the pass.
+    autograd::Tape tape;
+    tape.set_pass(pass);
+    const autograd::TapeScope scope(tape);
     Variable x_again(saved.get());
     x_again.set_written(known);
     return kernel->apply_again(x_again, weight_, has_bias_ ? bias_.weight() : Weight());
@@ -36,6 +41,7 @@ void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
   for (const KernelParameter& own : kernel_->parameters()) remove_parameter(*own.parameter);
   kernel_ = std::move(kernel);
   for (const KernelParameter& own : kernel_->parameters()) add_parameter(own.name, *own.parameter);
+  if (named()) name_kernel_pieces(path_prefix());
   weight_.amax =
       kernel_->uses_weight_amax() ? Tensor::zeros({}, DType::f32, weight_.variable.value().device()) : Tensor();
   weight_.amax_version = 0;
@@ -46,10 +52,27 @@ LinearInfo Linear::info(std::string name) const {
           weight_.variable.value().device()};
 }
 
+namespace {
+
+// "model.layers.0.self_attn.qkv_proj." -> "model.layers.0.self_attn."
+std::string parent_of(const std::string& prefix) {
+  return prefix.size() < 2 ? std::string() : prefix.substr(0, prefix.rfind('.', prefix.size() - 2) + 1);
+}
+
+}  // namespace
+
+void Linear::name_kernel_pieces(const std::string& prefix) const {
+  for (const KernelParameter& own : kernel_->parameters()) {
+    if (own.pieces.empty()) continue;
+    own.parameter->pieces = own.pieces;
+    for (ParameterPiece& piece : own.parameter->pieces) piece.hf_name = parent_of(prefix) + piece.hf_name;
+  }
+}
+
 void Linear::name_pieces(const std::string& prefix) {
+  name_kernel_pieces(prefix);
   if (parts_.empty()) return;
-  // "model.layers.0.self_attn.qkv_proj." -> "model.layers.0.self_attn."
-  const std::string parent = prefix.substr(0, prefix.rfind('.', prefix.size() - 2) + 1);
+  const std::string parent = parent_of(prefix);
   const auto split = [&](Parameter& parameter, const std::string& suffix) {
     parameter.pieces.clear();
     std::int64_t row = 0;

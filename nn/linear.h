@@ -45,6 +45,8 @@ class Linear final : public Module {
   void name_pieces(const std::string& prefix) override;
 
  private:
+  void name_kernel_pieces(const std::string& prefix) const;
+
   Parameter weight_;
   Parameter bias_;
   bool has_bias_;

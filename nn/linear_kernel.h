@@ -27,7 +27,11 @@ struct LinearInfo {
 struct KernelParameter {
   std::string name;  // within the layer: "lora_A.weight"
   Parameter* parameter;
+  // Its pieces, with names within the layer's parent: "q_proj.lora_A.weight". Empty: one, of the parameter's own name.
+  std::vector<ParameterPiece> pieces = {};
 };
+
+class LowRankAdapter;
 
 class LinearKernel {
  public:
@@ -44,6 +48,12 @@ class LinearKernel {
   [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
+  // A kernel of the same precision for the weight W + (the adapter's product), which takes part in its quantization;
+  // null: it has none, and the adapter's product is added to the layer's output.
+  [[nodiscard]] virtual std::shared_ptr<const LinearKernel> with_adapter(
+      const std::shared_ptr<LowRankAdapter>& /*adapter*/) const {
+    return nullptr;
+  }
   // The layer's products as the head of a language model, for one loss; null: plain gemms.
   [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...

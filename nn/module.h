@@ -27,6 +27,9 @@ class Module {
 
  protected:
   void add_parameter(std::string name, Parameter& parameter);
+  // Whether assign_names() has run, and the module's full path then, "" or ending in ".".
+  [[nodiscard]] bool named() const noexcept { return named_; }
+  [[nodiscard]] const std::string& path_prefix() const noexcept { return prefix_; }
   // For a parameter that leaves the tree again.
   void remove_parameter(const Parameter& parameter);
   void add_module(std::string name, Module& module) { children_.push_back({std::move(name), &module}); }

@@ -25,7 +25,7 @@ struct ParameterPiece {
   std::int64_t rows = 0;
 };
 
-enum class Initializer { normal, ones, zeros };
+enum class Initializer { normal, uniform, ones, zeros };
 
 struct Parameter {
   std::string name;   // full path in the module tree: "model.layers.0.self_attn.qkv_proj.weight"
@@ -36,7 +36,11 @@ struct Parameter {
   ShardSpec shard;
   std::vector<ParameterPiece> pieces;  // tile the rows of the global tensor, in order
   Initializer initializer = Initializer::normal;
-  float init_std = 0.02f;
+  float init_std = 0.02f;  // of normal and uniform values
+  // Whether checkpoints hold it. A frozen weight under adapters comes back from where it came.
+  bool in_checkpoints = true;
+  // Belongs to an adapter: in adapter folders, not in those of models.
+  bool adapter = false;
   // Counts the changes of the value: what was derived from it (quantized copies) is good for one version.
   std::uint64_t version = 0;
   // f32 [], or undefined when nobody asked: largest magnitude of the value, kept up by the optimizer. It is that of

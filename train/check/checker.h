@@ -53,5 +53,6 @@ void check_model(Checker& checker);
 void check_data(Checker& checker);
 void check_training(Checker& checker);
 void check_outputs(Checker& checker);
+void check_adapters(Checker& checker);
 
 }  // namespace quench

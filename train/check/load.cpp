@@ -125,7 +125,7 @@ RunConfig load_run_config(const std::string& file_or_name, std::span<const std::
 Json to_json(const RunConfig& config) {
   Json document = Json::object();
   for (const Field& field : field_table()) {
-    if (field.section() == "export" && !config.export_model) continue;
+    if (is_optional_section(field.section()) && !has_optional_section(config, field.section())) continue;
     const Json value = field.write(config);
     if (field.architecture && value.is_null()) continue;
     Json* parent = &document;

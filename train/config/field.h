@@ -61,8 +61,10 @@ struct Field {
 [[nodiscard]] const std::vector<std::string>& section_names();
 // "What the section is about", for documents and schemas.
 [[nodiscard]] std::string_view section_help(std::string_view section);
-// True for export, which is off unless the config has it.
+// True for sections that are off unless the config has them; whether a config has one of those; gives it one.
 [[nodiscard]] bool is_optional_section(std::string_view section);
+[[nodiscard]] bool has_optional_section(const RunConfig& config, std::string_view section);
+void add_optional_section(RunConfig& config, std::string_view section);
 // The default of every field, with all optional sections present.
 [[nodiscard]] const RunConfig& default_config();
 

@@ -23,11 +23,35 @@ constexpr SectionInfo kSections[] = {
     {"optimizer", "How gradients change parameters."},
     {"lr_schedule", "How the learning rate changes over the run."},
     {"recipe", "Precision of the linear layers."},
+    {"lora", "Low-rank adapters, trained in place of the model's own weights. Off unless present."},
     {"checkpoint", "Saving and resuming."},
     {"metrics", "What is printed and recorded."},
     {"evaluation", "Loss on held-out data during training."},
     {"export", "A model folder written at the end. Off unless present."},
 };
+
+// Sections that may be absent.
+struct OptionalSection {
+  std::string_view name;
+  bool (*present)(const RunConfig&);
+  void (*add)(RunConfig&);
+};
+
+template <auto member>
+constexpr OptionalSection optional_section(std::string_view name) {
+  return {name, [](const RunConfig& config) { return (config.*member).has_value(); },
+          [](RunConfig& config) { (config.*member).emplace(); }};
+}
+
+constexpr OptionalSection kOptionalSections[] = {
+    optional_section<&RunConfig::lora>("lora"),
+    optional_section<&RunConfig::export_model>("export"),
+};
+
+const OptionalSection* find_optional_section(std::string_view name) {
+  const auto* found = std::ranges::find(kOptionalSections, name, &OptionalSection::name);
+  return found == std::end(kOptionalSections) ? nullptr : found;
+}
 
 // Keys of one section, or of all: what follows the first dot of the path.
 std::vector<std::string> keys_of(std::string_view section) {
@@ -61,6 +85,7 @@ const std::vector<Field>& field_table() {
     add_training_fields(fields);
     add_optimizer_fields(fields);
     add_recipe_fields(fields);
+    add_lora_fields(fields);
     add_output_fields(fields);
     return fields;
   }();
@@ -94,13 +119,22 @@ std::string_view section_help(std::string_view section) {
 }
 
 bool is_optional_section(std::string_view section) {
-  return section == "export";
+  return find_optional_section(section) != nullptr;
+}
+
+bool has_optional_section(const RunConfig& config, std::string_view section) {
+  const OptionalSection* found = find_optional_section(section);
+  return found != nullptr && found->present(config);
+}
+
+void add_optional_section(RunConfig& config, std::string_view section) {
+  if (const OptionalSection* found = find_optional_section(section)) found->add(config);
 }
 
 const RunConfig& default_config() {
   static const RunConfig config = [] {
     RunConfig result;
-    result.export_model.emplace();
+    for (const OptionalSection& section : kOptionalSections) section.add(result);
     return result;
   }();
   return config;

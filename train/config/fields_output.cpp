@@ -78,8 +78,10 @@ void add_output_fields(Fields& fields) {
                               between(0, 100), free,
                               "Temperature of the draws, which depend on training.seed and the step; 0: greedy."));
 
-  fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of({"hf"}), free,
-                              "Layout of the model folder written after the last step."));
+  fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of({"hf", "peft"}),
+                              free,
+                              "What is written after the last step: hf, a model folder, with adapters merged; peft, "
+                              "the folder of the adapters alone."));
   fields.push_back(make_field("export.folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(), free,
                               "Folder of the exported model; one that holds nothing but an export is replaced.",
                               "<run.folder>/export"));

@@ -17,7 +17,6 @@ struct Key {
 constexpr std::string_view kProcesses = "training in several processes";
 
 constexpr Key kKeys[] = {
-    {"lora", "low-rank adapters (LoRA)", "[null]"},
     {"parallel.shard", kProcesses, "[-1, 1]"},
     {"parallel.replicate", kProcesses, "[1]"},
     {"parallel.expert", kProcesses, "[1]"},

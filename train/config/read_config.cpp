@@ -45,7 +45,7 @@ class Reader {
     }
     if (is_optional_section(name)) {
       if (value.is_null()) return;
-      if (name == "export") result_.config.export_model.emplace();
+      add_optional_section(result_.config, name);
     }
     read_members(name, value);
   }

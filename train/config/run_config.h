@@ -14,6 +14,7 @@
 #include "core/json/json.h"
 #include "core/number/dtype.h"
 #include "nn/optim/lr_schedule.h"
+#include "train/config/lora_section.h"
 #include "train/metrics/console_sink.h"
 #include "train/step/loss_guard.h"
 
@@ -220,6 +221,7 @@ struct RunConfig {
   CheckpointSection checkpoint;
   MetricsSection metrics;
   EvaluationSection evaluation;
+  std::optional<LoraSection> lora;            // all of the model is trained without it
   std::optional<ExportSection> export_model;  // section "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;

@@ -114,7 +114,8 @@ void publish_beside(const fs::path& fresh, const fs::path& folder) {
 }  // namespace
 
 bool is_export_file(std::string_view name) {
-  return is_weights_file(name) || is_small_file(name);
+  return is_weights_file(name) || is_small_file(name) || name == "adapter_config.json" ||
+         name == "adapter_model.safetensors";
 }
 
 void require_export_target(const ExportTarget& target) {

@@ -34,6 +34,7 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
   std::vector<std::string> faults;
   std::set<std::string> wanted;
   for (const nn::Parameter* parameter : model.parameters()) {
+    if (parameter->adapter) continue;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       wanted.insert(piece.hf_name);
       const auto found = weights.find(piece.hf_name);
@@ -63,8 +64,9 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
-// Copies one stored tensor into rows of a parameter, through the host, converting if need be.
-void load_piece(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination) {
+}  // namespace
+
+void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination) {
   const MemoryScope scope(MemoryCategory::workspace);
   const bool direct = destination.device().is_cpu() && destination.dtype() == *entry.dtype;
   const Tensor raw = direct ? destination : Tensor::empty(destination.shape(), *entry.dtype);
@@ -76,8 +78,6 @@ void load_piece(const SafetensorsReader& reader, const SafetensorsEntry& entry, 
   cast({raw, converted});
   destination.copy_from(converted);
 }
-
-}  // namespace
 
 nn::ModelConfig read_model_config(const fs::path& folder) {
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
@@ -98,13 +98,13 @@ void load_weights(nn::CausalLm& model, const fs::path& folder) {
   for (nn::Parameter* parameter : model.parameters()) total += parameter->variable.value().nbytes();
   for (nn::Parameter* parameter : model.parameters()) {
     const Tensor value = parameter->variable.value();
-    if (value.device().is_meta()) continue;
+    if (value.device().is_meta() || parameter->adapter) continue;
     progress.update(loaded, total);
     loaded += value.nbytes();
     parameter->mark_changed();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const auto found = weights.at(piece.hf_name);
-      load_piece(*found.reader, *found.entry, value.narrow(0, piece.row_begin, piece.rows));
+      load_tensor(*found.reader, *found.entry, value.narrow(0, piece.row_begin, piece.rows));
     }
   }
 }
@@ -119,6 +119,7 @@ void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, co
   std::vector<Tensor> converted;  // keeps the bytes alive until they are written
   std::vector<SafetensorsItem> items;
   for (nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters()) {
+    if (parameter->adapter) continue;
     Tensor value = parameter->variable.value().to(Device{});
     if (value.dtype() != options.dtype) {
       const Tensor rounded = Tensor::empty(value.shape(), options.dtype);

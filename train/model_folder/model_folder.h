@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "core/safetensors/safetensors.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
 #include "train/model_folder/carried_files.h"
@@ -13,11 +14,14 @@ namespace quench {
 // Reads <folder>/config.json. Throws not_found, corrupt, bad_config or unsupported naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
-// Fills every parameter of the model from the folder's weights, splitting Hugging Face tensors into fused parameters
-// and converting f32, bf16 and f16 to the parameters' dtype. All missing, extra and wrongly shaped tensors are named in
-// one error, before anything is read. Rotary buffers of old checkpoints, and a head beside tied embeddings, are
-// ignored.
+// Fills every parameter of the model, but those of adapters, from the folder's weights, splitting Hugging Face tensors
+// into fused parameters and converting f32, bf16 and f16 to the parameters' dtype. All missing, extra and wrongly
+// shaped tensors are named in one error, before anything is read. Rotary buffers of old checkpoints, and a head beside
+// tied embeddings, are ignored.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder);
+
+// Copies one stored tensor into `destination`, of its shape, through the host, converting f32, bf16 and f16.
+void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination);
 
 struct ModelFolderOptions {
   DType dtype = DType::bf16;                             // of the stored weights: f32, bf16 or f16

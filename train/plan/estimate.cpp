@@ -91,7 +91,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.checkpoint_bytes = snapshot_bytes(tensors);
     e.parameters = setup.config.parameter_count();
-    e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len);
+    e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
     e.dtype = config.training.dtype;
   }
   plan.trim();

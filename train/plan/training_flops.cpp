@@ -7,12 +7,23 @@
 namespace quench {
 
 TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recipes::LayerConversion> layers,
-                             std::int64_t seq_len) {
+                             std::int64_t seq_len, std::optional<std::int64_t> adapters) {
   TrainingFlops flops;
-  for (const recipes::LayerConversion& layer : layers)
-    flops.float8 += 2 * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features) *
-                    static_cast<double>(layer.float8.size());
-  flops.high_precision = model.training_flops_per_token(seq_len) - flops.float8;
+  flops.high_precision = model.training_flops_per_token(seq_len);
+  double gradients = 0;  // of the weights
+  for (const recipes::LayerConversion& layer : layers) {
+    const double product = 2 * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features);
+    gradients += product;
+    for (const recipes::LinearGemm gemm : layer.float8) {
+      if (adapters && gemm == recipes::LinearGemm::wgrad) continue;
+      flops.float8 += product;
+    }
+  }
+  flops.high_precision -= flops.float8;
+  if (!adapters) return flops;
+  if (model.tie_word_embeddings)  // the head, which is no layer of its own
+    gradients += 2 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+  flops.high_precision += 6 * static_cast<double>(*adapters) - gradients;
   return flops;
 }
 

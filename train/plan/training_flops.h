@@ -20,8 +20,10 @@ struct TrainingFlops {
   [[nodiscard]] double total() const noexcept { return float8 + high_precision; }
 };
 
+// With `adapters`, the number of their parameters, the model is frozen: its weights have no gradients.
 [[nodiscard]] TrainingFlops training_flops(const nn::ModelConfig& model,
-                                           std::span<const recipes::LayerConversion> layers, std::int64_t seq_len);
+                                           std::span<const recipes::LayerConversion> layers, std::int64_t seq_len,
+                                           std::optional<std::int64_t> adapters = std::nullopt);
 
 // Seconds of these FLOPs with each type at its own peak (train/metrics/peak_flops.h); nothing on a device without a
 // known peak for a type that takes part.

@@ -5,6 +5,7 @@
 #include "train/metrics/step_metrics.h"
 #include "train/plan/kept_inputs.h"
 #include "train/plan/training_flops.h"
+#include "train/setup/adapter_setup.h"
 
 namespace quench {
 
@@ -36,12 +37,13 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
                                  : config.recipe.name;
   std::vector<recipes::LayerConversion> conversion = model.conversion;
   measure_kept_inputs(conversion, with_choice(config, choice), options.device);
+  if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
                   format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
-  const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len);
+  const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model));
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
                       shares(flops, options.dtype));
   for (const std::string& line : data.plan) text += "data: " + line + "\n";

@@ -19,6 +19,7 @@
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_folder.h"
 #include "train/run_folder/run_outputs.h"
+#include "train/setup/adapter_setup.h"
 #include "train/setup/export_model.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/run_environment.h"
@@ -81,7 +82,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console)
       steps(total_steps(config, *data.train)),
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
-      flops(training_flops(setup.config, setup.conversion, config.data.seq_len)) {
+      flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup))) {
   checks.save();
   optimizer = make_optimizer(*setup.model, config);
   step =
@@ -97,6 +98,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console)
 
 void Trainer::Run::load(CheckpointReader& reader) {
   whole = false;
+  if (setup.adapters) require_base(reader.state(), base, reader.path().string());
   progress = restore_progress(reader.state(), config, identity, guard);
   restore_training_tensors(reader, *setup.model, *optimizer);
   whole = true;
@@ -109,6 +111,10 @@ void Trainer::Run::resume_or_fill() {
   using Mode = ResumeFrom::Mode;
   const ResumeFrom& from = config.checkpoint.resume;
   std::string source;
+  if (setup.adapters) {  // checkpoints hold nothing else
+    fill_model(*setup.model, config);
+    base = base_hash(*setup.model);
+  }
   if (from.mode == Mode::step || from.mode == Mode::path) {
     const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);
     CheckpointReader reader(pinned, verify);
@@ -121,7 +127,7 @@ void Trainer::Run::resume_or_fill() {
   }
   beside_earlier_run = from.mode == Mode::never;
   if (source.empty()) {
-    fill_model(*setup.model, config);
+    if (!setup.adapters) fill_model(*setup.model, config);
     optimizer->refresh_master();
     whole = true;
     return;
@@ -178,6 +184,7 @@ void Trainer::Run::save() {
   CheckpointState state = checkpoint_state(config, identity, progress, guard);
   store_choice(state, config, choice);
   store_run_model(state, config, run_model);
+  if (setup.adapters) store_base(state, base);
   writer->save(state, training_tensors(*setup.model, *optimizer));
 }
 
@@ -226,7 +233,7 @@ TrainResult Trainer::Run::train() {
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
-    export_model(*setup.model, config, run_model);
+    export_model(*setup.model, setup.adapters.get(), config, run_model);
     result.exported = config.export_model->folder;
   }
   report_kernels();

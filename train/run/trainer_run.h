@@ -82,6 +82,7 @@ struct Trainer::Run {
   bool beside_earlier_run = false;  // the checkpoints in the folder are another run's until this one saves
   bool whole = false;               // weights and optimizer state are those of progress.step
   bool in_tail = false;             // recipe.high_precision_tail
+  std::string base;                 // hash of the weights under adapters; empty: all of the model is trained
   std::unique_ptr<nn::Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<CheckpointWriter> writer;

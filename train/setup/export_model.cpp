@@ -2,11 +2,19 @@
 
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_folder.h"
+#include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_outputs.h"
 
 namespace quench {
 
-void export_model(const nn::CausalLm& model, const RunConfig& config, const RunModel& description) {
+void export_model(nn::CausalLm& model, const recipes::Adapters* adapters, const RunConfig& config,
+                  const RunModel& description) {
+  if (config.export_model->format == kPeftFormat) {
+    QUENCH_CHECK(adapters != nullptr, "export.format {} without adapters", kPeftFormat);
+    return save_adapter_folder(model, *adapters, export_target(config),
+                               {.dtype = config.training.dtype, .base = config.model.path});
+  }
+  if (adapters != nullptr) adapters->merge();
   const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
   ModelFolderOptions options;
   options.dtype = config.training.dtype;

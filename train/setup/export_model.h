@@ -2,6 +2,7 @@
 // A trained model as a Hugging Face folder.
 
 #include "nn/causal_lm.h"
+#include "recipes/lora/adapters.h"
 #include "train/config/run_config.h"
 #include "train/model_folder/export_folder.h"
 #include "train/setup/run_model.h"
@@ -9,7 +10,9 @@
 namespace quench {
 
 // Writes the model to export.folder with the small files that the run folder keeps (train/setup/run_model.h). Weights
-// are stored in training.dtype.
-void export_model(const nn::CausalLm& model, const RunConfig& config, const RunModel& description);
+// are stored in training.dtype. Adapters, null where there are none, are merged into the model's weights, or, with
+// export.format "peft", all that is written.
+void export_model(nn::CausalLm& model, const recipes::Adapters* adapters, const RunConfig& config,
+                  const RunModel& description);
 
 }  // namespace quench

@@ -2,9 +2,11 @@
 
 #include <cmath>
 
+#include "nn/initialize.h"
 #include "train/check/check.h"
 #include "train/config/presets.h"
 #include "train/model_folder/model_folder.h"
+#include "train/setup/adapter_setup.h"
 
 namespace quench {
 
@@ -13,6 +15,10 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
                              : !section.preset.empty() ? "model.preset " + section.preset
                                                        : std::string("model");
   return nn::parse_model_config(model_config(section), source);
+}
+
+std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
+  return setup.adapters ? std::optional(setup.adapters->parameter_count()) : std::nullopt;
 }
 
 nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
@@ -67,12 +73,18 @@ bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int
 }
 
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
-                                                       bool tail, std::shared_ptr<recipes::HealthRecorder> health) {
-  if (tail) return recipes::apply_recipe(model, recipes::kBf16, {});
+                                                       bool tail, std::shared_ptr<recipes::HealthRecorder> health,
+                                                       const recipes::Adapters* adapters) {
   const RecipeSection::Filter& filter = config.recipe.filter;
-  return recipes::apply_recipe(model, recipes::find_recipe(config.recipe.name),
-                               {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
-                               recipe_options(config, target, std::move(health)));
+  auto conversion =
+      tail ? recipes::apply_recipe(model, recipes::kBf16, {})
+           : recipes::apply_recipe(model, recipes::find_recipe(config.recipe.name),
+                                   {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
+                                   recipe_options(config, target, std::move(health)));
+  if (adapters == nullptr) return conversion;
+  adapters->attach();
+  adapters->name_kernels(conversion);
+  return conversion;
 }
 
 ModelSetup build_model(const RunConfig& config, Device device, Device target) {
@@ -80,7 +92,8 @@ ModelSetup build_model(const RunConfig& config, Device device, Device target) {
   setup.config = resolve_model_config(config.model);
   setup.model = std::make_unique<nn::CausalLm>(setup.config, parameter_options(config, device));
   if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
-  setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health);
+  setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
+  setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;
 }
 
@@ -117,6 +130,8 @@ bool loads_weights(const RunConfig& config) {
 void fill_model(nn::CausalLm& model, const RunConfig& config) {
   if (loads_weights(config)) {
     load_weights(model, config.model.path);
+    for (nn::Parameter* parameter : model.parameters())
+      if (parameter->adapter) nn::initialize_parameter(*parameter, static_cast<std::uint64_t>(config.training.seed));
   } else {
     model.initialize(static_cast<std::uint64_t>(config.training.seed));
   }

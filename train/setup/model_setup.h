@@ -7,6 +7,7 @@
 
 #include "nn/causal_lm.h"
 #include "recipes/convert.h"
+#include "recipes/lora/adapters.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -14,9 +15,13 @@ namespace quench {
 struct ModelSetup {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
+  std::unique_ptr<recipes::Adapters> adapters;  // of the section lora; null: all of the model is trained
   std::vector<recipes::LayerConversion> conversion;
   std::shared_ptr<recipes::HealthRecorder> health;  // of the converted layers; null: metrics.health_every is 0
 };
+
+// Parameters of the adapters; absent: all of the model is trained.
+[[nodiscard]] std::optional<std::int64_t> trained_adapters(const ModelSetup& setup);
 
 // The architecture that the model section describes (preset, folder or inline fields).
 [[nodiscard]] nn::ModelConfig resolve_model_config(const ModelSection& section);
@@ -36,11 +41,12 @@ struct ModelSetup {
 [[nodiscard]] recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
                                                     std::shared_ptr<recipes::HealthRecorder> health = nullptr);
 
-// Gives the model's layers the kernels of the run's recipe on `target`; with `tail` high-precision ones. recipe.name is
-// not "auto" any more (train/probe/auto_recipe.h).
+// Gives the model's layers the kernels of the run's recipe on `target`; with `tail` high-precision ones; and puts the
+// adapters, if any, over them. recipe.name is not "auto" any more (train/probe/auto_recipe.h).
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
                                                        bool tail,
-                                                       std::shared_ptr<recipes::HealthRecorder> health = nullptr);
+                                                       std::shared_ptr<recipes::HealthRecorder> health = nullptr,
+                                                       const recipes::Adapters* adapters = nullptr);
 
 // Whether the steps from `step` on (0-based, of `steps`) run without the recipe: recipe.high_precision_tail.
 [[nodiscard]] bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps);
@@ -58,7 +64,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 // Whether fill_model() takes the weights from the folder in model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);
 
-// Fills the parameters: random, keyed by training.seed, or from the folder in model.path.
+// Fills the parameters: random, keyed by training.seed, or from the folder in model.path; adapters are random.
 void fill_model(nn::CausalLm& model, const RunConfig& config);
 
 }  // namespace quench

@@ -32,13 +32,15 @@ void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
 
 std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::Optimizer& optimizer) {
   std::vector<CheckpointTensor> all;
-  for (const nn::Parameter* p : model.parameters()) all.push_back(entry(p->name, p->variable.value(), *p));
+  for (const nn::Parameter* p : model.parameters())
+    if (p->in_checkpoints) all.push_back(entry(p->name, p->variable.value(), *p));
   for (const auto& state : optimizer.state()) all.push_back(entry(state.name, state.tensor, *state.parameter));
   return all;
 }
 
 void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer) {
   for (nn::Parameter* p : model.parameters()) {
+    if (!p->in_checkpoints) continue;
     p->mark_changed();
     const Tensor value = p->variable.value();
     const std::string master = nn::Optimizer::master_name(*p);
@@ -56,6 +58,7 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
 
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model) {
   for (nn::Parameter* p : model.parameters()) {
+    if (!p->in_checkpoints) continue;
     p->mark_changed();
     read_into(reader, entry(p->name, p->variable.value(), *p));
   }

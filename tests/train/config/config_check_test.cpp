@@ -185,16 +185,13 @@ TEST(ConfigCheck, LoadedWeightsKeepTheirShapes) {
 
 // What nothing executes is not accepted, with words that say so; values that ask for nothing are.
 TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
-  const std::string lora = "lora.rank: this version does not have low-rank adapters (LoRA) yet";
-  EXPECT_THAT(complaint({"--lora.rank=4"}), HasSubstr(lora));
-  EXPECT_THAT(complaint({"--lora.rank", "4"}), HasSubstr(lora));
   for (const char* argument : {"--parallel.shard=2", "--parallel.replicate=2", "--parallel.expert=2",
                                "--parallel.reshard_after_forward=false"})
     EXPECT_THAT(complaint({argument}), HasSubstr("this version does not have training in several processes yet"))
         << argument;
   EXPECT_THAT(complaint({"--export.scheme=int4"}), HasSubstr("export.scheme: this version does not have quantized"));
   EXPECT_THAT(complaint({"--export.format=gguf"}),
-              HasSubstr("expected one of hf, got \"gguf\" (string); this version does not have GGUF yet"));
+              HasSubstr("expected one of hf, peft, got \"gguf\" (string); this version does not have GGUF yet"));
   EXPECT_THAT(complaint({"--recipe.name=mxfp8"}), HasSubstr("this version does not have training in MX formats yet"));
   for (const char* name : {"qat_int8dyn_int4", "qat_int4_weight_only", "qat_float8"})
     EXPECT_THAT(complaint({std::string("--recipe.name=") + name}), HasSubstr("quantization-aware training yet"));
@@ -207,8 +204,6 @@ TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
     for (const ConfigIssue& issue : testing::issues(text)) all += issue.to_string() + "\n";
     return all;
   };
-  EXPECT_THAT(in_file(R"("lora": {"rank": 4})"), HasSubstr("run.json:1:"));
-  EXPECT_THAT(in_file(R"("lora": {"rank": 4})"), HasSubstr("lora: this version does not have low-rank adapters"));
   EXPECT_THAT(in_file(R"("parallel": {"shard": 4})"), HasSubstr("parallel.shard: this version does not have"));
   EXPECT_THAT(in_file(R"("parallel": 4)"), HasSubstr("parallel: this version does not have"));
   EXPECT_THAT(in_file(R"("parallel": {"shrad": 4})"), HasSubstr("parallel.shrad: unknown key"));
@@ -216,6 +211,16 @@ TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
   EXPECT_EQ(in_file(R"("lora": null, "export": {"format": "hf", "scheme": null},
       "parallel": {"shard": -1, "replicate": 1, "expert": 1, "reshard_after_forward": true, "float8_all_gather": true})"),
             "");
+}
+
+TEST(ConfigCheck, AdaptersAreAnOptionalSection) {
+  EXPECT_EQ(complaint({"--lora.rank=4"}), "");
+  EXPECT_EQ(complaint({R"(--lora.rank_pattern={"down_proj": 8})"}), "");
+  EXPECT_THAT(complaint({R"(--lora.rank_pattern={"down_proj": 0})"}), HasSubstr("\"down_proj\": expected integer"));
+  EXPECT_THAT(complaint({"--lora.rank_pattern=8"}), HasSubstr("expected object of patterns"));
+  EXPECT_THAT(complaint({"--lora.targets=[]"}), HasSubstr("lora.targets: is empty"));
+  EXPECT_THAT(complaint({"--lora.rank=4", "--recipe.name=auto"}), HasSubstr("name a recipe beside lora"));
+  EXPECT_THAT(complaint({"--export.format=peft"}), HasSubstr("the run has no adapters"));
 }
 
 TEST(ConfigCheck, EveryRecipeOfTheTableIsAName) {

@@ -84,6 +84,7 @@ void expect_removed(const RunConfig& config) {
   EXPECT_EQ(config.recipe.filter.include, std::vector<std::string>{"a"});
   EXPECT_EQ(config.recipe.filter.exclude, RecipeSection::Filter{}.exclude);
   EXPECT_FALSE(config.export_model.has_value());
+  EXPECT_FALSE(config.lora.has_value());
 }
 
 TEST(ConfigOverride, TildeRemoves) {

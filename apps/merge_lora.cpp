@@ -1,0 +1,57 @@
+// quench merge-lora: a model with the updates of an adapter added to its weights.
+
+#include "apps/common.h"
+#include "apps/verbs.h"
+#include "apps/write_model.h"
+#include "train/run_folder/run_folder.h"
+
+namespace quench {
+namespace {
+
+struct MergeOptions {
+  std::string model;
+  std::string adapter;
+  std::string output;
+  std::string dtype = "auto";
+  std::string tokenizer;
+  double max_shard_gb = 5;
+  bool overwrite = false;
+};
+
+void run(const MergeOptions& o) {
+  const std::filesystem::path source = o.model;
+  ExportTarget target{
+      .folder = o.output, .overwrite = o.overwrite, .sources = {source, checkpoint_folder_of(source), o.adapter}};
+  if (o.adapter.empty()) target.sources.pop_back();
+  require_export_target(target);  // before the model is read
+  LoadedModel loaded = load_model(o.model, "cpu", o.dtype);
+  use_adapter(loaded, o.adapter);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
+                  "{} holds no adapters of its own; name a folder with --adapter", o.model);
+  target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
+  merge_adapters(loaded);
+  write_model(loaded, o.tokenizer, o.max_shard_gb, target);
+}
+
+}  // namespace
+
+void add_merge_lora_verb(CLI::App& app) {
+  auto o = std::make_shared<MergeOptions>();
+  CLI::App* verb = app.add_subcommand("merge-lora", "Add a LoRA adapter to a model's weights");
+  verb->footer("Example: quench merge-lora --model models/llama --adapter runs/x/export --output models/llama-x");
+  verb->add_option("--model", o->model, "Model folder, checkpoint or run folder; one of a LoRA run has its adapter")
+      ->required();
+  verb->add_option("--adapter", o->adapter, "PEFT adapter folder");
+  verb->add_option("--output", o->output, "Folder to write; one that holds nothing but an export is replaced")
+      ->required();
+  verb->add_flag("--overwrite", o->overwrite,
+                 "Write beside files of other kinds, replacing only files of the same names");
+  verb->add_option("--dtype", o->dtype, "auto (the model's), f32 or bf16")->capture_default_str();
+  verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
+  verb->add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->callback([o] { run(*o); });
+}
+
+}  // namespace quench

@@ -1,0 +1,203 @@
+#include "recipes/lora/adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "recipes/lora/lora_linear.h"
+
+namespace quench::recipes {
+namespace {
+
+// The Hugging Face layers of a linear one, fused or not: name and rows.
+struct Part {
+  std::string name;   // whole
+  std::string layer;  // last component
+  std::int64_t row_begin;
+  std::int64_t rows;
+};
+
+std::vector<Part> parts_of(const std::string& name, const nn::Linear& linear) {
+  const std::size_t dot = name.rfind('.');
+  const std::string parent = dot == std::string::npos ? std::string() : name.substr(0, dot + 1);
+  if (linear.parts().empty()) return {{name, name.substr(parent.size()), 0, linear.weight().global_shape[0]}};
+  std::vector<Part> parts;
+  std::int64_t row = 0;
+  for (const nn::Linear::Part& part : linear.parts()) {
+    parts.push_back({parent + part.name, part.name, row, part.rows});
+    row += part.rows;
+  }
+  return parts;
+}
+
+// Calls visit(name, layer) for the linear layers that may have an adapter: those of the decoder.
+template <class Visitor>
+void visit_linear(nn::Module& root, const Visitor& visitor) {
+  root.visit([&](const std::string& name, nn::Module& module) {
+    auto* linear = dynamic_cast<nn::Linear*>(&module);
+    // The head's products are those of its loss (nn/causal_lm.h), not of its kernel's apply().
+    if (linear != nullptr && name != "lm_head") visitor(name, *linear);
+  });
+}
+
+template <class Map>
+auto first_match(const Map& patterns, const std::string& name, std::set<std::string>& used) {
+  for (const auto& [pattern, value] : patterns) {
+    if (!lora_pattern_matches(pattern, name)) continue;
+    used.insert(pattern);
+    return std::optional(value);
+  }
+  return std::optional<typename Map::mapped_type>();
+}
+
+template <class Patterns, class Name>
+void require_used(const Patterns& patterns, const std::set<std::string>& used, std::string_view key, const Name& name) {
+  for (const auto& pattern : patterns)
+    QUENCH_CHECK_AS(ErrorCode::bad_config, used.contains(name(pattern)),
+                    "lora.{}: '{}' matches none of the layers that {}", key, name(pattern),
+                    key == "targets" ? "can have an adapter" : "lora.targets chooses");
+}
+
+}  // namespace
+
+bool lora_pattern_matches(std::string_view pattern, std::string_view layer) {
+  if (pattern == layer || glob_matches(pattern, layer)) return true;
+  return layer.size() > pattern.size() && layer.ends_with(pattern) && layer[layer.size() - pattern.size() - 1] == '.';
+}
+
+std::vector<LinearShape> adaptable_layers(nn::Module& root) {
+  std::vector<LinearShape> shapes;
+  visit_linear(root, [&](const std::string& name, nn::Linear& linear) {
+    for (const Part& part : parts_of(name, linear))
+      shapes.push_back({part.name, part.rows, linear.weight().global_shape[1]});
+  });
+  return shapes;
+}
+
+std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options) {
+  std::vector<LoraLayer> layers;
+  std::set<std::string> targets, ranks, alphas;
+  for (const LinearShape& shape : adaptable_layers(root)) {
+    bool chosen = false;
+    for (const std::string& target : options.targets) {
+      if (!lora_pattern_matches(target, shape.name)) continue;
+      targets.insert(target);
+      chosen = true;
+    }
+    if (!chosen) continue;
+    const std::int64_t rank = first_match(options.rank_pattern, shape.name, ranks).value_or(options.rank);
+    const double alpha = first_match(options.alpha_pattern, shape.name, alphas).value_or(options.alpha);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, rank <= std::min(shape.in_features, shape.out_features),
+                    "lora.rank {} exceeds {} [{}, {}], whose update it could not make smaller", rank, shape.name,
+                    shape.out_features, shape.in_features);
+    const auto r = static_cast<double>(rank);
+    layers.push_back({shape.name, rank, alpha / (options.rslora ? std::sqrt(r) : r)});
+  }
+  const auto itself = [](const std::string& pattern) { return pattern; };
+  const auto key = [](const auto& entry) { return entry.first; };
+  require_used(options.targets, targets, "targets", itself);
+  require_used(options.rank_pattern, ranks, "rank_pattern", key);
+  require_used(options.alpha_pattern, alphas, "alpha_pattern", key);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !layers.empty(), "lora.targets is empty: no layer gets an adapter");
+  return layers;
+}
+
+Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const LoraOptions& options,
+                   const nn::ParameterOptions& parameters)
+    : layers_(layers), options_(options) {
+  std::map<std::string, const LoraLayer*> left;
+  for (const LoraLayer& layer : layers_) left.emplace(layer.name, &layer);
+  const MemoryScope scope(MemoryCategory::parameters);
+  visit_linear(root, [&](const std::string& name, nn::Linear& linear) {
+    std::vector<nn::LowRankPiece> pieces;
+    for (const Part& part : parts_of(name, linear)) {
+      const auto found = left.find(part.name);
+      if (found == left.end()) continue;
+      pieces.push_back(
+          {part.layer, part.row_begin, part.rows, 0, found->second->rank, static_cast<float>(found->second->scale)});
+      left.erase(found);
+    }
+    if (pieces.empty()) return;
+    entries_.push_back(
+        {name, &linear,
+         std::make_shared<nn::LowRankAdapter>(std::move(pieces), linear.weight().global_shape[1], parameters),
+         nullptr});
+  });
+  QUENCH_CHECK_AS(ErrorCode::bad_config, left.empty(), "{} is no linear layer of this model's decoder",
+                  left.empty() ? "" : left.begin()->first);
+}
+
+void Adapters::attach() const {
+  for (const Entry& entry : entries_) {
+    entry.base = entry.linear->shared_kernel();
+    std::shared_ptr<const nn::LinearKernel> kernel;
+    if (options_.quantize_merged) kernel = entry.base->with_adapter(entry.adapter);
+    if (!kernel)
+      kernel = std::make_shared<LoraLinear>(
+          entry.base, entry.adapter,
+          LoraDropout{options_.dropout, {.seed = options_.seed, .stream = hash64(entry.name + ".lora_dropout")}});
+    entry.linear->set_kernel(std::move(kernel));
+  }
+}
+
+void Adapters::detach() const {
+  for (const Entry& entry : entries_)
+    if (entry.base) entry.linear->set_kernel(std::exchange(entry.base, nullptr));
+}
+
+void Adapters::merge() const {
+  detach();
+  for (const Entry& entry : entries_) {
+    nn::Parameter& weight = entry.linear->weight();
+    entry.adapter->add_to(weight.variable.value());
+    weight.mark_changed();
+  }
+}
+
+void Adapters::name_kernels(std::vector<LayerConversion>& layers) const {
+  std::map<std::string_view, const Entry*> by_name;
+  for (const Entry& entry : entries_) by_name.emplace(entry.name, &entry);
+  for (LayerConversion& layer : layers)
+    if (const auto found = by_name.find(layer.name); found != by_name.end())
+      layer.kernel = found->second->linear->kernel().name();
+}
+
+std::vector<nn::Parameter*> Adapters::parameters() const {
+  std::vector<nn::Parameter*> all;
+  for (const Entry& entry : entries_)
+    for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
+  return all;
+}
+
+std::vector<AdapterTensor> Adapters::tensors() const {
+  std::vector<AdapterTensor> all;
+  for (const Entry& entry : entries_) {
+    const std::string parent = entry.name.substr(0, entry.name.rfind('.') + 1);
+    const std::vector<nn::KernelParameter> own = entry.adapter->parameters();  // A, then the B of each piece
+    const auto& pieces = entry.adapter->pieces();
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      nn::Parameter* const a = own.front().parameter;
+      nn::Parameter* const b = own[i + 1].parameter;
+      all.push_back(
+          {parent + pieces[i].layer, false, a->variable.value().narrow(0, pieces[i].rank_begin, pieces[i].rank), a});
+      all.push_back({parent + pieces[i].layer, true, b->variable.value(), b});
+    }
+  }
+  return all;
+}
+
+std::int64_t Adapters::parameter_count() const {
+  std::int64_t count = 0;
+  for (const nn::Parameter* parameter : parameters()) count += parameter->numel();
+  return count;
+}
+
+void freeze_base(nn::Module& root) {
+  for (nn::Parameter* parameter : root.parameters()) {
+    if (parameter->adapter) continue;
+    parameter->variable = nn::Variable(parameter->variable.value());
+    parameter->in_checkpoints = false;
+  }
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,170 @@
+#include "recipes/lora/lora_linear.h"
+
+#include <array>
+
+#include "core/ops/dropout.h"
+#include "core/ops/gemm.h"
+
+namespace quench::recipes {
+
+using autograd::Gradient;
+using autograd::GradientTarget;
+using autograd::Saved;
+using autograd::Tape;
+using autograd::Variable;
+using autograd::Weight;
+
+namespace {
+
+Tensor dropped(const Tensor& x, double probability, const std::optional<RandomKey>& key) {
+  if (!key) return x;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor out = Tensor::empty_like(x);
+  dropout({.x = x, .out = out, .probability = static_cast<float>(probability), .key = *key});
+  return out;
+}
+
+}  // namespace
+
+// Of the update alone: the base has a backward function of its own.
+struct LoraLinear::Backward {
+  std::shared_ptr<nn::LowRankAdapter> adapter;
+  double probability;
+  std::optional<RandomKey> key;
+  Saved saved_x;
+  Tensor hidden;  // A x
+  std::shared_ptr<Gradient> dx, da, base, dy_of;
+  std::vector<std::shared_ptr<Gradient>> db;
+
+  void operator()() const {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor dy = dy_of->value();
+    if (base) base->contribute(dy, dy_of->written());
+    const Tensor dhidden = Tensor::empty(hidden.shape(), hidden.dtype(), hidden.device());
+    const auto& pieces = adapter->pieces();
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const nn::LowRankPiece& piece = pieces[i];
+      const Tensor rows = dy.narrow(1, piece.row_begin, piece.rows);
+      gemm({.a = rows,
+            .b = adapter->b(i).weight().use().value(),
+            .c = dhidden.narrow(1, piece.rank_begin, piece.rank),
+            .alpha = piece.scale});
+      if (!db[i]) continue;
+      const GradientTarget into = db[i]->target();
+      gemm({.a = rows,
+            .b = hidden.narrow(1, piece.rank_begin, piece.rank),
+            .c = into.tensor,
+            .transpose_a = true,
+            .alpha = piece.scale,
+            .beta = into.accumulate ? 1.0f : 0.0f});
+    }
+    if (da) gradient_of_a(dhidden);
+    if (dx) input_gradient(dhidden);
+  }
+
+  // Waits for x where it is made again anyway.
+  void gradient_of_a(const Tensor& dhidden) const {
+    da->begin_use();
+    const auto finish = [da = da, dhidden, p = probability, key = key](const Tensor& x_again) {
+      const GradientTarget into = da->target();
+      gemm({.a = dhidden,
+            .b = dropped(x_again, p, key),
+            .c = into.tensor,
+            .transpose_a = true,
+            .beta = into.accumulate ? 1.0f : 0.0f});
+      da->end_use();
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+
+  void input_gradient(const Tensor& dhidden) const {
+    const Weight::Use a = adapter->a().weight().use();
+    if (!key) {
+      const GradientTarget into = dx->target();
+      gemm({.a = dhidden, .b = a.value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+      return;
+    }
+    const Tensor product = Tensor::empty({dhidden.size(0), a.value().size(1)}, dhidden.dtype(), dhidden.device());
+    gemm({.a = dhidden, .b = a.value(), .c = product});
+    dropout({.x = product, .out = product, .probability = static_cast<float>(probability), .key = *key});
+    dx->contribute(product);
+  }
+};
+
+LoraLinear::LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared_ptr<nn::LowRankAdapter> adapter,
+                       LoraDropout dropout)
+    : LinearKernelWrapper(std::move(base)),
+      adapter_(std::move(adapter)),
+      dropout_(dropout),
+      name_(std::string(wrapped().name()) + " + lora") {}
+
+std::vector<nn::KernelParameter> LoraLinear::parameters() const {
+  std::vector<nn::KernelParameter> all = wrapped().parameters();
+  for (nn::KernelParameter& own : adapter_->parameters()) all.push_back(std::move(own));
+  return all;
+}
+
+std::optional<RandomKey> LoraLinear::draws() const {
+  if (dropout_.probability == 0 || Tape::current() == nullptr) return std::nullopt;
+  RandomKey key = dropout_.key;
+  key.step = Tape::current()->pass();
+  return key;
+}
+
+Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key) const {
+  const Tensor hidden = Tensor::empty({x.size(0), adapter_->rank()}, x.dtype(), x.device());
+  gemm({.a = dropped(x, dropout_.probability, key),
+        .b = adapter_->a().weight().use().value(),
+        .c = hidden,
+        .transpose_b = true});
+  const auto& pieces = adapter_->pieces();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const nn::LowRankPiece& piece = pieces[i];
+    gemm({.a = hidden.narrow(1, piece.rank_begin, piece.rank),
+          .b = adapter_->b(i).weight().use().value(),
+          .c = y.narrow(1, piece.row_begin, piece.rows),
+          .transpose_b = true,
+          .alpha = piece.scale,
+          .beta = 1.0f});
+  }
+  return hidden;
+}
+
+Variable LoraLinear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+  const Variable base = wrapped().apply(x, weight, bias);
+  const MemoryScope scope(MemoryCategory::activations);
+  const std::optional<RandomKey> key = draws();
+  const Tensor hidden = add_update(x.value(), base.value(), key);
+  Variable y(base.value());
+  std::vector<Tape::Input> inputs{x, base, adapter_->a().weight()};
+  for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) inputs.emplace_back(adapter_->b(i).weight());
+  Tape::record("lora", inputs, std::array{&y}, [&] {
+    Backward backward{adapter_,
+                      dropout_.probability,
+                      key,
+                      adapter_->a().weight().requires_grad() ? Saved(x) : Saved(),
+                      hidden,
+                      x.gradient(),
+                      adapter_->a().weight().gradient(),
+                      base.gradient(),
+                      y.gradient(),
+                      {}};
+    for (std::size_t i = 0; i < adapter_->pieces().size(); ++i)
+      backward.db.push_back(adapter_->b(i).weight().gradient());
+    // What the base would like to find beside the gradient that comes to it through this function.
+    if (base.gradient()) y.gradient()->set_request(base.gradient()->request());
+    return backward;
+  });
+  return y;
+}
+
+Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+  const std::optional<RandomKey> key = draws();
+  const autograd::NoGrad no_grad;
+  const MemoryScope scope(MemoryCategory::activations);
+  Tensor y = wrapped().apply_again(x, weight, bias);
+  (void)add_update(x.value(), y, key);
+  return y;
+}
+
+}  // namespace quench::recipes

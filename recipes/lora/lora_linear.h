@@ -1,0 +1,44 @@
+#pragma once
+// A linear layer of any precision with a low-rank update beside it: y = base(x) + scale * B (A dropout(x)).
+
+#include <memory>
+#include <optional>
+
+#include "core/number/random.h"
+#include "nn/low_rank_adapter.h"
+
+namespace quench::recipes {
+
+struct LoraDropout {
+  double probability = 0;
+  RandomKey key = {};  // seed and stream of the layer; the step is the pass's (autograd::Tape::pass)
+};
+
+// The products of the update run in the dtype of x; their results are added to the base's output in place. Saved for
+// the backward pass: x, or the way to it, and A x. The projections of a fused layer share the draws of their dropout,
+// which acts while a tape records.
+class LoraLinear final : public nn::LinearKernelWrapper {
+ public:
+  LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared_ptr<nn::LowRankAdapter> adapter,
+             LoraDropout dropout);
+
+  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
+                                   const nn::Weight& bias) const override;
+  [[nodiscard]] Tensor apply_again(const nn::Variable& x, const nn::Parameter& weight,
+                                   const nn::Weight& bias) const override;
+  [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override;
+  [[nodiscard]] std::string_view name() const override { return name_; }
+
+ private:
+  struct Backward;
+  // Key of the current pass; absent: no dropout.
+  [[nodiscard]] std::optional<RandomKey> draws() const;
+  // y += the update of x; returns A x [N, rank].
+  Tensor add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key) const;
+
+  std::shared_ptr<nn::LowRankAdapter> adapter_;
+  LoraDropout dropout_;
+  std::string name_;
+};
+
+}  // namespace quench::recipes

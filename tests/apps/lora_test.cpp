@@ -1,0 +1,113 @@
+// Training adapters over a model, and using them, through the program.
+
+#include <gmock/gmock.h>
+
+#include "core/safetensors/safetensors.h"
+#include "tests/apps/run_project.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::read_file;
+
+class Lora : public testing::RunProject {
+ protected:
+  void SetUp() override {
+    RunProject::SetUp();
+    make_base();
+  }
+
+  [[nodiscard]] static std::vector<std::string> train(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"train", "run.json", "--lora.rank=4", "--lora.alpha=8", "--lora.dropout=0.1",
+                               "--lr_schedule.name=constant", "--checkpoint.keep_latest=0"});
+    return more;
+  }
+  [[nodiscard]] double loss(std::vector<std::string> source) const {
+    source.insert(source.begin(), {"eval", "--data", "held_out.txt", "--seq-len", "32", "--json"});
+    const Outcome outcome = run(source);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.status == 0 ? Json::parse(outcome.output).at("loss").as_double() : 0;
+  }
+};
+
+TEST_F(Lora, TrainsExportsMergesAndEvaluates) {
+  const Outcome trained = run(train({"--export.format=peft", "--export.folder=adapter"}));
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_THAT(trained.output, AllOf(HasSubstr("lora: 14 layers"), HasSubstr("high precision + lora")));
+  EXPECT_TRUE(fs::exists(work() / "adapter/adapter_config.json"));
+  EXPECT_FALSE(fs::exists(work() / "adapter/config.json"));
+  const double base = loss({"--model", "base"}), beside = loss({"--model", "base", "--adapter", "adapter"});
+  EXPECT_LT(beside, base) << "the run has learned something";
+  EXPECT_DOUBLE_EQ(loss({"--model", "run"}), beside) << "a run folder of adapters finds its base";
+  EXPECT_NEAR(loss({"--model", "run", "--dtype", "bf16"}), beside, 0.05);
+  expect_ok({"merge-lora", "--model", "base", "--adapter", "adapter", "--output", "merged"});
+  EXPECT_NEAR(loss({"--model", "merged"}), beside, 1e-5);
+  expect_ok({"export", "--checkpoint", "run", "--output", "exported"});
+  EXPECT_EQ(read_file(work() / "exported/model.safetensors"), read_file(work() / "merged/model.safetensors"));
+  expect_ok({"export", "--checkpoint", "run", "--format", "peft", "--output", "again"});
+  EXPECT_EQ(read_file(work() / "again/adapter_model.safetensors"),
+            read_file(work() / "adapter/adapter_model.safetensors"));
+  std::vector<std::string> with = generate("base");
+  with.insert(with.end(), {"--adapter", "adapter"});
+  EXPECT_EQ(continuation(run(with)), continuation(run(generate("run"))));
+
+  // Several adapters over one base.
+  const Outcome both = run({"eval", "--model", "base", "--adapter", "adapter", "again", "--data", "held_out.txt",
+                            "--seq-len", "32", "--json"});
+  ASSERT_EQ(both.status, 0) << both.errors;
+  const Json reports = Json::parse(both.output);
+  ASSERT_EQ(reports.as_array().size(), 2u);
+  EXPECT_EQ(reports.as_array()[0].at("loss"), reports.as_array()[1].at("loss"));
+  EXPECT_EQ(reports.as_array()[1].at("adapter").as_string(), "again");
+}
+
+TEST_F(Lora, ResumesExactlyFromCheckpointsOfAdaptersAlone) {
+  expect_ok(train());
+  expect_ok(train({"--run.folder=two", "--training.steps=10"}));
+  for (const char* file : {"run", "two"}) {
+    std::uintmax_t bytes = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(work() / file / "checkpoints/step-10"))
+      bytes += entry.is_regular_file() ? entry.file_size() : 0;
+    EXPECT_LT(bytes, fs::file_size(work() / "base/model.safetensors"));
+  }
+  const Outcome resumed = run(train({"--run.folder=two"}));
+  ASSERT_EQ(resumed.status, 0) << resumed.errors;
+  EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
+  for (const char* folder : {"run", "two"})
+    expect_ok({"export", "--checkpoint", folder, "--format", "peft", "--output", std::string(folder) + "-adapter"});
+  EXPECT_EQ(read_file(work() / "run-adapter/adapter_model.safetensors"),
+            read_file(work() / "two-adapter/adapter_model.safetensors"));
+
+  // The same adapters over other weights are refused.
+  write_config(R"({"preset": "tiny", "vocab_size": 280})");
+  expect_ok(
+      {"train", "run.json", "--run.folder=first", "--training.seed=7", "--export.format=hf", "--export.folder=other"});
+  write_config(R"({"path": "other"})", "");
+  const Outcome refused = run(train({"--training.steps=40"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("were trained over another base"));
+}
+
+TEST_F(Lora, BadConfigsAreNamed) {
+  const auto refusal = [&](std::vector<std::string> more) {
+    const Outcome outcome = run(train(std::move(more)));
+    EXPECT_EQ(outcome.status, 2) << outcome.output;
+    return outcome.errors;
+  };
+  EXPECT_THAT(refusal({"--lora.targets=w1"}), HasSubstr("lora.targets: 'w1' matches none"));
+  EXPECT_THAT(refusal({"--lora.rank=1000"}), HasSubstr("lora.rank 1000 exceeds"));
+  EXPECT_THAT(refusal({"--lora.dropout=1"}), HasSubstr("lora.dropout"));
+  EXPECT_THAT(refusal({"--recipe.name=auto"}), HasSubstr("name a recipe beside lora"));
+  EXPECT_THAT(run({"train", "run.json", "--export.format=peft"}).errors, HasSubstr("the run has no adapters"));
+  const Outcome missing = run({"eval", "--model", "base", "--adapter", "base", "--data", "held_out.txt"});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.errors, HasSubstr("it is no adapter folder"));
+}
+
+}  // namespace
+}  // namespace quench

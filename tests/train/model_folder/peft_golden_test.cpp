@@ -1,0 +1,158 @@
+// A PEFT adapter over a golden model: logits, loss, gradients; what is written comes back; what does not fit is named.
+
+#include <gmock/gmock.h>
+
+#include "autograd/tape.h"
+#include "core/ops/cross_entropy.h"
+#include "tests/train/model_folder/golden_model.h"
+#include "train/model_folder/peft_folder.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::read_f32;
+
+fs::path adapter_folder() {
+  return testing::golden_dir() / "models" / "llama_lora";
+}
+
+class PeftGolden : public ::testing::Test {
+ protected:
+  PeftGolden()
+      : reference_(adapter_folder() / "reference.safetensors"),
+        model_(read_model_config(testing::golden_dir() / "models" / "llama"), {}) {
+    load_weights(model_, testing::golden_dir() / "models" / "llama");
+    const Shape shape = reference_.at("input_ids").shape;
+    batch_ = shape[0];
+    length_ = shape[1];
+    const std::vector<std::int32_t> ids = testing::read_ids(reference_, "input_ids");
+    ids_ = Tensor::from_values<std::int32_t>({batch_ * length_}, ids);
+    std::vector<std::int32_t> labels(ids.begin() + 1, ids.end());
+    labels.push_back(kIgnoreLabel);
+    for (std::int64_t b = 1; b <= batch_; ++b) labels[static_cast<std::size_t>(b * length_ - 1)] = kIgnoreLabel;
+    labels_ = Tensor::from_values<std::int32_t>({batch_ * length_}, labels);
+  }
+
+  [[nodiscard]] nn::ForwardContext context() const {
+    std::vector<SequenceRange> rows;
+    for (std::int64_t b = 0; b < batch_; ++b) rows.push_back({b * length_, length_, b * length_, length_});
+    return model_.make_context(rows, batch_ * length_);
+  }
+
+  [[nodiscard]] double logits_error() const {
+    const autograd::NoGrad no_grad;
+    const Tensor logits = model_.logits(model_.hidden(ids_, context()));
+    const std::vector<float> expected = read_f32(reference_, "logits");
+    return testing::relative_l2(std::span<const float>(logits.data<float>(), expected.size()),
+                                std::span<const float>(expected));
+  }
+
+  SafetensorsReader reference_;
+  nn::CausalLm model_;
+  std::int64_t batch_ = 0, length_ = 0;
+  Tensor ids_, labels_;
+};
+
+TEST_F(PeftGolden, LogitsBesideAndMerged) {
+  const auto adapter = load_adapter(model_, adapter_folder(), {});
+  EXPECT_GT(logits_error(), 1e-3) << "of the model without its adapter";
+  adapter->attach();
+  EXPECT_LT(logits_error(), 1e-5);
+  adapter->detach();
+  EXPECT_GT(logits_error(), 1e-3);
+  adapter->merge();
+  EXPECT_LT(logits_error(), 1e-5);
+}
+
+TEST_F(PeftGolden, LossAndGradientsOfTheAdapter) {
+  const auto adapter = load_adapter(model_, adapter_folder(), {});
+  adapter->attach();
+  recipes::freeze_base(model_);
+  for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
+    for (nn::Parameter* p : adapter->parameters()) p->variable.gradient()->reset();
+    nn::ForwardContext shared = context();
+    shared.recompute = level;
+    autograd::Tape tape(level);
+    autograd::Variable loss;
+    {
+      const autograd::TapeScope scope(tape);
+      loss = model_.loss(ids_, labels_, shared, 1.0f / static_cast<float>(batch_ * (length_ - 1)));
+    }
+    tape.backward(loss);
+    EXPECT_NEAR(*loss.value().data<float>(), read_f32(reference_, "loss")[0], 1e-6);
+    std::size_t compared = 0;
+    for (const nn::Parameter* p : model_.parameters()) {
+      EXPECT_EQ(p->variable.grad().defined(), p->adapter) << p->name;
+      if (!p->adapter) continue;
+      for (const nn::ParameterPiece& piece : p->pieces) {
+        const std::vector<float> expected = read_f32(reference_, "grad." + piece.hf_name);
+        const Tensor rows = p->variable.grad().narrow(0, piece.row_begin, piece.rows);
+        EXPECT_LT(testing::relative_l2(std::span<const float>(rows.data<float>(), expected.size()),
+                                       std::span<const float>(expected)),
+                  1e-4)
+            << piece.hf_name;
+        ++compared;
+      }
+    }
+    EXPECT_EQ(compared, 12u);
+  }
+}
+
+TEST_F(PeftGolden, WhatIsWrittenComesBack) {
+  const testing::TempDir temp;
+  const auto adapter = load_adapter(model_, adapter_folder(), {});
+  save_adapter_folder(model_, *adapter, {temp / "copy"}, {.dtype = DType::f32, .base = "models/llama"});
+  const Json config = Json::parse_file(temp / "copy" / "adapter_config.json");
+  EXPECT_EQ(config.at("r").as_int(), 4);
+  EXPECT_EQ(config.at("lora_alpha").as_double(), 8);
+  EXPECT_EQ(config.at("target_modules").dump(), R"(["down_proj","q_proj","v_proj"])");
+  EXPECT_EQ(config.at("base_model_name_or_path").as_string(), "models/llama");
+  EXPECT_EQ(config.at("rank_pattern").dump(), "{}");
+  const SafetensorsReader ours(temp / "copy" / "adapter_model.safetensors"),
+      theirs(adapter_folder() / "adapter_model.safetensors");
+  ASSERT_EQ(ours.header().entries.size(), theirs.header().entries.size());
+  for (const SafetensorsEntry& entry : theirs.header().entries)
+    EXPECT_EQ(read_f32(ours, entry.name), read_f32(theirs, entry.name)) << entry.name;
+}
+
+// The golden adapter with one key of its config changed.
+std::string refusal(nn::CausalLm& model, std::string_view key, Json value) {
+  const testing::TempDir temp;
+  fs::copy(adapter_folder(), temp.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  Json config = Json::parse_file(temp / "adapter_config.json");
+  config.set(key, std::move(value));
+  testing::write_file(temp / "adapter_config.json", config.dump());
+  try {
+    (void)load_adapter(model, temp.path(), {});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
+  EXPECT_EQ(refusal(model_, "some_new_key", 3), "");
+  EXPECT_THAT(refusal(model_, "use_dora", true), HasSubstr("use_dora is true: DoRA are not supported"));
+  EXPECT_THAT(refusal(model_, "bias", "all"), HasSubstr("bias is \"all\""));
+  EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("lm_head")})), HasSubstr("modules_to_save"));
+  EXPECT_THAT(refusal(model_, "peft_type", "IA3"), HasSubstr("peft_type is \"IA3\"; LORA is read"));
+  EXPECT_THAT(refusal(model_, "r", 8),
+              AllOf(HasSubstr("6 faults"), HasSubstr("has shape [4, 32]"), HasSubstr("rank 8 ask for [8, 32]")));
+  EXPECT_THAT(refusal(model_, "target_modules", Json(Json::Array{Json("k_proj")})),
+              HasSubstr("names k_proj, which has no weights"));
+  EXPECT_THAT(refusal(model_, "alpha_pattern", Json(Json::Object{{"(q|v)_proj", 4}})),
+              HasSubstr("'(q|v)_proj' is a regular expression"));
+  nn::CausalLm other(nn::parse_model_config(Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 64,
+      "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2})"),
+                                            "config.json"),
+                     {});
+  EXPECT_THAT(refusal(other, "some_new_key", 3),
+              AllOf(HasSubstr("model.layers.1.self_attn.q_proj is no linear layer of the model"),
+                    HasSubstr("model.layers.0.self_attn.q_proj.lora_A has shape [4, 32]")));
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,22 @@
+// Checks of the section lora against the rest of the run.
+
+#include "train/check/checker.h"
+#include "train/config/recipe_choice.h"
+#include "train/model_folder/peft_folder.h"
+
+namespace quench {
+
+void check_adapters(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (config.export_model && checker.usable({"export.format"}) && config.export_model->format == kPeftFormat &&
+      !config.lora)
+    checker.report("export.format", "{}, but the run has no adapters (section lora)", kPeftFormat);
+  if (!config.lora) return;
+  if (config.lora->targets.empty() && checker.usable({"lora.targets"}))
+    checker.report("lora.targets", "is empty: no layer gets an adapter");
+  if (checker.usable({"recipe.name"}) && config.recipe.name == kAutoRecipe)
+    checker.report("recipe.name", "{} is chosen for runs that train all of the model; name a recipe beside lora",
+                   kAutoRecipe);
+}
+
+}  // namespace quench

@@ -1,0 +1,23 @@
+#pragma once
+// The section lora of a run's config: low-rank adapters over a frozen model.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace quench {
+
+struct LoraSection {
+  std::int64_t rank = 16;
+  double alpha = 32;
+  double dropout = 0;
+  std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  std::map<std::string, std::int64_t> rank_pattern;
+  std::map<std::string, double> alpha_pattern;
+  bool rslora = false;
+
+  friend bool operator==(const LoraSection&, const LoraSection&) = default;
+};
+
+}  // namespace quench

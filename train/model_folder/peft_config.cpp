@@ -1,0 +1,152 @@
+#include "train/model_folder/peft_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/system/check.h"
+
+namespace quench {
+namespace {
+
+// Keys for what this program does not do, with the values that ask for nothing.
+struct Foreign {
+  std::string_view key;
+  std::string_view what;
+  std::string_view neutral;  // JSON list
+};
+
+constexpr Foreign kForeign[] = {
+    {"use_dora", "DoRA", "[null, false]"},
+    {"bias", "trained biases", R"([null, "none"])"},
+    {"lora_bias", "biases of B", "[null, false]"},
+    {"fan_in_fan_out", "transposed weights", "[null, false]"},
+    {"modules_to_save", "whole modules in the adapter", "[null, []]"},
+    {"layer_replication", "replicated layers", "[null, []]"},
+    {"trainable_token_indices", "trained token embeddings", "[null, [], {}]"},
+    {"target_parameters", "adapters of single parameters", "[null, []]"},
+    {"alora_invocation_tokens", "activated LoRA", "[null, []]"},
+    {"use_qalora", "QALoRA", "[null, false]"},
+    {"use_bdlora", "block-diagonal LoRA", "[null, false]"},
+    {"arrow_config", "Arrow routing", "[null]"},
+};
+
+// PEFT matches "(.*\.)?(key)$" as a regular expression. Escaped dots are the only part of one that is read here.
+std::string plain_pattern(const std::string& key, std::string_view source) {
+  std::string text;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (key[i] == '^' && i == 0) continue;
+    if (key[i] == '$' && i + 1 == key.size()) continue;
+    if (key[i] == '\\' && i + 1 < key.size() && key[i + 1] == '.') continue;
+    const bool plain = std::isalnum(static_cast<unsigned char>(key[i])) != 0 || key[i] == '_' || key[i] == '.';
+    QUENCH_CHECK_AS(ErrorCode::unsupported, plain,
+                    "{}: the pattern '{}' is a regular expression; names and ends of names are read", source, key);
+    text += key[i];
+  }
+  return text;
+}
+
+bool ends_in(std::string_view layer, std::string_view pattern) {
+  return recipes::lora_pattern_matches(pattern, layer);
+}
+
+template <class Value>
+Value first_match(const std::vector<std::pair<std::string, Value>>& patterns, std::string_view layer, Value otherwise) {
+  for (const auto& [pattern, value] : patterns)
+    if (ends_in(layer, pattern)) return value;
+  return otherwise;
+}
+
+const Json& member(const Json& json, std::string_view key, std::string_view source) {
+  const Json* value = json.find(key);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, value != nullptr, "{} has no \"{}\"", source, key);
+  return *value;
+}
+
+double alpha_of(const recipes::LoraLayer& layer, const recipes::LoraOptions& options) {
+  const auto rank = static_cast<double>(layer.rank);
+  return layer.scale * (options.rslora ? std::sqrt(rank) : rank);
+}
+
+}  // namespace
+
+std::int64_t PeftConfig::rank_of(std::string_view layer) const {
+  return first_match(rank_pattern, layer, rank);
+}
+
+double PeftConfig::scale_of(std::string_view layer, std::int64_t r) const {
+  const double a = first_match(alpha_pattern, layer, alpha);
+  return a / (rslora ? std::sqrt(static_cast<double>(r)) : static_cast<double>(r));
+}
+
+PeftConfig parse_peft_config(const Json& json, std::string_view source) {
+  QUENCH_CHECK_AS(ErrorCode::corrupt, json.is_object(), "{} is {}, expected an object", source, json.type_name());
+  const Json& type = member(json, "peft_type", source);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, type.is_string() && type.as_string() == "LORA",
+                  "{}: peft_type is {}; LORA is read", source, type.dump());
+  for (const Foreign& foreign : kForeign) {
+    const Json* value = json.find(foreign.key);
+    if (value == nullptr) continue;
+    const Json neutral = Json::parse(foreign.neutral);
+    QUENCH_CHECK_AS(ErrorCode::unsupported, std::ranges::count(neutral.as_array(), *value) > 0,
+                    "{}: {} is {}: {} are not supported", source, foreign.key, value->dump(), foreign.what);
+  }
+  PeftConfig config;
+  config.rank = member(json, "r", source).as_int();
+  config.alpha = member(json, "lora_alpha", source).as_double();
+  QUENCH_CHECK_AS(ErrorCode::corrupt, config.rank > 0 && config.alpha > 0, "{}: r is {}, lora_alpha {}", source,
+                  config.rank, config.alpha);
+  if (const Json* dropout = json.find("lora_dropout"); dropout != nullptr && !dropout->is_null())
+    config.dropout = dropout->as_double();
+  if (const Json* rslora = json.find("use_rslora"); rslora != nullptr && !rslora->is_null())
+    config.rslora = rslora->as_bool();
+  if (const Json* targets = json.find("target_modules"); targets != nullptr && targets->is_array())
+    for (const Json& target : targets->as_array()) config.targets.push_back(target.as_string());
+  if (const Json* patterns = json.find("rank_pattern"); patterns != nullptr && patterns->is_object())
+    for (const auto& [key, value] : patterns->as_object())
+      config.rank_pattern.emplace_back(plain_pattern(key, source), value.as_int());
+  if (const Json* patterns = json.find("alpha_pattern"); patterns != nullptr && patterns->is_object())
+    for (const auto& [key, value] : patterns->as_object())
+      config.alpha_pattern.emplace_back(plain_pattern(key, source), value.as_double());
+  return config;
+}
+
+Json peft_config_json(const std::vector<recipes::LoraLayer>& layers, const std::vector<recipes::LinearShape>& all,
+                      const recipes::LoraOptions& options, const std::string& base) {
+  const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  std::map<std::string, std::int64_t> missing;  // layers of a kind without adapter
+  for (const recipes::LinearShape& shape : all) ++missing[last(shape.name)];
+  for (const recipes::LoraLayer& layer : layers) --missing[last(layer.name)];
+  std::set<std::string> targets;
+  Json ranks = Json::object(), alphas = Json::object();
+  for (const recipes::LoraLayer& layer : layers) {
+    targets.insert(missing[last(layer.name)] == 0 ? last(layer.name) : layer.name);
+    if (layer.rank != options.rank) ranks.set(layer.name, layer.rank);
+    if (const double alpha = alpha_of(layer, options); std::abs(alpha - options.alpha) > 1e-9 * options.alpha)
+      alphas.set(layer.name, alpha);
+  }
+  Json names = Json::array();
+  for (const std::string& target : targets) names.push_back(target);
+  return Json(Json::Object{{"peft_type", "LORA"},
+                           {"task_type", "CAUSAL_LM"},
+                           {"base_model_name_or_path", base},
+                           {"r", options.rank},
+                           {"lora_alpha", options.alpha},
+                           {"lora_dropout", options.dropout},
+                           {"target_modules", std::move(names)},
+                           {"rank_pattern", std::move(ranks)},
+                           {"alpha_pattern", std::move(alphas)},
+                           {"use_rslora", options.rslora},
+                           {"use_dora", false},
+                           {"bias", "none"},
+                           {"fan_in_fan_out", false},
+                           {"init_lora_weights", true},
+                           {"inference_mode", true},
+                           {"modules_to_save", Json()},
+                           {"layers_to_transform", Json()},
+                           {"layers_pattern", Json()},
+                           {"revision", Json()}});
+}
+
+}  // namespace quench

@@ -1,0 +1,39 @@
+#pragma once
+// Adapter folders of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "nn/causal_lm.h"
+#include "recipes/lora/adapters.h"
+#include "train/model_folder/export_folder.h"
+
+namespace quench {
+
+inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
+inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
+
+// The name of the format, beside "hf".
+inline constexpr std::string_view kPeftFormat = "peft";
+
+// Whether the folder has an adapter's config.
+[[nodiscard]] bool is_adapter_folder(const std::filesystem::path& folder);
+
+// Reads a LoRA adapter for the model, in the dtypes and on the device of `options`; it is not attached. The layers are
+// those that the weights name. Throws not_found, corrupt or unsupported naming the file: what PEFT can and this program
+// cannot (DoRA, trained biases, ...), a layer without its A or B, ranks and shapes that do not fit config or model,
+// tensors of other kinds; all faults of the weights in one error.
+[[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
+                                                              const nn::ParameterOptions& options);
+
+struct AdapterFolderOptions {
+  DType dtype = DType::f32;  // of the stored weights
+  std::string base;          // base_model_name_or_path
+};
+
+// Writes a folder that PEFT loads; it appears under its name only when it is complete. Throws as save_model_folder().
+void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
+                         const AdapterFolderOptions& options);
+
+}  // namespace quench
