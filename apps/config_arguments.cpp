@@ -1,8 +1,25 @@
 #include "apps/config_arguments.h"
 
+#include <charconv>
+
 #include "core/system/check.h"
 
 namespace quench {
+
+namespace {
+
+constexpr std::int64_t kMaxWorldSize = 1 << 20;
+
+std::int64_t world_size(const std::string& text) {
+  std::int64_t size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  error == std::errc() && end == text.data() + text.size() && size >= 1 && size <= kMaxWorldSize,
+                  "--world-size needs a number of processes from 1 to {}, got '{}'", kMaxWorldSize, text);
+  return size;
+}
+
+}  // namespace
 
 bool takes_config(const CLI::App& verb) {
   return verb.get_prefix_command() || verb.get_allow_extras();
@@ -23,6 +40,10 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
       QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < arguments.size(),
                       "--device needs a value: auto, cpu, cuda or cuda:N");
       result.device = arguments[++i];
+    } else if (argument.starts_with("--world-size=")) {
+      result.world_size = world_size(argument.substr(13));
+    } else if (argument == "--world-size") {
+      result.world_size = world_size(i + 1 < arguments.size() ? arguments[++i] : "");
     } else if (result.config.empty() && result.overrides.empty() && !argument.starts_with('-') &&
                !argument.starts_with('~')) {
       result.config = argument;

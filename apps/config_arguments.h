@@ -2,7 +2,9 @@
 // The command line of verbs that take a run config: CONFIG, config overrides, and a few flags of the verb's own.
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +24,11 @@ struct ConfigArguments {
   std::string device = "auto";
   bool json = false;
   bool quiet = false;
+  std::optional<std::int64_t> world_size;  // of a planned run
 };
 
-// Takes --device, --json and --quiet out of the arguments, the first that is no override as the config; the rest are
-// overrides. Throws bad_config when there is no config. Asked for help, it throws CLI11's call for it.
+// Takes --device, --json, --quiet and --world-size out of the arguments, the first that is no override as the config;
+// the rest are overrides. Throws bad_config when there is no config. Asked for help, it throws CLI11's call for it.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 

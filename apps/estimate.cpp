@@ -7,6 +7,7 @@
 #include "apps/verbs.h"
 #include "train/check/load.h"
 #include "train/plan/estimate.h"
+#include "train/setup/parallel_setup.h"
 
 namespace quench {
 
@@ -23,12 +24,13 @@ Device planned_device(const std::string& text) {
 void add_estimate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("estimate", "Memory, FLOPs and disk that a run will need");
   verb->footer(
-      "Usage: quench estimate CONFIG [--device D] [--json] [--section.key=value ...]\n"
+      "Usage: quench estimate CONFIG [--device D] [--world-size N] [--json] [--section.key=value ...]\n"
       "Example: quench estimate llama_110m --device cuda --training.micro_batch_size=8\n"
-      "--device cuda plans a GPU run on a machine without a GPU too.");
+      "--device cuda plans a GPU run on a machine without a GPU too; --world-size plans rank 0 of N processes.");
   take_raw_arguments(verb, "estimate", [](ConfigArguments arguments) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate says nothing but its result");
-    const RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
+    RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
+    set_ranks(config, arguments.world_size.value_or(1));
     const RunEstimate estimate = estimate_run(config, planned_device(arguments.device));
     if (arguments.json) return print_json(to_json(estimate));
     std::fputs(to_string(estimate).c_str(), stdout);

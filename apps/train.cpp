@@ -12,21 +12,33 @@
 #include "train/check/load.h"
 #include "train/plan/run_check.h"
 #include "train/run/trainer.h"
+#include "train/setup/parallel_setup.h"
 
 namespace quench {
 namespace {
 
 void run(const ConfigArguments& arguments) {
-  const RunConfig config = load_run_config(arguments.config, arguments.overrides);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.world_size,
+                  "--world-size is for `quench estimate`: how many processes a run has is said by what starts them");
+  RunConfig config = load_run_config(arguments.config, arguments.overrides);
   set_log_level(config.metrics.log_level);
-  if (arguments.quiet) quieten_log();
-  const Device device = parse_device(arguments.device);
+  const distributed::Environment place = distributed::read_environment();
+  // Rank 0 speaks for all.
+  if (arguments.quiet || place.rank > 0) quieten_log();
+  const Device device = device_of_rank(arguments.device, place);
+  set_ranks(config, place.world_size);
+  share_threads(config, place);
   require_startable(config, device);
   TrainResult result;
   {
+    const std::shared_ptr<const distributed::Ranks> ranks = join_ranks(config, place, device);
     // Standard output is for the result alone where that is asked for as JSON.
-    Trainer trainer(config, device, arguments.json ? STDERR_FILENO : STDOUT_FILENO);
+    Trainer trainer(config, device, arguments.json ? STDERR_FILENO : STDOUT_FILENO, ranks);
     result = trainer.run();
+  }
+  if (place.rank > 0) {
+    if (result.stop_signal != 0) throw CLI::RuntimeError(exit_status_of_signal(result.stop_signal));
+    return;
   }
   if (arguments.json) {
     Json json = Json::object();

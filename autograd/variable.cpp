@@ -69,6 +69,15 @@ void Gradient::set_buffer(Tensor buffer) {
   valid_ = false;
 }
 
+void Gradient::set_value(Tensor value) {
+  QUENCH_CHECK(leaf_ && value.shape() == shape_ && value.dtype() == dtype_, "set_value: {} for a gradient of {}{}",
+               value.describe(), to_string(dtype_), shape_.to_string());
+  written_ = {};
+  tensor_ = std::move(value);
+  set_outside_ = false;
+  valid_ = true;
+}
+
 Variable Variable::leaf(Tensor value, DType gradient_dtype) {
   Variable variable(std::move(value));
   variable.gradient_ =

@@ -52,6 +52,10 @@ class Gradient {
   // Uses the given buffer for a leaf from now on (a slice of a flat buffer, for instance).
   void set_buffer(Tensor buffer);
 
+  // The gradient of a leaf, made elsewhere (summed over processes): takes the place of what is there and goes with
+  // reset().
+  void set_value(Tensor value);
+
   // A use of this gradient that a backward function has put off: hooks wait for it.
   void begin_use() noexcept { ++pending_uses_; }
   void end_use();

@@ -110,6 +110,12 @@ std::unique_ptr<ProcessGroup> World::make_group(const std::string& name, std::sp
   return engine_->make_group(place, *store_, fmt::format("{}group/{}/", prefix_, name));
 }
 
+std::unique_ptr<ProcessGroup> World::make_host_group(const std::string& name) {
+  if (!store_) return single_group(name, {});
+  GroupEngine& engine = host_engine_ ? *host_engine_ : *engine_;
+  return engine.make_group({name, rank(), size()}, *store_, fmt::format("{}group/{}/", prefix_, name));
+}
+
 std::vector<std::string> World::exchange(const std::string& what, std::string_view text) {
   std::vector<std::string> result(static_cast<std::size_t>(size()), std::string(text));
   if (!store_) return result;

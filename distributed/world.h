@@ -42,6 +42,9 @@ class World {
   // The name is the same on all of them and of no other group.
   [[nodiscard]] std::unique_ptr<ProcessGroup> make_group(const std::string& name, std::span<const int> ranks);
 
+  // All ranks once more, for tensors on the CPU: for another thread than host()'s. Collective.
+  [[nodiscard]] std::unique_ptr<ProcessGroup> make_host_group(const std::string& name);
+
   // The strings of all ranks, by rank. Collective; at most 1 MiB each. `what` is for messages.
   [[nodiscard]] std::vector<std::string> exchange(const std::string& what, std::string_view text);
   // Collective: throws bad_config on every rank, with the lines that differ, unless all ranks give the same text.

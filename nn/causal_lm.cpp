@@ -120,7 +120,20 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, cons
     rope_length_ = effective;
   }
   const MemoryScope scope(MemoryCategory::data);
-  return {.rope = rope_, .positions = positions.to(options_.device), .sequences = std::move(sequences)};
+  ForwardContext context{.rope = rope_, .positions = positions.to(options_.device), .sequences = std::move(sequences)};
+  if (unit_hooks_ != nullptr) context.hooks.push_back(unit_hooks_);
+  return context;
+}
+
+std::vector<CausalLm::Unit> CausalLm::units() {
+  std::vector<Unit> all;
+  all.push_back({"model.embed_tokens", -1, !lm_head_, model_.embed_tokens.parameters()});
+  for (std::size_t i = 0; i < model_.layers.size(); ++i)
+    all.push_back(
+        {fmt::format("model.layers.{}", i), static_cast<std::int64_t>(i), false, model_.layers[i]->parameters()});
+  all.push_back({"model.norm", -1, false, model_.norm.parameters()});
+  if (lm_head_) all.push_back({"lm_head", -1, true, lm_head_->parameters()});
+  return all;
 }
 
 void CausalLm::initialize(std::uint64_t seed) {

@@ -27,6 +27,21 @@ class CausalLm final : public Module {
   // The same with those positions given, i32 [N] on any device.
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const;
 
+  // The parts that sharded training gathers and frees as one, in the order of the forward pass: embedding, layers,
+  // final norm, and the head where it has a weight of its own.
+  struct Unit {
+    std::string name;           // of the module: "model.layers.3"
+    std::int64_t layer = -1;    // of a decoder layer: its number, by which UnitHooks call it
+    bool makes_logits = false;  // the head's weight is among the parameters
+    std::vector<Parameter*> parameters;
+  };
+  [[nodiscard]] std::vector<Unit> units();
+  // Called around each layer in every pass from now on, outside the hooks of a context; nullptr: nothing is. They
+  // outlive the model's passes.
+  void set_unit_hooks(const UnitHooks* hooks) noexcept { unit_hooks_ = hooks; }
+  // Whether weights stay where they are between passes: not those that a source brings for each.
+  [[nodiscard]] bool weights_stay() const noexcept { return unit_hooks_ == nullptr; }
+
   // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and of fusion.
   void initialize(std::uint64_t seed);
 
@@ -59,6 +74,7 @@ class CausalLm final : public Module {
   ParameterOptions options_;
   Body model_;
   std::optional<Linear> lm_head_;
+  const UnitHooks* unit_hooks_ = nullptr;
   mutable RopeTable rope_;                 // grows to the longest sequence seen
   mutable std::int64_t rope_length_ = -1;  // the rope_effective_length it was made for
 };

@@ -1,17 +1,47 @@
 #include "nn/parameter.h"
 
+#include <algorithm>
+
 namespace quench::nn {
+namespace {
+
+// Memory for the local rows, and the parameter's fields that follow from it.
+Tensor allocate_rows(Parameter& parameter, const Sharding& sharding, DType dtype, Device device) {
+  const MemoryScope scope(MemoryCategory::parameters);
+  Shape shape = parameter.global_shape;
+  parameter.shard = sharding.of(shape[0]);
+  if (sharding.count == 1) return Tensor::empty(shape, dtype, device);
+  shape[0] = sharding.chunk(shape[0]);
+  parameter.padded = Tensor::empty(shape, dtype, device);
+  const std::int64_t missing = shape[0] - parameter.shard.rows;
+  if (missing > 0) parameter.padded.narrow(0, parameter.shard.rows, missing).zero();
+  return parameter.padded.narrow(0, 0, parameter.shard.rows);
+}
+
+}  // namespace
+
+ShardSpec Sharding::of(std::int64_t rows) const noexcept {
+  const std::int64_t begin = std::min(index * chunk(rows), rows);
+  return {begin, std::min(chunk(rows), rows - begin)};
+}
 
 Parameter make_parameter(const Shape& shape, const ParameterOptions& options, Initializer initializer, float init_std) {
-  const MemoryScope scope(MemoryCategory::parameters);
-  const Tensor value = Tensor::empty(shape, options.dtype, options.device);
   Parameter parameter;
-  parameter.variable = options.trainable ? Variable::leaf(value, options.grad_dtype) : Variable(value);
   parameter.global_shape = shape;
-  parameter.shard = {0, shape[0]};
+  const Tensor value = allocate_rows(parameter, options.sharding, options.dtype, options.device);
+  parameter.variable = options.trainable ? Variable::leaf(value, options.grad_dtype) : Variable(value);
   parameter.initializer = initializer;
   parameter.init_std = init_std;
   return parameter;
+}
+
+void shard_parameter(Parameter& parameter, const Sharding& sharding) {
+  QUENCH_CHECK(!parameter.padded.defined(), "parameter {} is shared out already", parameter.name);
+  const Tensor whole = parameter.variable.value();
+  const auto gradient = parameter.variable.gradient();
+  parameter.variable = Variable();
+  const Tensor value = allocate_rows(parameter, sharding, whole.dtype(), whole.device());
+  parameter.variable = gradient != nullptr ? Variable::leaf(value, gradient->dtype()) : Variable(value);
 }
 
 }  // namespace quench::nn

@@ -18,6 +18,16 @@ struct ShardSpec {
   std::int64_t rows = 0;
 };
 
+// How the rows of every parameter are shared out among `count` processes: process i holds those from i * chunk on,
+// where chunk is rows / count rounded up. The last processes may hold fewer, or none.
+struct Sharding {
+  std::int64_t index = 0;
+  std::int64_t count = 1;
+
+  [[nodiscard]] std::int64_t chunk(std::int64_t rows) const noexcept { return (rows + count - 1) / count; }
+  [[nodiscard]] ShardSpec of(std::int64_t rows) const noexcept;
+};
+
 // Some rows of a parameter under the name they have in a Hugging Face checkpoint. Fused projections have several.
 struct ParameterPiece {
   std::string hf_name;
@@ -30,6 +40,9 @@ enum class Initializer { normal, uniform, ones, zeros };
 struct Parameter {
   std::string name;   // full path in the module tree: "model.layers.0.self_attn.qkv_proj.weight"
   Variable variable;  // the local shard, which the optimizer updates; no gradient when frozen
+  // The memory of the shard with as many rows as the largest one has: what processes exchange. The rows behind the
+  // shard's own are zeros. Undefined where the parameter is not shared out.
+  Tensor padded;
   // The whole parameter as layers use it, where that is not the variable: gathered from shards, say.
   Weight whole;
   Shape global_shape;
@@ -61,10 +74,15 @@ struct ParameterOptions {
   DType grad_dtype = DType::f32;
   Device device;
   bool trainable = true;
+  Sharding sharding;
 };
 
-// A parameter that is not yet initialised, wholly on this process.
+// A parameter that is not yet initialised: the rows that options.sharding gives this process.
 [[nodiscard]] Parameter make_parameter(const Shape& shape, const ParameterOptions& options,
                                        Initializer initializer = Initializer::normal, float init_std = 0.02f);
+
+// Shares out a parameter that is wholly on this process and has not been filled: it keeps its rows, uninitialised. For
+// those that were made without options of the model's (a kernel's own). Before anybody holds its gradient.
+void shard_parameter(Parameter& parameter, const Sharding& sharding);
 
 }  // namespace quench::nn

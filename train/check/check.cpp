@@ -140,6 +140,11 @@ void check_gradient_rounding(Checker& checker) {
                    "stochastic, but with recipe.high_precision_gemms no product reads float8 gradients");
 }
 
+void check_parallel(Checker& checker) {
+  if (checker.usable({"parallel.shard"}) && checker.config().parallel.shard == 0)
+    checker.report("parallel.shard", "0 processes cannot hold a model; -1 means all");
+}
+
 // Without state that travels the key would be silently ignored.
 void check_state_offload(Checker& checker) {
   const OptimizerSection& optimizer = checker.config().optimizer;
@@ -164,6 +169,7 @@ void check_training(Checker& checker) {
   check_choices(checker);
   check_gradient_rounding(checker);
   check_state_offload(checker);
+  check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (training.on_nonfinite == NonfinitePolicy::rollback &&
       checker.usable({"training.on_nonfinite", "checkpoint.enable", "checkpoint.interval"}) &&

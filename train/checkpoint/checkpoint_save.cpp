@@ -7,12 +7,14 @@
 
 #include <array>
 #include <cerrno>
+#include <functional>
 #include <system_error>
 
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "distributed/ranks.h"
 #include "train/checkpoint/checkpoint_list.h"
-#include "train/checkpoint/data_file.h"
+#include "train/checkpoint/data_file_part.h"
 
 namespace quench {
 namespace {
@@ -134,62 +136,108 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
   return replaced;
 }
 
-SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
-                          std::span<const CheckpointTensor> tensors, bool& committed) {
-  const SaveIdentity identity{make_uuid(), state.step, 0, 1};
-  DataFilePlan plan = plan_data_file(identity, tensors);
+// The processes of a save, as one of them. A single one passes straight through.
+class Savers {
+ public:
+  explicit Savers(distributed::ProcessGroup* peers) : peers_(peers) {}
+
+  [[nodiscard]] int rank() const { return peers_ != nullptr ? peers_->rank() : 0; }
+  [[nodiscard]] int size() const { return peers_ != nullptr ? peers_->size() : 1; }
+  [[nodiscard]] bool first() const { return rank() == 0; }
+  [[nodiscard]] std::vector<std::string> exchange(std::string_view mine) const {
+    if (peers_ == nullptr) return {std::string(mine)};
+    return distributed::exchange_texts(*peers_, mine, "checkpoint");
+  }
+  // What one cannot do, none has done.
+  void together(const std::function<void()>& work) const {
+    if (peers_ == nullptr) return work();
+    distributed::together(*peers_, "checkpoint", work);
+  }
+
+ private:
+  distributed::ProcessGroup* peers_;
+};
+
+Manifest joined_manifest(const Savers& savers, const SaveIdentity& identity, const CheckpointState& state,
+                         const DataFilePlan& plan, std::span<const CheckpointTensor> tensors) {
+  const std::vector<std::string> parts = savers.exchange(to_text(describe(plan, tensors)));
   Manifest manifest;
   manifest.save_uuid = identity.uuid;
   manifest.world_size = identity.world_size;
   manifest.state = state;
-  append_data_file(manifest, plan, tensors);
-  // Hashes have a fixed width: the manifest's size is known, and its rules are checked, before anything is written.
-  const std::uint64_t bytes = plan.record.size + manifest.dump().size();
+  if (savers.first())
+    for (const std::string& part : parts) append_part(manifest, data_file_part(part));
+  return manifest;
+}
 
-  const fs::path target = folder / step_name(state.step);
-  const fs::path temporary = folder / fmt::format("{}.tmp-{}", step_name(state.step), identity.uuid);
-  fs::path replaced;
-  make_folders_durably(folder);
-  check_free_space(folder, state.step, bytes);
-  make_folder(temporary);
-  try {
-    write_data_file(temporary, plan, tensors);
-    for (std::size_t i = 0; i < tensors.size(); ++i) manifest.tensors[i].shards.front().xxh3 = plan.shards[i].xxh3;
-    const std::string text = manifest.dump();
-    OutputFile file(temporary / Manifest::kFileName, text.size());
-    file.write(text);
-    file.close();
-    sync_directory(temporary);
-    mark_superseded(folder, state.step);
-    replaced = publish(temporary, target, state.step, identity.uuid);
-    committed = true;
-  } catch (...) {
-    remove_or_warn(temporary);
-    throw;
-  }
+// The manifest, then the name: from here on the checkpoint exists. By the first process.
+void complete(const fs::path& folder, const fs::path& temporary, const Manifest& manifest, bool& committed) {
+  const std::int64_t step = manifest.state.step;
+  const fs::path target = folder / step_name(step);
+  const std::string text = manifest.dump();
+  OutputFile file(temporary / Manifest::kFileName, text.size());
+  file.write(text);
+  file.close();
+  sync_directory(temporary);
+  mark_superseded(folder, step);
+  const fs::path replaced = publish(temporary, target, step, manifest.save_uuid);
+  committed = true;
   sync_directory(folder);
   if (!replaced.empty()) remove_or_warn(replaced);
   try {
-    write_file_atomically(folder / "LATEST", step_name(state.step) + "\n");
+    write_file_atomically(folder / "LATEST", step_name(step) + "\n");
   } catch (const Error& error) {
     QUENCH_LOG_WARN("{} is saved, but the hint file LATEST is not: {}", target.string(), error.what());
   }
-  return {target, bytes};
+}
+
+SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
+                          std::span<const CheckpointTensor> tensors, const Savers& savers, bool& committed) {
+  const std::string uuid = savers.exchange(savers.first() ? make_uuid() : std::string()).front();
+  const SaveIdentity identity{uuid, state.step, savers.rank(), savers.size()};
+  DataFilePlan plan;
+  savers.together([&] { plan = plan_data_file(identity, tensors); });
+  const Manifest planned = joined_manifest(savers, identity, state, plan, tensors);
+  std::uint64_t bytes = 0;
+  const fs::path temporary = folder / fmt::format("{}.tmp-{}", step_name(state.step), uuid);
+  savers.together([&] {
+    if (!savers.first()) return;
+    // Hashes have a fixed width: the manifest's size is known, and its rules are checked, before anything is written.
+    bytes = planned.dump().size();
+    for (const DataFileRecord& record : planned.files) bytes += record.size;
+    make_folders_durably(folder);
+    check_free_space(folder, state.step, bytes);
+    make_folder(temporary);
+  });
+  try {
+    savers.together([&] { write_data_file(temporary, plan, tensors); });
+    const Manifest manifest = joined_manifest(savers, identity, state, plan, tensors);
+    savers.together([&] {
+      if (savers.first()) complete(folder, temporary, manifest, committed);
+    });
+    committed = true;
+  } catch (...) {
+    if (savers.first() && !committed) remove_or_warn(temporary);
+    throw;
+  }
+  return {folder / step_name(state.step), bytes};
 }
 
 }  // namespace
 
 SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& state,
-                                std::span<const CheckpointTensor> tensors) {
+                                std::span<const CheckpointTensor> tensors, distributed::ProcessGroup* peers) {
+  const Savers savers(peers);
   bool committed = false;
   try {
-    return save_once(folder, state, tensors, committed);
+    return save_once(folder, state, tensors, savers, committed);
   } catch (const Error& error) {
     // A file whose fsync failed once may lose data silently when synced again: only new files can be trusted.
-    if (error.code() != ErrorCode::io || committed) throw;
+    if (error.code() != ErrorCode::io) throw;
+    if (!savers.exchange(committed ? "committed" : "").front().empty()) throw;
     QUENCH_LOG_WARN("saving step {} failed and is tried once more: {}", state.step, error.what());
   }
-  return save_once(folder, state, tensors, committed);
+  return save_once(folder, state, tensors, savers, committed);
 }
 
 void probe_checkpoint_folder(const fs::path& folder) {

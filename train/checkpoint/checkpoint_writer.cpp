@@ -21,14 +21,16 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock& lock, CheckpointOptions options)
+CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock* lock, CheckpointOptions options)
     : folder_(std::move(folder)), options_(std::move(options)) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, options_.keep_latest >= 0,
                   "checkpoint.keep_latest is {}; expected 0 (keep all) or more", options_.keep_latest);
-  probe_checkpoint_folder(folder_);
+  if (first()) probe_checkpoint_folder(folder_);
   folder_ = std::filesystem::canonical(folder_);
-  QUENCH_CHECK(is_within(folder_, lock.folder()), "checkpoint folder {} is outside the locked run folder {}",
-               folder_.string(), lock.folder().string());
+  if (!first()) return;
+  QUENCH_CHECK(lock != nullptr && is_within(folder_, lock->folder()),
+               "checkpoint folder {} is outside the locked run folder {}", folder_.string(),
+               lock != nullptr ? lock->folder().string() : "(none)");
   remove_leftovers(folder_);
 }
 
@@ -68,7 +70,7 @@ void CheckpointWriter::save(const CheckpointState& state, std::span<const Checkp
 }
 
 std::vector<SaveReport> CheckpointWriter::poll() {
-  if (worker_.joinable() && !worker_done_) return {};
+  if (worker_.joinable() && (!worker_done_ || (error_ && options_.peers != nullptr))) return {};
   collect();
   return std::exchange(reports_, {});
 }
@@ -87,9 +89,10 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
                              Clock::time_point called) {
   try {
     const auto start = Clock::now();
-    const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors);
+    const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors, options_.peers.get());
     const double seconds = seconds_since(start);
     reports_.push_back({state.step, saved.path, saved.bytes, seconds_since(called), seconds});
+    if (!first()) return;
     QUENCH_LOG_INFO("saved {} ({:.1f} MiB in {:.2f} s)", saved.path.string(),
                     static_cast<double>(saved.bytes) / (1 << 20), seconds);
     RetentionPolicy policy{options_.keep_latest, options_.pinned};

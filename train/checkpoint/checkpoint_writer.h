@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "distributed/process_group.h"
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/snapshot.h"
@@ -33,6 +35,8 @@ struct CheckpointOptions {
   OnError on_error = OnError::stop;
   std::vector<std::int64_t> pinned;          // steps that are never deleted
   std::optional<std::int64_t> resumed_from;  // never deleted either
+  // Processes that save together: a CPU group for nothing else; null: this one alone.
+  std::shared_ptr<distributed::ProcessGroup> peers;
 };
 
 struct SaveReport {
@@ -43,13 +47,18 @@ struct SaveReport {
   double write_seconds = 0;  // time of the writing, in the background when async
 };
 
-// Single-process: writes the file of rank 0. Not thread-safe; use it from the training thread.
+// Not thread-safe; use it from the training thread. With peers, every process makes the same calls; the first one looks
+// after the folder.
 class CheckpointWriter {
  public:
   // Prepares `folder` (creates it, proves that files can be written, synced and renamed there, removes what dead
   // processes left). `lock` shows that no other trainer uses the folder: it must lock it or a parent of it, and
   // outlive the writer. Throws bad_config or io naming the folder.
-  CheckpointWriter(std::filesystem::path folder, const RunLock& lock, CheckpointOptions options);
+  CheckpointWriter(std::filesystem::path folder, const RunLock& lock, CheckpointOptions options)
+      : CheckpointWriter(std::move(folder), &lock, std::move(options)) {}
+  // The same; `lock` is null in processes that are not the first, which come when the first one has prepared the
+  // folder.
+  CheckpointWriter(std::filesystem::path folder, const RunLock* lock, CheckpointOptions options);
   // Waits for the save in flight. An error nobody has seen is logged.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -61,7 +70,8 @@ class CheckpointWriter {
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
   // Never waits. Reports of the saves that have ended since the last call; throws the error of a failed one under
-  // OnError::stop. Call it once a step.
+  // OnError::stop. Call it once a step. With peers, errors wait for the next save() or finish(), since they would come
+  // out of different steps.
   std::vector<SaveReport> poll();
 
   // Waits for the save in flight, then as poll(). Under keep_going throws one error for all saves that failed since
@@ -77,6 +87,7 @@ class CheckpointWriter {
 
   void write(const CheckpointState& state, std::span<const CheckpointTensor> tensors, Clock::time_point called);
   void collect();
+  [[nodiscard]] bool first() const noexcept { return options_.peers == nullptr || options_.peers->rank() == 0; }
 
   std::filesystem::path folder_;
   CheckpointOptions options_;

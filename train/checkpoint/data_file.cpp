@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <tuple>
-#include <unordered_map>
 
 #include "core/safetensors/safetensors.h"
 #include "core/safetensors/safetensors_limits.h"
@@ -113,32 +111,6 @@ void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
   file.write(plan.header);
   for (const std::size_t i : plan.order) plan.shards[i].xxh3 = write_tensor(file, tensors[i].data);
   file.close();
-}
-
-void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors) {
-  const int file = static_cast<int>(manifest.files.size());
-  manifest.files.push_back(plan.record);
-  manifest.tensors.reserve(manifest.tensors.size() + tensors.size());  // keeps the names in `known` where they are
-  std::unordered_map<std::string_view, std::size_t> known;
-  known.reserve(manifest.tensors.size());
-  for (std::size_t i = 0; i < manifest.tensors.size(); ++i) known.emplace(manifest.tensors[i].name, i);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const CheckpointTensor& part = tensors[i];
-    const auto [found, added] = known.try_emplace(part.name, manifest.tensors.size());
-    if (added) manifest.tensors.push_back({part.name, part.data.dtype(), part.global_shape, {}});
-    TensorRecord& tensor = manifest.tensors[found->second];
-    QUENCH_CHECK(tensor.dtype == part.data.dtype() && tensor.shape == part.global_shape,
-                 "checkpoint tensor '{}' is {}{} on rank {} and {}{} on an earlier rank", part.name,
-                 to_string(part.data.dtype()), part.global_shape.to_string(), plan.record.rank, to_string(tensor.dtype),
-                 tensor.shape.to_string());
-    ShardRecord shard = plan.shards[i];
-    shard.file = file;
-    const auto after = std::upper_bound(
-        tensor.shards.begin(), tensor.shards.end(), shard, [](const ShardRecord& a, const ShardRecord& b) {
-          return std::tie(a.slice.start, a.slice.length) < std::tie(b.slice.start, b.slice.length);
-        });
-    tensor.shards.insert(after, shard);
-  }
 }
 
 DataFile::DataFile(const std::filesystem::path& folder, const Manifest& manifest, std::size_t index) {

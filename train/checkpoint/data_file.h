@@ -39,10 +39,6 @@ struct DataFilePlan {
 void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
                      std::span<const CheckpointTensor> tensors);
 
-// Adds one process's file and shards to the manifest, merging the parts of each tensor by global row. Throws
-// invalid_argument naming the tensor when dtype or global shape differ between processes.
-void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors);
-
 // An open data file whose size, header and identity agree with the manifest.
 class DataFile {
  public:

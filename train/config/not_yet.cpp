@@ -14,14 +14,9 @@ struct Key {
   std::string_view neutral;  // JSON list of the values that ask for nothing
 };
 
-constexpr std::string_view kProcesses = "training in several processes";
-
 constexpr Key kKeys[] = {
-    {"parallel.shard", kProcesses, "[-1, 1]"},
-    {"parallel.replicate", kProcesses, "[1]"},
-    {"parallel.expert", kProcesses, "[1]"},
-    {"parallel.reshard_after_forward", kProcesses, "[true]"},
-    {"parallel.float8_all_gather", kProcesses, "[true]"},
+    {"parallel.expert", "expert parallelism", "[1]"},
+    {"parallel.float8_all_gather", "gathering of float8 weights", "[true]"},
     {"export.scheme", "quantized exports", "[null]"},
 };
 

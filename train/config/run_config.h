@@ -15,6 +15,7 @@
 #include "core/number/dtype.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/config/lora_section.h"
+#include "train/config/parallel_section.h"
 #include "train/metrics/console_sink.h"
 #include "train/step/loss_guard.h"
 
@@ -218,6 +219,7 @@ struct RunConfig {
   OptimizerSection optimizer;
   LrScheduleSection lr_schedule;
   RecipeSection recipe;
+  ParallelSection parallel;
   CheckpointSection checkpoint;
   MetricsSection metrics;
   EvaluationSection evaluation;

@@ -22,7 +22,8 @@ Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity)
   // The whole table at once, so that decoding does not remake it token by token.
   (void)model.make_context({{0, 0, 0, capacity}}, 0);
   // A pass whose rotation depends on the sequence's length is another one for every token.
-  capturable_ = nn::rope_effective_length(model.config(), capacity) == nn::rope_effective_length(model.config(), 1);
+  capturable_ = model.weights_stay() &&
+                nn::rope_effective_length(model.config(), capacity) == nn::rope_effective_length(model.config(), 1);
   const Device device = model.options().device;
   const MemoryScope scope(MemoryCategory::data);
   const Tensor positions = Tensor::empty_pinned({capacity}, DType::i32, device);

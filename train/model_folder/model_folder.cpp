@@ -1,5 +1,6 @@
 #include "train/model_folder/model_folder.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -64,13 +65,31 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
+// The rows of a piece as they are written.
+std::vector<std::byte> stored_bytes(const nn::Parameter& parameter, const nn::ParameterPiece& piece,
+                                    const ModelFolderOptions& options) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor whole = options.whole ? options.whole(parameter) : parameter.variable.value();
+  Tensor rows = whole.narrow(0, piece.row_begin, piece.rows).to(Device{});
+  std::vector<std::byte> bytes(static_cast<std::size_t>(rows.numel() * byte_size(options.dtype)));
+  Tensor stored = Tensor::from_host(bytes.data(), rows.shape(), options.dtype);
+  if (rows.dtype() == options.dtype)
+    stored.copy_from(rows);
+  else
+    cast({rows, stored});
+  return bytes;
+}
+
 }  // namespace
 
-void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination) {
+void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
+                 std::int64_t first_row) {
   const MemoryScope scope(MemoryCategory::workspace);
   const bool direct = destination.device().is_cpu() && destination.dtype() == *entry.dtype;
   const Tensor raw = direct ? destination : Tensor::empty(destination.shape(), *entry.dtype);
-  reader.read(entry, {static_cast<std::byte*>(raw.raw_data()), raw.nbytes()});
+  const std::uint64_t row_bytes = entry.nbytes() / static_cast<std::uint64_t>(entry.shape[0]);
+  reader.read(entry, {static_cast<std::byte*>(raw.raw_data()), raw.nbytes()},
+              static_cast<std::uint64_t>(first_row) * row_bytes);
   if (direct) return;
   if (raw.dtype() == destination.dtype()) return destination.copy_from(raw);
   if (destination.device().is_cpu()) return cast({raw, destination});
@@ -104,7 +123,12 @@ void load_weights(nn::CausalLm& model, const fs::path& folder) {
     parameter->mark_changed();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const auto found = weights.at(piece.hf_name);
-      load_tensor(*found.reader, *found.entry, value.narrow(0, piece.row_begin, piece.rows));
+      const std::int64_t shard_begin = parameter->shard.row_begin;
+      const std::int64_t begin = std::max(piece.row_begin, shard_begin);
+      const std::int64_t end = std::min(piece.row_begin + piece.rows, shard_begin + parameter->shard.rows);
+      if (begin < end)
+        load_tensor(*found.reader, *found.entry, value.narrow(0, begin - shard_begin, end - begin),
+                    begin - piece.row_begin);
     }
   }
 }
@@ -115,25 +139,14 @@ void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, co
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
   StagingFolder staging(folder);
   const fs::path& temporary = staging.path();
-  const MemoryScope scope(MemoryCategory::workspace);
-  std::vector<Tensor> converted;  // keeps the bytes alive until they are written
   std::vector<SafetensorsItem> items;
-  for (nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters()) {
+  for (const nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters()) {
     if (parameter->adapter) continue;
-    Tensor value = parameter->variable.value().to(Device{});
-    if (value.dtype() != options.dtype) {
-      const Tensor rounded = Tensor::empty(value.shape(), options.dtype);
-      cast({value, rounded});
-      value = rounded;
-    }
-    converted.push_back(value);
-    for (const nn::ParameterPiece& piece : parameter->pieces) {
-      const Tensor rows = value.narrow(0, piece.row_begin, piece.rows);
-      items.push_back({piece.hf_name,
-                       options.dtype,
-                       piece_shape(*parameter, piece),
-                       {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
-    }
+    for (const nn::ParameterPiece& piece : parameter->pieces)
+      items.push_back({.name = piece.hf_name,
+                       .dtype = options.dtype,
+                       .shape = piece_shape(*parameter, piece),
+                       .produce = [parameter, piece, &options] { return stored_bytes(*parameter, piece, options); }});
   }
   write_safetensors_folder(temporary, std::move(items), static_cast<std::uint64_t>(options.max_shard_bytes));
   const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();

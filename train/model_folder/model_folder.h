@@ -2,6 +2,7 @@
 // Hugging Face model folders: config.json, model.safetensors (single or sharded), generation_config.json, tokenizer.
 
 #include <filesystem>
+#include <functional>
 
 #include "core/safetensors/safetensors.h"
 #include "data/tokenizer/tokenizer.h"
@@ -20,19 +21,25 @@ namespace quench {
 // tied embeddings, are ignored.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder);
 
-// Copies one stored tensor into `destination`, of its shape, through the host, converting f32, bf16 and f16.
-void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination);
+// Copies the rows of a stored tensor from `first_row` on into `destination`, as many as that has, through the host,
+// converting f32, bf16 and f16.
+void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
+                 std::int64_t first_row = 0);
 
 struct ModelFolderOptions {
   DType dtype = DType::bf16;                             // of the stored weights: f32, bf16 or f16
   std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // one file if the weights fit
   const nn::ModelConfig* config = nullptr;               // written as config.json; null: the model's own
   SmallFiles small_files;                                // what is written beside it
+  // Brings the whole value of a parameter, of which this process holds a part; null: it holds all of it. Called in the
+  // order in which tensors are written, for one at a time.
+  std::function<Tensor(const nn::Parameter&)> whole;
 };
 
 // Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is
-// complete; what may stand there before, and what becomes of it, export_folder.h says. Throws bad_config for a target
-// that is refused, before anything is computed; no_space or io; what existed before is then intact.
+// complete, and one tensor at a time is converted; what may stand there before, and what becomes of it, export_folder.h
+// says. Throws bad_config for a target that is refused, before anything is computed; no_space or io; what existed
+// before is then intact.
 void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
 
 }  // namespace quench

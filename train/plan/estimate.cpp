@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 
 #include "train/check/check.h"
+#include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/config/recipe_choice.h"
 #include "train/metrics/step_metrics.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/optimizer_setup.h"
+#include "train/setup/parallel_setup.h"
 #include "train/step/planning_batch.h"
 #include "train/step/train_step.h"
 #include "train/step/training_state.h"
@@ -36,6 +39,20 @@ constexpr std::int64_t kMostMicroBatches = 256;
 // buffers of the logs. Measured on models from 0.9 to 110 million parameters, where it was 3.5 to 4.5 MiB.
 constexpr std::int64_t kFirstStepBytes = std::int64_t{4} << 20;
 
+void reset_traffic(const distributed::Ranks& ranks) {
+  for (const auto& group : {ranks.world, ranks.shard, ranks.replicate}) group->reset_traffic();
+}
+
+// Since the last reset. Groups may be the same one.
+void count_traffic(const distributed::Ranks& ranks, RunEstimate& e) {
+  for (const auto& group : std::set{ranks.world, ranks.shard, ranks.replicate}) {
+    const distributed::TrafficByKind& kinds = group->traffic();
+    for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind)
+      (kind == static_cast<int>(distributed::CollectiveKind::all_gather) ? e.gather_bytes : e.reduce_bytes) +=
+          kinds[static_cast<std::size_t>(kind)].bytes;
+  }
+}
+
 std::string mib(std::int64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
@@ -52,12 +69,18 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
   e.recipe = config.recipe.name;
   e.recipe_assumed = config.recipe.name != given.recipe.name;
   require_on_device(config, target);
-  const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
+  const std::int64_t micro = config.training.micro_batch_size;
+  const std::int64_t micro_batches = accumulation_steps(config, config.parallel.ranks);
+  e.ranks = config.parallel.ranks;
+  e.shard = shard_ranks(config);
+  e.replicate = config.parallel.replicate;
+  const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
   Allocator& plan = Allocator::of(kPlanning);
   plan.trim();
   plan.reset_peak();
   {
-    const ModelSetup setup = build_model(config, kPlanning, target);
+    const ModelSetup setup = build_model(config, kPlanning, target, run_sharding(ranks.get()));
+    const auto sharded = share_model(*setup.model, ranks.get(), config);
     const auto optimizer = make_optimizer(*setup.model, config);
     const autograd::ActivationPlan activations = activation_plan(config, setup.config);
     TrainStep step(*setup.model, *optimizer,
@@ -66,39 +89,46 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
                     .activations = activations,
                     .state_offload_ratio = config.optimizer.offload_ratio,
                     .state_late_ratio = config.optimizer.return_during_update,
-                    .max_norm = config.training.max_norm});
+                    .max_norm = config.training.max_norm,
+                    .sharded = sharded.get(),
+                    .ranks = ranks.get()});
     // The first step differs from all others. State that comes and goes returns to other places in each, and takes some
     // steps to find its ways; micro-batches between the first and the last are alike.
     const bool travels = step.offloaded_state_bytes() > 0;
-    const std::int64_t planned = std::min(batch / micro, travels ? kPlannedMicroBatches : kMostMicroBatches);
+    const std::int64_t planned = std::min(micro_batches, travels ? kPlannedMicroBatches : kMostMicroBatches);
     std::int64_t segments = 0, quiet = 0;
     for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
       std::vector<Batch> batches;
       for (std::int64_t i = 0; i < planned; ++i) batches.push_back(planning_batch(micro, config.data.seq_len));
+      if (ranks != nullptr) reset_traffic(*ranks);
       (void)step.accumulate(batches, s);
       step.apply(0.0, s);
       quiet = plan.stats().segment_count == segments ? quiet + 1 : 0;
       segments = plan.stats().segment_count;
     }
     e.device = plan.stats();
+    if (ranks != nullptr) count_traffic(*ranks, e);
     // Of each such layer, the input of swiglu. The host queues a micro-batch while the device works on the one before
     // it, whose blocks are not free yet.
-    const std::int64_t in_work = std::min<std::int64_t>(batch / micro, 2);
+    const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
     e.offload_bytes = in_work * activations.count(autograd::LargestActivation::offloaded) * micro *
                       config.data.seq_len * 2 * setup.config.intermediate_size *
                       static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
-    e.checkpoint_bytes = snapshot_bytes(tensors);
+    e.staging_bytes = snapshot_bytes(tensors);
+    for (const CheckpointTensor& tensor : tensors)
+      e.checkpoint_bytes += static_cast<std::int64_t>(row_bytes(
+          tensor.global_shape, tensor.data.dtype(), tensor.global_shape.rank() == 0 ? 1 : tensor.global_shape[0]));
     e.parameters = setup.config.parameter_count();
     e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
     e.dtype = config.training.dtype;
   }
   plan.trim();
-  e.tokens_per_step = batch * config.data.seq_len;
-  e.data_bytes = (batch / micro + config.data.prefetch) * micro * config.data.seq_len * 3 * 4;
+  e.tokens_per_step = global_batch_size(config) * config.data.seq_len;
+  e.data_bytes = (micro_batches + config.data.prefetch) * micro * config.data.seq_len * 3 * 4;
   const bool saves = config.checkpoint.enable && config.checkpoint.async;
-  e.staging_bytes = saves ? e.checkpoint_bytes : 0;
+  if (!saves) e.staging_bytes = 0;
   if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
   // Segments, not blocks: what splitting and merging leave unused is resident too.
   e.total_bytes = e.device.peak_reserved + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
@@ -113,6 +143,10 @@ std::string to_string(const RunEstimate& e) {
       "parameters       {}\ntokens a step    {}\nFLOPs a step     {:.3g}: {}\n\nmemory, MiB\n",
       format_count(e.parameters), format_count(e.tokens_per_step),
       e.flops_per_token.total() * static_cast<double>(e.tokens_per_step), shares(e.flops_per_token, e.dtype));
+  if (e.ranks > 1)
+    text.insert(0, fmt::format("processes        {}: shard {} x replicate {}; memory is that of one\n"
+                               "sent in a step   {} MiB of weights, {} MiB of gradients, by each process\n",
+                               format_count(e.ranks), e.shard, e.replicate, mib(e.gather_bytes), mib(e.reduce_bytes)));
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
     if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", to_string(static_cast<MemoryCategory>(i)), mib(bytes));
@@ -169,6 +203,11 @@ Json to_json(const RunEstimate& e) {
   json.set("total_bytes", e.total_bytes);
   json.set("available_bytes", e.available_bytes ? Json(*e.available_bytes) : Json());
   json.set("checkpoint_bytes", e.checkpoint_bytes);
+  json.set("ranks", e.ranks);
+  json.set("shard", e.shard);
+  json.set("replicate", e.replicate);
+  json.set("gather_bytes_per_step", e.gather_bytes);
+  json.set("reduce_bytes_per_step", e.reduce_bytes);
   json.set("host_bytes", e.host_bytes);
   json.set("host_available_bytes", e.host_available_bytes ? Json(*e.host_available_bytes) : Json());
   json.set("fits", e.fits());

@@ -31,6 +31,13 @@ struct RunEstimate {
   std::int64_t host_bytes = 0;  // of host memory beside the device's (GPU runs)
   std::optional<std::int64_t> host_available_bytes;  // unknown with the device
   std::int64_t checkpoint_bytes = 0;                 // one saved step on disk
+  // Of a run of several processes; all above but parameters and tokens_per_step are of rank 0 then, and of the
+  // checkpoint all of it.
+  std::int64_t ranks = 1;
+  std::int64_t shard = 1;
+  std::int64_t replicate = 1;
+  std::int64_t gather_bytes = 0;  // that a process sends in a step: weights
+  std::int64_t reduce_bytes = 0;  // gradients
 
   [[nodiscard]] bool fits_device() const noexcept { return !available_bytes || total_bytes <= *available_bytes; }
   // As far as is known.

@@ -6,6 +6,7 @@
 #include "train/config/recipe_choice.h"
 #include "train/plan/estimate.h"
 #include "train/setup/model_setup.h"
+#include "train/setup/parallel_setup.h"
 #include "train/step/planning_batch.h"
 
 namespace quench {
@@ -25,7 +26,8 @@ double least_bytes(const RunConfig& config, const nn::ModelConfig& model) {
       static_cast<double>(config.training.micro_batch_size) * static_cast<double>(config.data.seq_len);
   const double token =
       static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.hidden_size) * size(types.dtype) + 12;
-  return static_cast<double>(model.parameter_count()) * parameter + tokens * token;
+  return static_cast<double>(model.parameter_count()) * parameter / static_cast<double>(shard_ranks(config)) +
+         tokens * token;
 }
 
 void require_possible(const RunConfig& config, Device device) {

@@ -3,6 +3,7 @@
 #include "nn/optim/table.h"
 #include "train/check/check.h"
 #include "train/metrics/step_metrics.h"
+#include "train/plan/estimate.h"
 #include "train/plan/kept_inputs.h"
 #include "train/plan/training_flops.h"
 #include "train/setup/adapter_setup.h"
@@ -43,6 +44,15 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
                   format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
+  if (config.parallel.ranks > 1) {
+    const RunEstimate estimate = estimate_run(config, options.device);
+    constexpr double kMib = 1 << 20;
+    text += fmt::format(
+        "processes: {}, shard {} x replicate {}; each needs {:.1f} MiB at the peak and sends {:.1f} MiB of weights and "
+        "{:.1f} MiB of gradients a step\n",
+        estimate.ranks, estimate.shard, estimate.replicate, static_cast<double>(estimate.total_bytes) / kMib,
+        static_cast<double>(estimate.gather_bytes) / kMib, static_cast<double>(estimate.reduce_bytes) / kMib);
+  }
   const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model));
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
                       shares(flops, options.dtype));

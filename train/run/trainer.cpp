@@ -10,7 +10,6 @@
 #include "core/system/signals.h"
 #include "core/system/temporary.h"
 #include "core/system/threads.h"
-#include "data/text/tokenize.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/checkpoint/retention.h"
@@ -22,6 +21,7 @@
 #include "train/setup/adapter_setup.h"
 #include "train/setup/export_model.h"
 #include "train/setup/optimizer_setup.h"
+#include "train/setup/parallel_setup.h"
 #include "train/setup/run_environment.h"
 #include "train/step/training_state.h"
 
@@ -31,7 +31,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-RunConfig checked(RunConfig config, Device device) {
+RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ranks) {
+  set_ranks(config, ranks != nullptr ? ranks->size : 1);
+  if (ranks != nullptr) require_same_run(*ranks, config);
   set_deterministic(config.training.deterministic);
   require_on_device(config, device);
   set_thread_count(static_cast<int>(config.training.threads));
@@ -46,16 +48,6 @@ std::unique_ptr<RunLock> lock_checkpoints(const RunConfig& config, const RunLock
   return std::make_unique<RunLock>(folder);
 }
 
-// The caller tells the console.
-DataSetup open_data_recorded(const RunConfig& config, const nn::ModelConfig& model, FileChecks& checks, RunLog& log) {
-  try {
-    return open_data(config, model, &checks);
-  } catch (const TokenizationStopped& stopped) {
-    log.record(fmt::format("{}\n", stopped.what()));
-    throw;
-  }
-}
-
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
   options.on_nonfinite = training.on_nonfinite;
@@ -65,25 +57,24 @@ LossGuardOptions guard_options(const TrainingSection& training) {
 
 }  // namespace
 
-Trainer::Run::Run(RunConfig c, Device d, int console)
-    : config(checked(std::move(c), d)),
+Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const distributed::Ranks> r)
+    : ranks(std::move(r)),
+      config(checked(std::move(c), d, ranks.get())),
       device(d),
       environment(run_environment(d)),
-      lock(config.run.folder),
-      checkpoint_lock(lock_checkpoints(config, lock)),
-      log(fs::path(config.run.folder) / run_files::kLog, console),
-      choice(resolve_auto_recipe(config, d)),
-      setup(build_model(with_choice(config, choice), d)),
-      checks(fs::path(config.data.cache) / "file_checks.json"),
-      data(open_data_recorded(config, setup.config, checks, log)),
-      run_model(make_run_model(config, setup.config, data.tokenizer)),
+      lock(lock_run()),
+      checkpoint_lock(lock ? lock_checkpoints(config, *lock) : nullptr),
+      log(first() ? std::make_unique<RunLog>(fs::path(config.run.folder) / run_files::kLog, console) : nullptr),
+      choice(choose_recipe()),
+      setup(build_model(with_choice(config, choice), d, d, run_sharding(ranks.get()))),
+      inputs(open_inputs()),
+      run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
       samples(config, run_model),
-      identity(run_identity(config, data.tokenizer.get(), checks)),
-      steps(total_steps(config, *data.train)),
+      steps(total_steps(config, *inputs.data.train)),
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
       flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup))) {
-  checks.save();
+  sharded = share_model(*setup.model, ranks.get(), config);
   optimizer = make_optimizer(*setup.model, config);
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
@@ -92,15 +83,20 @@ Trainer::Run::Run(RunConfig c, Device d, int console)
                                                    .activations = activation_plan(config, setup.config),
                                                    .state_offload_ratio = config.optimizer.offload_ratio,
                                                    .state_late_ratio = config.optimizer.return_during_update,
-                                                   .max_norm = config.training.max_norm});
+                                                   .max_norm = config.training.max_norm,
+                                                   .sharded = sharded.get(),
+                                                   .ranks = ranks.get()});
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
 
 void Trainer::Run::load(CheckpointReader& reader) {
   whole = false;
-  if (setup.adapters) require_base(reader.state(), base, reader.path().string());
-  progress = restore_progress(reader.state(), config, identity, guard);
-  restore_training_tensors(reader, *setup.model, *optimizer);
+  // What is damaged for one process is passed over by all.
+  together("checkpoint", [&] {
+    if (setup.adapters) require_base(reader.state(), base, reader.path().string());
+    progress = restore_progress(reader.state(), config, inputs.identity, guard);
+    restore_training_tensors(reader, *setup.model, *optimizer);
+  });
   whole = true;
 }
 
@@ -113,7 +109,7 @@ void Trainer::Run::resume_or_fill() {
   std::string source;
   if (setup.adapters) {  // checkpoints hold nothing else
     fill_model(*setup.model, config);
-    base = base_hash(*setup.model);
+    base = hash_of_base();
   }
   if (from.mode == Mode::step || from.mode == Mode::path) {
     const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);
@@ -133,8 +129,8 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
-  log.text(fmt::format("resumed from {}: step {}, {} tokens seen\n", source, progress.step,
-                       format_count(progress.tokens_seen)));
+  say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source, progress.step,
+                  format_count(progress.tokens_seen)));
 }
 
 void Trainer::Run::write_run_files() const {
@@ -157,7 +153,7 @@ void Trainer::Run::open_logs() {
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
   options.console->progress = config.metrics.progress;
-  options.console->print = [this](std::string_view line) { log.text(line); };
+  options.console->print = [this](std::string_view line) { say(line); };
   if (console_log_level() > spdlog::level::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
@@ -165,9 +161,10 @@ void Trainer::Run::open_logs() {
 }
 
 void Trainer::Run::open_loader() {
-  const BatchGeometry geometry{config.training.micro_batch_size, global_batch_size(config), 0, 1};
+  const BatchGeometry geometry{config.training.micro_batch_size, global_batch_size(config),
+                               ranks != nullptr ? ranks->rank : 0, config.parallel.ranks};
   loader = std::make_unique<BatchLoader>(
-      data.train, geometry,
+      inputs.data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
                     .device = device,
                     .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch))});
@@ -178,23 +175,31 @@ void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
 }
 
 void Trainer::Run::save() {
-  lock.confirm();
-  if (checkpoint_lock) checkpoint_lock->confirm();
-  if (std::exchange(beside_earlier_run, false)) set_aside_checkpoints(config.checkpoint.folder);
-  CheckpointState state = checkpoint_state(config, identity, progress, guard);
+  const bool sets_aside = std::exchange(beside_earlier_run, false);
+  if (first()) {
+    lock->confirm();
+    if (checkpoint_lock) checkpoint_lock->confirm();
+    if (sets_aside) set_aside_checkpoints(config.checkpoint.folder);
+  }
+  CheckpointState state = checkpoint_state(config, inputs.identity, progress, guard);
   store_choice(state, config, choice);
   store_run_model(state, config, run_model);
   if (setup.adapters) store_base(state, base);
-  writer->save(state, training_tensors(*setup.model, *optimizer));
+  // Replicas hold the same: the first one's processes give it.
+  const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
+  writer->save(state, gives ? training_tensors(*setup.model, *optimizer) : std::vector<CheckpointTensor>());
 }
 
 TrainResult Trainer::Run::train() {
   SignalHandlers signals;  // before the first output: a closed pipe must not end the run
   resume_or_fill();
   follow_recipe();  // before the report says what applies
-  write_run_files();
-  log.text(start_report(config, choice, setup, data, run_model, environment, steps));
-  open_logs();
+  together("run folder", [this] {
+    if (!first()) return;
+    write_run_files();
+    say(start_report(config, choice, setup, inputs.data, run_model, environment, steps));
+    open_logs();
+  });
   if (config.checkpoint.enable) {
     CheckpointOptions options;
     options.keep_latest = static_cast<int>(config.checkpoint.keep_latest);
@@ -203,54 +208,60 @@ TrainResult Trainer::Run::train() {
                            ? CheckpointOptions::OnError::stop
                            : CheckpointOptions::OnError::keep_going;
     options.resumed_from = resumed_step;
-    const RunLock& held = checkpoint_lock ? *checkpoint_lock : lock;
-    writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options);
+    if (ranks != nullptr) options.peers = ranks->saving;
+    const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
+    first_first("checkpoint folder",
+                [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });
   }
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);
   const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
   saved_step = resumed_step.value_or(-1);
-  if (progress.step >= steps) log.text(finished_message(config, progress, steps) + "\n");
-  while (progress.step < steps && signals.stop_signal() == 0) {
+  if (progress.step >= steps) say(finished_message(config, progress, steps) + "\n");
+  Requests asked = agreed_requests(signals);
+  while (progress.step < steps && asked.stop_signal == 0) {
     try {
-      if (!run_step()) continue;
+      if (!run_step()) {
+        asked = agreed_requests(signals);
+        continue;
+      }
       if (every(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
         evaluate(signals);
     } catch (const std::exception& error) {
       save_before_end(error);
       throw;
     }
+    asked = agreed_requests(signals);
     if (!writer) continue;
     report_saves(writer->poll());
-    const bool asked = signals.take_save_request();
-    if ((asked || every(config.checkpoint.interval)) && progress.step < steps) {
+    if ((asked.save || every(config.checkpoint.interval)) && progress.step < steps) {
       save();
       saved_step = progress.step;
     }
   }
   metrics.finish();
-  const bool stopped = signals.stop_signal() != 0 && progress.step < steps;
+  const bool stopped = asked.stop_signal != 0 && progress.step < steps;
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
-    export_model(*setup.model, setup.adapters.get(), config, run_model);
+    export_model(*setup.model, setup.adapters.get(), config, run_model, ranks.get());
     result.exported = config.export_model->folder;
   }
-  report_kernels();
+  if (first()) report_kernels();
   result.step = progress.step;
   result.loss = progress.loss;
-  result.stop_signal = stopped ? signals.stop_signal() : 0;
+  result.stop_signal = stopped ? asked.stop_signal : 0;
   return result;
 }
 
-Trainer::Trainer(RunConfig config, Device device, int console)
-    : run_(std::make_unique<Run>(std::move(config), device, console)) {}
+Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<const distributed::Ranks> ranks)
+    : run_(std::make_unique<Run>(std::move(config), device, console, std::move(ranks))) {}
 Trainer::~Trainer() = default;
 TrainResult Trainer::run() {
   try {
     return run_->train();
   } catch (const std::exception& error) {
-    run_->log.record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
+    if (run_->log) run_->log->record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
     throw;
   }
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/device/device.h"
+#include "distributed/ranks.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -20,8 +21,9 @@ struct TrainResult {
 
 class Trainer {
  public:
-  // Text for people goes to the descriptor `console`, and to log.txt in the run folder.
-  Trainer(RunConfig config, Device device, int console = 1);
+  // Text for people goes to the descriptor `console`, and to log.txt in the run folder. In a run of several processes
+  // `ranks` says which this one is: rank 0 writes what the run writes, the others their parts of checkpoints.
+  Trainer(RunConfig config, Device device, int console = 1, std::shared_ptr<const distributed::Ranks> ranks = nullptr);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

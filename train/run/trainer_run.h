@@ -30,9 +30,35 @@
 
 namespace quench {
 
+// What the run computes from besides its config.
+struct RunInputs {
+  std::unique_ptr<FileChecks> checks;
+  DataSetup data;
+  RunIdentity identity;
+};
+
 struct Trainer::Run {
-  Run(RunConfig c, Device d, int console);
+  Run(RunConfig c, Device d, int console, std::shared_ptr<const distributed::Ranks> r);
   TrainResult train();
+
+  // Whether this process writes what the run writes.
+  [[nodiscard]] bool first() const noexcept { return ranks == nullptr || ranks->is_first(); }
+  // To the log of the run, if this process keeps it.
+  void say(std::string_view lines) const;
+  // Runs it on every process; an error of one is an error of all.
+  void together(std::string_view what, const std::function<void()>& work) const;
+  // The same on rank 0 before the others.
+  void first_first(std::string_view what, const std::function<void()>& work) const;
+  [[nodiscard]] std::unique_ptr<RunLock> lock_run() const;
+  [[nodiscard]] RecipeChoice choose_recipe() const;
+  [[nodiscard]] std::string hash_of_base() const;
+  [[nodiscard]] RunInputs open_inputs();
+  // What the processes were asked since the last call, the same on all of them: a signal to stop, and whether to save.
+  struct Requests {
+    int stop_signal = 0;
+    bool save = false;
+  };
+  [[nodiscard]] Requests agreed_requests(SignalHandlers& signals) const;
 
   void resume_or_fill();
   void load(CheckpointReader& reader);
@@ -49,7 +75,7 @@ struct Trainer::Run {
   // The end of a run may be in high precision; a roll-back may leave it again.
   void follow_recipe();
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
-  void evaluate(const SignalHandlers& signals);
+  void evaluate(SignalHandlers& signals);
   void save();
   // Saves the state after the last good step of a run that ends by this error; throws one error that says both where
   // that fails.
@@ -58,20 +84,20 @@ struct Trainer::Run {
   // Which implementation served ops that have several: a fallback that costs speed must not go unseen.
   static void report_kernels();
 
+  std::shared_ptr<const distributed::Ranks> ranks;  // null: one process
   RunConfig config;
   Device device;
   Json environment;
-  // Before the choice of a recipe: that reads the folder's checkpoints, and may measure for a minute.
-  RunLock lock;
+  // Of the first process. Before the choice of a recipe: that reads the folder's checkpoints, and may measure for a
+  // minute.
+  std::unique_ptr<RunLock> lock;
   std::unique_ptr<RunLock> checkpoint_lock;  // of the checkpoint folder, unless that is the run folder
-  RunLog log;
+  std::unique_ptr<RunLog> log;
   RecipeChoice choice;  // of recipe.name "auto"
   ModelSetup setup;
-  FileChecks checks;
-  DataSetup data;
+  RunInputs inputs;
   RunModel run_model;
   SampleTexts samples;  // of evaluation.prompts
-  RunIdentity identity;
   std::int64_t steps = 0;
   LossGuard guard;
   HealthLog health;
@@ -83,6 +109,7 @@ struct Trainer::Run {
   bool whole = false;               // weights and optimizer state are those of progress.step
   bool in_tail = false;             // recipe.high_precision_tail
   std::string base;                 // hash of the weights under adapters; empty: all of the model is trained
+  std::unique_ptr<distributed::ShardedModel> sharded;  // null: one process
   std::unique_ptr<nn::Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<CheckpointWriter> writer;

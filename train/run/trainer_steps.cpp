@@ -6,6 +6,7 @@
 #include "core/device/call_counter.h"
 #include "core/memory/allocator.h"
 #include "core/system/log.h"
+#include "train/check/check.h"
 #include "train/evaluation/validation.h"
 #include "train/metrics/peak_flops.h"
 #include "train/run/step_profile.h"
@@ -15,7 +16,7 @@
 namespace quench {
 
 std::vector<Batch> Trainer::Run::next_step_batches() {
-  const std::int64_t count = global_batch_size(config) / config.training.micro_batch_size;
+  const std::int64_t count = accumulation_steps(config, config.parallel.ranks);
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < count; ++i) {
     std::optional<Batch> batch = loader->next();
@@ -56,7 +57,11 @@ std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
         health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches, progress.step + 1); });
   const std::string forward =
       first_nonfinite_forward(*setup.model, batches, loss_options(config, setup.config.vocab_size, device));
-  return !forward.empty() ? forward : !operand.empty() ? operand : gradient;
+  const std::string found = !forward.empty() ? forward : !operand.empty() ? operand : gradient;
+  if (ranks == nullptr) return found;
+  for (const std::string& name : distributed::exchange_texts(*ranks->host, found, "first non-finite"))
+    if (!name.empty()) return name;
+  return {};
 }
 
 void Trainer::Run::follow_recipe() {
@@ -73,7 +78,7 @@ void Trainer::Run::follow_recipe() {
 
 bool Trainer::Run::run_step() {
   follow_recipe();
-  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { log.text(table); });
+  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { say(table); });
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
@@ -97,7 +102,7 @@ bool Trainer::Run::run_step() {
   progress.samples += global_batch_size(config);
   progress.loss = report.loss;
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
-  timer->end_step(tokens, flops.total() * static_cast<double>(tokens));
+  timer->end_step(tokens, flops.total() * static_cast<double>(tokens) / static_cast<double>(config.parallel.ranks));
   log_step(report, verdict, lr);
   if (verdict.action == StepAction::stop) {  // after the log has the step that ended the run
     metrics.finish();
@@ -125,6 +130,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.tokens_seen = progress.tokens_seen;
     m.skipped_steps = guard.skipped_steps();
     m.nonfinite = verdict.nonfinite;
+    m.devices = config.parallel.ranks;
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     m.float8_share = flops.float8 / flops.total();
     // Emulated products run in f32, whatever their operands.
@@ -136,20 +142,25 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
   metrics.progress(bar);
 }
 
-void Trainer::Run::evaluate(const SignalHandlers& signals) {
-  samples.draw(*setup.model, progress.step, metrics, [&] { return signals.stop_signal() != 0; });
-  if (!data.validation) return;
+void Trainer::Run::evaluate(SignalHandlers& signals) {
+  // Several processes gather each layer together, so that none may leave early.
+  samples.draw(*setup.model, progress.step, metrics, [&] { return ranks == nullptr && signals.stop_signal() != 0; });
+  if (!inputs.data.validation) return;
   EvaluationMetrics evaluation =
-      validate(*setup.model, data.validation,
+      validate(*setup.model, inputs.data.validation,
                {.micro_batch_size = config.evaluation.micro_batch_size.value_or(config.training.micro_batch_size),
                 .batches = config.evaluation.steps,
-                .loss_chunk_rows = config.training.loss_chunk_size});
+                .loss_chunk_rows = config.training.loss_chunk_size,
+                .ranks = ranks.get()});
   evaluation.step = progress.step;
   metrics.evaluation(std::move(evaluation));
 }
 
 void Trainer::Run::save_before_end(const std::exception& error) {
   if (!writer || !whole || progress.step == saved_step || progress.step == resumed_step.value_or(0)) return;
+  // The processes save together: only an error that all of them have at the same place lets them.
+  const auto* ending = dynamic_cast<const Error*>(&error);
+  if (ranks != nullptr && (ending == nullptr || ending->code() != ErrorCode::nonfinite)) return;
   try {
     step->discard();
     const std::string bad = first_nonfinite_weight(*setup.model);

@@ -37,12 +37,12 @@ std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunC
   return adapters;
 }
 
-std::string base_hash(nn::CausalLm& model) {
+std::string base_hash(nn::CausalLm& model, const std::function<Tensor(const nn::Parameter&)>& whole) {
   StreamHash hash;
   const MemoryScope scope(MemoryCategory::workspace);
   for (const nn::Parameter* parameter : model.parameters()) {
     if (parameter->adapter) continue;
-    const Tensor host = parameter->variable.value().to(Device{});
+    const Tensor host = (whole ? whole(*parameter) : parameter->variable.value()).to(Device{});
     hash.update(parameter->name);
     hash.update(std::span(static_cast<const std::byte*>(host.raw_data()), host.nbytes()));
   }

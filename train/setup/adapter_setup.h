@@ -4,6 +4,7 @@
 // Such a checkpoint names its base by a hash of the base's weights, which come from where the run's config says: a
 // model folder, or random draws of its seed.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,8 +24,9 @@ namespace quench {
 [[nodiscard]] std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
                                                                const nn::ParameterOptions& parameters);
 
-// 16 hex digits, of the values of all parameters that belong to no adapter.
-[[nodiscard]] std::string base_hash(nn::CausalLm& model);
+// 16 hex digits, of the values of all parameters that belong to no adapter. `whole` brings those of which this process
+// holds a part; absent: it holds all.
+[[nodiscard]] std::string base_hash(nn::CausalLm& model, const std::function<Tensor(const nn::Parameter&)>& whole = {});
 
 // CheckpointState::extra.
 void store_base(CheckpointState& state, const std::string& hash);

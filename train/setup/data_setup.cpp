@@ -68,7 +68,7 @@ std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config) {
 }
 
 std::int64_t global_batch_size(const RunConfig& config) {
-  return config.training.global_batch_size.value_or(config.training.micro_batch_size);
+  return config.training.global_batch_size.value_or(config.training.micro_batch_size * config.parallel.ranks);
 }
 
 DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileChecks* checks) {
@@ -79,7 +79,7 @@ DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileC
                     "data.tokenizer has {} tokens, the model's vocab_size is {}: set model.vocab_size to at least that",
                     setup.tokenizer->vocab_size(), model.vocab_size);
   setup.train = open_dataset(dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks));
-  setup.train->check_batch({config.training.micro_batch_size, global_batch_size(config), 0, 1});
+  setup.train->check_batch({config.training.micro_batch_size, global_batch_size(config), 0, config.parallel.ranks});
   append_lines(setup.plan, "train: ", describe(*setup.train));
   if (!config.data.validation.empty()) {
     DatasetSpec spec = dataset_spec(config, config.data.validation, setup.tokenizer.get(), model, checks);

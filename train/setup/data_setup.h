@@ -29,7 +29,7 @@ struct DataSetup {
 // shards that have one, or null.
 [[nodiscard]] std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config);
 
-// Sequences of one optimizer step: global_batch_size, or one micro-batch.
+// Sequences of one optimizer step: global_batch_size, or one micro-batch of each process.
 [[nodiscard]] std::int64_t global_batch_size(const RunConfig& config);
 
 // Optimizer steps of the run: training.steps, or as many as training.epochs passes over the data need, whichever is

@@ -1,5 +1,6 @@
 #include "train/setup/export_model.h"
 
+#include "distributed/fsdp/gather_parameter.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
@@ -8,7 +9,7 @@
 namespace quench {
 
 void export_model(nn::CausalLm& model, const recipes::Adapters* adapters, const RunConfig& config,
-                  const RunModel& description) {
+                  const RunModel& description, const distributed::Ranks* ranks) {
   if (config.export_model->format == kPeftFormat) {
     QUENCH_CHECK(adapters != nullptr, "export.format {} without adapters", kPeftFormat);
     return save_adapter_folder(model, *adapters, export_target(config),
@@ -23,7 +24,11 @@ void export_model(nn::CausalLm& model, const recipes::Adapters* adapters, const 
                          .tokenizer_folder = kept,
                          .tokenizer = description.tokenizer.get(),
                          .generation_ids = description.generation_ids};
-  save_model_folder(model, export_target(config), options);
+  if (ranks == nullptr) return save_model_folder(model, export_target(config), options);
+  distributed::with_whole_parameters(model, *ranks, [&](const auto& whole) {
+    options.whole = whole;
+    save_model_folder(model, export_target(config), options);
+  });
 }
 
 }  // namespace quench

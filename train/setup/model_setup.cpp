@@ -22,7 +22,9 @@ std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
 }
 
 nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
-  const bool single = accumulation_steps(config, 1) == 1;
+  const ParallelSection& parallel = config.parallel;
+  const bool single =
+      accumulation_steps(config, parallel.ranks) == 1 && (parallel.ranks == 1 || parallel.reduce_dtype == DType::bf16);
   nn::ParameterOptions options;
   options.dtype = config.training.dtype;
   options.grad_dtype = config.training.grad_dtype.value_or(single ? config.training.dtype : DType::f32);
@@ -48,7 +50,7 @@ constexpr std::int64_t kFewTokens = 4096;
 
 bool keeps_weights(const RunConfig& config) {
   const bool few = config.training.micro_batch_size * config.data.seq_len <= kFewTokens;
-  return config.recipe.keep_weights.value_or(few && accumulation_steps(config, 1) > 1);
+  return config.recipe.keep_weights.value_or(few && accumulation_steps(config, config.parallel.ranks) > 1);
 }
 
 }  // namespace
@@ -87,10 +89,12 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
   return conversion;
 }
 
-ModelSetup build_model(const RunConfig& config, Device device, Device target) {
+ModelSetup build_model(const RunConfig& config, Device device, Device target, const nn::Sharding& sharding) {
   ModelSetup setup;
   setup.config = resolve_model_config(config.model);
-  setup.model = std::make_unique<nn::CausalLm>(setup.config, parameter_options(config, device));
+  nn::ParameterOptions options = parameter_options(config, device);
+  options.sharding = sharding;
+  setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());

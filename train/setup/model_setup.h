@@ -27,12 +27,14 @@ struct ModelSetup {
 [[nodiscard]] nn::ModelConfig resolve_model_config(const ModelSection& section);
 
 // Types of parameters and gradients that the training section asks for. Gradients default to f32, except for bf16
-// parameters that are updated from a single micro-batch, where bf16 loses nothing by accumulation.
+// parameters that are updated from a single micro-batch of a single process (or summed in bf16 by several), where bf16
+// loses nothing by accumulation.
 [[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
 
 // Builds the model on the device and applies the recipe; parameters are allocated but not filled. A plan of memory
-// (device meta) is made for `target`.
-[[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device, Device target);
+// (device meta) is made for `target`. `sharding` says which part of each parameter is allocated.
+[[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device, Device target,
+                                     const nn::Sharding& sharding = {});
 [[nodiscard]] inline ModelSetup build_model(const RunConfig& config, Device device) {
   return build_model(config, device, device);
 }

@@ -83,15 +83,17 @@ std::string first_nonfinite_forward(nn::CausalLm& model, std::span<const Batch> 
   const autograd::NoGrad no_grad;
   const WatchedModel watched(model, first);
   const Device device = model.options().device;
+  // Where processes gather layers together, all make the same passes, whatever they have found.
+  const bool alone = model.weights_stay();
   for (const Batch& batch : batches) {
-    if (!first.empty()) break;
-    if (batch.valid_tokens == 0) continue;
+    if (alone && !first.empty()) break;
+    if (alone && batch.valid_tokens == 0) continue;
     const std::int64_t tokens = batch.input_ids.numel();
     const nn::ForwardContext context = batch_context(model, batch);
     const Tensor ids = batch.input_ids.view({tokens}).to(device);
     const nn::Variable hidden = model.hidden(ids, context);
     if (first.empty() && !is_finite(hidden.value())) first = "output of model.norm";
-    if (!first.empty()) break;
+    if (alone && !first.empty()) break;
     const nn::Variable sum = model.loss(ids, batch.labels.view({tokens}).to(device), context, 1.0f, loss);
     if (first.empty() && !is_finite(sum.value())) first = "logits";
   }

@@ -1,5 +1,7 @@
 #include "train/step/train_step.h"
 
+#include <numeric>
+
 #include "core/device/trace_range.h"
 #include "core/ops/gemm.h"
 #include "core/ops/global_norm.h"
@@ -30,14 +32,23 @@ void TrainStep::make_report_buffers(std::int64_t micro_batches) {
   host_report_ = Tensor::empty_pinned({micro_batches + 1}, DType::f32, device);
 }
 
-void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, const nn::UnitHooks* hooks,
-                                Tensor loss_out) {
+std::vector<std::int64_t> TrainStep::valid_tokens(std::span<const Batch> micro_batches) const {
+  std::vector<std::int64_t> counts;
+  for (const Batch& batch : micro_batches) counts.push_back(batch.valid_tokens);
+  if (options_.ranks != nullptr)
+    distributed::all_reduce_numbers(*options_.ranks->host, counts, distributed::ReduceOp::sum, "valid tokens");
+  return counts;
+}
+
+void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, bool last,
+                                const nn::UnitHooks* hooks, Tensor loss_out) {
   const std::int64_t tokens = batch.input_ids.numel();
   const Device device = model_.options().device;
   nn::ForwardContext context = batch_context(model_, batch);
   context.recompute = options_.recompute;
   if (hooks != nullptr) context.hooks.push_back(hooks);
   context.activations = options_.activations;
+  if (options_.sharded != nullptr) options_.sharded->begin_pass(last);
   autograd::Tape tape(options_.recompute);
   tape.set_pass(pass);
   tape.set_offloader(offloader_.get());
@@ -51,13 +62,15 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
   loss_out.copy_from(loss.value());
   const TraceRange range(device, "backward");
   tape.backward(loss);
+  if (options_.sharded != nullptr) options_.sharded->end_pass();
 }
 
 GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step) {
   optimizer_.zero_grad();
   nn::StateOffloader::Step state(state_.get());
   GradientReport report;
-  for (const Batch& batch : micro_batches) report.valid_tokens += batch.valid_tokens;
+  const std::vector<std::int64_t> valid = valid_tokens(micro_batches);
+  report.valid_tokens = std::accumulate(valid.begin(), valid.end(), std::int64_t{0});
   if (report.valid_tokens == 0) {
     scale_.zero();  // apply() reads it
     return report;
@@ -66,20 +79,27 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   make_report_buffers(count);
   const GemmTuning tuning;
+  // Micro-batches are counted over all processes, so that one process draws what several do.
+  const std::int64_t first_pass = options_.ranks != nullptr ? options_.ranks->rank * count : 0;
   std::int64_t done_tokens = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const Batch& batch = micro_batches[static_cast<std::size_t>(i)];
     Tensor loss = device_report_.narrow(0, i, 1);
-    if (batch.valid_tokens == 0) {
+    const std::int64_t tokens = valid[static_cast<std::size_t>(i)];
+    if (tokens == 0) {
       loss.zero();
       continue;
     }
     const bool first = done_tokens == 0;
-    done_tokens += batch.valid_tokens;
-    run_micro_batch(batch, static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(i), scale,
-                    state.hooks(first, done_tokens == report.valid_tokens), loss);
+    done_tokens += tokens;
+    const bool last = done_tokens == report.valid_tokens;
+    run_micro_batch(micro_batches[static_cast<std::size_t>(i)],
+                    static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(first_pass + i), scale, last,
+                    state.hooks(first, last), loss);
   }
+  if (options_.ranks != nullptr)
+    options_.ranks->world->all_reduce(device_report_.narrow(0, 0, count), distributed::ReduceOp::sum, "loss").wait();
   optimizer_.squared_grad_norm(squared_norm_);
+  if (options_.sharded != nullptr) options_.sharded->sum_squared_norm(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
               .max_norm = static_cast<float>(options_.max_norm),
               .norm = device_report_.narrow(0, count, 1),
@@ -105,6 +125,7 @@ void TrainStep::apply(double lr, std::int64_t step) {
     state_->update(update);
   else
     update({0, optimizer_.parameters().size()});
+  if (options_.sharded != nullptr) options_.sharded->parameters_changed();
 }
 
 void TrainStep::discard() {

@@ -4,6 +4,8 @@
 #include <span>
 
 #include "data/sampling/loader.h"
+#include "distributed/fsdp/sharded_model.h"
+#include "distributed/ranks.h"
 #include "nn/causal_lm.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
@@ -17,11 +19,14 @@ struct TrainStepOptions {
   double state_offload_ratio = 0;  // of the optimizer's state that waits in host memory (nn/optim/state_offload.h)
   double state_late_ratio = 0;     // of that, what returns during the update
   double max_norm = 1.0;           // 0: no clipping
+  // Of a run of several processes; both null in a run of one. They outlive the step.
+  distributed::ShardedModel* sharded = nullptr;
+  const distributed::Ranks* ranks = nullptr;
 };
 
 // What the host must know before it lets the update happen.
 struct GradientReport {
-  double loss = 0;       // mean cross-entropy over the valid tokens of all micro-batches
+  double loss = 0;       // mean cross-entropy over the valid tokens of all micro-batches of all processes
   double grad_norm = 0;  // before clipping
   std::int64_t valid_tokens = 0;
 };
@@ -33,7 +38,8 @@ class TrainStep {
   // Leaves in the parameters the gradient of (sum of cross-entropies) / (valid tokens of all micro-batches): the mean
   // over tokens, however they are split into micro-batches. A step without any valid token has loss and gradient 0.
   // `step`, 1-based, counts the steps of the run: it keys the random draws of a recipe. Until apply() or discard(), a
-  // part of the optimizer's state may be away, so that optimizer.state() is not to be called.
+  // part of the optimizer's state may be away, so that optimizer.state() is not to be called. With several processes
+  // each gives its own micro-batches, as many as the others, and all get the same report.
   GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
   // Clips and updates with the gradients of the last accumulate(). `step` is 1-based and counts updates.
   void apply(double lr, std::int64_t step);
@@ -45,8 +51,10 @@ class TrainStep {
 
  private:
   void make_report_buffers(std::int64_t micro_batches);
+  // Of each micro-batch, over all processes.
+  [[nodiscard]] std::vector<std::int64_t> valid_tokens(std::span<const Batch> micro_batches) const;
   // Forward and backward; the loss, f32 [1], stays on the device.
-  void run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, const nn::UnitHooks* hooks,
+  void run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, bool last, const nn::UnitHooks* hooks,
                        Tensor loss_out);
 
   nn::CausalLm& model_;

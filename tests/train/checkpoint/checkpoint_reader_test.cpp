@@ -10,7 +10,7 @@
 #include "tests/fault/process.h"
 #include "tests/testing.h"
 #include "train/checkpoint/checkpoint_save.h"
-#include "train/checkpoint/data_file.h"
+#include "train/checkpoint/data_file_part.h"
 
 namespace quench {
 namespace {

@@ -185,10 +185,8 @@ TEST(ConfigCheck, LoadedWeightsKeepTheirShapes) {
 
 // What nothing executes is not accepted, with words that say so; values that ask for nothing are.
 TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
-  for (const char* argument : {"--parallel.shard=2", "--parallel.replicate=2", "--parallel.expert=2",
-                               "--parallel.reshard_after_forward=false"})
-    EXPECT_THAT(complaint({argument}), HasSubstr("this version does not have training in several processes yet"))
-        << argument;
+  EXPECT_THAT(complaint({"--parallel.expert=2"}), HasSubstr("this version does not have expert parallelism yet"));
+  EXPECT_THAT(complaint({"--parallel.shard=0"}), HasSubstr("0 processes cannot hold a model; -1 means all"));
   EXPECT_THAT(complaint({"--export.scheme=int4"}), HasSubstr("export.scheme: this version does not have quantized"));
   EXPECT_THAT(complaint({"--export.format=gguf"}),
               HasSubstr("expected one of hf, peft, got \"gguf\" (string); this version does not have GGUF yet"));
@@ -204,8 +202,7 @@ TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
     for (const ConfigIssue& issue : testing::issues(text)) all += issue.to_string() + "\n";
     return all;
   };
-  EXPECT_THAT(in_file(R"("parallel": {"shard": 4})"), HasSubstr("parallel.shard: this version does not have"));
-  EXPECT_THAT(in_file(R"("parallel": 4)"), HasSubstr("parallel: this version does not have"));
+  EXPECT_THAT(in_file(R"("parallel": {"expert": 4})"), HasSubstr("parallel.expert: this version does not have"));
   EXPECT_THAT(in_file(R"("parallel": {"shrad": 4})"), HasSubstr("parallel.shrad: unknown key"));
   // As stored by earlier versions.
   EXPECT_EQ(in_file(R"("lora": null, "export": {"format": "hf", "scheme": null},

@@ -1,0 +1,173 @@
+#include "distributed/fsdp/sharded_model.h"
+
+#include <utility>
+
+namespace quench::distributed {
+namespace {
+
+// Reductions on their way while the next unit computes: each holds the whole gradients of a unit.
+constexpr std::size_t kReductionsInFlight = 1;
+
+}  // namespace
+
+ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> shard,
+                           std::shared_ptr<ProcessGroup> replicate, const ShardedModelOptions& options)
+    : model_(model),
+      shard_(std::move(shard)),
+      replicate_(std::move(replicate)),
+      options_(options),
+      device_(model.options().device),
+      layers_(model.config().num_hidden_layers) {
+  Backend& owner = backend(device_.type);
+  shared_ = std::make_shared<ShardedUnit::Shared>(
+      ShardedUnit::Shared{.shard = shard_,
+                          .device = device_,
+                          .reduce_dtype = options_.reduce_dtype,
+                          .weights = BufferPool(device_, MemoryCategory::parameters),
+                          .gradients = BufferPool(device_, MemoryCategory::gradients),
+                          .stream = owner.create_stream(device_),
+                          .reached = owner.create_event(device_)});
+  const nn::Sharding sharding{shard_->rank(), shard_->size()};
+  for (const nn::CausalLm::Unit& part : model_.units()) {
+    Unit& unit = units_.emplace_back();
+    unit.parameters = part.parameters;
+    if (sharding.count == 1) continue;
+    for (nn::Parameter* parameter : unit.parameters)
+      if (!parameter->padded.defined()) nn::shard_parameter(*parameter, sharding);
+    const bool is_layer = part.layer >= 0;
+    unit.sharded = std::make_unique<ShardedUnit>(part.name, unit.parameters, is_layer, shared_);
+    // Embedding and head are used at one place of a pass each; hooks free layers. The norm is small and stays.
+    unit.sharded->set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
+  }
+  const auto parts = model_.units();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].makes_logits || (parts[i].layer < 0 && i > 0)) head_units_.push_back(&units_[i]);
+  hooks_.before_forward = [this](std::int64_t layer) { before_forward(layer); };
+  hooks_.after_forward = [this](std::int64_t layer) { after_forward(layer); };
+  hooks_.before_backward = [this](std::int64_t layer) { before_backward(layer); };
+  hooks_.after_backward = [this](std::int64_t layer) { after_backward(layer); };
+  model_.set_unit_hooks(&hooks_);
+}
+
+ShardedModel::~ShardedModel() {
+  model_.set_unit_hooks(nullptr);
+  units_.clear();
+  Backend& owner = backend(device_.type);
+  owner.destroy_event(shared_->reached);
+  owner.destroy_stream(shared_->stream);
+}
+
+void ShardedModel::begin_pass(bool last) {
+  last_ = last;
+  for (Unit& unit : units_) {
+    unit.reduced = false;
+    if (unit.sharded) unit.sharded->expect_gradients();
+  }
+  if (!units_.front().sharded) return;
+  units_.front().sharded->gather();
+  layer_unit(0).sharded->gather();
+}
+
+void ShardedModel::before_forward(std::int64_t layer) {
+  if (!layer_unit(layer).sharded) return;
+  layer_unit(layer).sharded->gather();
+  if (layer + 1 < layers_) {
+    layer_unit(layer + 1).sharded->gather();
+    return;
+  }
+  const bool training = autograd::Tape::current() != nullptr;
+  for (Unit* unit : head_units_) {
+    unit->sharded->gather();
+    if (training) unit->sharded->attach_gradients();
+  }
+}
+
+void ShardedModel::after_forward(std::int64_t layer) {
+  if (!layer_unit(layer).sharded || !options_.reshard_after_forward) return;
+  // The last layer is the first of the backward pass.
+  if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return;
+  layer_unit(layer).sharded->free();
+}
+
+void ShardedModel::before_backward(std::int64_t layer) {
+  reduce_ready();
+  Unit& unit = layer_unit(layer);
+  if (!unit.sharded) return;
+  unit.sharded->gather();
+  unit.sharded->attach_gradients();
+  if (layer > 0)
+    layer_unit(layer - 1).sharded->gather();
+  else
+    units_.front().sharded->attach_gradients();
+}
+
+void ShardedModel::after_backward(std::int64_t layer) {
+  Unit& unit = layer_unit(layer);
+  if (reduces()) begin_reduce(unit);
+  end_reductions(kReductionsInFlight);
+  if (unit.sharded && (last_ || options_.reshard_after_forward)) unit.sharded->free();
+}
+
+void ShardedModel::reduce_ready() {
+  if (!reduces()) return;
+  for (Unit* unit : head_units_)
+    if (unit->sharded && unit->sharded->trainable() && unit->sharded->gradients_ready()) begin_reduce(*unit);
+}
+
+void ShardedModel::begin_reduce(Unit& unit) {
+  if (std::exchange(unit.reduced, true)) return;
+  if (!unit.sharded) {
+    if (last_) begin_replica_sum(unit);
+    return;
+  }
+  if (!unit.sharded->trainable()) return;
+  unit.sharded->begin_reduce();
+  reducing_.push_back(&unit);
+}
+
+void ShardedModel::end_reductions(std::size_t keep) {
+  for (; reducing_.size() > keep; reducing_.pop_front()) {
+    reducing_.front()->sharded->end_reduce();
+    if (last_) begin_replica_sum(*reducing_.front());
+  }
+}
+
+void ShardedModel::begin_replica_sum(Unit& unit) {
+  if (replicate_->size() == 1) return;
+  Backend& owner = backend(device_.type);
+  for (nn::Parameter* parameter : unit.parameters) {
+    const auto& gradient = parameter->variable.gradient();
+    if (gradient != nullptr && !gradient->has_value()) gradient->target().tensor.zero();
+  }
+  owner.record(shared_->reached, current_stream(device_));
+  owner.wait(shared_->stream, shared_->reached);
+  const StreamGuard guard(shared_->stream);
+  for (nn::Parameter* parameter : unit.parameters)
+    if (parameter->variable.requires_grad())
+      replica_sums_.push_back(replicate_->all_reduce(parameter->variable.grad(), ReduceOp::sum, parameter->name));
+}
+
+void ShardedModel::end_pass() {
+  if (!reduces()) return;
+  for (Unit& unit : units_) begin_reduce(unit);
+  end_reductions(0);
+  wait_all(replica_sums_);
+}
+
+void ShardedModel::sum_squared_norm(const Tensor& norm) {
+  if (shard_->size() > 1) shard_->all_reduce(norm, ReduceOp::sum, "gradient norm").wait();
+}
+
+void ShardedModel::parameters_changed() {
+  if (shard_->size() == 1) return;
+  Works works;
+  for (const Unit& unit : units_)
+    for (nn::Parameter* parameter : unit.parameters) {
+      if (!parameter->amax.defined() || parameter->amax_version != parameter->version) continue;
+      if (parameter->shard.rows == 0) parameter->amax.zero();
+      works.push_back(shard_->all_reduce(parameter->amax, ReduceOp::max, parameter->name));
+    }
+  wait_all(works);
+}
+
+}  // namespace quench::distributed

@@ -1,0 +1,98 @@
+#include "distributed/ranks.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+
+namespace quench::distributed {
+namespace {
+
+// An error as a text: its code, then what it says. Empty: none.
+std::string to_text(const std::exception_ptr& error) {
+  if (!error) return {};
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return fmt::format("{} {}", static_cast<int>(known.code()), known.what());
+  } catch (const std::exception& other) {
+    return fmt::format("{} {}", static_cast<int>(ErrorCode::failed), other.what());
+  }
+}
+
+void agree(ProcessGroup& group, std::string_view label, const std::exception_ptr& own) {
+  const std::vector<std::string> errors = exchange_texts(group, to_text(own), label);
+  if (own) std::rethrow_exception(own);
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+    if (errors[rank].empty()) continue;
+    const std::size_t space = errors[rank].find(' ');
+    const int code = std::stoi(errors[rank].substr(0, space));
+    QUENCH_FAIL(static_cast<ErrorCode>(code), "rank {}: {}", rank, errors[rank].substr(space + 1));
+  }
+}
+
+}  // namespace
+
+Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate) {
+  QUENCH_CHECK(shard * replicate == world->size(), "{} shards x {} replicas for {} ranks", shard, replicate,
+               world->size());
+  Ranks ranks{world->rank(), world->size(), {}, {}, {}, {}, {}};
+  ranks.world = {world, &world->all()};
+  ranks.host = {world, &world->host()};
+  const int replica = ranks.rank / shard, part = ranks.rank % shard;
+  std::vector<int> members(static_cast<std::size_t>(shard));
+  std::iota(members.begin(), members.end(), replica * shard);
+  ranks.shard = shard == ranks.size ? ranks.world : world->make_group(fmt::format("shard {}", replica), members);
+  members.clear();
+  for (int i = 0; i < replicate; ++i) members.push_back(i * shard + part);
+  ranks.replicate =
+      replicate == ranks.size ? ranks.world : world->make_group(fmt::format("replicate {}", part), members);
+  ranks.saving = world->make_host_group("saving");
+  return ranks;
+}
+
+std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mine, std::string_view label) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::int64_t> lengths(ranks);
+  lengths[static_cast<std::size_t>(group.rank())] = static_cast<std::int64_t>(mine.size());
+  all_reduce_numbers(group, lengths, ReduceOp::sum, label);
+  const std::int64_t longest = *std::ranges::max_element(lengths);
+  std::vector<std::string> texts(ranks);
+  if (longest == 0) return texts;
+  const MemoryScope scope(MemoryCategory::other);
+  const Tensor own = Tensor::zeros({longest}, DType::u8), all = Tensor::empty({longest * group.size()}, DType::u8);
+  std::ranges::copy(mine, static_cast<char*>(own.raw_data()));
+  group.all_gather(own, all, label).wait();
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    texts[rank].assign(static_cast<const char*>(all.raw_data()) + static_cast<std::int64_t>(rank) * longest,
+                       static_cast<std::size_t>(lengths[rank]));
+  return texts;
+}
+
+void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, ReduceOp op, std::string_view label) {
+  const MemoryScope scope(MemoryCategory::other);
+  const Tensor tensor = Tensor::empty({static_cast<std::int64_t>(numbers.size())}, DType::i64);
+  std::ranges::copy(numbers, tensor.data<std::int64_t>());
+  group.all_reduce(tensor, op, label).wait();
+  std::copy_n(tensor.data<std::int64_t>(), numbers.size(), numbers.data());
+}
+
+void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work) {
+  std::exception_ptr error;
+  try {
+    work();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  agree(group, label, error);
+}
+
+void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work) {
+  together(group, label, [&] {
+    if (group.rank() == 0) work();
+  });
+  together(group, label, [&] {
+    if (group.rank() != 0) work();
+  });
+}
+
+}  // namespace quench::distributed

@@ -1,0 +1,238 @@
+// Training by several processes, through the program: the same losses and samples as by one, from any checkpoint.
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "core/json/json.h"
+#include "core/safetensors/safetensors_folder.h"
+#include "tests/distributed/ranks.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ChildResult;
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::TempDir;
+using testing::write_file;
+
+// A run by several processes must leave what the run by one leaves: losses to this much, relative.
+constexpr double kSameLoss = 1e-6;
+
+class ShardedTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text\n";
+    write_file(folder_ / "text.txt", text);
+    // No number of processes but 1 divides the vocabulary; the norms of queries and keys have two rows.
+    write_config(R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 24, "intermediate_size": 37,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 2)");
+  }
+
+  void write_config(const std::string& model) {
+    write_file(folder_ / "run.json", R"({"model": {)" + model + R"(, "max_position_embeddings": 64},
+      "data": {"train": [")" + (folder_ / "text.txt").string() +
+                                         R"("], "tokenizer": "bytes", "seq_len": 16},
+      "training": {"steps": 8, "micro_batch_size": 1, "global_batch_size": 12, "dtype": "f32"},
+      "lr_schedule": {"decay_steps": 100},
+      "checkpoint": {"interval": 4, "keep_latest": 0},
+      "metrics": {"log_every": 1}})");
+  }
+
+  // `quench train` in that many processes; the run's folder is `name`.
+  std::vector<ChildResult> start(int ranks, const std::string& name, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {testing::program_path(), "train", (folder_ / "run.json").string(),
+                                        "--device=cpu", "--run.folder=" + (folder_ / name).string()};
+    command.insert(command.end(), more.begin(), more.end());
+    if (ranks == 1) {
+      testing::Child alone(command, {"OMP_NUM_THREADS=1"});
+      return {alone.wait()};
+    }
+    testing::Ranks all(ranks);
+    for (int rank = 0; rank < ranks; ++rank) all.start(rank, command);
+    return all.wait();
+  }
+  void train(int ranks, const std::string& name, const std::vector<std::string>& more = {}) {
+    int rank = 0;
+    for (const ChildResult& result : start(ranks, name, more))
+      ASSERT_EQ(result.status, 0) << name << ", process " << rank++ << " of " << ranks << ": " << result.output;
+  }
+
+  // step -> record
+  [[nodiscard]] std::map<std::int64_t, Json> records(const std::string& name) const {
+    std::map<std::int64_t, Json> all;
+    std::istringstream lines(read_file(folder_ / name / "metrics" / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      Json record = Json::parse(line);
+      const std::int64_t step = record.at("step").as_int();
+      all.emplace(step, std::move(record));
+    }
+    return all;
+  }
+  void expect_same_run(const std::string& name, const std::string& as) const {
+    const auto got = records(name), wanted = records(as);
+    ASSERT_FALSE(wanted.empty());
+    ASSERT_EQ(got.size(), wanted.size()) << name;
+    for (const auto& [step, record] : wanted) {
+      const Json& other = got.at(step);
+      EXPECT_EQ(other.at("tokens_seen").as_int(), record.at("tokens_seen").as_int()) << name << ", step " << step;
+      for (const char* key : {"loss", "grad_norm"}) {
+        const double value = record.at(key).as_double();
+        EXPECT_NEAR(other.at(key).as_double(), value, kSameLoss * std::abs(value))
+            << name << ", step " << step << ", " << key;
+      }
+    }
+  }
+  // The tensors of two model folders are the same, bit for bit.
+  void expect_same_export(const fs::path& got, const fs::path& wanted) const {
+    const SafetensorsFolder a(got), b(wanted);
+    ASSERT_EQ(a.names(), b.names());
+    for (const std::string& name : b.names()) {
+      const auto x = a.at(name), y = b.at(name);
+      ASSERT_EQ(x.entry->shape, y.entry->shape) << name;
+      std::vector<std::byte> left(x.entry->nbytes()), right(y.entry->nbytes());
+      x.read(left);
+      y.read(right);
+      EXPECT_EQ(left, right) << got.string() << ": " << name;
+    }
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(ShardedTraining, AnyNumberOfProcessesTrainsTheSame) {
+  train(1, "one");
+  for (const int ranks : {2, 3, 4}) {
+    const std::string name = fmt::format("ranks{}", ranks);
+    train(ranks, name);
+    expect_same_run(name, "one");
+  }
+}
+
+TEST_F(ShardedTraining, EveryWayToShareTrainsTheSame) {
+  train(1, "one");
+  const std::vector<std::vector<std::string>> ways = {
+      {"--parallel.shard=2", "--parallel.replicate=2"},
+      {"--parallel.shard=1", "--parallel.replicate=4"},
+      {"--parallel.reshard_after_forward=false"},
+      {"--parallel.reduce_every_micro_batch=false"},
+      {"--parallel.reshard_after_forward=false", "--parallel.reduce_every_micro_batch=false", "--parallel.shard=2",
+       "--parallel.replicate=2"},
+      {"--training.activation_checkpoint=full"},
+      {"--training.activation_checkpoint=selective"},
+  };
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const std::string name = fmt::format("way{}", i);
+    train(4, name, ways[i]);
+    expect_same_run(name, "one");
+  }
+}
+
+TEST_F(ShardedTraining, TiedEmbeddingsAndClippingTrainTheSame) {
+  write_config(R"("model_type": "llama", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 1, "tie_word_embeddings": true)");
+  const std::vector<std::string> clipped = {"--training.max_norm=0.05"};
+  train(1, "one", clipped);
+  train(3, "ranks3", clipped);
+  expect_same_run("ranks3", "one");
+}
+
+// What several processes saved goes on in any number of them.
+TEST_F(ShardedTraining, CheckpointsGoOnInAnyNumberOfProcesses) {
+  train(1, "whole");
+  for (const int saved : {1, 2, 3, 4}) {
+    const std::string name = fmt::format("saved{}", saved);
+    train(saved, name, {"--training.steps=4", "--training.global_batch_size=12"});
+    for (const int loaded : {1, 2, 3, 4}) {
+      const std::string onwards = fmt::format("{}-{}", name, loaded);
+      fs::copy(folder_ / name, folder_ / onwards, fs::copy_options::recursive);
+      train(loaded, onwards, {});
+      expect_same_run(onwards, "whole");
+    }
+  }
+}
+
+TEST_F(ShardedTraining, ExportsOfSeveralProcessesAreThoseOfTheCheckpoint) {
+  train(3, "run", {"--export.format=hf", "--export.folder=" + (folder_ / "hf").string()});
+  testing::Child exporter({testing::program_path(), "export", "--checkpoint", (folder_ / "run").string(), "--output",
+                           (folder_ / "again").string()},
+                          {});
+  const ChildResult result = exporter.wait();
+  ASSERT_EQ(result.status, 0) << result.output;
+  expect_same_export(folder_ / "hf", folder_ / "again");
+}
+
+TEST_F(ShardedTraining, EvaluationAndSampleTextsAreThoseOfOneProcess) {
+  const std::vector<std::string> more = {"--data.validation=" + (folder_ / "text.txt").string(),
+                                         "--evaluation.interval=4",
+                                         "--evaluation.steps=5",
+                                         "--evaluation.micro_batch_size=1",
+                                         "--evaluation.prompts=[\"line 3\"]",
+                                         "--evaluation.sample_tokens=6"};
+  train(1, "one", more);
+  // As many sequences: five batches of each process.
+  train(3, "ranks3", more);
+  const auto last_line = [&](const std::string& run, const std::string& file) {
+    const std::string text = read_file(folder_ / run / "metrics" / file);
+    return Json::parse(text.substr(text.rfind('\n', text.size() - 2) + 1));
+  };
+  const auto loss = [](const Json& record) { return record.at("values").at("loss").as_double(); };
+  const Json one = last_line("one", "evaluations.jsonl"), three = last_line("ranks3", "evaluations.jsonl");
+  EXPECT_EQ(three.at("tokens").as_int(), one.at("tokens").as_int());
+  EXPECT_NEAR(loss(three), loss(one), kSameLoss * loss(one));
+  EXPECT_EQ(last_line("ranks3", "samples.jsonl").at("text").as_string(),
+            last_line("one", "samples.jsonl").at("text").as_string());
+}
+
+TEST_F(ShardedTraining, WrongNumbersOfProcessesAreNamed) {
+  for (const ChildResult& result : start(2, "run", {"--parallel.shard=3"})) {
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.output, HasSubstr("shard 3 x replicate 1 is 3, but the run has 2 processes"));
+  }
+  for (const ChildResult& result : start(2, "run", {"--training.global_batch_size=5"})) {
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.output, HasSubstr("5 is not divisible by micro_batch_size 1 x 2 ranks"));
+  }
+  EXPECT_THAT(start(1, "run", {"--parallel.replicate=2"}).front().output,
+              HasSubstr("2 copies of the model cannot be spread over 1 process"));
+}
+
+TEST_F(ShardedTraining, DifferentConfigsAreRefusedByAll) {
+  testing::Ranks ranks(2);
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.start(rank,
+                {testing::program_path(), "train", (folder_ / "run.json").string(), "--device=cpu",
+                 "--run.folder=" + (folder_ / "run").string(), fmt::format("--optimizer.lr={}", 0.01 * (1 + rank))});
+  for (const ChildResult& result : ranks.wait()) {
+    EXPECT_EQ(result.status, 2) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("optimizer.lr: 0.01 on rank 0, 0.02 on rank 1"));
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+// A signal that reaches one process only: all save the same step, once.
+TEST_F(ShardedTraining, SignalToOneProcessStopsAll) {
+  testing::Ranks ranks(2);
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.start(rank,
+                {testing::program_path(), "train", (folder_ / "run.json").string(), "--device=cpu",
+                 "--training.steps=1000000", "--run.folder=" + (folder_ / "run").string(), "--checkpoint.interval=0"});
+  while (!fs::exists(folder_ / "run/metrics/metrics.jsonl") ||
+         read_file(folder_ / "run/metrics/metrics.jsonl").find("\"step\":3,") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ranks[1].kill(SIGTERM);
+  for (const ChildResult& result : ranks.wait()) EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
+  int checkpoints = 0;
+  for (const auto& entry : fs::directory_iterator(folder_ / "run/checkpoints"))
+    checkpoints += entry.path().filename().string().starts_with("step-") ? 1 : 0;
+  EXPECT_EQ(checkpoints, 1);
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,31 @@
+// Rows of the section parallel.
+
+#include "train/config/field_builder.h"
+
+namespace quench {
+namespace {
+
+constexpr double kMaxRanks = 1 << 20;
+
+}  // namespace
+
+void add_parallel_fields(Fields& fields) {
+  using enum ResumePolicy;
+  fields.push_back(make_field("parallel.shard", QUENCH_MEMBER(parallel.shard), between(-1, kMaxRanks), free,
+                              "Processes that share one copy of the model: each holds a part of every parameter, of "
+                              "its gradient and of the optimizer's state; -1: all processes over replicate."));
+  fields.push_back(make_field("parallel.replicate", QUENCH_MEMBER(parallel.replicate), between(1, kMaxRanks), free,
+                              "Copies of the model, whose gradients are summed once a step."));
+  fields.push_back(make_field("parallel.reshard_after_forward", QUENCH_MEMBER(parallel.reshard_after_forward),
+                              any_value(), free,
+                              "Free a layer's gathered weights after its forward pass and gather them again for the "
+                              "backward pass; false: they stay, which takes a whole model's memory and sends less."));
+  fields.push_back(make_field(
+      "parallel.reduce_every_micro_batch", QUENCH_MEMBER(parallel.reduce_every_micro_batch), any_value(), free,
+      "Sum gradients over the processes after every micro-batch; false: after the last one of a "
+      "step, with whole gradients in memory until then."));
+  fields.push_back(make_field("parallel.reduce_dtype", QUENCH_MEMBER(parallel.reduce_dtype), one_of({"f32", "bf16"}),
+                              free, "Type of the gradients that the processes of a shard group sum."));
+}
+
+}  // namespace quench

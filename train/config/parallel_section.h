@@ -1,0 +1,23 @@
+#pragma once
+// How the processes of a run share its work and its memory.
+
+#include <cstdint>
+
+#include "core/number/dtype.h"
+
+namespace quench {
+
+struct ParallelSection {
+  std::int64_t shard = -1;     // ranks that share one copy of the model; -1: as many as replicate leaves
+  std::int64_t replicate = 1;  // copies
+  bool reshard_after_forward = true;
+  bool reduce_every_micro_batch = true;
+  DType reduce_dtype = DType::f32;  // f32 or bf16: gradients on their way
+
+  // Processes of the run: no key, what starts the run says. 1 for whoever only reads the config.
+  std::int64_t ranks = 1;
+
+  friend bool operator==(const ParallelSection&, const ParallelSection&) = default;
+};
+
+}  // namespace quench

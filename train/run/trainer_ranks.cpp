@@ -1,0 +1,77 @@
+// What the processes of a run do together: inputs, decisions, requests. A run of one process passes straight through.
+
+#include "core/system/log.h"
+#include "data/text/tokenize.h"
+#include "distributed/fsdp/gather_parameter.h"
+#include "train/run/trainer_run.h"
+#include "train/setup/adapter_setup.h"
+
+namespace quench {
+
+namespace fs = std::filesystem;
+
+void Trainer::Run::say(std::string_view lines) const {
+  if (log) log->text(lines);
+}
+
+void Trainer::Run::together(std::string_view what, const std::function<void()>& work) const {
+  if (ranks == nullptr) return work();
+  distributed::together(*ranks->host, what, work);
+}
+
+void Trainer::Run::first_first(std::string_view what, const std::function<void()>& work) const {
+  if (ranks == nullptr) return work();
+  distributed::first_rank_first(*ranks->host, what, work);
+}
+
+std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
+  std::unique_ptr<RunLock> held;
+  together("run folder", [&] {
+    if (first()) held = std::make_unique<RunLock>(config.run.folder);
+  });
+  return held;
+}
+
+RecipeChoice Trainer::Run::choose_recipe() const {
+  if (ranks == nullptr) return resolve_auto_recipe(config, device);
+  // Rank 0 may measure: all take its choice.
+  std::string chosen;
+  together("recipe", [&] {
+    if (first()) chosen = to_json(resolve_auto_recipe(config, device)).dump();
+  });
+  const std::string of_first = distributed::exchange_texts(*ranks->host, chosen, "recipe").front();
+  return recipe_choice_from_json(Json::parse(of_first), "rank 0");
+}
+
+std::string Trainer::Run::hash_of_base() const {
+  if (ranks == nullptr) return base_hash(*setup.model);
+  std::string hash;
+  distributed::with_whole_parameters(*setup.model, *ranks,
+                                     [&](const auto& gathered) { hash = base_hash(*setup.model, gathered); });
+  return distributed::exchange_texts(*ranks->host, hash, "base").front();
+}
+
+RunInputs Trainer::Run::open_inputs() {
+  RunInputs opened;
+  // Rank 0 tokenizes text and reads every file to its end, once; the others find what it has left.
+  first_first("training data", [&] {
+    opened.checks = std::make_unique<FileChecks>(fs::path(config.data.cache) / "file_checks.json");
+    try {
+      opened.data = open_data(config, setup.config, opened.checks.get());
+    } catch (const TokenizationStopped& stopped) {
+      if (log) log->record(fmt::format("{}\n", stopped.what()));  // the caller tells the console
+      throw;
+    }
+    opened.identity = run_identity(config, opened.data.tokenizer.get(), *opened.checks);
+    if (first()) opened.checks->save();
+  });
+  return opened;
+}
+
+Trainer::Run::Requests Trainer::Run::agreed_requests(SignalHandlers& signals) const {
+  std::array<std::int64_t, 2> asked{signals.stop_signal(), signals.take_save_request() ? 1 : 0};
+  if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, asked, distributed::ReduceOp::max, "signals");
+  return {static_cast<int>(asked[0]), asked[1] != 0};
+}
+
+}  // namespace quench

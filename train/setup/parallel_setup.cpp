@@ -1,0 +1,125 @@
+#include "train/setup/parallel_setup.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/system/threads.h"
+#include "train/check/check.h"
+#include "train/check/load.h"
+#include "train/config/config_issue.h"
+#include "train/setup/build_info.h"
+#include "train/setup/data_setup.h"
+
+namespace quench {
+
+std::int64_t shard_ranks(const RunConfig& config) {
+  const ParallelSection& parallel = config.parallel;
+  return parallel.shard == -1 ? parallel.ranks / parallel.replicate : parallel.shard;
+}
+
+void set_ranks(RunConfig& config, std::int64_t ranks) {
+  ParallelSection& parallel = config.parallel;
+  parallel.ranks = ranks;
+  const auto refuse = [](const char* key, std::string reason) {
+    throw ConfigError({{"", key, std::move(reason), ""}});
+  };
+  if (parallel.shard == -1 && ranks % parallel.replicate != 0)
+    refuse("parallel.replicate", fmt::format("{} copies of the model cannot be spread over {} process{}",
+                                             parallel.replicate, ranks, ranks == 1 ? "" : "es"));
+  if (shard_ranks(config) * parallel.replicate != ranks)
+    refuse(
+        "parallel.shard",
+        fmt::format("shard {} x replicate {} is {}, but the run has {} process{}; start as many, or leave shard at -1",
+                    parallel.shard, parallel.replicate, shard_ranks(config) * parallel.replicate, ranks,
+                    ranks == 1 ? "" : "es"));
+  if (ranks > 1 && config.lora && config.export_model)
+    refuse("export",
+           "adapters that several processes hold in parts are not exported at the end of a run; remove the "
+           "section, and use `quench export` on the run's folder afterwards");
+  (void)accumulation_steps(config, ranks);
+  // What a checkpoint stores must say how large a step was, whatever resumes from it.
+  if (ranks > 1) config.training.global_batch_size = global_batch_size(config);
+}
+
+Device device_of_rank(std::string_view name, const distributed::Environment& place) {
+  Device device = parse_device(name);
+  // A name with a number means that one GPU, whoever asks.
+  if (device.type != DeviceType::cuda || !place.is_distributed() || name.find(':') != std::string_view::npos)
+    return device;
+  device.index = static_cast<std::int8_t>(place.local_rank);
+  const int count = backend(device.type).device_count();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, place.local_rank < count,
+                  "rank {} is number {} of its machine, which has {} GPU{}; start no more processes than GPUs",
+                  place.rank, place.local_rank, count, count == 1 ? "" : "s");
+  return device;
+}
+
+void share_threads(RunConfig& config, const distributed::Environment& place) {
+  if (config.training.threads != 0 || place.local_world_size == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  set_thread_count(std::max(1, thread_count() / place.local_world_size));
+}
+
+std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, const distributed::Environment& place,
+                                                     Device device) {
+  if (!place.is_distributed()) return nullptr;
+  const std::shared_ptr<distributed::World> world = distributed::World::join(place, device);
+  return std::make_shared<const distributed::Ranks>(distributed::make_ranks(
+      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate)));
+}
+
+std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {
+  if (config.parallel.ranks == 1) return nullptr;
+  const std::shared_ptr<distributed::World> world =
+      distributed::World::planned(0, static_cast<int>(config.parallel.ranks));
+  return std::make_shared<const distributed::Ranks>(distributed::make_ranks(
+      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate)));
+}
+
+void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) {
+  const auto configs = distributed::exchange_texts(*ranks.host, to_json(config).dump(), "configs");
+  const std::string own = fmt::format("{} {}", kBuildInfo.version, kBuildInfo.commit);
+  const auto programs = distributed::exchange_texts(*ranks.host, own, "programs");
+  for (std::size_t rank = 1; rank < configs.size(); ++rank) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, programs[rank] == programs[0],
+                    "rank {} runs Quench {}, rank 0 runs {}; start the same program on all", rank, programs[rank],
+                    programs[0]);
+    if (configs[rank] == configs[0]) continue;
+    const Json first = Json::parse(configs[0]), other = Json::parse(configs[rank]);
+    std::string differences;
+    for (const auto& [section, members] : first.as_object()) {
+      const Json* same = other.find(section);
+      if (same != nullptr && *same == members) continue;
+      if (same == nullptr || !members.is_object() || !same->is_object()) {
+        differences += fmt::format("\n  {}: {} on rank 0, {} on rank {}", section, members.dump(),
+                                   same != nullptr ? same->dump() : "(unset)", rank);
+        continue;
+      }
+      for (const auto& [key, value] : members.as_object()) {
+        const Json* there = same->find(key);
+        if (there == nullptr || *there != value)
+          differences += fmt::format("\n  {}.{}: {} on rank 0, {} on rank {}", section, key, value.dump(),
+                                     there != nullptr ? there->dump() : "(unset)", rank);
+      }
+    }
+    QUENCH_FAIL(ErrorCode::bad_config, "the processes of the run have different configs:{}",
+                differences.empty() ? fmt::format("\n  rank {} has keys that rank 0 has not", rank) : differences);
+  }
+}
+
+nn::Sharding run_sharding(const distributed::Ranks* ranks) {
+  if (ranks == nullptr) return {};
+  return {ranks->shard->rank(), ranks->shard->size()};
+}
+
+std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks* ranks,
+                                                       const RunConfig& config) {
+  if (ranks == nullptr) return nullptr;
+  const ParallelSection& parallel = config.parallel;
+  return std::make_unique<distributed::ShardedModel>(
+      model, ranks->shard, ranks->replicate,
+      distributed::ShardedModelOptions{.reshard_after_forward = parallel.reshard_after_forward,
+                                       .reduce_every_micro_batch = parallel.reduce_every_micro_batch,
+                                       .reduce_dtype = parallel.reduce_dtype});
+}
+
+}  // namespace quench
