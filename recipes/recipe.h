@@ -32,7 +32,7 @@ struct RecipeCapabilities {
   // emulated.
   std::span<const LinearGemm> float8 = {};
   // Keys of the config section recipe that act on it, beside those that act on every recipe (name, filter.*,
-  // high_precision_tail).
+  // high_precision_tail, start_step, stop_step).
   std::span<const std::string_view> keys = {};
 
   // Whether it rounds output gradients.
@@ -61,6 +61,11 @@ struct RecipeOptions {
   // Quantized output gradients are rounded stochastically, with draws of this seed; absent: to nearest. No effect on
   // recipes that quantize none.
   std::optional<std::uint64_t> stochastic_gradients;
+  // Of integer weights in quantization-aware training: bits, elements that share a scale (0: a whole row), and whether
+  // they have zero points. Absent: the recipe's own.
+  std::optional<std::int64_t> weight_bits;
+  std::optional<std::int64_t> group_size;
+  bool asymmetric_weights = false;
   // Where kernels record what quantization loses; null: nowhere.
   std::shared_ptr<HealthRecorder> health;
 };
@@ -89,5 +94,14 @@ extern const Recipe kBf16;
 extern const Recipe kFloat8Tensorwise;
 extern const Recipe kFloat8Rowwise;
 extern const Recipe kFloat8RowwiseWithGwHp;
+extern const Recipe kQatInt8DynInt4;
+extern const Recipe kQatInt4WeightOnly;
+extern const Recipe kQatInt8;
+extern const Recipe kQatFloat8;
+extern const Recipe kQatFloat8Int4;
+extern const Recipe kQatMxfp4;
+extern const Recipe kQatNvfp4;
+extern const Recipe kQatInt8DynIntx;
+extern const Recipe kQatIntxWeightOnly;
 
 }  // namespace quench::recipes

@@ -132,6 +132,10 @@ void Adapters::attach() const {
     entry.base = entry.linear->shared_kernel();
     std::shared_ptr<const nn::LinearKernel> kernel;
     if (options_.quantize_merged) kernel = entry.base->with_adapter(entry.adapter);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !kernel || options_.dropout == 0,
+                    "lora.dropout {}: {} quantizes the weight of {} with its update, which leaves the adapter no input "
+                    "of its own to drop; set it to 0, or lora.quantize_merged to false",
+                    options_.dropout, entry.base->name(), entry.name);
     if (!kernel)
       kernel = std::make_shared<LoraLinear>(
           entry.base, entry.adapter,

@@ -110,7 +110,7 @@ void check_used_keys(Checker& checker, std::string_view section, std::string_vie
 void check_choices(Checker& checker) {
   const RunConfig& config = checker.config();
   if (checker.usable({"recipe.name"}) && config.recipe.name != kAutoRecipe)  // which may choose any
-    check_used_keys(checker, "recipe", config.recipe.name, {"name", "high_precision_tail"},
+    check_used_keys(checker, "recipe", config.recipe.name, {"name", "high_precision_tail", "start_step", "stop_step"},
                     recipes::find_recipe(config.recipe.name).capabilities.keys);
   if (checker.usable({"optimizer.name"}))
     check_used_keys(

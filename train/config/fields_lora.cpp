@@ -22,6 +22,10 @@ void add_lora_fields(Fields& fields) {
                               "Alphas of some of them, by such patterns; the others have lora.alpha."));
   fields.push_back(make_field("lora.rslora", QUENCH_OPTIONAL_MEMBER(lora, rslora), any_value(), guarded,
                               "Scale by alpha / sqrt(rank) instead (rsLoRA)."));
+  fields.push_back(make_field("lora.quantize_merged", QUENCH_OPTIONAL_MEMBER(lora, quantize_merged), any_value(),
+                              guarded,
+                              "Under a qat recipe, quantize each weight with its update, as merging and quantizing "
+                              "will; false: the weight alone, the update beside it."));
 }
 
 }  // namespace quench

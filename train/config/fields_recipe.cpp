@@ -52,6 +52,17 @@ void add_recipe_fields(Fields& fields) {
                               "it at random, right in the mean, with draws of training.seed."));
   fields.push_back(make_field("recipe.high_precision_tail", QUENCH_MEMBER(recipe.high_precision_tail), between(0, 1),
                               guarded, "Share of the steps, at the end of the run, that run in training.dtype."));
+  fields.push_back(make_field("recipe.weight_bits", QUENCH_MEMBER(recipe.weight_bits), between(2, 8), guarded,
+                              "Bits of the weights that a qat_intx recipe trains for.", "4"));
+  fields.push_back(make_field("recipe.group_size", QUENCH_MEMBER(recipe.group_size), at_least(0), guarded,
+                              "Inputs whose weights share a scale in quantization-aware training; 0: all of a row.",
+                              "32"));
+  fields.push_back(make_field("recipe.asymmetric_weights", QUENCH_MEMBER(recipe.asymmetric_weights), any_value(),
+                              guarded, "Integer weights with zero points in quantization-aware training."));
+  fields.push_back(make_field("recipe.start_step", QUENCH_MEMBER(recipe.start_step), at_least(0), guarded,
+                              "Steps at the beginning of the run that run in training.dtype."));
+  fields.push_back(make_field("recipe.stop_step", QUENCH_MEMBER(recipe.stop_step), at_least(1), guarded,
+                              "Step after which the rest of the run is in training.dtype."));
 }
 
 }  // namespace quench

@@ -16,6 +16,7 @@ struct LoraSection {
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
+  bool quantize_merged = true;  // under quantization-aware training, the weight with its update
 
   friend bool operator==(const LoraSection&, const LoraSection&) = default;
 };

@@ -26,13 +26,8 @@ struct Value {
   std::string_view what;
 };
 
-constexpr std::string_view kQat = "quantization-aware training";
-
 constexpr Value kValues[] = {
     {"recipe.name", "mxfp8", "training in MX formats"},
-    {"recipe.name", "qat_int8dyn_int4", kQat},
-    {"recipe.name", "qat_int4_weight_only", kQat},
-    {"recipe.name", "qat_float8", kQat},
     {"export.format", "compressed-tensors", "quantized exports"},
     {"export.format", "torchao", "quantized exports"},
     {"export.format", "gguf", "GGUF"},

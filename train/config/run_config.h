@@ -147,6 +147,12 @@ struct RecipeSection {
   std::vector<std::string> high_precision_gemms;
   GradientRounding gradient_rounding = GradientRounding::nearest;
   double high_precision_tail = 0;  // share of the steps, at the end, that run without the recipe
+  // Of integer weights (quantization-aware training); absent: the recipe's own.
+  std::optional<std::int64_t> weight_bits;
+  std::optional<std::int64_t> group_size;
+  bool asymmetric_weights = false;
+  std::int64_t start_step = 0;            // steps at the beginning that run without the recipe
+  std::optional<std::int64_t> stop_step;  // steps after which the rest runs without it; absent: none
 
   friend bool operator==(const RecipeSection&, const RecipeSection&) = default;
 };

@@ -107,7 +107,7 @@ struct Trainer::Run {
   std::int64_t saved_step = -1;
   bool beside_earlier_run = false;  // the checkpoints in the folder are another run's until this one saves
   bool whole = false;               // weights and optimizer state are those of progress.step
-  bool in_tail = false;             // recipe.high_precision_tail
+  bool in_tail = false;             // the recipe does not apply to the next step
   std::string base;                 // hash of the weights under adapters; empty: all of the model is trained
   std::unique_ptr<distributed::ShardedModel> sharded;  // null: one process
   std::unique_ptr<nn::Optimizer> optimizer;

@@ -25,6 +25,7 @@ recipes::LoraOptions lora_options(const RunConfig& config) {
           .rank_pattern = lora.rank_pattern,
           .alpha_pattern = lora.alpha_pattern,
           .rslora = lora.rslora,
+          .quantize_merged = lora.quantize_merged,
           .seed = static_cast<std::uint64_t>(config.training.seed)};
 }
 

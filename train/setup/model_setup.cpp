@@ -67,11 +67,17 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .stochastic_gradients = recipe.gradient_rounding == RecipeSection::GradientRounding::stochastic
                                       ? std::optional(static_cast<std::uint64_t>(config.training.seed))
                                       : std::nullopt,
+          .weight_bits = recipe.weight_bits,
+          .group_size = recipe.group_size,
+          .asymmetric_weights = recipe.asymmetric_weights,
           .health = std::move(health)};
 }
 
-bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps) {
-  return step < steps && steps - step <= std::llround(config.recipe.high_precision_tail * static_cast<double>(steps));
+bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t steps) {
+  const RecipeSection& recipe = config.recipe;
+  const bool tail =
+      step < steps && steps - step <= std::llround(recipe.high_precision_tail * static_cast<double>(steps));
+  return tail || step < recipe.start_step || (recipe.stop_step && step >= *recipe.stop_step);
 }
 
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,

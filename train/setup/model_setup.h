@@ -50,8 +50,9 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
                                                        std::shared_ptr<recipes::HealthRecorder> health = nullptr,
                                                        const recipes::Adapters* adapters = nullptr);
 
-// Whether the steps from `step` on (0-based, of `steps`) run without the recipe: recipe.high_precision_tail.
-[[nodiscard]] bool in_high_precision_tail(const RunConfig& config, std::int64_t step, std::int64_t steps);
+// Whether the step `step` (0-based, of `steps`) runs without the recipe: recipe.start_step, stop_step,
+// high_precision_tail.
+[[nodiscard]] bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t steps);
 
 [[nodiscard]] autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level);
 

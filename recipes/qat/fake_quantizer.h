@@ -1,0 +1,44 @@
+#pragma once
+// Fake quantization of one operand of a linear layer: its values as they are after being stored in few bits.
+
+#include <memory>
+#include <string_view>
+
+#include "core/number/element_format.h"
+#include "core/ops/quantize_int.h"
+#include "core/tensor/tensor.h"
+
+namespace quench::recipes {
+
+// How an operand [R,C] is quantized along its last axis, which a product contracts over.
+struct FakeFormat {
+  enum class Kind {
+    none,     // high precision
+    integer,  // `integers`
+    float8,   // e4m3 with scale amax / 448 of a row
+    mx,       // blocks of 32 of `element` with E8M0 scales, rule rceil
+    nvfp4,    // blocks of 16 e2m1 with e4m3 scales and a scale of the tensor
+  };
+  Kind kind = Kind::none;
+  IntQuantOptions integers = {};
+  ElementFormat element = ElementFormat::e2m1;
+
+  // Why rows of this many elements cannot be quantized so; empty: they can.
+  [[nodiscard]] std::string problem(std::int64_t columns) const;
+};
+
+// `values` as they come back from their codes. `mask` of integers, whose range clips some elements: where the gradient
+// passes (core/ops/quantize_int.h); undefined for formats that clip none.
+struct FakeQuantized {
+  Tensor values;
+  Tensor mask;
+};
+
+// Bit-equal to quantizing with the ops that exports use, and dequantizing. x is f32 or bf16 [R,C]; without `with_mask`
+// no mask is made.
+[[nodiscard]] FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask);
+
+// dx = 0 where the mask has 0; nothing for an undefined mask.
+void stop_gradient(const Tensor& dx, const Tensor& mask);
+
+}  // namespace quench::recipes

@@ -1,0 +1,211 @@
+#include "recipes/qat/qat_linear.h"
+
+#include <array>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "recipes/qat/qat_head.h"
+
+namespace quench::recipes {
+
+using autograd::Gradient;
+using autograd::GradientTarget;
+using autograd::Saved;
+using autograd::Tape;
+using autograd::Variable;
+using autograd::Weight;
+
+// q(W), or q(W + update).
+class QatLinear::QuantizedWeight {
+ public:
+  QuantizedWeight(const FakeFormat& format, bool keep, std::shared_ptr<nn::LowRankAdapter> adapter)
+      : format_(format), keep_(keep), adapter_(std::move(adapter)) {}
+
+  FakeQuantized get(const nn::Parameter& parameter, bool with_mask) {
+    const std::uint64_t version = version_of(parameter);
+    const void* address = parameter.variable.value().raw_data();
+    if (keep_ && kept_.values.defined() && version_ == version && address_ == address) return kept_;
+    const FakeQuantized made = make(parameter, with_mask || keep_);
+    if (keep_) {
+      kept_ = made;
+      version_ = version;
+      address_ = address;
+    }
+    return made;
+  }
+
+ private:
+  // What the values are made of is written in steps of the optimizer, all of it, or not at all.
+  [[nodiscard]] std::uint64_t version_of(const nn::Parameter& parameter) const {
+    std::uint64_t version = parameter.version;
+    if (!adapter_) return version;
+    version += adapter_->a().version;
+    for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) version += adapter_->b(i).version;
+    return version;
+  }
+
+  [[nodiscard]] FakeQuantized make(const nn::Parameter& parameter, bool with_mask) const {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Weight::Use use = parameter.weight().use();
+    if (!adapter_) return fake_quantize(use.value(), format_, with_mask);
+    const Tensor merged = use.value().clone();
+    adapter_->add_to(merged);
+    return fake_quantize(merged, format_, false);
+  }
+
+  FakeFormat format_;
+  bool keep_;
+  std::shared_ptr<nn::LowRankAdapter> adapter_;
+  FakeQuantized kept_;
+  std::uint64_t version_ = 0;
+  const void* address_ = nullptr;
+};
+
+struct QatLinear::Backward {
+  QatScheme scheme;
+  std::shared_ptr<QuantizedWeight> weight;
+  std::shared_ptr<nn::LowRankAdapter> adapter;
+  const nn::Parameter* parameter;
+  Saved saved_x;
+  Tensor input_mask;
+  std::shared_ptr<Gradient> dx, dw, db, dy_of;
+
+  void operator()() const {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor dy = dy_of->value();
+    const FakeQuantized w = weight->get(*parameter, dw != nullptr);
+    if (dw) weight_gradient(dy, w.mask);
+    if (adapter) adapter_gradients(dy);
+    if (db) {
+      const GradientTarget into = db->target();
+      column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
+    }
+    if (dx) input_gradient(dy, w.values);
+  }
+
+  void input_gradient(const Tensor& dy, const Tensor& w) const {
+    if (!input_mask.defined()) {
+      const GradientTarget into = dx->target();
+      gemm({.a = dy, .b = w, .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+      return;
+    }
+    // What others have contributed is not clipped here.
+    const Tensor own = Tensor::empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
+    gemm({.a = dy, .b = w, .c = own});
+    stop_gradient(own, input_mask);
+    dx->contribute(own);
+  }
+
+  // Waits for x where it is made again anyway.
+  void weight_gradient(const Tensor& dy, const Tensor& mask) const {
+    dw->begin_use();
+    const auto finish = [dw = dw, dy, mask, format = scheme.input](const Tensor& x_again) {
+      const Tensor x = fake_quantize(x_again, format, false).values;
+      const GradientTarget into = dw->target();
+      gemm({.a = dy, .b = x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+      // Of the micro-batches before this one too, which had the same mask.
+      stop_gradient(into.tensor, mask);
+      dw->end_use();
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+
+  void adapter_gradients(const Tensor& dy) const {
+    std::vector<std::shared_ptr<Gradient>> gradients{adapter->a().weight().gradient()};
+    for (std::size_t i = 0; i < adapter->pieces().size(); ++i) gradients.push_back(adapter->b(i).weight().gradient());
+    if (!gradients.front()) return;
+    for (const auto& gradient : gradients) gradient->begin_use();
+    const auto finish = [adapter = adapter, gradients, dy, format = scheme.input](const Tensor& x_again) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      const Tensor x = fake_quantize(x_again, format, false).values;
+      const Weight::Use a = adapter->a().weight().use();
+      const Shape shape{x.size(0), adapter->rank()};
+      const Tensor hidden = Tensor::empty(shape, x.dtype(), x.device());
+      const Tensor dhidden = Tensor::empty(shape, x.dtype(), x.device());
+      gemm({.a = x, .b = a.value(), .c = hidden, .transpose_b = true});
+      for (std::size_t i = 0; i < adapter->pieces().size(); ++i) {
+        const nn::LowRankPiece& piece = adapter->pieces()[i];
+        const Tensor rows = dy.narrow(1, piece.row_begin, piece.rows);
+        const GradientTarget of_b = gradients[i + 1]->target();
+        gemm({.a = rows,
+              .b = hidden.narrow(1, piece.rank_begin, piece.rank),
+              .c = of_b.tensor,
+              .transpose_a = true,
+              .alpha = piece.scale,
+              .beta = of_b.accumulate ? 1.0f : 0.0f});
+        gemm({.a = rows,
+              .b = adapter->b(i).weight().use().value(),
+              .c = dhidden.narrow(1, piece.rank_begin, piece.rank),
+              .alpha = piece.scale});
+      }
+      const GradientTarget of_a = gradients.front()->target();
+      gemm({.a = dhidden, .b = x, .c = of_a.tensor, .transpose_a = true, .beta = of_a.accumulate ? 1.0f : 0.0f});
+      for (const auto& gradient : gradients) gradient->end_use();
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+};
+
+QatLinear::QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<nn::LowRankAdapter> adapter)
+    : scheme_(scheme),
+      keep_weight_(keep_weight),
+      adapter_(std::move(adapter)),
+      name_(std::string(scheme.name) + (adapter_ ? " of W + lora" : "")),
+      weight_(std::make_shared<QuantizedWeight>(scheme.weight, keep_weight, adapter_)) {}
+
+QatLinear::~QatLinear() = default;
+
+std::vector<nn::KernelParameter> QatLinear::parameters() const {
+  return adapter_ ? adapter_->parameters() : std::vector<nn::KernelParameter>();
+}
+
+std::shared_ptr<const nn::LinearKernel> QatLinear::with_adapter(
+    const std::shared_ptr<nn::LowRankAdapter>& adapter) const {
+  return std::make_shared<QatLinear>(scheme_, keep_weight_, adapter);
+}
+
+std::unique_ptr<HeadProducts> QatLinear::head_products(const nn::Parameter& weight) const {
+  return std::make_unique<QatHead>(
+      scheme_, fake_quantize(weight.weight().use().value(), scheme_.weight, Tape::current() != nullptr));
+}
+
+Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+  const Weight w = weight.weight();
+  QUENCH_CHECK(x.value().rank() == 2 && w.shape().rank() == 2 && x.value().size(1) == w.shape()[1],
+               "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, x.value().describe(),
+               w.describe());
+  QUENCH_CHECK(!adapter_ || !w.requires_grad(), "{} linear: the weight under an adapter is frozen", scheme_.name);
+  const MemoryScope scope(MemoryCategory::activations);
+  Variable y(Tensor::empty({x.value().size(0), w.shape()[0]}, x.value().dtype(), x.value().device()));
+  FakeQuantized input = fake_quantize(x.value(), scheme_.input, Tape::current() != nullptr && x.requires_grad());
+  gemm({.a = input.values,
+        .b = weight_->get(weight, false).values,
+        .c = y.value(),
+        .transpose_b = true,
+        .bias = bias.use().value()});
+  input.values = Tensor();
+
+  std::vector<Tape::Input> inputs{x, w, bias};
+  bool trains_adapter = false;
+  if (adapter_) {
+    for (const nn::KernelParameter& own : adapter_->parameters()) {
+      inputs.emplace_back(own.parameter->weight());
+      trains_adapter = trains_adapter || own.parameter->weight().requires_grad();
+    }
+  }
+  Tape::record(scheme_.name, inputs, std::array{&y}, [&] {
+    return Backward{scheme_,
+                    weight_,
+                    adapter_,
+                    &weight,
+                    w.requires_grad() || trains_adapter ? Saved(x) : Saved(),
+                    input.mask,
+                    x.gradient(),
+                    w.gradient(),
+                    bias.gradient(),
+                    y.gradient()};
+  });
+  return y;
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,76 @@
+// The integer casts, dropout and fake quantization on the GPU against the CPU's, bit by bit.
+
+#include "core/ops/quantize_int.h"
+
+#include "core/ops/dropout.h"
+#include "tests/cuda/quantize_testing.h"
+
+namespace quench::testing {
+namespace {
+
+constexpr IntMapping kMappings[] = {IntMapping::symmetric, IntMapping::symmetric_no_clipping, IntMapping::asymmetric,
+                                    IntMapping::float_zero_point, IntMapping::truncated_zero_point};
+
+Tensor empty_like_on_gpu(const Tensor& t) {
+  return Tensor::empty(t.shape(), t.dtype(), on_gpu(Tensor::zeros({1}, DType::f32)).device());
+}
+
+TEST(CudaQuantizeInt, EveryMappingMatchesTheCpu) {
+  std::uint64_t seed = 0;
+  struct Case {
+    Shape shape;
+    std::int64_t group;
+  };
+  const std::vector<Case> cases = {{{3, 7}, 0},      {{5, 40}, 5},    {{33, 64}, 8},   {{130, 256}, 16},
+                                   {{7, 96}, 32},    {{64, 128}, 64}, {{9, 512}, 128}, {{3, 1024}, 256},
+                                   {{2, 3, 96}, 48}, {{4, 1025}, 0},  {{2, 16384}, 0}, {{513, 520}, 104}};
+  for (const auto& [shape, group] : cases)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const IntMapping mapping : kMappings)
+        for (const std::int64_t shift : {0, 1}) {
+          const IntQuantOptions options{.bits = 2 + static_cast<int>(++seed % 7),
+                                        .mapping = mapping,
+                                        .group_size = group,
+                                        .scale_dtype = seed % 3 == 0 ? std::optional(DType::bf16) : std::nullopt};
+          const Tensor x = input(shape, dtype, shift, seed);
+          if (seed % 5 == 0) spoil(x, 211);
+          SCOPED_TRACE(fmt::format("{} {} group {} mapping {} shift {} seed {}", shape.to_string(), to_string(dtype),
+                                   group, static_cast<int>(mapping), shift, seed));
+          const Tensor device_x = on_gpu(x);
+          const IntQuantized ours = quantize_int(device_x, options), expected = quantize_int(x, options);
+          EXPECT_TRUE(equal(ours.scales.scales, expected.scales.scales));
+          if (expected.scales.zero_points.defined())
+            EXPECT_TRUE(equal(ours.scales.zero_points, expected.scales.zero_points));
+          EXPECT_TRUE(equal(ours.codes, expected.codes));
+          EXPECT_TRUE(equal(dequantize_int(ours.codes, ours.scales, dtype, options),
+                            dequantize_int(expected.codes, expected.scales, dtype, options)));
+          const Tensor mask = Tensor::empty(range_mask_shape(shape), DType::u8), out = Tensor::empty_like(x);
+          fake_quantize_int({x, out, mask, {}, {}, options});
+          const Tensor gpu_mask = empty_like_on_gpu(mask), gpu_out = empty_like_on_gpu(out);
+          fake_quantize_int({device_x, gpu_out, gpu_mask, {}, {}, options});
+          EXPECT_TRUE(equal(gpu_out, out));
+          EXPECT_TRUE(equal(gpu_mask, mask));
+          fake_quantize_int({device_x, gpu_out, {}, ours.scales.scales, ours.scales.zero_points, options});
+          EXPECT_TRUE(equal(gpu_out, out)) << "given scales";
+          zero_masked({out, mask});
+          zero_masked({gpu_out, gpu_mask});
+          EXPECT_TRUE(equal(gpu_out, out)) << "masked";
+        }
+}
+
+TEST(CudaDropout, DrawsAreThoseOfTheCpu) {
+  std::uint64_t seed = 0;
+  for (const Shape& shape : {Shape{1}, Shape{5, 37}, Shape{130, 257}, Shape{64, 1024}})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t shift : {0, 1}) {
+        const Tensor x = input(shape, dtype, shift, ++seed), out = Tensor::empty_like(x);
+        const RandomKey key{.seed = seed, .stream = 3, .step = 1};
+        dropout({.x = x, .out = out, .probability = 0.1f, .key = key});
+        const Tensor gpu = empty_like_on_gpu(out);
+        dropout({.x = on_gpu(x), .out = gpu, .probability = 0.1f, .key = key});
+        EXPECT_TRUE(equal(gpu, out)) << shape.to_string();
+      }
+}
+
+}  // namespace
+}  // namespace quench::testing
