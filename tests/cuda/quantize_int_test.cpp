@@ -3,6 +3,7 @@
 #include "core/ops/quantize_int.h"
 
 #include "core/ops/dropout.h"
+#include "core/ops/fake_quantize_float8.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {
@@ -39,8 +40,9 @@ TEST(CudaQuantizeInt, EveryMappingMatchesTheCpu) {
           const Tensor device_x = on_gpu(x);
           const IntQuantized ours = quantize_int(device_x, options), expected = quantize_int(x, options);
           EXPECT_TRUE(equal(ours.scales.scales, expected.scales.scales));
-          if (expected.scales.zero_points.defined())
+          if (expected.scales.zero_points.defined()) {
             EXPECT_TRUE(equal(ours.scales.zero_points, expected.scales.zero_points));
+          }
           EXPECT_TRUE(equal(ours.codes, expected.codes));
           EXPECT_TRUE(equal(dequantize_int(ours.codes, ours.scales, dtype, options),
                             dequantize_int(expected.codes, expected.scales, dtype, options)));
@@ -55,6 +57,22 @@ TEST(CudaQuantizeInt, EveryMappingMatchesTheCpu) {
           zero_masked({out, mask});
           zero_masked({gpu_out, gpu_mask});
           EXPECT_TRUE(equal(gpu_out, out)) << "masked";
+        }
+}
+
+TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
+  std::uint64_t seed = 0;
+  for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{130, 257}, Shape{64, 1024}, Shape{3, 16384}})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const Granularity granularity : {Granularity::row, Granularity::tensor})
+        for (const std::int64_t shift : {0, 1}) {
+          const Tensor x = input(shape, dtype, shift, ++seed), out = Tensor::empty_like(x);
+          if (seed % 3 == 0) spoil(x, 211);
+          const DType scale = seed % 2 == 0 ? DType::f32 : DType::bf16;
+          fake_quantize_float8({x, amax(x, granularity), out, scale});
+          const Tensor device_x = on_gpu(x), gpu = empty_like_on_gpu(out);
+          fake_quantize_float8({device_x, amax(device_x, granularity), gpu, scale});
+          EXPECT_TRUE(equal(gpu, out)) << shape.to_string() << " seed " << seed;
         }
 }
 

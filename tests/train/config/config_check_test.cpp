@@ -191,8 +191,6 @@ TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
   EXPECT_THAT(complaint({"--export.format=gguf"}),
               HasSubstr("expected one of hf, peft, got \"gguf\" (string); this version does not have GGUF yet"));
   EXPECT_THAT(complaint({"--recipe.name=mxfp8"}), HasSubstr("this version does not have training in MX formats yet"));
-  for (const char* name : {"qat_int8dyn_int4", "qat_int4_weight_only", "qat_float8"})
-    EXPECT_THAT(complaint({std::string("--recipe.name=") + name}), HasSubstr("quantization-aware training yet"));
   EXPECT_EQ(complaint({"--parallel.shard=1", "--parallel.replicate=1"}), "");
 
   const auto in_file = [](const std::string& section) {

@@ -1,0 +1,81 @@
+// Quantization-aware training, alone and with adapters, through the program.
+
+#include <gmock/gmock.h>
+
+#include "tests/apps/run_project.h"
+
+namespace quench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::read_file;
+
+class Qat : public testing::RunProject {
+ protected:
+  [[nodiscard]] static std::vector<std::string> train(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"train", "run.json", "--lr_schedule.name=constant", "--checkpoint.keep_latest=0"});
+    return more;
+  }
+  [[nodiscard]] std::string weights(const std::string& run) const {
+    expect_ok({"export", "--checkpoint", run, "--output", run + "-export"});
+    return read_file(work() / (run + "-export") / "model.safetensors");
+  }
+};
+
+TEST_F(Qat, ResumesExactlyAcrossTheStepsWhereItStartsAndStops) {
+  const std::vector<std::string> recipe = {"--recipe.name=qat_int8dyn_int4", "--recipe.start_step=5",
+                                           "--recipe.stop_step=25"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), recipe.begin(), recipe.end());
+    return train(std::move(more));
+  };
+  const Outcome trained = run(with({}));
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_THAT(trained.errors + trained.output,
+              AllOf(HasSubstr("step 6: the recipe applies"), HasSubstr("step 26: without")));
+  expect_ok(with({"--run.folder=two", "--training.steps=10"}));
+  expect_ok(with({"--run.folder=two"}));
+  EXPECT_EQ(weights("run"), weights("two"));
+  expect_ok(train({"--run.folder=plain"}));
+  EXPECT_NE(weights("run"), weights("plain"));
+}
+
+TEST_F(Qat, AdaptersTakePartInWhatIsQuantized) {
+  make_base();
+  const std::vector<std::string> common = {"--recipe.name=qat_int4_weight_only", "--recipe.group_size=16",
+                                           "--lora.rank=4"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return train(std::move(more));
+  };
+  const Outcome merged = run(with({}));
+  ASSERT_EQ(merged.status, 0) << merged.errors;
+  EXPECT_THAT(merged.output, HasSubstr("qat_int4_weight_only of W + lora"));
+  expect_ok(with({"--run.folder=two", "--training.steps=10"}));
+  expect_ok(with({"--run.folder=two"}));
+  EXPECT_EQ(weights("run"), weights("two"));
+  const Outcome beside = run(with({"--run.folder=beside", "--lora.quantize_merged=false", "--lora.dropout=0.1"}));
+  ASSERT_EQ(beside.status, 0) << beside.errors;
+  EXPECT_THAT(beside.output, HasSubstr("qat_int4_weight_only + lora"));
+  const Outcome refused = run(with({"--run.folder=dropout", "--lora.dropout=0.1"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("or lora.quantize_merged to false"));
+}
+
+TEST_F(Qat, OptionsOfOtherRecipesAreRefused) {
+  const auto errors = [&](std::vector<std::string> more) { return run(train(std::move(more))).errors; };
+  EXPECT_THAT(errors({"--recipe.name=qat_int8", "--recipe.group_size=32"}),
+              HasSubstr("recipe.name qat_int8 does not use it"));
+  EXPECT_THAT(errors({"--recipe.name=qat_int4_weight_only", "--recipe.weight_bits=3"}), HasSubstr("does not use it"));
+  EXPECT_THAT(errors({"--recipe.name=qat_intx_weight_only", "--recipe.weight_bits=9"}),
+              HasSubstr("recipe.weight_bits"));
+  EXPECT_THAT(errors({"--recipe.name=bf16", "--recipe.group_size=32"}), HasSubstr("does not use it"));
+  const Outcome skipped =
+      run(train({"--recipe.name=qat_int4_weight_only", "--recipe.group_size=48", "--training.steps=1"}));
+  EXPECT_THAT(skipped.output, HasSubstr("groups of 48 do not divide its 64 inputs"));
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,127 @@
+"""Adapters between this program and PEFT, both ways: logits of the same batch, ours against theirs.
+
+  python tests/interop/peft_adapters.py --quench build/quench --model tests/golden/models/llama [--work FOLDER]
+
+Needs torch, transformers, peft and safetensors. An adapter that PEFT makes (random A and B, rank and alpha patterns, rsLoRA or
+not) is read by `quench forward --adapter`; one that `quench train` makes and exports is loaded by PEFT; the model that
+`quench merge-lora` writes is compared with PEFT's merge_and_unload(). Prints a line a comparison; exits 1 when one is beyond
+its bound.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+BOUND = 1e-5  # relative L2 of f32 logits
+
+
+def base_model(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def quench(args, *arguments):
+    subprocess.run([args.quench, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+
+
+def our_logits(args, work, model, ids, adapter=None):
+    save_file({"input_ids": ids}, work / "batch.safetensors")
+    more = ["--adapter", adapter] if adapter else []
+    quench(args, "forward", "--model", model, "--input", work / "batch.safetensors", "--output",
+           work / "out.safetensors", "--overwrite", "--dtype", "f32", "--device", "cpu", *more)
+    return load_file(work / "out.safetensors")["logits"]
+
+
+def their_logits(model, ids):
+    with torch.no_grad():
+        return model(input_ids=ids).logits
+
+
+def compare(name, ours, theirs, faults):
+    error = ((ours - theirs).norm() / theirs.norm()).item()
+    print(f"{name}: relative L2 of logits {error:.2e}")
+    if not error < BOUND:
+        faults.append(name)
+
+
+def made_by_peft(args, work, ids, faults):
+    for name, options in {
+        "plain": dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]),
+        "patterns": dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"down_proj": 8},
+                         alpha_pattern={"layers.0.self_attn.q_proj": 32}),
+        "rslora": dict(r=8, lora_alpha=4, target_modules=["gate_proj", "k_proj"], use_rslora=True),
+    }.items():
+        torch.manual_seed(1)
+        model = get_peft_model(base_model(args.model), LoraConfig(task_type="CAUSAL_LM", **options))
+        for parameter_name, parameter in model.named_parameters():
+            if "lora_B" in parameter_name:
+                torch.nn.init.normal_(parameter, std=0.1)
+        model.eval()
+        folder = work / f"peft-{name}"
+        model.save_pretrained(folder)
+        theirs = their_logits(model, ids)
+        compare(f"PEFT's adapter '{name}' here", our_logits(args, work, args.model, ids, folder), theirs, faults)
+        quench(args, "merge-lora", "--model", args.model, "--adapter", folder, "--output", work / f"merged-{name}",
+               "--dtype", "f32")
+        merged = base_model(work / f"merged-{name}").eval()
+        compare(f"merged '{name}' in Transformers", their_logits(merged, ids),
+                their_logits(model.merge_and_unload(), ids), faults)
+
+
+def made_here(args, work, ids, faults):
+    text = "".join(f"line {i * 37 % 101} of the text\n" for i in range(400))
+    (work / "text.txt").write_text(text)
+    config = {
+        "model": {"path": str(pathlib.Path(args.model).resolve())},
+        "data": {"train": [str(work / "text.txt")], "tokenizer": "bytes", "seq_len": 32},
+        "training": {"steps": 20, "micro_batch_size": 2, "dtype": "f32"},
+        "optimizer": {"lr": 1e-2},
+        "lora": {"rank": 4, "alpha": 8, "targets": ["q_proj", "k_proj", "layers.1.mlp.up_proj"],
+                 "rank_pattern": {"k_proj": 2}, "alpha_pattern": {"*.layers.0.*": 4}},
+        "export": {"format": "peft", "folder": str(work / "ours")},
+        "run": {"folder": str(work / "run")},
+        "checkpoint": {"enable": False},
+    }
+    vocabulary = json.loads((pathlib.Path(args.model) / "config.json").read_text())["vocab_size"]
+    if vocabulary < 260:  # the byte tokenizer's: ids that the model has, without a text
+        import numpy
+        numpy.save(work / "ids.npy", numpy.random.default_rng(1).integers(0, vocabulary, 4000).astype("uint16"))
+        config["data"] = {"train": [str(work / "ids.npy")], "seq_len": 32}
+    (work / "run.json").write_text(json.dumps(config))
+    quench(args, "train", work / "run.json", "--device", "cpu")
+    model = PeftModel.from_pretrained(base_model(args.model), work / "ours").eval()
+    theirs = their_logits(model, ids)
+    compare("our adapter in PEFT", our_logits(args, work, args.model, ids, work / "ours"), theirs, faults)
+    change = (theirs - their_logits(base_model(args.model).eval(), ids)).norm().item()
+    print(f"our adapter changes the logits by {change:.3g}")
+    if change == 0:
+        faults.append("our adapter changes nothing")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quench", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--work", type=pathlib.Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = (args.work or pathlib.Path(temporary)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        vocabulary = json.loads((pathlib.Path(args.model) / "config.json").read_text())["vocab_size"]
+        ids = torch.randint(0, vocabulary, (2, 24), generator=torch.Generator().manual_seed(3))
+        faults = []
+        made_by_peft(args, work, ids, faults)
+        made_here(args, work, ids, faults)
+    if faults:
+        sys.exit("beyond the bound: " + ", ".join(faults))
+
+
+if __name__ == "__main__":
+    main()
