@@ -26,7 +26,8 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
                           .weights = BufferPool(device_, MemoryCategory::parameters),
                           .gradients = BufferPool(device_, MemoryCategory::gradients),
                           .stream = owner.create_stream(device_),
-                          .reached = owner.create_event(device_)});
+                          .reached = owner.create_event(device_),
+                          .clock = std::make_shared<WaitClock>(device_)});
   const nn::Sharding sharding{shard_->rank(), shard_->size()};
   for (const nn::CausalLm::Unit& part : model_.units()) {
     Unit& unit = units_.emplace_back();
@@ -151,7 +152,7 @@ void ShardedModel::end_pass() {
   if (!reduces()) return;
   for (Unit& unit : units_) begin_reduce(unit);
   end_reductions(0);
-  wait_all(replica_sums_);
+  shared_->clock->wait(replica_sums_);
 }
 
 void ShardedModel::sum_squared_norm(const Tensor& norm) {
@@ -160,14 +161,24 @@ void ShardedModel::sum_squared_norm(const Tensor& norm) {
 
 void ShardedModel::parameters_changed() {
   if (shard_->size() == 1) return;
-  Works works;
+  std::vector<nn::Parameter*> kept_up;
   for (const Unit& unit : units_)
-    for (nn::Parameter* parameter : unit.parameters) {
-      if (!parameter->amax.defined() || parameter->amax_version != parameter->version) continue;
-      if (parameter->shard.rows == 0) parameter->amax.zero();
-      works.push_back(shard_->all_reduce(parameter->amax, ReduceOp::max, parameter->name));
-    }
-  wait_all(works);
+    for (nn::Parameter* parameter : unit.parameters)
+      if (parameter->amax.defined() && parameter->amax_version == parameter->version) kept_up.push_back(parameter);
+  if (kept_up.empty()) return;
+  // One reduction for all: they stand in one tensor from the first time on, until a recipe changes.
+  const auto count = static_cast<std::int64_t>(kept_up.size());
+  if (!amax_.defined() || amax_.numel() != count) amax_ = Tensor::zeros({count}, DType::f32, device_);
+  for (std::int64_t i = 0; i < count; ++i) {
+    nn::Parameter& parameter = *kept_up[static_cast<std::size_t>(i)];
+    Tensor place = amax_.narrow(0, i, 1).view({});
+    if (parameter.amax.raw_data() != place.raw_data()) place.copy_from(parameter.amax);
+    if (parameter.shard.rows == 0) place.zero();
+    parameter.amax = place;
+  }
+  Works works;
+  works.push_back(shard_->all_reduce(amax_, ReduceOp::max, "magnitudes of the weights"));
+  shared_->clock->wait(works);
 }
 
 }  // namespace quench::distributed

@@ -41,6 +41,8 @@ class ShardedModel {
   void end_pass();
   // `norm`, f64 [1], of the shards' gradients becomes that of the whole model.
   void sum_squared_norm(const Tensor& norm);
+  // Seconds in which computation stood still for communication, since the last call.
+  [[nodiscard]] double take_waiting_seconds() { return shared_->clock->take_seconds(); }
   // After an update: magnitudes that the optimizer has kept up of its shards become those of the whole parameters.
   void parameters_changed();
 
@@ -74,6 +76,7 @@ class ShardedModel {
   std::vector<Unit*> head_units_;  // of the final norm and of the logits
   std::deque<Unit*> reducing_;     // oldest first
   Works replica_sums_;
+  Tensor amax_;  // f32 [n]: where the parameters' magnitudes are
   nn::UnitHooks hooks_;
   bool last_ = true;
 };

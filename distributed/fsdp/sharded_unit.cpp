@@ -14,11 +14,6 @@ constexpr std::int64_t kPlaceElements = 32;
 
 }  // namespace
 
-void wait_all(Works& works) {
-  for (Work& work : works) work.wait();
-  works.clear();
-}
-
 // What layers get as the weight's values.
 class ShardedUnit::Source final : public autograd::WeightSource {
  public:
@@ -127,7 +122,7 @@ void ShardedUnit::gather() {
 }
 
 void ShardedUnit::end_gather() {
-  wait_all(gathering_);
+  shared_->clock->wait(gathering_);
   if (!small_gathered_.defined()) return;
   const std::int64_t processes = shared_->shard->size();
   for (const Entry& entry : entries_)
@@ -206,7 +201,7 @@ void ShardedUnit::begin_reduce() {
 }
 
 void ShardedUnit::end_reduce() {
-  wait_all(reducing_);
+  shared_->clock->wait(reducing_);
   for (Entry& entry : entries_) {
     if (entry.gradient == nullptr) continue;
     const Tensor rows = std::exchange(entry.reduced, Tensor()).narrow(0, 0, entry.parameter->shard.rows);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "distributed/fsdp/buffer_pool.h"
+#include "distributed/fsdp/wait_clock.h"
 #include "distributed/process_group.h"
 #include "nn/parameter.h"
 
@@ -16,7 +17,6 @@ namespace quench::distributed {
 
 // Work of one kind that several tensors of a unit wait for.
 using Works = std::vector<Work>;
-void wait_all(Works& works);
 
 class ShardedUnit {
  public:
@@ -29,6 +29,7 @@ class ShardedUnit {
     BufferPool gradients;
     Stream stream;  // where collectives are queued
     Event reached;  // on the current stream: what they follow
+    std::shared_ptr<WaitClock> clock;
   };
 
   // Gives every parameter its handle to the whole values (nn::Parameter::whole). `takes_turns`: there are more units of

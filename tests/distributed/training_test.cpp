@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <random>
 
 #include "core/json/json.h"
 #include "core/safetensors/safetensors_folder.h"
@@ -143,6 +144,48 @@ TEST_F(ShardedTraining, TiedEmbeddingsAndClippingTrainTheSame) {
   expect_same_run("ranks3", "one");
 }
 
+// Every rank gathers the same weights and quantizes them alike: the first loss is that of one process. Later ones
+// differ by the codes that the rounding of gradients' sums has moved.
+TEST_F(ShardedTraining, Float8RecipesAndAdaptersTrainTheSame) {
+  constexpr double kSameCodes = 1e-3;
+  const std::vector<std::vector<std::string>> ways = {
+      {"--recipe.name=float8_tensorwise"},
+      {"--recipe.name=float8_rowwise", "--training.dtype=bf16"},
+      {"--lora.rank=3", "--lora.targets=[\"q_proj\",\"down_proj\"]"},
+      {"--optimizer.name=adamw_8bit", "--parallel.reduce_dtype=bf16", "--training.dtype=bf16"},
+  };
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    std::vector<std::string> more = ways[i];
+    more.push_back("--training.steps=4");
+    const std::string one = fmt::format("one{}", i), three = fmt::format("three{}", i);
+    train(1, one, more);
+    train(3, three, more);
+    const auto got = records(three), wanted = records(one);
+    ASSERT_EQ(got.size(), wanted.size());
+    for (const auto& [step, record] : wanted) {
+      const double loss = record.at("loss").as_double();
+      EXPECT_NEAR(got.at(step).at("loss").as_double(), loss, (step == 1 ? kSameLoss : kSameCodes) * loss)
+          << ways[i].front() << ", step " << step;
+    }
+  }
+}
+
+TEST_F(ShardedTraining, RecordsSayWhatProcessesWaitFor) {
+  train(2, "run");
+  const auto all = records("run");
+  for (const auto& [step, record] : all) {
+    EXPECT_EQ(record.at("devices").as_int(), 2);
+    const double share = record.at("communication_share").as_double();
+    EXPECT_GT(share, 0) << step;
+    EXPECT_LE(share, 1) << step;
+    ASSERT_EQ(record.at("rank_ms").as_array().size(), 2U);
+    for (const Json& ms : record.at("rank_ms").as_array())
+      EXPECT_LE(ms.as_double(), record.at("step_ms").as_double() * 2);
+    EXPECT_NEAR(record.at("tokens_per_second_per_device").as_double() * 2, record.at("tokens_per_second").as_double(),
+                1e-6 * record.at("tokens_per_second").as_double());
+  }
+}
+
 // What several processes saved goes on in any number of them.
 TEST_F(ShardedTraining, CheckpointsGoOnInAnyNumberOfProcesses) {
   train(1, "whole");
@@ -232,6 +275,61 @@ TEST_F(ShardedTraining, SignalToOneProcessStopsAll) {
   for (const auto& entry : fs::directory_iterator(folder_ / "run/checkpoints"))
     checkpoints += entry.path().filename().string().starts_with("step-") ? 1 : 0;
   EXPECT_EQ(checkpoints, 1);
+}
+
+// Kills random processes of a run that saves every step, until it gets through. Whatever the moment, the others end, no
+// checkpoint is damaged, and the weights in the end are those of an undisturbed run.
+class KilledTraining : public ShardedTraining {
+ protected:
+  void survive(int kills) {
+    const std::vector<std::string> saving = {"--checkpoint.interval=1", "--checkpoint.keep_latest=2",
+                                             "--export.format=hf"};
+    const auto with_export = [&](const std::string& name) {
+      std::vector<std::string> all = saving;
+      all.push_back("--export.folder=" + (folder_ / (name + "-hf")).string());
+      return all;
+    };
+    train(2, "calm", with_export("calm"));
+    std::mt19937 random(5);
+    for (int i = 0; i < kills; ++i) {
+      testing::Ranks ranks(2);
+      std::vector<std::string> command = {testing::program_path(), "train", (folder_ / "run.json").string(),
+                                          "--device=cpu", "--run.folder=" + (folder_ / "killed").string()};
+      for (std::string& argument : with_export("killed")) command.push_back(std::move(argument));
+      for (int rank = 0; rank < 2; ++rank) ranks.start(rank, command);
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1500));
+      const int victim = static_cast<int>(random() % 2);
+      ranks[victim].kill(SIGKILL);
+      const auto start = std::chrono::steady_clock::now();
+      const std::vector<ChildResult> results = ranks.wait();
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << results[1 - victim].output;
+      for (const auto& entry : fs::directory_iterator(made(folder_ / "killed" / "checkpoints"))) {
+        if (!entry.path().filename().string().starts_with("step-") ||
+            entry.path().string().find(".tmp-") != std::string::npos)
+          continue;
+        testing::Child verifier({testing::program_path(), "inspect", entry.path().string(), "--verify"}, {});
+        const ChildResult verified = verifier.wait();
+        EXPECT_EQ(verified.status, 0) << verified.output;
+      }
+    }
+    train(2, "killed", with_export("killed"));
+    expect_same_export(folder_ / "killed-hf", folder_ / "calm-hf");
+  }
+
+ private:
+  static fs::path made(const fs::path& folder) {
+    fs::create_directories(folder);
+    return folder;
+  }
+};
+
+TEST_F(KilledTraining, GoesOnToTheSameWeights) {
+  survive(3);
+}
+
+class KilledTrainingSlow : public KilledTraining {};
+TEST_F(KilledTrainingSlow, GoesOnToTheSameWeights) {
+  survive(40);
 }
 
 }  // namespace

@@ -143,6 +143,9 @@ void check_gradient_rounding(Checker& checker) {
 void check_parallel(Checker& checker) {
   if (checker.usable({"parallel.shard"}) && checker.config().parallel.shard == 0)
     checker.report("parallel.shard", "0 processes cannot hold a model; -1 means all");
+  if (checker.usable({"parallel.reduce_dtype", "training.dtype"}) &&
+      checker.config().parallel.reduce_dtype == DType::bf16 && checker.config().training.dtype == DType::f32)
+    checker.report("parallel.reduce_dtype", "bf16, but training.dtype f32 makes gradients in f32; set one of the two");
 }
 
 // Without state that travels the key would be silently ignored.

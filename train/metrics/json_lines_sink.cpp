@@ -27,6 +27,13 @@ Json to_json(const StepMetrics& metrics) {
   record.set("lr", metrics.lr);
   record.set("tokens_per_second", metrics.tokens_per_second);
   record.set("devices", metrics.devices);
+  if (metrics.devices > 1) {
+    record.set("tokens_per_second_per_device", metrics.tokens_per_second / static_cast<double>(metrics.devices));
+    record.set("communication_share", number_or_null(metrics.communication_share));
+    Json ranks = Json::array();
+    for (const double seconds : metrics.rank_seconds) ranks.push_back(Json(seconds * 1e3));
+    record.set("rank_ms", std::move(ranks));
+  }
   record.set("tflops", number_or_null(metrics.tflops));
   record.set("mfu", number_or_null(metrics.mfu));
   record.set("float8_share", metrics.float8_share);

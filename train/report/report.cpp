@@ -61,6 +61,9 @@ std::string charts(const RunData& run) {
                        with_average("step", run.curve("step_ms"), 2), "time");
   html += render_chart({.title = "Time waiting for data", .unit = "% of the step", .from_zero = true},
                        with_average("waiting", scaled(run.curve("data_share"), 100), 1), "data");
+  if (!run.curve("communication_share").empty())
+    html += render_chart({.title = "Time waiting for other processes", .unit = "% of the step", .from_zero = true},
+                         with_average("waiting", scaled(run.curve("communication_share"), 100), 1), "communication");
   return html.empty() ? "" : "<div class=\"charts\">\n" + html + "</div>\n";
 }
 

@@ -1,6 +1,7 @@
 #include "train/report/report_facts.h"
 
 #include <fmt/format.h>
+#include <cmath>
 
 #include <algorithm>
 #include <array>
@@ -85,6 +86,21 @@ std::string hardware_fact(const RunData& run) {
   return join({device, threads.empty() ? "" : threads + " threads", host.empty() ? "" : "on " + host});
 }
 
+// Which rank computes longest: the others wait for it.
+std::string ranks_fact(const RunData& run) {
+  double sum = 0, slowest = 0;
+  int count = 0, which = 0;
+  for (; !run.curve(fmt::format("rank_ms.{}", count)).empty(); ++count) {
+    const double ms = median(run.curve(fmt::format("rank_ms.{}", count)));
+    sum += ms;
+    if (ms > slowest) which = count;
+    slowest = std::max(slowest, ms);
+  }
+  if (count < 2 || !std::isfinite(sum)) return {};
+  return fmt::format("{}; rank {} computes longest, {:.1f} ms a step, {:.1f} in the mean", count, which, slowest,
+                     sum / count);
+}
+
 std::string version_fact(const RunData& run) {
   std::vector<std::string> parts;
   for (const char* key : {"quench", "commit", "compiler", "cuda", "driver", "cublas", "cudnn", "onednn"}) {
@@ -100,6 +116,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const RunData& run) {
   std::vector<std::pair<std::string, std::string>> facts{{"Model", model_fact(run)},
                                                          {"Precision", precision_fact(run)},
                                                          {"Hardware", hardware_fact(run)},
+                                                         {"Ranks", ranks_fact(run)},
                                                          {"Versions", version_fact(run)}};
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;

@@ -82,6 +82,9 @@ Json read_object(const std::filesystem::path& folder, const char* name, RunData&
   }
 }
 
+// Curves for more ranks would be no picture.
+constexpr std::size_t kMaxRanks = 512;
+
 // Drops what was logged at `step` and after it: the run went back there.
 void rewind(RunData& run, double step) {
   for (auto& [key, curve] : run.curves)
@@ -102,6 +105,11 @@ void add_step(RunData& run, const Json& record, std::int64_t step) {
   for (const auto& [key, value] : record.as_object()) {
     if (key == "step" || key == "time" || key == "total_steps") continue;
     if (value.is_number() || value.is_null()) run.curves[key].push_back({x, number_or_nan(&value)});
+  }
+  if (const Json* ranks = record.find("rank_ms"); ranks != nullptr && ranks->is_array()) {
+    const auto& values = ranks->as_array();
+    for (std::size_t rank = 0; rank < std::min(values.size(), kMaxRanks); ++rank)
+      run.curves[fmt::format("rank_ms.{}", rank)].push_back({x, number_or_nan(&values[rank])});
   }
   const Json* flag = record.find("nonfinite");
   if (flag != nullptr && flag->is_bool() && flag->as_bool()) run.nonfinite_steps.push_back(x);

@@ -40,7 +40,8 @@ struct RunData {
   std::string name;  // the config's run.name, or that of the folder
 
   // One curve for each numeric key of metrics.jsonl ("loss", "grad_norm", ...), over the step, ascending; null values
-  // are NaN. Where a step was logged again after a restart, the later record counts.
+  // are NaN; of rank_ms one for each rank, "rank_ms.0" and so on. Where a step was logged again after a restart, the
+  // later record counts.
   std::map<std::string, Curve, std::less<>> curves;
   std::vector<double> nonfinite_steps;
   std::int64_t last_step = 0;

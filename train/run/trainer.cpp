@@ -217,6 +217,7 @@ TrainResult Trainer::Run::train() {
   timer = std::make_unique<StepTimer>(progress.step, steps);
   const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
   saved_step = resumed_step.value_or(-1);
+  measured_step = progress.step;
   if (progress.step >= steps) say(finished_message(config, progress, steps) + "\n");
   Requests asked = agreed_requests(signals);
   while (progress.step < steps && asked.stop_signal == 0) {

@@ -1,5 +1,8 @@
 // What the processes of a run do together: inputs, decisions, requests. A run of one process passes straight through.
 
+#include <algorithm>
+#include <utility>
+
 #include "core/system/log.h"
 #include "data/text/tokenize.h"
 #include "distributed/fsdp/gather_parameter.h"
@@ -66,6 +69,18 @@ RunInputs Trainer::Run::open_inputs() {
     if (first()) opened.checks->save();
   });
   return opened;
+}
+
+void Trainer::Run::measure_ranks(StepMetrics& m) {
+  if (ranks == nullptr) return;
+  const std::int64_t window = progress.step - std::exchange(measured_step, progress.step);
+  const double waiting = sharded->take_waiting_seconds() / static_cast<double>(std::max<std::int64_t>(window, 1));
+  if (m.step_seconds > 0) m.communication_share = std::min(1.0, waiting / m.step_seconds);
+  const MemoryScope scope(MemoryCategory::other);
+  const Tensor own = Tensor::zeros({1}, DType::f64), all = Tensor::zeros({ranks->size}, DType::f64);
+  *own.data<double>() = std::max(0.0, m.step_seconds - waiting);
+  ranks->host->all_gather(own, all, "step times").wait();
+  m.rank_seconds.assign(all.data<double>(), all.data<double>() + ranks->size);
 }
 
 Trainer::Run::Requests Trainer::Run::agreed_requests(SignalHandlers& signals) const {

@@ -58,6 +58,8 @@ struct Trainer::Run {
     int stop_signal = 0;
     bool save = false;
   };
+  // Fills what is known of each process, on all of them, from the steps since the last call.
+  void measure_ranks(StepMetrics& metrics);
   [[nodiscard]] Requests agreed_requests(SignalHandlers& signals) const;
 
   void resume_or_fill();
@@ -105,6 +107,7 @@ struct Trainer::Run {
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
   std::int64_t saved_step = -1;
+  std::int64_t measured_step = 0;   // by measure_ranks
   bool beside_earlier_run = false;  // the checkpoints in the folder are another run's until this one saves
   bool whole = false;               // weights and optimizer state are those of progress.step
   bool in_tail = false;             // the recipe does not apply to the next step

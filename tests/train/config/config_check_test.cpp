@@ -186,6 +186,8 @@ TEST(ConfigCheck, LoadedWeightsKeepTheirShapes) {
 // What nothing executes is not accepted, with words that say so; values that ask for nothing are.
 TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
   EXPECT_THAT(complaint({"--parallel.expert=2"}), HasSubstr("this version does not have expert parallelism yet"));
+  EXPECT_THAT(complaint({"--parallel.reduce_dtype=bf16", "--training.dtype=f32"}),
+              HasSubstr("bf16, but training.dtype f32 makes gradients in f32"));
   EXPECT_THAT(complaint({"--parallel.shard=0"}), HasSubstr("0 processes cannot hold a model; -1 means all"));
   EXPECT_THAT(complaint({"--export.scheme=int4"}), HasSubstr("export.scheme: this version does not have quantized"));
   EXPECT_THAT(complaint({"--export.format=gguf"}),
