@@ -283,7 +283,7 @@ class KilledTraining : public ShardedTraining {
  protected:
   void survive(int kills) {
     const std::vector<std::string> saving = {"--checkpoint.interval=1", "--checkpoint.keep_latest=2",
-                                             "--export.format=hf"};
+                                             "--export.format=hf", fmt::format("--training.steps={}", 8 + 3 * kills)};
     const auto with_export = [&](const std::string& name) {
       std::vector<std::string> all = saving;
       all.push_back("--export.folder=" + (folder_ / (name + "-hf")).string());
@@ -297,7 +297,12 @@ class KilledTraining : public ShardedTraining {
                                           "--device=cpu", "--run.folder=" + (folder_ / "killed").string()};
       for (std::string& argument : with_export("killed")) command.push_back(std::move(argument));
       for (int rank = 0; rank < 2; ++rank) ranks.start(rank, command);
-      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1500));
+      // Processes that have not met yet wait for each other as long as a launcher lets them.
+      const std::size_t before = logged_steps();
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (logged_steps() == before && std::chrono::steady_clock::now() < limit)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 200));
       const int victim = static_cast<int>(random() % 2);
       ranks[victim].kill(SIGKILL);
       const auto start = std::chrono::steady_clock::now();
@@ -317,6 +322,11 @@ class KilledTraining : public ShardedTraining {
   }
 
  private:
+  [[nodiscard]] std::size_t logged_steps() const {
+    const fs::path log = folder_ / "killed" / "metrics" / "metrics.jsonl";
+    const std::string text = fs::exists(log) ? read_file(log) : std::string();
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
   static fs::path made(const fs::path& folder) {
     fs::create_directories(folder);
     return folder;
