@@ -1,13 +1,18 @@
 // quench VERB ...: parses the command line, runs one verb, turns errors into messages and exit statuses.
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/command_line.h"
+#include "apps/run.h"
 #include "apps/standard_output.h"
 #include "apps/thread_waiting.h"
 #include "apps/verbs.h"
@@ -17,6 +22,8 @@
 #include "core/system/printable.h"
 #include "core/system/signals.h"
 #include "data/text/tokenize.h"
+#include "distributed/communication_error.h"
+#include "distributed/launcher/error_file.h"
 #include "train/metrics/terminal.h"
 #include "train/setup/build_info.h"
 
@@ -33,9 +40,11 @@ int exit_status(quench::ErrorCode code) {
   }
 }
 
-// Messages quote names and values from files, and arguments.
-void print_error(const char* message) {
+// Messages quote names and values from files, and arguments. A launcher is told as well; `is_echo`: another rank failed
+// first.
+void print_error(const char* message, bool is_echo = false) {
   std::fprintf(stderr, "error: %s\n", quench::printable(message).c_str());
+  quench::distributed::write_error_file(message, is_echo);
 }
 
 // Help and version, or what is wrong with the command line.
@@ -66,6 +75,7 @@ int run(CLI::App& app, int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which names it
     quench::init_logging();
     quench::add_train_verb(app);
+    quench::add_run_verb(app);
     quench::add_tokenize_verb(app);
     quench::add_eval_verb(app);
     quench::add_generate_verb(app);
@@ -80,7 +90,9 @@ int run(CLI::App& app, int argc, char** argv) {
     quench::add_completion_verb(app);
     if (const std::string unknown = quench::unknown_verb(app, argc, argv); !unknown.empty())
       QUENCH_FAIL(quench::ErrorCode::bad_config, "{}", unknown);
-    app.parse(argc, argv);
+    std::vector<std::string> words = quench::split_launched_words(app, {argv + 1, argv + argc});
+    std::reverse(words.begin(), words.end());
+    app.parse(std::move(words));
     return 0;
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // stopped by a signal
@@ -90,7 +102,7 @@ int run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return finish_parsing(app, error);
   } catch (const quench::Error& error) {
-    print_error(error.what());
+    print_error(error.what(), dynamic_cast<const quench::distributed::CommunicationError*>(&error) != nullptr);
     spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
                   quench::to_string(error.code()));
     return exit_status(error.code());

@@ -16,6 +16,7 @@ void add_inspect_verb(CLI::App& app);
 void add_merge_lora_verb(CLI::App& app);
 void add_probe_verb(CLI::App& app);
 void add_report_verb(CLI::App& app);
+void add_run_verb(CLI::App& app);
 void add_tokenize_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/system/check.h"
+#include "distributed/communication_error.h"
 
 namespace quench::distributed {
 namespace {
@@ -39,7 +39,7 @@ void Exchange::remove(gloo::transport::UnboundBuffer* buffer) {
 
 void Exchange::check_not_aborted() {
   const std::scoped_lock lock(mutex_);
-  QUENCH_CHECK_AS(ErrorCode::failed, aborted_.empty(), "{}", aborted_);
+  if (!aborted_.empty()) throw CommunicationError(aborted_);
 }
 
 Transfers::Transfers(Exchange& exchange, void* bytes, std::size_t count)
@@ -56,7 +56,7 @@ void Transfers::send(int to, std::uint64_t slot, std::size_t offset, std::size_t
   try {
     buffer_->send(to, slot, offset, bytes);
   } catch (const gloo::Exception& error) {
-    QUENCH_FAIL(ErrorCode::failed, "sending to rank {}: {}", to, plain_reason(error));
+    throw CommunicationError(fmt::format("sending to rank {}: {}", to, plain_reason(error)));
   }
   sends_.push_back(to);
 }
@@ -66,7 +66,7 @@ void Transfers::receive(int from, std::uint64_t slot, std::size_t offset, std::s
   try {
     buffer_->recv(from, slot, offset, bytes);
   } catch (const gloo::Exception& error) {
-    QUENCH_FAIL(ErrorCode::failed, "receiving from rank {}: {}", from, plain_reason(error));
+    throw CommunicationError(fmt::format("receiving from rank {}: {}", from, plain_reason(error)));
   }
   receives_.push_back(from);
 }
@@ -79,7 +79,7 @@ void Transfers::wait(std::vector<int>& peers, Wait wait_one, const char* what) {
     } catch (const gloo::Exception& error) {
       std::sort(peers.begin(), peers.end());
       peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-      QUENCH_FAIL(ErrorCode::failed, "{} rank {}: {}", what, fmt::join(peers, ", "), plain_reason(error));
+      throw CommunicationError(fmt::format("{} rank {}: {}", what, fmt::join(peers, ", "), plain_reason(error)));
     }
   }
   peers.clear();

@@ -22,7 +22,7 @@ class Exchange {
   Exchange(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds timeout)
       : context_(std::move(context)), timeout_(timeout) {}
 
-  // Waits under way and later ones throw failed(reason). From any thread.
+  // Waits under way and later ones throw CommunicationError(reason). From any thread.
   void abort(const std::string& reason);
   [[nodiscard]] int rank() const { return context_->rank; }
   [[nodiscard]] int size() const { return context_->size; }
@@ -50,8 +50,8 @@ class Transfers {
   // Nothing for zero bytes.
   void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes);
   void receive(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes);
-  // Until all are done; throw failed naming the ranks that are waited for. Gloo does not tell which of them have come:
-  // who wants to know waits for each with a Transfers of its own.
+  // Until all are done; throw CommunicationError naming the ranks that are waited for. Gloo does not tell which of them
+  // have come: who wants to know waits for each with a Transfers of its own.
   void wait_sends();
   void wait_receives();
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <thread>
 
+#include "distributed/communication_error.h"
 #include "distributed/engine.h"
 #include "distributed/gloo/algorithms.h"
 
@@ -116,7 +117,7 @@ class GlooGroup final : public ProcessGroup {
     const Collective& collective = job.collective();
     log().started(collective.sequence);
     try {
-      if (!failure_.empty()) QUENCH_FAIL(ErrorCode::failed, "{}", failure_);
+      if (!failure_.empty()) throw CommunicationError(failure_);
       run_on_network(collective);
       log().finished(collective.sequence);
       return nullptr;
@@ -127,6 +128,8 @@ class GlooGroup final : public ProcessGroup {
                                size(), error.what());
         kept_.push_back(collective);
       }
+      if (dynamic_cast<const CommunicationError*>(&error) != nullptr)
+        return std::make_exception_ptr(CommunicationError(failure_));
       return std::make_exception_ptr(Error(ErrorCode::failed, failure_));
     }
   }

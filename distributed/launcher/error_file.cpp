@@ -1,0 +1,54 @@
+#include "distributed/launcher/error_file.h"
+
+#include <chrono>
+#include <cstdlib>
+
+#include "core/json/json.h"
+#include "core/system/file.h"
+
+namespace quench::distributed {
+namespace {
+
+constexpr std::uint64_t kMaxBytes = 1 << 20;
+
+}  // namespace
+
+void write_error_file(std::string_view message, bool is_echo) noexcept {
+  const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (path == nullptr || *path == '\0') return;
+  try {
+    const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    Json extra = Json::object();
+    extra.set("timestamp", fmt::format("{:.6f}", now));
+    if (is_echo) extra.set("echo", true);
+    Json inner = Json::object();
+    inner.set("message", message);
+    inner.set("extraInfo", std::move(extra));
+    Json outer = Json::object();
+    outer.set("message", std::move(inner));
+    write_file_atomically(path, outer.dump());
+  } catch (const std::exception&) {
+    // The message stands on standard error as well.
+  }
+}
+
+std::optional<WorkerError> read_error_file(const std::filesystem::path& path) noexcept {
+  try {
+    if (!std::filesystem::exists(path)) return std::nullopt;
+    const Json json = Json::parse(read_file(path, kMaxBytes));
+    const Json* outer = json.find("message");
+    if (outer == nullptr || !outer->is_object()) return std::nullopt;
+    WorkerError error;
+    if (const Json* text = outer->find("message"); text != nullptr) error.message = text->as_string();
+    if (const Json* extra = outer->find("extraInfo"); extra != nullptr) {
+      if (const Json* time = extra->find("timestamp"); time != nullptr)
+        error.time = time->is_string() ? std::atof(time->as_string().c_str()) : time->as_double();
+      error.is_echo = extra->find("echo") != nullptr;
+    }
+    return error;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace quench::distributed

@@ -1,0 +1,248 @@
+#include "distributed/launcher/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/system/log.h"
+
+namespace quench::distributed {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(200);  // how often a waiting node looks at what else happens
+constexpr auto kTry = std::chrono::milliseconds(500);   // to connect, between looks at whether we are stopped
+constexpr auto kLeaveTime = std::chrono::seconds(5);
+constexpr auto kSoon = std::chrono::milliseconds(1);
+constexpr int kConnectionsPerWorker = 6;
+constexpr int kSpareConnections = 64;
+
+std::string round_prefix(int number) {
+  return fmt::format("rdzv/{}/", number);
+}
+
+Json parse(const std::string& text) {
+  return Json::parse(text);
+}
+
+// Where to listen so that other nodes get here: names that this machine resolves to loopback (Debian's 127.0.1.1) are
+// known to the others under another address.
+Endpoint listening_place(const LaunchOptions& options) {
+  Endpoint place = options.endpoint;
+  const bool loopback = place.host == "localhost" || place.host.starts_with("127.") || place.host == "::1";
+  if (options.nodes > 1 && !loopback && place.host == host_name()) place.host = "0.0.0.0";
+  return place;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+Failure lost_node(int node, const std::string& message) {
+  Failure failure;
+  failure.node = node;
+  failure.host = host_name();
+  failure.message = message;
+  failure.time = now();
+  return failure;
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(const LaunchOptions& options)
+    : options_(options), endpoint_(options.alone() ? Endpoint{"127.0.0.1", 0} : options.endpoint) {
+  const bool may_serve =
+      options.alone() || options.node_rank == 0 || (options.node_rank < 0 && is_this_machine(options.endpoint.host));
+  if (!may_serve) return;
+  try {
+    const int connections = options.nodes * options.workers * kConnectionsPerWorker + kSpareConnections;
+    server_ = std::make_unique<StoreServer>(listen_on(options.alone() ? endpoint_ : listening_place(options)),
+                                            store_secret(options.token, options.job), connections);
+    endpoint_.port = server_->port();
+  } catch (const Error&) {
+    // Another node on this machine may serve it already; if it is somebody else, the handshake says so.
+    if (options.node_rank == 0 || options.nodes == 1) throw;
+  }
+}
+
+bool Rendezvous::connect(Deadline deadline, const std::function<bool()>& stopped) {
+  while (!store_) {
+    try {
+      store_ = std::make_unique<Store>(endpoint_, store_secret(options_.token, options_.job), kTry);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::bad_config || Clock::now() >= deadline) throw;
+      if (stopped()) return false;
+    }
+  }
+  const std::string spec = fmt::format("--nnodes {}", options_.nodes);
+  const std::string first = store_->set_if_absent("rdzv/nodes", spec);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, first == spec, "this node was started with {}, the first one with {}", spec,
+                  first);
+  return true;
+}
+
+Rendezvous::~Rendezvous() {
+  stop_watching();
+}
+
+std::optional<int> Rendezvous::take_number(const std::string& prefix, const std::string& own) {
+  if (options_.node_rank >= 0) {
+    const std::string there = store_->set_if_absent(fmt::format("{}node/{}", prefix, options_.node_rank), own);
+    if (there != own) {
+      const Json other = parse(there);
+      QUENCH_FAIL(ErrorCode::bad_config, "--node-rank {} is taken by process {} on {}", options_.node_rank,
+                  other.at("process").as_int(), other.at("host").as_string());
+    }
+    return options_.node_rank;
+  }
+  const auto number = static_cast<int>(store_->add(prefix + "arrived", 1)) - 1;
+  if (number >= options_.nodes) return std::nullopt;
+  store_->set(fmt::format("{}node/{}", prefix, number), own);
+  return number;
+}
+
+std::optional<std::vector<Json>> Rendezvous::gather_nodes(const std::string& prefix, Deadline deadline,
+                                                          const std::function<bool()>& stopped) {
+  std::vector<Json> nodes;
+  while (static_cast<int>(nodes.size()) < options_.nodes) {
+    const std::optional<std::string> node = store_->wait(fmt::format("{}node/{}", prefix, nodes.size()), kLook);
+    if (node) {
+      nodes.push_back(parse(*node));
+      continue;
+    }
+    if (stopped() || store_->try_get(prefix + "failed")) return std::nullopt;
+    if (Clock::now() < deadline) continue;
+    std::vector<std::string> there;
+    for (int i = 0; i < options_.nodes; ++i)
+      if (const auto info = store_->wait(fmt::format("{}node/{}", prefix, i), kSoon))
+        there.push_back(fmt::format("{} ({})", i, parse(*info).at("host").as_string()));
+    QUENCH_FAIL(ErrorCode::failed, "{} of {} nodes came to {} within {} s: node {}", there.size(), options_.nodes,
+                store_->endpoint().to_string(), static_cast<double>(options_.join_timeout.count()) / 1000,
+                fmt::join(there, ", "));
+  }
+  return nodes;
+}
+
+Round Rendezvous::make_round(int number, int node, const std::vector<Json>& nodes) {
+  Round round;
+  round.number = number;
+  round.node = node;
+  round.nodes = options_.nodes;
+  for (int i = 0; i < options_.nodes; ++i) {
+    const auto workers = static_cast<int>(nodes[static_cast<std::size_t>(i)].at("workers").as_int());
+    if (i < node) round.first_rank += workers;
+    round.world_size += workers;
+  }
+  const std::string key = round_prefix(number) + "master";
+  if (node == 0) {
+    // Free now; the workers' own library binds it, as torchrun's do. Ours meet in the launcher's store.
+    int port = options_.master_port;
+    if (port == 0) port = local_port(listen_on({store_->address(), 0}));
+    store_->set(key, Endpoint{store_->address(), port}.to_string());
+  }
+  const Endpoint master = parse_endpoint(store_->get(key, options_.join_timeout), 0, "node 0's address");
+  round.master_host = master.host;
+  round.master_port = master.port;
+  return round;
+}
+
+std::optional<Round> Rendezvous::join(int least_round, const std::function<bool()>& stopped) {
+  Json info = Json::object();
+  info.set("host", host_name());
+  info.set("process", ::getpid());
+  info.set("workers", options_.workers);
+  const std::string own = info.dump();
+  const Deadline deadline = Clock::now() + options_.join_timeout;
+  if (!connect(deadline, stopped)) return std::nullopt;
+  int number = least_round;
+  while (!stopped()) {
+    const std::string prefix = round_prefix(number);
+    if (store_->try_get(prefix + "failed")) {  // a node that comes back finds the round that it has missed
+      ++number;
+      continue;
+    }
+    const std::optional<int> node = take_number(prefix, own);
+    if (node) {
+      store_->set_will(prefix + "failed",
+                       lost_node(*node, fmt::format("the launcher of node {} on {} (process {}) is gone", *node,
+                                                    host_name(), ::getpid()))
+                           .to_json()
+                           .dump());
+      const std::optional<std::vector<Json>> nodes = gather_nodes(prefix, deadline, stopped);
+      if (nodes) return make_round(number, *node, *nodes);
+      continue;
+    }
+    // All places are taken: perhaps by a node that is gone and not missed yet.
+    while (!stopped() && !store_->wait(prefix + "failed", kLook))
+      QUENCH_CHECK_AS(ErrorCode::bad_config, Clock::now() < deadline,
+                      "job '{}' on {} has all its {} nodes already; is --rdzv-id another job's?", options_.job,
+                      store_->endpoint().to_string(), options_.nodes);
+  }
+  return std::nullopt;
+}
+
+Failure Rendezvous::report(const Round& round, const Failure& own) {
+  return Failure::from_json(parse(store_->set_if_absent(round_prefix(round.number) + "failed", own.to_json().dump())));
+}
+
+void Rendezvous::watch(const Round& round, std::function<void(const Failure&)> failed) {
+  stop_watching();
+  if (options_.nodes == 1) return;
+  watching_ = std::make_shared<std::atomic<bool>>(true);
+  watcher_ = std::thread([this, watching = watching_, round, failed = std::move(failed)] {
+    try {
+      const std::unique_ptr<Store> store = store_->connect_again();
+      while (*watching) {
+        const std::optional<std::string> text = store->wait(round_prefix(round.number) + "failed", kLook);
+        if (text) return failed(Failure::from_json(parse(*text)));
+      }
+    } catch (const Error& error) {
+      if (*watching)
+        failed(
+            lost_node(round.node, fmt::format("the job's store is lost: the launcher that serves it has ended, or the "
+                                              "network to it ({})",
+                                              error.what())));
+    }
+  });
+}
+
+void Rendezvous::stop_watching() {
+  if (!watcher_.joinable()) return;
+  *watching_ = false;
+  watcher_.join();
+}
+
+std::optional<Failure> Rendezvous::finish(const Round& round, const std::function<bool()>& stopped) {
+  const std::string prefix = round_prefix(round.number);
+  stop_watching();
+  store_->set(fmt::format("{}done/{}", prefix, round.node), "1");
+  try {
+    for (int node = 0; node < round.nodes;) {
+      if (store_->wait(fmt::format("{}done/{}", prefix, node), kLook)) {
+        ++node;
+        continue;
+      }
+      if (const auto text = store_->try_get(prefix + "failed")) return Failure::from_json(parse(*text));
+      if (stopped()) return std::nullopt;
+    }
+    // From here on a launcher that ends has not failed. Who serves the store waits until the others have seen that.
+    store_->set_will(prefix + "failed", "");
+  } catch (const Error& error) {
+    QUENCH_LOG_DEBUG("the end of the rendezvous: {}", error.what());  // the others have ended
+  }
+  leave(round);
+  return std::nullopt;
+}
+
+void Rendezvous::leave(const Round& round) {
+  if (round.nodes == 1) return;
+  try {
+    const std::string prefix = round_prefix(round.number);
+    const std::int64_t gone = store_->add(prefix + "gone", 1);
+    if (gone == round.nodes) store_->set(prefix + "all gone", "1");
+    if (server_) (void)store_->wait(prefix + "all gone", kLeaveTime);
+  } catch (const Error& error) {
+    QUENCH_LOG_DEBUG("leaving the rendezvous: {}", error.what());
+  }
+}
+
+}  // namespace quench::distributed
