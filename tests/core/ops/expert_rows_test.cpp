@@ -1,0 +1,150 @@
+#include "core/ops/expert_rows.h"
+
+#include <algorithm>
+
+#include "tests/core/ops/op_testing.h"
+
+namespace quench {
+namespace {
+
+using namespace testing;
+
+struct Rows {
+  Tensor counts, ends, rows, pairs;
+};
+
+Rows rows_of(const Tensor& experts, std::int64_t count, std::int64_t alignment) {
+  Rows r{Tensor::empty({count}, DType::f32), Tensor::empty({count}, DType::i32),
+         Tensor::empty(experts.shape(), DType::i32),
+         Tensor::empty({expert_row_capacity(experts.numel(), count, alignment)}, DType::i32)};
+  expert_rows({experts, alignment, r.counts, r.ends, r.rows, r.pairs});
+  return r;
+}
+
+TEST(ExpertRows, GroupTheFirstRowsByExpertInTheOrderOfTheTokens) {
+  for (const std::int64_t alignment : {1, 16, 32})
+    for (const auto& [tokens, choices, count] : {std::tuple{50, 2, 8}, {7, 1, 64}, {1, 4, 4}, {33, 3, 1}}) {
+      SCOPED_TRACE(fmt::format("{} x {} to {}, alignment {}", tokens, choices, count, alignment));
+      Generator random(11);
+      const Tensor experts = random.integers(tokens * choices, count).view({tokens, choices});
+      const Rows r = rows_of(experts, count, alignment);
+      const std::int32_t* chosen = experts.data<std::int32_t>();
+      std::int32_t row = 0;
+      std::vector<std::int32_t> pairs(static_cast<std::size_t>(r.pairs.numel()), -1);
+      for (std::int32_t e = 0; e < count; ++e) {
+        std::int32_t found = 0;
+        for (std::int32_t i = 0; i < tokens * choices; ++i) {
+          if (chosen[i] != e) continue;
+          EXPECT_EQ(r.rows.data<std::int32_t>()[i], row + found);
+          pairs[static_cast<std::size_t>(row + found++)] = i;
+        }
+        EXPECT_EQ(r.counts.data<float>()[e], static_cast<float>(found));
+        row += static_cast<std::int32_t>((found + alignment - 1) / alignment * alignment);
+        EXPECT_EQ(r.ends.data<std::int32_t>()[e], row);
+      }
+      EXPECT_TRUE(std::equal(pairs.begin(), pairs.end(), r.pairs.data<std::int32_t>()));
+    }
+}
+
+TEST(ExpertRows, CapacityHoldsTheWorstCase) {
+  // Every expert has one pair more than a multiple of the alignment.
+  EXPECT_EQ(expert_row_capacity(4 * 17, 4, 16), 4 * 32);
+  EXPECT_EQ(expert_row_capacity(3, 8, 16), 48) << "no more experts than pairs have rows";
+  EXPECT_EQ(expert_row_capacity(40, 8, 1), 40);
+  Tensor experts = Tensor::zeros({68, 1}, DType::i32);
+  for (int i = 0; i < 68; ++i) experts.data<std::int32_t>()[i] = i % 4;
+  EXPECT_EQ(rows_of(experts, 4, 16).ends.data<std::int32_t>()[3], 128);
+}
+
+TEST(ExpertRows, GatherAndSumAreEachOthersDerivative) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(to_string(dtype));
+    constexpr std::int64_t kTokens = 20, kChoices = 3, kWidth = 19;
+    Generator random(5);
+    const Tensor experts = random.integers(kTokens * kChoices, 6).view({kTokens, kChoices});
+    const Rows r = rows_of(experts, 6, 16);
+    const Tensor x = random.normal({kTokens, kWidth}, dtype);
+    const Tensor rows = Tensor::empty({r.pairs.size(0), kWidth}, dtype);
+    gather_rows({x, r.pairs, kChoices, rows});
+    const auto in = values(x);
+    std::vector<double> copies(static_cast<std::size_t>(rows.numel())), sums(in.size());
+    for (std::int64_t row = 0; row < rows.size(0); ++row)
+      for (std::int64_t c = 0; c < kWidth; ++c)
+        if (const std::int32_t pair = r.pairs.data<std::int32_t>()[row]; pair >= 0)
+          copies[static_cast<std::size_t>(row * kWidth + c)] =
+              in[static_cast<std::size_t>(pair / kChoices * kWidth + c)];
+    EXPECT_EQ(values(rows), copies);
+
+    const Tensor y = random.normal(rows.shape(), dtype), out = Tensor::empty(x.shape(), dtype);
+    sum_rows({y, r.rows, out});
+    const auto of_rows = values(y);
+    for (std::int64_t t = 0; t < kTokens; ++t)
+      for (std::int64_t j = 0; j < kChoices; ++j)
+        for (std::int64_t c = 0; c < kWidth; ++c)
+          sums[static_cast<std::size_t>(t * kWidth + c)] +=
+              of_rows[static_cast<std::size_t>(r.rows.data<std::int32_t>()[t * kChoices + j] * kWidth + c)];
+    EXPECT_TRUE(close(out, sums, rounding(dtype) * 1.01, 1e-6));
+  }
+}
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+TEST(ExpertRows, SwigluIsWeighted) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(to_string(dtype));
+    constexpr std::int64_t kTokens = 9, kChoices = 2, kWidth = 21;
+    Generator random(6);
+    const Tensor experts = random.integers(kTokens * kChoices, 4).view({kTokens, kChoices});
+    const Rows r = rows_of(experts, 4, 16);
+    const std::int64_t n = r.pairs.size(0);
+    const Tensor gate_up = random.normal({n, 2 * kWidth}, dtype, 2.0), dout = random.normal({n, kWidth}, dtype);
+    const Tensor weights = random.normal({kTokens, kChoices}, DType::f32);
+    const Tensor out = Tensor::empty({n, kWidth}, dtype), dgate_up = Tensor::empty(gate_up.shape(), dtype);
+    const Tensor again = Tensor::empty({n, kWidth}, dtype), dweights = Tensor::empty(weights.shape(), DType::f32);
+    expert_swiglu({gate_up, weights, r.pairs, out});
+    expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, again});
+    EXPECT_TRUE(same_bits(out, again));
+    const auto x = values(gate_up), w = values(weights), g = values(dout);
+    std::vector<double> y(g.size()), dx(x.size()), dw(w.size());
+    for (std::int64_t row = 0; row < n; ++row) {
+      const std::int32_t pair = r.pairs.data<std::int32_t>()[row];
+      if (pair < 0) continue;
+      for (std::int64_t i = 0; i < kWidth; ++i) {
+        const auto at = static_cast<std::size_t>(row * kWidth + i),
+                   gate_at = static_cast<std::size_t>(2 * row * kWidth + i);
+        const double gate = x[gate_at], up = x[gate_at + kWidth], s = sigmoid(gate),
+                     f = w[static_cast<std::size_t>(pair)];
+        y[at] = f * gate * s * up;
+        dw[static_cast<std::size_t>(pair)] += g[at] * gate * s * up;
+        dx[gate_at] = f * g[at] * up * s * (1 + gate * (1 - s));
+        dx[gate_at + kWidth] = f * g[at] * gate * s;
+      }
+    }
+    EXPECT_TRUE(close(out, y, rounding(dtype) * 1.01 + 1e-6, 1e-6));
+    EXPECT_TRUE(close(dgate_up, dx, rounding(dtype) * 1.01 + 1e-6, 1e-6));
+    EXPECT_TRUE(close(dweights, dw, 1e-5, 1e-5));
+    const Tensor in_place = gate_up.clone();
+    expert_swiglu_backward({dout, in_place, weights, r.pairs, in_place, dweights, {}});
+    EXPECT_TRUE(same_bits(in_place, dgate_up));
+  }
+}
+
+TEST(ExpertRows, RefuseWhatDoesNotFit) {
+  const Tensor experts = Tensor::zeros({4, 1}, DType::i32);
+  experts.data<std::int32_t>()[2] = 3;
+  EXPECT_THROW((void)rows_of(experts, 3, 1), Error) << "there is no expert 3";
+  const Tensor x = Tensor::zeros({2, 4}, DType::f32);
+  EXPECT_THROW(gather_rows({x, Tensor::zeros({3}, DType::i32), 1, Tensor::zeros({2, 4}, DType::f32)}), Error);
+  EXPECT_THROW(sum_rows({x, Tensor::zeros({3, 1}, DType::i32), Tensor::zeros({3, 5}, DType::f32)}), Error);
+}
+
+TEST(ExpertRows, NoTokensAreFine) {
+  const Rows r = rows_of(Tensor::zeros({0, 2}, DType::i32), 4, 32);
+  EXPECT_EQ(r.pairs.numel(), 0);
+  EXPECT_EQ(values(r.ends), (std::vector<double>{0, 0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace quench
