@@ -4,17 +4,16 @@
 #include <optional>
 
 #include "autograd/functions.h"
-#include "nn/forward_context.h"
+#include "nn/layer_part.h"
 #include "nn/linear.h"
 
 namespace quench::nn {
 
-class Attention final : public Module {
+class Attention final : public LayerPart {
  public:
   Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
-  // x [N,H] (normalised) -> [N,H]
-  [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const;
-  [[nodiscard]] autograd::QuantRequest input_request() const { return qkv_proj_.input_request(); }
+  [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  [[nodiscard]] autograd::QuantRequest input_request() const override { return qkv_proj_.input_request(); }
 
  private:
   [[nodiscard]] Variable attend_cached(const Variable& qkv, const ForwardContext& context) const;

@@ -51,8 +51,9 @@ std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Varia
   // The region keeps one hidden state, so the pair is summed before it.
   const Variable input = delta.defined() ? autograd::add(residual, delta) : residual;
   auto outputs = autograd::recompute(
-      [&layer, context](const std::vector<Variable>& in) {
+      [&layer, context = context](const std::vector<Variable>& in) mutable {
         auto [stream, update] = layer.forward(in[0], Variable(), context);
+        context.expert_load = nullptr;  // the tokens count once, not when the layer runs again
         return std::vector<Variable>{stream, update};
       },
       {input});

@@ -5,7 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "autograd/functions.h"
 #include "nn/decoder_layer.h"
+#include "nn/linear.h"
+#include "nn/rms_norm.h"
 
 namespace quench::nn {
 

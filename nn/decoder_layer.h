@@ -1,10 +1,9 @@
 #pragma once
-// One pre-norm decoder layer.
+// One pre-norm decoder layer. Its parts are those of the model family (nn/models/table.h).
 
 #include <utility>
 
-#include "nn/attention.h"
-#include "nn/mlp.h"
+#include "nn/layer_part.h"
 #include "nn/rms_norm.h"
 
 namespace quench::nn {
@@ -19,11 +18,10 @@ class DecoderLayer final : public Module {
                                                       const ForwardContext& context) const;
 
  private:
-  std::int64_t layer_;
   RmsNorm input_norm_;
-  Attention attention_;
+  std::unique_ptr<LayerPart> attention_;
   RmsNorm post_attention_norm_;
-  Mlp mlp_;
+  std::unique_ptr<LayerPart> feed_forward_;
 };
 
 }  // namespace quench::nn

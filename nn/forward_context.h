@@ -7,6 +7,7 @@
 #include "autograd/activation_plan.h"
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
+#include "core/ops/router.h"
 #include "nn/kv_cache.h"
 #include "nn/rope_table.h"
 
@@ -21,6 +22,8 @@ struct UnitHooks {
   std::function<void(std::int64_t unit)> after_backward;
 };
 
+class ExpertLoad;
+
 struct ForwardContext {
   RopeTable rope;
   Tensor positions;                      // i32 [N]: position of every token within its sequence
@@ -31,6 +34,8 @@ struct ForwardContext {
   bool length_on_device = false;
   autograd::Recompute recompute = autograd::Recompute::none;
   autograd::ActivationPlan activations;  // selective recompute: which layers make their largest activation again
+  RouterTerms router_terms;              // of the training loss, for each layer with experts
+  ExpertLoad* expert_load = nullptr;     // where layers with experts say how many tokens each expert got; null: nowhere
   // Before a unit's pass in this order, after it in the reverse one. They outlive the backward pass.
   std::vector<const UnitHooks*> hooks;
 };

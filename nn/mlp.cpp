@@ -6,8 +6,9 @@
 
 namespace quench::nn {
 
-Mlp::Mlp(const ModelConfig& config, const ParameterOptions& options)
-    : gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, config.mlp_bias, options,
+Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
+    : layer_(layer),
+      gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, config.mlp_bias, options,
                     config.initializer_range,
                     {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}}),
       down_proj_(config.intermediate_size, config.hidden_size, config.mlp_bias, options,
@@ -16,7 +17,8 @@ Mlp::Mlp(const ModelConfig& config, const ParameterOptions& options)
   add_module("down_proj", down_proj_);
 }
 
-Variable Mlp::forward(const Variable& x, bool recompute_product) const {
+Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
+  const bool recompute_product = context.activations.of(layer_) == autograd::LargestActivation::recomputed;
   Variable inner;
   {
     // Where it is not saved, its memory is free before the second product.

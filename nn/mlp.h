@@ -1,20 +1,21 @@
 #pragma once
 // The SwiGLU feed-forward block with fused gate and up projections.
 
+#include "nn/layer_part.h"
 #include "nn/linear.h"
-#include "nn/model_config.h"
 
 namespace quench::nn {
 
-class Mlp final : public Module {
+class Mlp final : public LayerPart {
  public:
-  Mlp(const ModelConfig& config, const ParameterOptions& options);
-  // x [N,H] (normalised) -> [N,H]. `recompute_product`: the input of SwiGLU is not saved but made again from x, under
-  // selective recompute.
-  [[nodiscard]] Variable forward(const Variable& x, bool recompute_product = false) const;
-  [[nodiscard]] autograd::QuantRequest input_request() const { return gate_up_proj_.input_request(); }
+  Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  // Where the context's plan says so, the input of SwiGLU is not saved but made again from x, under selective
+  // recompute.
+  [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  [[nodiscard]] autograd::QuantRequest input_request() const override { return gate_up_proj_.input_request(); }
 
  private:
+  std::int64_t layer_;
   Linear gate_up_proj_;
   Linear down_proj_;
 };

@@ -4,110 +4,12 @@
 #include <array>
 #include <cmath>
 
+#include "nn/config_reader.h"
 #include "nn/model_fields.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
 namespace {
-
-constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
-
-// Reads members of config.json; remembers every fault, so that one message lists them all.
-class Reader {
- public:
-  Reader(const Json& json, std::string_view source) : json_(json), source_(source) {}
-
-  // nullptr when absent or null: the two mean the same in Hugging Face configs.
-  const Json* find(std::string_view key) const {
-    const Json* value = json_.find(key);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
-
-  void fault(std::string_view key, const std::string& what) {
-    const Json* value = json_.find(key);
-    const std::string where = value != nullptr && value->line() > 0 ? fmt::format(":{}", value->line()) : "";
-    faults_.push_back(fmt::format("{}{}: {}: {}", source_, where, key, what));
-  }
-
-  std::int64_t integer(std::string_view key, std::optional<std::int64_t> fallback, std::int64_t low,
-                       std::int64_t high) {
-    const Json* value = find(key);
-    if (value == nullptr) {
-      if (!fallback) fault(key, "is missing");
-      return fallback.value_or(low);
-    }
-    if (!value->is_integer()) {
-      fault(key, fmt::format("expected an integer, got {}", value->type_name()));
-      return low;
-    }
-    const bool fits = value->dump().size() < 19;
-    const std::int64_t number = fits ? value->as_int() : high + (high < INT64_MAX ? 1 : 0);
-    if (!fits || number < low || number > high) {
-      fault(key, fmt::format("{} is outside {}..{}", value->dump(), low, high));
-      return low;
-    }
-    return number;
-  }
-
-  double number(std::string_view key, double fallback, bool positive) {
-    const Json* value = find(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_number()) {
-      fault(key, fmt::format("expected a number, got {}", value->type_name()));
-      return fallback;
-    }
-    const double x = value->as_double();
-    if (!std::isfinite(x) || (positive && x <= 0)) {
-      fault(key, fmt::format("{} is not a positive number", value->dump()));
-      return fallback;
-    }
-    return x;
-  }
-
-  bool boolean(std::string_view key, bool fallback) {
-    const Json* value = find(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_bool()) {
-      fault(key, fmt::format("expected true or false, got {}", value->type_name()));
-      return fallback;
-    }
-    return value->as_bool();
-  }
-
-  std::string string(std::string_view key, std::string fallback) {
-    const Json* value = find(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_string()) {
-      fault(key, fmt::format("expected a string, got {}", value->type_name()));
-      return fallback;
-    }
-    return value->as_string();
-  }
-
-  // A token id, a list of them, or nothing.
-  std::vector<std::int64_t> ids(std::string_view key) {
-    const Json* value = find(key);
-    std::vector<std::int64_t> result;
-    if (value == nullptr) return result;
-    const auto take = [&](const Json& item) {
-      if (item.is_integer() && item.as_int() >= 0) return result.push_back(item.as_int());
-      fault(key, fmt::format("expected a token id, got {}", item.dump()));
-    };
-    if (value->is_array()) {
-      for (const Json& item : value->as_array()) take(item);
-    } else {
-      take(*value);
-    }
-    return result;
-  }
-
-  [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
-
- private:
-  const Json& json_;
-  std::string_view source_;
-  std::vector<std::string> faults_;
-};
 
 // By the class name, which model_type must not contradict; by model_type where there is none.
 const ModelFamily& family_of(const Json& json, std::string_view source) {
@@ -135,7 +37,7 @@ const ModelFamily& family_of(const Json& json, std::string_view source) {
 }
 
 // What would be ignored but changes what the model computes is refused; what nobody knows is remembered.
-void check_fields(Reader& in, const Json& json, const ModelFamily& family, ModelConfig& config) {
+void check_fields(ConfigReader& in, const Json& json, const ModelFamily& family, ModelConfig& config) {
   for (const auto& [name, value] : json.as_object()) {
     if (find_model_field(name) == nullptr) config.unknown_fields.push_back(name);
     if (const std::string refusal = field_refusal(&family, name, value); !refusal.empty()) in.fault(name, refusal);
@@ -159,13 +61,13 @@ constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 5> kRopeTyp
      {"llama3", RopeScaling::Type::llama3}}};
 
 // A number that may be absent, null or, as Transformers reads it, zero.
-std::optional<double> optional_number(Reader& in, std::string_view key) {
+std::optional<double> optional_number(ConfigReader& in, std::string_view key) {
   const Json* value = in.find(key);
   if (value == nullptr || (value->is_number() && value->as_double() == 0)) return std::nullopt;
   return in.number(key, 1.0, true);
 }
 
-void read_yarn(Reader& in, std::int64_t max_positions, RopeScaling& rope) {
+void read_yarn(ConfigReader& in, std::int64_t max_positions, RopeScaling& rope) {
   rope.attention_factor = optional_number(in, "attention_factor");
   rope.mscale = optional_number(in, "mscale");
   rope.mscale_all_dim = optional_number(in, "mscale_all_dim");
@@ -178,7 +80,7 @@ void read_yarn(Reader& in, std::int64_t max_positions, RopeScaling& rope) {
     rope.factor = static_cast<double>(max_positions) / static_cast<double>(rope.original_max_position_embeddings);
 }
 
-RopeScaling read_rope(Reader& top, const Json& json, std::string_view source, std::int64_t max_positions) {
+RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view source, std::int64_t max_positions) {
   RopeScaling rope;
   if (top.number("partial_rotary_factor", 1.0, true) != 1)
     top.fault("partial_rotary_factor", "only 1 is supported: whole heads are rotated");
@@ -190,7 +92,7 @@ RopeScaling read_rope(Reader& top, const Json& json, std::string_view source, st
     top.fault("rope_parameters", fmt::format("expected an object, got {}", settings->type_name()));
     return rope;
   }
-  Reader inner(*settings, source);
+  ConfigReader inner(*settings, source);
   rope.theta = inner.number("rope_theta", rope.theta, true);
   if (inner.number("partial_rotary_factor", 1.0, true) != 1)
     inner.fault("partial_rotary_factor", "only 1 is supported: whole heads are rotated");
@@ -220,21 +122,30 @@ RopeScaling read_rope(Reader& top, const Json& json, std::string_view source, st
   return rope;
 }
 
-void check_geometry(Reader& in, const ModelConfig& c) {
+void check_geometry(ConfigReader& in, const ModelConfig& c) {
   if (c.num_attention_heads % c.num_key_value_heads != 0)
     in.fault("num_key_value_heads", fmt::format("{} query heads are not a multiple of {} key-value heads",
                                                 c.num_attention_heads, c.num_key_value_heads));
+  if (c.experts.count > 0 && c.experts.per_token > c.experts.count)
+    in.fault("num_experts_per_tok",
+             fmt::format("{} experts for each token of a model with {}", c.experts.per_token, c.experts.count));
   if (c.head_dim % 2 != 0) in.fault("head_dim", fmt::format("{} is odd; rotary embedding needs pairs", c.head_dim));
   for (const std::int64_t id : c.eos_token_ids)
     if (id >= c.vocab_size)
       in.fault("eos_token_id", fmt::format("{} is outside the vocabulary of {}", id, c.vocab_size));
-  const std::int64_t rows = std::max({c.vocab_size, 2 * c.intermediate_size, c.hidden_size});
+  std::int64_t expert_rows = 0;
+  if (__builtin_mul_overflow(c.experts.count, std::max(2 * c.experts.intermediate_size, c.hidden_size), &expert_rows))
+    in.fault("num_experts", "the weights' sizes overflow");
+  const std::int64_t rows = std::max({c.vocab_size, 2 * c.intermediate_size, c.hidden_size, expert_rows});
   std::int64_t largest = 0;
   if (__builtin_mul_overflow(rows, c.hidden_size, &largest) ||
       __builtin_mul_overflow(largest, std::int64_t{64}, &largest))
     in.fault("hidden_size", "the weights' sizes overflow");
   const auto width = static_cast<double>(c.hidden_size);
-  const double layer = width * (2 * static_cast<double>(c.qkv_rows()) + 3 * static_cast<double>(c.intermediate_size));
+  const double inner =
+      std::max(static_cast<double>(c.intermediate_size),
+               static_cast<double>(c.experts.count) * static_cast<double>(c.experts.intermediate_size));
+  const double layer = width * (2 * static_cast<double>(c.qkv_rows()) + 3 * inner);
   if (static_cast<double>(c.num_hidden_layers) * layer > 0x1p58)
     in.fault("num_hidden_layers", "the weights' sizes overflow");
 }
@@ -245,7 +156,7 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, json.is_object(), "{}: expected a JSON object, got {}", source,
                   json.type_name());
   const ModelFamily& family = family_of(json, source);
-  Reader in(json, source);
+  ConfigReader in(json, source);
   ModelConfig c;
   c.architecture = family.architecture;
   c.model_type = family.model_type;
@@ -286,7 +197,7 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
         in.fault("layer_types", fmt::format("{} is not supported; known: full_attention", layer.dump()));
   }
   check_fields(in, json, family, c);
-  family.apply(json, source, c);
+  family.apply(in, c);
   check_geometry(in, c);
   if (!in.faults().empty()) {
     std::string message;
@@ -346,12 +257,8 @@ Json to_hf_json(const ModelConfig& c, DType dtype) {
   json.set("rms_norm_eps", std::stod(fmt::format("{}", c.rms_norm_eps)));
   json.set("initializer_range", std::stod(fmt::format("{}", c.initializer_range)));
   json.set("tie_word_embeddings", c.tie_word_embeddings);
-  if (c.model_type == "mistral") {
-    json.set("sliding_window", c.sliding_window > 0 ? Json(c.sliding_window) : Json());
-  } else if (c.model_type != "qwen2") {
-    json.set("attention_bias", c.qkv_bias);
-    if (c.model_type == "llama") json.set("mlp_bias", c.mlp_bias);
-  }
+  if (const ModelFamily* family = find_model_family(c.architecture); family != nullptr && family->write != nullptr)
+    family->write(c, json);
   // Old readers take rope_theta and rope_scaling, Transformers 5 takes rope_parameters: both are written.
   json.set("rope_theta", c.rope.theta);
   Json scaling = rope_json(c.rope);

@@ -1,6 +1,7 @@
 #pragma once
 // What a decoder-only model is made of, as Hugging Face's config.json says it.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,30 @@ struct RopeScaling {
   bool truncate = true;
 };
 
+// Routed experts in place of a feed-forward block, in some or all layers.
+struct ExpertsConfig {
+  std::int64_t count = 0;              // 0: a dense model
+  std::int64_t per_token = 0;          // experts that a token goes to
+  std::int64_t intermediate_size = 0;  // of one expert
+  bool normalize = false;              // the weights of a token's experts sum to 1
+  float balance_loss = 0.0f;           // factor of the load-balancing term in training that config.json asks for
+  std::vector<bool> layers;            // which layers have experts
+  // Hugging Face names within the layer.
+  struct Names {
+    std::string_view router = "mlp.gate";
+    std::string_view experts = "mlp.experts";
+    std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+  } names;
+
+  [[nodiscard]] bool in_layer(std::int64_t layer) const {
+    return layer >= 0 && layer < static_cast<std::int64_t>(layers.size()) && layers[static_cast<std::size_t>(layer)];
+  }
+  // Layers with experts.
+  [[nodiscard]] std::int64_t layer_count() const {
+    return static_cast<std::int64_t>(std::count(layers.begin(), layers.end(), true));
+  }
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
   std::string model_type;    // "llama"
@@ -47,7 +72,8 @@ struct ModelConfig {
   bool qkv_bias = false;     // Qwen2, and Llama with attention_bias
   bool output_bias = false;  // o_proj, Llama with attention_bias
   bool mlp_bias = false;
-  bool qk_norm = false;             // Qwen3
+  bool qk_norm = false;  // Qwen3
+  ExpertsConfig experts;
   std::int64_t sliding_window = 0;  // keys that a query sees at most (Mistral); 0: all before it
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
@@ -61,9 +87,11 @@ struct ModelConfig {
   [[nodiscard]] std::int64_t qkv_rows() const { return (num_attention_heads + 2 * num_key_value_heads) * head_dim; }
   // Elements of all parameters; a tied head counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
+  // Those that one token meets: of the experts, the ones that it goes to.
+  [[nodiscard]] std::int64_t active_parameter_count() const;
   // Floating-point operations of one token of a training step, forward and backward: 6 per weight of every matrix
-  // product plus causal attention over seq_len (counted once, i.e. halved; within the window only). Recomputation is
-  // not counted.
+  // product (of the experts that a token goes to) plus causal attention over seq_len (counted once, i.e. halved; within
+  // the window only). Recomputation is not counted.
   [[nodiscard]] double training_flops_per_token(std::int64_t seq_len) const;
 };
 

@@ -1,23 +1,26 @@
 // Llama 2, 3, 3.1, 3.2, 3.3 and the many models that share the architecture (TinyLlama, SmolLM2, ...).
 
+#include "nn/attention.h"
+#include "nn/mlp.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
 namespace {
 
-bool flag(const Json& json, std::string_view key) {
-  const Json* value = json.find(key);
-  return value != nullptr && !value->is_null() && value->as_bool();
+void apply(ConfigReader& in, ModelConfig& config) {
+  // transformers: attention_bias covers all four projections.
+  config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
+  config.mlp_bias = in.boolean("mlp_bias", false);
 }
 
-void apply(const Json& json, std::string_view, ModelConfig& config) {
-  // transformers: attention_bias covers all four projections.
-  config.qkv_bias = config.output_bias = flag(json, "attention_bias");
-  config.mlp_bias = flag(json, "mlp_bias");
+void write(const ModelConfig& config, Json& json) {
+  json.set("attention_bias", config.qkv_bias);
+  json.set("mlp_bias", config.mlp_bias);
 }
 
 }  // namespace
 
-const ModelFamily kLlama{"LlamaForCausalLM", "llama", apply, {"attention_bias", "mlp_bias"}};
+const ModelFamily kLlama{"LlamaForCausalLM",   "llama",       apply, write, {"attention_bias", "mlp_bias"},
+                         make_part<Attention>, make_part<Mlp>};
 
 }  // namespace quench::nn

@@ -1,24 +1,87 @@
-// Qwen3 (dense): Llama with RMSNorm on every query and key head before the rotation, and a head_dim of its own.
+// Qwen3: Llama with RMSNorm on every query and key head before the rotation, and a head_dim of its own. Dense, and with
+// experts (Qwen3-30B-A3B, Qwen3-235B-A22B).
 
+#include <algorithm>
+
+#include "nn/attention.h"
+#include "nn/mlp.h"
 #include "nn/models/table.h"
+#include "nn/moe.h"
 
 namespace quench::nn {
 namespace {
 
-void apply(const Json& json, std::string_view source, ModelConfig& config) {
-  const Json* sliding = json.find("use_sliding_window");
-  if (sliding != nullptr && !sliding->is_null() && sliding->as_bool())
-    QUENCH_FAIL(ErrorCode::unsupported, "{}: use_sliding_window is true; only full attention is supported", source);
-  const Json* bias = json.find("attention_bias");
-  config.qkv_bias = config.output_bias = bias != nullptr && !bias->is_null() && bias->as_bool();
+void apply(ConfigReader& in, ModelConfig& config) {
+  if (in.boolean("use_sliding_window", false))
+    QUENCH_FAIL(ErrorCode::unsupported, "{}: use_sliding_window is true; only full attention is supported",
+                in.source());
+  config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.qk_norm = true;
-  const Json* head_dim = json.find("head_dim");
-  if (head_dim == nullptr || head_dim->is_null()) config.head_dim = 128;  // the class default, not hidden/heads
+  if (in.find("head_dim") == nullptr) config.head_dim = 128;  // the class default, not hidden/heads
+}
+
+void write(const ModelConfig& config, Json& json) {
+  json.set("attention_bias", config.qkv_bias);
+}
+
+// Every decoder_sparse_step-th layer has experts, unless mlp_only_layers names it.
+void apply_moe(ConfigReader& in, ModelConfig& config) {
+  // Transformers' Qwen3MoeConfig: its own defaults of the heads and the experts.
+  const bool has_head_dim = in.find("head_dim") != nullptr;
+  apply(in, config);
+  if (!has_head_dim) config.head_dim = std::max<std::int64_t>(1, config.hidden_size / config.num_attention_heads);
+  if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = 4;
+  ExpertsConfig& experts = config.experts;
+  const std::string_view count = in.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
+  experts.count = in.integer(count, 128, 1, kMaxExperts);
+  experts.per_token = in.integer("num_experts_per_tok", 8, 1, kMaxExperts);
+  experts.intermediate_size = in.integer("moe_intermediate_size", 768, 1, kMaxDimension);
+  experts.normalize = in.boolean("norm_topk_prob", false);
+  const std::int64_t step = in.integer("decoder_sparse_step", 1, 1, kMaxDimension);
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    experts.layers.push_back((layer + 1) % step == 0);
+  if (const Json* dense = in.find("mlp_only_layers"); dense != nullptr) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, dense->is_array(), "{}: mlp_only_layers: expected a list of layers, got {}",
+                    in.source(), dense->dump());
+    for (const Json& layer : dense->as_array()) {
+      if (!layer.is_integer() || layer.as_double() < 0 ||
+          layer.as_double() >= static_cast<double>(config.num_hidden_layers))
+        in.fault("mlp_only_layers", fmt::format("{} is no layer of this model", layer.dump()));
+      else
+        experts.layers[static_cast<std::size_t>(layer.as_int())] = false;
+    }
+  }
+  read_router_losses(in, config);
+}
+
+void write_moe(const ModelConfig& config, Json& json) {
+  write(config, json);
+  json.set("num_experts", config.experts.count);
+  json.set("num_experts_per_tok", config.experts.per_token);
+  json.set("moe_intermediate_size", config.experts.intermediate_size);
+  json.set("norm_topk_prob", config.experts.normalize);
+  // A list of the dense layers says it for every step.
+  Json dense = Json::array();
+  for (std::size_t layer = 0; layer < config.experts.layers.size(); ++layer)
+    if (!config.experts.layers[layer]) dense.push_back(static_cast<std::int64_t>(layer));
+  json.set("decoder_sparse_step", std::int64_t{1});
+  json.set("mlp_only_layers", std::move(dense));
 }
 
 }  // namespace
 
 const ModelFamily kQwen3{
-    "Qwen3ForCausalLM", "qwen3", apply, {"attention_bias", "sliding_window", "use_sliding_window"}};
+    "Qwen3ForCausalLM",   "qwen3",       apply, write, {"attention_bias", "sliding_window", "use_sliding_window"},
+    make_part<Attention>, make_part<Mlp>};
+
+const ModelFamily kQwen3Moe{"Qwen3MoeForCausalLM",
+                            "qwen3_moe",
+                            apply_moe,
+                            write_moe,
+                            {"attention_bias", "sliding_window", "use_sliding_window", "num_experts",
+                             "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+                             "decoder_sparse_step", "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
+                            make_part<Attention>,
+                            make_feed_forward};
 
 }  // namespace quench::nn

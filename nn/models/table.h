@@ -4,18 +4,24 @@
 #include <span>
 #include <string_view>
 
-#include "nn/model_config.h"
+#include "nn/config_reader.h"
+#include "nn/layer_part.h"
 
 namespace quench::nn {
 
-// What one family adds to the common decoder (RMSNorm, rotary positions, grouped-query attention, SwiGLU).
+// What one family adds to the common decoder (RMSNorm, rotary positions, residual stream).
 struct ModelFamily {
   std::string_view architecture;  // "LlamaForCausalLM"
   std::string_view model_type;    // "llama"
   // Fills the family's own switches and defaults from config.json; refuses what the family does not support here.
-  void (*apply)(const Json& json, std::string_view source, ModelConfig& config);
+  void (*apply)(ConfigReader& in, ModelConfig& config);
+  // Sets the members of config.json that apply() reads; null where there are none.
+  void (*write)(const ModelConfig& config, Json& json);
   // Members of config.json that apply() reads and other families do not have (nn/model_fields.h).
   std::vector<std::string_view> executes;
+  // The parts of a layer.
+  LayerPartFactory attention;
+  LayerPartFactory feed_forward;
 };
 
 [[nodiscard]] std::span<const ModelFamily> model_families();
@@ -24,7 +30,9 @@ struct ModelFamily {
 
 extern const ModelFamily kLlama;
 extern const ModelFamily kMistral;
+extern const ModelFamily kMixtral;
 extern const ModelFamily kQwen2;
 extern const ModelFamily kQwen3;
+extern const ModelFamily kQwen3Moe;
 
 }  // namespace quench::nn

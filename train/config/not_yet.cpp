@@ -27,12 +27,9 @@ struct Value {
 };
 
 constexpr Value kValues[] = {
-    {"recipe.name", "mxfp8", "training in MX formats"},
     {"export.format", "compressed-tensors", "quantized exports"},
     {"export.format", "torchao", "quantized exports"},
     {"export.format", "gguf", "GGUF"},
-    {"model.model_type", "mixtral", "mixture-of-experts layers"},
-    {"model.model_type", "qwen3_moe", "mixture-of-experts layers"},
 };
 
 // `below` is `above` or one of its members.

@@ -53,7 +53,8 @@ TEST_P(ModelGolden, SavedFolderLoadsToTheSameBits) {
   EXPECT_NE(config.find("rope_parameters"), nullptr) << "for Transformers 5";
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ModelGolden, ::testing::Values("llama", "llama31_tied", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, ModelGolden,
+                         ::testing::Values("llama", "llama31_tied", "qwen2", "qwen3", "mixtral", "qwen3_moe"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

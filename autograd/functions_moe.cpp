@@ -1,0 +1,218 @@
+#include "autograd/functions_moe.h"
+
+#include <array>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/expert_rows.h"
+#include "core/ops/gemm.h"
+#include "core/ops/grouped_gemm.h"
+
+namespace quench::autograd {
+
+Variable router_logits(const Variable& x, const Weight& weight) {
+  QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1],
+               "router_logits: x is {}, weight is {}; expected [N,H] and [E,H]", x.value().describe(),
+               weight.describe());
+  const MemoryScope scope(MemoryCategory::activations);
+  Variable logits(Tensor::empty({x.value().size(0), weight.shape()[0]}, DType::f32, x.value().device()));
+  gemm({.a = x.value(), .b = weight.use().value(), .c = logits.value(), .transpose_b = true});
+  Tape::record("router_logits", {x, weight}, std::array{&logits}, [&] {
+    return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dtype = x.value().dtype(), dx = x.gradient(),
+            dw = weight.gradient(), dlogits_of = logits.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::workspace);
+      const Tensor wide = dlogits_of->value();
+      Tensor dy = wide;
+      if (dtype != DType::f32) {
+        dy = Tensor::empty(wide.shape(), dtype, wide.device());
+        cast({wide, dy});
+      }
+      if (dw) {
+        dw->begin_use();
+        const auto finish = [dw, dy](const Tensor& x_again) {
+          const GradientTarget into = dw->target();
+          gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+          dw->end_use();
+        };
+        if (!saved_x.defer(finish)) finish(saved_x.get());
+      }
+      if (dx) {
+        const GradientTarget into = dx->target();
+        gemm({.a = dy, .b = weight.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+      }
+    };
+  });
+  return logits;
+}
+
+Routing route(const Variable& logits, const RoutingOptions& options) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = logits.value();
+  const std::int64_t tokens = in.size(0), experts = in.size(1);
+  const Device device = in.device();
+  const Tensor chosen = Tensor::empty({tokens, options.choices}, DType::i32, device);
+  Routing result;
+  result.weights = Variable(Tensor::empty({tokens, options.choices}, DType::f32, device));
+  router(
+      {.logits = in, .bias = options.bias, .experts = chosen, .weights = result.weights.value(), .rule = options.rule});
+  ExpertRows& rows = result.rows;
+  rows.choices = options.choices;
+  rows.counts = Tensor::empty({experts}, DType::f32, device);
+  rows.ends = Tensor::empty({experts}, DType::i32, device);
+  rows.rows = Tensor::empty(chosen.shape(), DType::i32, device);
+  rows.pairs = Tensor::empty({expert_row_capacity(chosen.numel(), experts, options.alignment)}, DType::i32, device);
+  expert_rows({.experts = chosen,
+               .alignment = options.alignment,
+               .counts = rows.counts,
+               .ends = rows.ends,
+               .rows = rows.rows,
+               .pairs = rows.pairs});
+  Tape::record("route", {logits}, std::array{&result.weights}, [&] {
+    return [in, chosen, counts = rows.counts, rule = options.rule, terms = options.terms, dlogits = logits.gradient(),
+            dweights_of = result.weights.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor gradient = Tensor::empty(in.shape(), DType::f32, in.device());
+      router_backward({.dweights = dweights_of->value(),
+                       .logits = in,
+                       .experts = chosen,
+                       .counts = counts,
+                       .dlogits = gradient,
+                       .rule = rule,
+                       .terms = terms});
+      dlogits->contribute(gradient);
+    };
+  });
+  return result;
+}
+
+Variable gather_rows(const Variable& x, const ExpertRows& rows) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = x.value();
+  Variable out(Tensor::empty({rows.pairs.size(0), in.size(1)}, in.dtype(), in.device()));
+  quench::gather_rows({.x = in, .pairs = rows.pairs, .choices = rows.choices, .out = out.value()});
+  const bool recorded = Tape::record("gather_rows", {x}, std::array{&out}, [&] {
+    return [shape = in.shape(), dtype = in.dtype(), rows, dx = x.gradient(), dout_of = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor dout = dout_of->value();
+      const Tensor gradient = Tensor::empty(shape, dtype, dout.device());
+      quench::sum_rows({.y = dout, .rows = rows.rows, .out = gradient});
+      dx->contribute(gradient);
+    };
+  });
+  if (!recorded) return out;
+  const auto again = std::make_shared<Recomputation>();
+  again->again = [saved = Saved(x), rows, shape = out.value().shape()] {
+    const MemoryScope again_scope(MemoryCategory::workspace);
+    const Tensor kept = saved.get();
+    const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
+    quench::gather_rows({.x = kept, .pairs = rows.pairs, .choices = rows.choices, .out = value});
+    return value;
+  };
+  out.set_recompute(again);
+  return out;
+}
+
+Variable sum_rows(const Variable& y, const ExpertRows& rows) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = y.value();
+  Variable out(Tensor::empty({rows.rows.size(0), in.size(1)}, in.dtype(), in.device()));
+  quench::sum_rows({.y = in, .rows = rows.rows, .out = out.value()});
+  Tape::record("sum_rows", {y}, std::array{&out}, [&] {
+    return [shape = in.shape(), rows, dy = y.gradient(), dout_of = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor dout = dout_of->value();
+      const Tensor gradient = Tensor::empty(shape, dout.dtype(), dout.device());
+      quench::gather_rows({.x = dout, .pairs = rows.pairs, .choices = rows.choices, .out = gradient});
+      dy->contribute(gradient);
+    };
+  });
+  return out;
+}
+
+Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows& rows) {
+  const std::int64_t experts = rows.ends.size(0);
+  QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1] &&
+                   weight.shape()[0] % experts == 0,
+               "expert_linear: x is {}, weight is {}, of {} experts; expected [R,K] and [E*M,K]", x.value().describe(),
+               weight.describe(), experts);
+  const MemoryScope scope(MemoryCategory::activations);
+  const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+  Variable y(Tensor::empty({x.value().size(0), of_each[1]}, x.value().dtype(), x.value().device()));
+  grouped_gemm({.a = x.value(),
+                .b = weight.use().value().view(of_each),
+                .ends = rows.ends,
+                .c = y.value(),
+                .transpose_b = true});
+  Tape::record("expert_linear", {x, weight}, std::array{&y}, [&] {
+    return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, of_each, ends = rows.ends,
+            shape = x.value().shape(), dx = x.gradient(), dw = weight.gradient(), dy_of = y.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor dy = dy_of->value();
+      if (dw) {
+        dw->begin_use();
+        const auto finish = [dw, dy, ends, of_each](const Tensor& x_again) {
+          const GradientTarget into = dw->target();
+          grouped_wgrad({.a = dy,
+                         .b = x_again,
+                         .ends = ends,
+                         .c = into.tensor.view(of_each),
+                         .beta = into.accumulate ? 1.0f : 0.0f});
+          dw->end_use();
+        };
+        if (!saved_x.defer(finish)) finish(saved_x.get());
+      }
+      if (dx) {
+        const Tensor gradient = Tensor::empty(shape, dy.dtype(), dy.device());
+        grouped_gemm({.a = dy, .b = weight.use().value().view(of_each), .ends = ends, .c = gradient});
+        dx->contribute(gradient);
+      }
+    };
+  });
+  return y;
+}
+
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = gate_up.value();
+  Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
+  const Tensor factors = weights.value(), pairs = rows.pairs;
+  quench::expert_swiglu({.gate_up = in, .weights = factors, .pairs = pairs, .out = out.value()});
+  const auto again = std::make_shared<Recomputation>();
+  const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
+    const Saved saved = Saved::large(gate_up);
+    const Shape shape = out.value().shape();
+    again->again = [saved, shape, factors, pairs] {
+      const MemoryScope again_scope(MemoryCategory::workspace);
+      const Tensor kept = saved.get();
+      const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
+      quench::expert_swiglu({.gate_up = kept, .weights = factors, .pairs = pairs, .out = value});
+      return value;
+    };
+    again->makes_again = true;
+    return [saved, shape, factors, pairs, again, din = gate_up.gradient(), dweights = weights.gradient(),
+            dout_of = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor kept = saved.get(), dout = dout_of->value();
+      // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
+      again->again = nullptr;
+      const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
+      const Tensor dx = alone ? kept : Tensor::empty_like(kept);
+      Tensor value;
+      if (!again->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
+      const Tensor df = Tensor::empty_like(factors);
+      expert_swiglu_backward({.dout = dout,
+                              .gate_up = kept,
+                              .weights = factors,
+                              .pairs = pairs,
+                              .dgate_up = dx,
+                              .dweights = df,
+                              .out = value});
+      again->run_waiting(value);
+      if (dweights) dweights->contribute(df);
+      if (din) din->contribute(dx);
+    };
+  });
+  if (recorded) out.set_recompute(again);
+  return out;
+}
+
+}  // namespace quench::autograd

@@ -1,0 +1,50 @@
+#pragma once
+// The differentiable functions of a mixture of experts: router, dispatch, the experts' linear layers, combination.
+//
+// N tokens choose k of E experts each; their copies stand in R rows sorted by expert (core/ops/expert_rows.h).
+
+#include "autograd/tape.h"
+#include "core/ops/router.h"
+
+namespace quench::autograd {
+
+// x [N,H] times weight [E,H] transposed, as f32 [N,E] whatever the dtype of x.
+Variable router_logits(const Variable& x, const Weight& weight);
+
+// Which rows the tokens take.
+struct ExpertRows {
+  std::int64_t choices = 0;  // k
+  Tensor counts;             // f32 [E]
+  Tensor ends;               // i32 [E]
+  Tensor rows;               // i32 [N,k]
+  Tensor pairs;              // i32 [R]
+};
+
+struct Routing {
+  Variable weights;  // f32 [N,k]
+  ExpertRows rows;
+};
+
+struct RoutingOptions {
+  RouterRule rule;
+  std::int64_t choices = 1;    // k
+  std::int64_t alignment = 1;  // of the rows of an expert
+  Tensor bias;                 // f32 [E] or undefined
+  RouterTerms terms;           // whose gradient enters with the logits'; their value is no part of the tape's root
+};
+
+// The choice of each token from logits f32 [N,E].
+Routing route(const Variable& logits, const RoutingOptions& options);
+
+// Each token's copies in the rows of its experts: [R,H]. Under selective recompute they are copied again.
+Variable gather_rows(const Variable& x, const ExpertRows& rows);
+// The sum of each token's rows: [N,H].
+Variable sum_rows(const Variable& y, const ExpertRows& rows);
+
+// x [R,K] times the expert's part of weight [E*M,K] transposed: [R,M].
+Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows& rows);
+
+// SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I].
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows);
+
+}  // namespace quench::autograd

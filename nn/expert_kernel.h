@@ -1,0 +1,27 @@
+#pragma once
+// How the linear layers of experts are computed. nn::ExpertLinear asks; precision recipes answer (recipes/).
+
+#include <memory>
+#include <string_view>
+
+#include "autograd/functions_moe.h"
+#include "nn/linear_kernel.h"
+
+namespace quench::nn {
+
+class ExpertKernel {
+ public:
+  virtual ~ExpertKernel() = default;
+  // y [R,out] of x [R,in]: each row times the weight [E*out,in] of its expert, transposed; differentiable in both.
+  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight,
+                                       const autograd::ExpertRows& rows) const = 0;
+  // What the number of rows of an expert must be a multiple of; a power of two.
+  [[nodiscard]] virtual std::int64_t alignment() const { return 1; }
+  // One word for the conversion report.
+  [[nodiscard]] virtual std::string_view name() const = 0;
+};
+
+// Products in the dtype of the operands.
+[[nodiscard]] std::shared_ptr<const ExpertKernel> high_precision_expert_kernel();
+
+}  // namespace quench::nn

@@ -1,0 +1,30 @@
+#pragma once
+// One of the two parts of a decoder layer, attention or feed-forward. A model family's table entry makes them
+// (nn/models/table.h), so that layers of one model may differ.
+
+#include <memory>
+
+#include "nn/forward_context.h"
+#include "nn/model_config.h"
+#include "nn/module.h"
+
+namespace quench::nn {
+
+class LayerPart : public Module {
+ public:
+  // x [N,H] (normalised) -> [N,H].
+  [[nodiscard]] virtual Variable forward(const Variable& x, const ForwardContext& context) const = 0;
+  // For the function that makes x.
+  [[nodiscard]] virtual autograd::QuantRequest input_request() const = 0;
+};
+
+using LayerPartFactory = std::unique_ptr<LayerPart> (*)(const ModelConfig& config, std::int64_t layer,
+                                                        const ParameterOptions& options);
+
+template <class Part>
+[[nodiscard]] std::unique_ptr<LayerPart> make_part(const ModelConfig& config, std::int64_t layer,
+                                                   const ParameterOptions& options) {
+  return std::make_unique<Part>(config, layer, options);
+}
+
+}  // namespace quench::nn

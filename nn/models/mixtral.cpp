@@ -1,0 +1,43 @@
+// Mixtral 8x7B, 8x22B: Mistral with experts in every layer.
+
+#include "nn/attention.h"
+#include "nn/models/sliding_window.h"
+#include "nn/models/table.h"
+#include "nn/moe.h"
+
+namespace quench::nn {
+namespace {
+
+void apply(ConfigReader& in, ModelConfig& config) {
+  read_sliding_window(in, 0, config);
+  // What Transformers' MixtralConfig takes where config.json says nothing.
+  if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;
+  ExpertsConfig& experts = config.experts;
+  experts.count = in.integer("num_local_experts", 8, 1, kMaxExperts);
+  experts.per_token = in.integer("num_experts_per_tok", 2, 1, kMaxExperts);
+  experts.intermediate_size = config.intermediate_size;
+  experts.normalize = true;
+  experts.layers.assign(static_cast<std::size_t>(config.num_hidden_layers), true);
+  experts.names = {
+      .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .gate = "w1", .up = "w3", .down = "w2"};
+  read_router_losses(in, config);
+}
+
+void write(const ModelConfig& config, Json& json) {
+  write_sliding_window(config, json);
+  json.set("num_local_experts", config.experts.count);
+  json.set("num_experts_per_tok", config.experts.per_token);
+}
+
+}  // namespace
+
+const ModelFamily kMixtral{
+    "MixtralForCausalLM",
+    "mixtral",
+    apply,
+    write,
+    {"sliding_window", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef", "output_router_logits"},
+    make_part<Attention>,
+    make_feed_forward};
+
+}  // namespace quench::nn

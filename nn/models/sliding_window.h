@@ -1,0 +1,27 @@
+#pragma once
+// The sliding window of Mistral and its relatives.
+
+#include "nn/config_reader.h"
+#include "nn/model_config.h"
+
+namespace quench::nn {
+
+// A positive integer; null: none; absent: `fallback` (0: none).
+inline void read_sliding_window(ConfigReader& in, std::int64_t fallback, ModelConfig& config) {
+  const Json* window = in.json().find("sliding_window");
+  if (window == nullptr) {
+    config.sliding_window = fallback;
+  } else if (!window->is_null()) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config,
+                    window->is_integer() && window->as_double() >= 1 && window->as_double() < 2e9,
+                    "{}:{}: sliding_window: expected a positive integer or null, got {}", in.source(), window->line(),
+                    window->dump());
+    config.sliding_window = window->as_int();
+  }
+}
+
+inline void write_sliding_window(const ModelConfig& config, Json& json) {
+  json.set("sliding_window", config.sliding_window > 0 ? Json(config.sliding_window) : Json());
+}
+
+}  // namespace quench::nn

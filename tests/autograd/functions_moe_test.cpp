@@ -1,0 +1,121 @@
+#include "autograd/functions_moe.h"
+
+#include <gtest/gtest.h>
+
+#include "autograd/functions.h"
+#include "autograd/gradcheck.h"
+#include "tests/core/ops/op_testing.h"
+
+namespace quench::autograd {
+namespace {
+
+using testing::Generator;
+
+constexpr std::int64_t kTokens = 12, kHidden = 8, kExperts = 4, kChoices = 2, kInner = 6;
+
+// A whole layer: router, dispatch, experts, combination.
+Variable layer(const std::vector<Variable>& in, const RoutingOptions& options) {
+  const Variable &x = in[0], &router = in[1], &gate_up = in[2], &down = in[3];
+  const Routing routing = route(router_logits(x, router), options);
+  const Variable rows = gather_rows(x, routing.rows);
+  const Variable inner = expert_swiglu(expert_linear(rows, gate_up, routing.rows), routing.weights, routing.rows);
+  return sum_rows(expert_linear(inner, down, routing.rows), routing.rows);
+}
+
+std::vector<Tensor> inputs() {
+  Generator random(17);
+  // Logits that lie far apart: a step of the check must not change a choice.
+  return {random.normal({kTokens, kHidden}, DType::f32), random.normal({kExperts, kHidden}, DType::f32, 2.0),
+          random.normal({kExperts * 2 * kInner, kHidden}, DType::f32, 0.5),
+          random.normal({kExperts * kHidden, kInner}, DType::f32, 0.5)};
+}
+
+TEST(MoeFunctions, GradientsOfAWholeLayer) {
+  for (const auto& [rule, alignment] :
+       {std::pair{RouterRule{.normalize = true}, 1},
+        {RouterRule{}, 16},
+        {RouterRule{
+             .scoring = RouterScoring::sigmoid, .normalize = true, .factor = 2.0f, .groups = 2, .groups_per_token = 1},
+         1}}) {
+    const RoutingOptions options{.rule = rule, .choices = kChoices, .alignment = alignment, .bias = {}, .terms = {}};
+    const GradcheckResult result =
+        gradcheck([&](const std::vector<Variable>& in) { return layer(in, options); }, inputs(), {.step = 1e-3});
+    EXPECT_TRUE(result.ok) << result.failure;
+  }
+}
+
+// Every way to save gives the same bits, and the padding of groups changes nothing but the order of sums.
+TEST(MoeFunctions, RecomputationGivesTheSameGradients) {
+  const auto gradients = [](Recompute level, std::int64_t alignment) {
+    std::vector<Variable> leaves;
+    for (const Tensor& t : inputs()) leaves.push_back(Variable::leaf(t));
+    Tape tape(level);
+    {
+      const TapeScope scope(tape);
+      const Variable norm = Variable::leaf(Tensor::from_values<float>({kHidden}, std::vector<float>(kHidden, 1.5f)));
+      std::vector<Variable> in = leaves;
+      in[0] = rms_norm(leaves[0], norm, 1e-5f);
+      const RoutingOptions options{
+          .rule = {.normalize = true}, .choices = kChoices, .alignment = alignment, .bias = {}, .terms = {}};
+      const Variable y = layer(in, options);
+      y.gradient()->contribute(Generator(3).normal(y.value().shape(), DType::f32));
+    }
+    tape.backward();
+    std::vector<Tensor> result;
+    for (const Variable& leaf : leaves) result.push_back(leaf.grad());
+    return result;
+  };
+  const auto kept = gradients(Recompute::none, 1), again = gradients(Recompute::selective, 1);
+  const auto padded = gradients(Recompute::selective, 32);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_TRUE(testing::same_bits(kept[i], again[i])) << i;
+    EXPECT_TRUE(testing::close(padded[i], testing::values(kept[i]), 1e-5, 1e-6)) << i;
+  }
+}
+
+TEST(MoeFunctions, TermsOfTheRouterReachTheLogits) {
+  const std::vector<Tensor> tensors = inputs();
+  const auto router_gradient = [&](const RouterTerms& terms) {
+    const Variable x(tensors[0]), weight = Variable::leaf(tensors[1]);
+    Tape tape;
+    {
+      const TapeScope scope(tape);
+      const Routing routing = route(router_logits(x, weight), {.choices = kChoices, .bias = {}, .terms = terms});
+      routing.weights.gradient()->contribute(Tensor::zeros({kTokens, kChoices}, DType::f32));
+    }
+    tape.backward();
+    double norm = 0;
+    for (const double g : testing::values(weight.grad())) norm += g * g;
+    return norm;
+  };
+  EXPECT_EQ(router_gradient({}), 0.0);
+  EXPECT_GT(router_gradient({.balance = 0.1f}), 0.0);
+  EXPECT_GT(router_gradient({.z = 0.1f}), 0.0);
+}
+
+TEST(MoeFunctions, AllTokensToOneExpertAndNoTokens) {
+  std::vector<Tensor> tensors = inputs();
+  tensors[1].zero();  // equal scores: experts 0 and 1
+  std::vector<Variable> leaves;
+  for (const Tensor& t : tensors) leaves.push_back(Variable::leaf(t));
+  Tape tape;
+  {
+    const TapeScope scope(tape);
+    const Variable y = layer(leaves, {.choices = 1, .bias = {}, .terms = {}});
+    y.gradient()->contribute(Generator(3).normal(y.value().shape(), DType::f32));
+  }
+  tape.backward();
+  const Tensor expert = leaves[2].grad().view({kExperts, 2 * kInner * kHidden});
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    double norm = 0;
+    for (const double g : testing::values(expert.select(0, e))) norm += g * g;
+    EXPECT_EQ(norm > 0, e == 0) << "expert " << e;
+  }
+  tensors[0] = Tensor::zeros({0, kHidden}, DType::f32);
+  std::vector<Variable> none;
+  for (const Tensor& t : tensors) none.push_back(Variable(t));
+  EXPECT_EQ(layer(none, {.choices = 2, .bias = {}, .terms = {}}).value().size(0), 0);
+}
+
+}  // namespace
+}  // namespace quench::autograd
