@@ -5,17 +5,21 @@
 #include <map>
 #include <tuple>
 
+#include "nn/expert_linear.h"
 #include "nn/linear.h"
 
 namespace quench::recipes {
 namespace {
 
-bool matches_layer(std::string_view pattern, const std::string& name, const nn::Linear& linear) {
-  if (glob_matches(pattern, name)) return true;
-  const std::string parent = name.substr(0, name.rfind('.') + 1);
-  for (const auto& part : linear.parts())
-    if (glob_matches(pattern, parent + part.name)) return true;
-  return false;
+// The layer's path, and those of its parts.
+std::vector<std::string> names_of(const std::string& name, const auto& layer) {
+  std::vector<std::string> names{name};
+  for (const auto& part : layer.parts()) names.push_back(name.substr(0, name.rfind('.') + 1) + part.name);
+  return names;
+}
+
+bool matches_layer(std::string_view pattern, const std::vector<std::string>& names) {
+  return std::ranges::any_of(names, [&](const std::string& name) { return glob_matches(pattern, name); });
 }
 
 // Digits replaced by N, so that the layers of a stack share a row.
@@ -107,40 +111,58 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
                   filter.skip_first_layers, filter.skip_last_layers, layers);
   std::vector<bool> include_used(filter.include.size()), exclude_used(filter.exclude.size());
   const auto matches_any = [](const std::vector<std::string>& patterns, std::vector<bool>& used,
-                              const std::string& name, const nn::Linear& linear) {
+                              const std::vector<std::string>& names) {
     bool any = false;
     for (std::size_t i = 0; i < patterns.size(); ++i) {
-      if (!matches_layer(patterns[i], name, linear)) continue;
+      if (!matches_layer(patterns[i], names)) continue;
       used[i] = any = true;
     }
     return any;
   };
-  root.visit([&](const std::string& name, nn::Module& module) {
-    auto* linear = dynamic_cast<nn::Linear*>(&module);
-    if (linear == nullptr) return;
-    const nn::LinearInfo info = linear->info(name);
-    LayerConversion row{name, info.in_features, info.out_features, {}, {}, {}};
-    const bool included = filter.include.empty() || matches_any(filter.include, include_used, name, *linear);
-    const bool excluded = matches_any(filter.exclude, exclude_used, name, *linear);
-    std::shared_ptr<const nn::LinearKernel> kernel;
-    if (!included) {
-      row.skipped_because = "not in recipe.filter.include";
-    } else if (excluded) {
-      row.skipped_because = "in recipe.filter.exclude";
-    } else if (const std::int64_t at = stack_index(name);
-               at >= 0 && (at < filter.skip_first_layers || at >= layers - filter.skip_last_layers)) {
-      row.skipped_because = at < filter.skip_first_layers ? "among recipe.filter.skip_first_layers"
-                                                          : "among recipe.filter.skip_last_layers";
-    } else {
-      LinearPlan plan = recipe.plan(info, options);
+  // Why the filter leaves a layer out; empty: it does not.
+  const auto left_out = [&](const std::string& name, const std::vector<std::string>& names) -> std::string {
+    const bool included = filter.include.empty() || matches_any(filter.include, include_used, names);
+    const bool excluded = matches_any(filter.exclude, exclude_used, names);
+    if (!included) return "not in recipe.filter.include";
+    if (excluded) return "in recipe.filter.exclude";
+    const std::int64_t at = stack_index(name);
+    if (at >= 0 && at < filter.skip_first_layers) return "among recipe.filter.skip_first_layers";
+    if (at >= 0 && at >= layers - filter.skip_last_layers) return "among recipe.filter.skip_last_layers";
+    return {};
+  };
+  // A skipped layer loses what an earlier recipe gave it.
+  const auto convert = [&](const std::string& name, nn::Linear& linear) {
+    const nn::LinearInfo info = linear.info(name);
+    LayerConversion row{name, info.in_features, info.out_features, {}, left_out(name, names_of(name, linear)), {}};
+    LinearPlan plan;
+    if (row.skipped_because.empty()) {
+      plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
       row.float8 = std::move(plan.float8);
-      kernel = std::move(plan.kernel);
     }
-    // A skipped layer loses what an earlier recipe gave it.
-    linear->set_kernel(kernel ? std::move(kernel) : nn::high_precision_linear_kernel());
-    row.kernel = linear->kernel().name();
+    linear.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_linear_kernel());
+    row.kernel = linear.kernel().name();
     report.push_back(std::move(row));
+  };
+  const auto convert_experts = [&](const std::string& name, nn::ExpertLinear& layer) {
+    const nn::LinearInfo info = layer.info(name);
+    LayerConversion row{name, info.in_features, info.out_features, {}, left_out(name, names_of(name, layer)),
+                        {},   layer.experts()};
+    ExpertPlan plan;
+    if (row.skipped_because.empty()) {
+      if (recipe.plan_experts != nullptr)
+        plan = recipe.plan_experts(info, options);
+      else
+        plan.skipped_because = fmt::format("{} has no products of experts", recipe.name);
+      row.skipped_because = plan.skipped_because;
+    }
+    layer.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_expert_kernel());
+    row.kernel = layer.kernel().name();
+    report.push_back(std::move(row));
+  };
+  root.visit([&](const std::string& name, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) convert(name, *linear);
+    if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) convert_experts(name, *experts);
   });
   const auto require_used = [](const std::vector<std::string>& patterns, const std::vector<bool>& used,
                                std::string_view key) {
@@ -160,8 +182,12 @@ std::string conversion_report(const std::vector<LayerConversion>& layers) {
   std::map<Key, int> counts;
   std::int64_t kept = 0, in_high_precision = 0;
   for (const LayerConversion& layer : layers) {
-    Key key{without_index(layer.name), layer.in_features, layer.out_features, layer.kernel,
-            layer.skipped_because,     kept_text(layer)};
+    Key key{without_index(layer.name) + (layer.experts > 0 ? fmt::format(" of {} experts", layer.experts) : ""),
+            layer.in_features,
+            layer.out_features,
+            layer.kernel,
+            layer.skipped_because,
+            kept_text(layer)};
     if (counts[key]++ == 0) order.push_back(key);
     if (layer.kept) kept += layer.kept->bytes;
     if (layer.kept) in_high_precision += layer.kept_in_high_precision.bytes;

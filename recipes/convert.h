@@ -1,5 +1,6 @@
 #pragma once
-// The conversion walk: gives every linear layer of a model the kernel its recipe plans, and reports layer by layer.
+// The conversion walk: gives every linear layer of a model, those of experts included, the kernel its recipe plans, and
+// reports layer by layer.
 
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ struct LayerConversion {
   std::string kernel;              // what the layer runs now
   std::string skipped_because;     // empty when the recipe applies
   std::vector<LinearGemm> float8;  // products of float8 operands
+  std::int64_t experts = 0;        // that the layer is one layer of each of; 0: an ordinary layer
   // Where somebody has measured it (train/plan/kept_inputs.h), and what the layer would keep in high precision.
   std::optional<KeptInput> kept = std::nullopt;
   KeptInput kept_in_high_precision = {};

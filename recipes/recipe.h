@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/number/e8m0.h"
+#include "nn/expert_kernel.h"
 #include "nn/linear_kernel.h"
 #include "recipes/health.h"
 
@@ -66,6 +68,8 @@ struct RecipeOptions {
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
+  // How the scale of an MX block follows from its largest magnitude.
+  MxScaleMode mx_scale = MxScaleMode::rceil;
   // Where kernels record what quantization loses; null: nowhere.
   std::shared_ptr<HealthRecorder> health;
 };
@@ -77,12 +81,20 @@ struct LinearPlan {
   std::vector<LinearGemm> float8;  // the products that the kernel computes of float8 operands
 };
 
+// The same for the linear layers of experts.
+struct ExpertPlan {
+  std::shared_ptr<const nn::ExpertKernel> kernel;
+  std::string skipped_because;
+};
+
 struct Recipe {
   std::string_view name;
   std::string_view summary;  // one line for `quench config ls`
   LinearPlan (*plan)(const nn::LinearInfo& layer, const RecipeOptions& options);
   RecipeTolerances tolerances;
   RecipeCapabilities capabilities = {};
+  // For the layers of experts, in and out being those of one expert; null: the recipe has no grouped products.
+  ExpertPlan (*plan_experts)(const nn::LinearInfo& layer, const RecipeOptions& options) = nullptr;
 };
 
 // All recipes, the default first.
@@ -103,5 +115,6 @@ extern const Recipe kQatMxfp4;
 extern const Recipe kQatNvfp4;
 extern const Recipe kQatInt8DynIntx;
 extern const Recipe kQatIntxWeightOnly;
+extern const Recipe kMxfp8;
 
 }  // namespace quench::recipes

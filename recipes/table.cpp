@@ -10,6 +10,7 @@ std::span<const Recipe> recipe_table() {
                                 kFloat8Tensorwise,
                                 kFloat8Rowwise,
                                 kFloat8RowwiseWithGwHp,
+                                kMxfp8,
                                 kQatInt8DynInt4,
                                 kQatInt4WeightOnly,
                                 kQatInt8,

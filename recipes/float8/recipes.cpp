@@ -10,6 +10,7 @@
 #include "recipes/float8/hardware.h"
 #include "recipes/float8/linear.h"
 #include "recipes/recipe.h"
+#include "recipes/rounded/layers.h"
 
 namespace quench::recipes {
 namespace {
@@ -109,6 +110,16 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
           float8_products(scheme)};
 }
 
+// Operands of grouped products in the values of the scheme; the products themselves read bf16.
+template <const Float8Scheme& kScheme>
+ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  const RoundedProducts left = RoundedProducts::without(options.high_precision);
+  const RoundedProducts products{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad,
+                                 left.wgrad && kScheme.wgrad};
+  if (!products.any()) return {nullptr, "all of its products are in recipe.high_precision_gemms"};
+  return {rounded_experts(float8_row_rounding(), products, {options.health, layer.name}), {}};
+}
+
 }  // namespace
 
 // An element has 3 bits of mantissa (2 in e5m2 gradients): relative rounding errors of 2^-4 (2^-3) at most, about 2.6%
@@ -122,7 +133,8 @@ const Recipe kFloat8Rowwise{"float8_rowwise",
                             "e4m3 with a power-of-two scale a row or column of each operand",
                             plan<kRowwise>,
                             {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
-                            {.float8 = kAllGemms, .keys = kKeys}};
+                            {.float8 = kAllGemms, .keys = kKeys},
+                            plan_experts<kRowwise>};
 const Recipe kFloat8RowwiseWithGwHp{"float8_rowwise_with_gw_hp",
                                     "float8_rowwise with weight gradients in high precision",
                                     plan<kRowwiseWithGwHp>,

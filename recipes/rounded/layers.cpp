@@ -1,0 +1,192 @@
+#include "recipes/rounded/layers.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "core/ops/grouped_gemm.h"
+#include "recipes/float8/products.h"
+
+namespace quench::recipes {
+namespace {
+
+using autograd::ExpertRows;
+using autograd::GradientTarget;
+using autograd::Saved;
+using autograd::Tape;
+using autograd::Variable;
+using autograd::Weight;
+
+struct Rounded {
+  std::shared_ptr<const OperandRounding> rounding;
+  RoundedProducts products;
+  LayerHealth health;
+
+  [[nodiscard]] Tensor along_columns(const Tensor& x, bool wanted, LayerOperand operand) const {
+    if (!wanted) return x;
+    return rounding->along_columns(x, [&](const QuantTensor& codes) { health.record(operand, x, codes, x.numel()); });
+  }
+};
+
+float beta_of(const GradientTarget& into) {
+  return into.accumulate ? 1.0f : 0.0f;
+}
+
+class RoundedLinear final : public nn::LinearKernel {
+ public:
+  explicit RoundedLinear(Rounded rounded) : r_(std::move(rounded)) {}
+  [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
+
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter, const Weight& bias) const override {
+    const Weight weight = parameter.weight();
+    const Tensor in = x.value();
+    QUENCH_CHECK(in.rank() == 2 && weight.shape().rank() == 2 && in.size(1) == weight.shape()[1],
+                 "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", name(), in.describe(),
+                 weight.describe());
+    const MemoryScope scope(MemoryCategory::activations);
+    Variable y(Tensor::empty({in.size(0), weight.shape()[0]}, in.dtype(), in.device()));
+    {
+      const MemoryScope workspace(MemoryCategory::workspace);
+      const Weight::Use use = weight.use();
+      gemm({.a = r_.along_columns(in, r_.products.forward, LayerOperand::input),
+            .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight),
+            .c = y.value(),
+            .transpose_b = true,
+            .bias = bias.use().value()});
+    }
+    Tape::record(name(), {x, weight, bias}, std::array{&y}, [&] {
+      return [r = r_, saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dx = x.gradient(),
+              dw = weight.gradient(), db = bias.gradient(), dy_of = y.gradient()] {
+        const MemoryScope workspace(MemoryCategory::workspace);
+        const Tensor dy = dy_of->value();
+        if (dw) weight_gradient(r, dy, saved_x, dw);
+        if (db) {
+          const GradientTarget into = db->target();
+          column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
+        }
+        if (!dx) return;
+        const Tensor left = r.along_columns(dy, r.products.dgrad, LayerOperand::output_gradient);
+        const Weight::Use use = weight.use();
+        const Shape one{1, weight.shape()[0], weight.shape()[1]};
+        const Tensor right =
+            r.products.dgrad ? r.rounding->along_rows(use.value().view(one)).view(weight.shape()) : use.value();
+        const GradientTarget into = dx->target();
+        gemm({.a = left, .b = right, .c = into.tensor, .beta = beta_of(into)});
+      };
+    });
+    return y;
+  }
+
+ private:
+  static void weight_gradient(const Rounded& r, const Tensor& dy, const Saved& saved_x,
+                              const std::shared_ptr<autograd::Gradient>& dw) {
+    dw->begin_use();
+    // All rows as one group, continued with zeros.
+    const auto round = [r](const Tensor& t) {
+      if (!r.products.wgrad) return t;
+      const std::int64_t rows = t.size(0), unit = r.rounding->alignment();
+      const Tensor whole = zero_padded(t, (rows + unit - 1) / unit * unit, t.size(1));
+      const std::array<std::int32_t, 1> end{static_cast<std::int32_t>(whole.size(0))};
+      return r.rounding->along_group_rows(whole, Tensor::from_values<std::int32_t>({1}, end).to(t.device()))
+          .narrow(0, 0, rows);
+    };
+    const auto finish = [dw, round, left = round(dy)](const Tensor& x_again) {
+      const MemoryScope workspace(MemoryCategory::workspace);
+      const Tensor right = round(x_again);
+      const GradientTarget into = dw->target();
+      gemm({.a = left, .b = right, .c = into.tensor, .transpose_a = true, .beta = beta_of(into)});
+      dw->end_use();
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+
+  Rounded r_;
+};
+
+class RoundedExperts final : public nn::ExpertKernel {
+ public:
+  explicit RoundedExperts(Rounded rounded) : r_(std::move(rounded)) {}
+  [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
+  [[nodiscard]] std::int64_t alignment() const override { return r_.rounding->alignment(); }
+
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
+                               const ExpertRows& rows) const override {
+    const Weight weight = parameter.weight();
+    const Tensor in = x.value();
+    const std::int64_t experts = rows.ends.size(0);
+    QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
+                 "{} experts: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", name(), in.describe(),
+                 weight.describe(), experts);
+    const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+    const MemoryScope scope(MemoryCategory::activations);
+    Variable y(Tensor::empty({in.size(0), of_each[1]}, in.dtype(), in.device()));
+    {
+      const MemoryScope workspace(MemoryCategory::workspace);
+      const Weight::Use use = weight.use();
+      grouped_gemm({.a = r_.along_columns(in, r_.products.forward, LayerOperand::input),
+                    .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
+                    .ends = rows.ends,
+                    .c = y.value(),
+                    .transpose_b = true});
+    }
+    Tape::record(name(), {x, weight}, std::array{&y}, [&] {
+      return [r = r_, saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, of_each, ends = rows.ends,
+              shape = in.shape(), dx = x.gradient(), dw = weight.gradient(), dy_of = y.gradient()] {
+        const Tensor dy = dy_of->value();
+        if (dw) weight_gradient(r, dy, saved_x, ends, of_each, dw);
+        if (!dx) return;
+        const Tensor gradient = [&] {
+          const MemoryScope activations(MemoryCategory::activations);
+          return Tensor::empty(shape, dy.dtype(), dy.device());
+        }();
+        const MemoryScope workspace(MemoryCategory::workspace);
+        const Weight::Use use = weight.use();
+        const Tensor w = use.value().view(of_each);
+        grouped_gemm({.a = r.along_columns(dy, r.products.dgrad, LayerOperand::output_gradient),
+                      .b = r.products.dgrad ? r.rounding->along_rows(w) : w,
+                      .ends = ends,
+                      .c = gradient});
+        dx->contribute(gradient);
+      };
+    });
+    return y;
+  }
+
+ private:
+  static void weight_gradient(const Rounded& r, const Tensor& dy, const Saved& saved_x, const Tensor& ends,
+                              const Shape& of_each, const std::shared_ptr<autograd::Gradient>& dw) {
+    const MemoryScope workspace(MemoryCategory::workspace);
+    dw->begin_use();
+    const Tensor left = r.products.wgrad ? r.rounding->along_group_rows(dy, ends) : dy;
+    const auto finish = [r, dw, ends, of_each, left](const Tensor& x_again) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      const Tensor right = r.products.wgrad ? r.rounding->along_group_rows(x_again, ends) : x_again;
+      const GradientTarget into = dw->target();
+      grouped_wgrad({.a = left, .b = right, .ends = ends, .c = into.tensor.view(of_each), .beta = beta_of(into)});
+      dw->end_use();
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+
+  Rounded r_;
+};
+
+}  // namespace
+
+RoundedProducts RoundedProducts::without(const std::vector<LinearGemm>& high_precision) {
+  const auto rounds = [&](LinearGemm gemm) { return std::ranges::find(high_precision, gemm) == high_precision.end(); };
+  return {rounds(LinearGemm::forward), rounds(LinearGemm::dgrad), rounds(LinearGemm::wgrad)};
+}
+
+std::shared_ptr<const nn::LinearKernel> rounded_linear(std::shared_ptr<const OperandRounding> rounding,
+                                                       RoundedProducts products, LayerHealth health) {
+  return std::make_shared<RoundedLinear>(Rounded{std::move(rounding), products, std::move(health)});
+}
+
+std::shared_ptr<const nn::ExpertKernel> rounded_experts(std::shared_ptr<const OperandRounding> rounding,
+                                                        RoundedProducts products, LayerHealth health) {
+  return std::make_shared<RoundedExperts>(Rounded{std::move(rounding), products, std::move(health)});
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,28 @@
+#pragma once
+// Layers whose products read rounded operands (rounding.h): linear layers, and those of experts.
+
+#include <memory>
+#include <vector>
+
+#include "nn/expert_kernel.h"
+#include "recipes/recipe.h"
+#include "recipes/rounded/rounding.h"
+
+namespace quench::recipes {
+
+// Which of the three products round their operands.
+struct RoundedProducts {
+  bool forward = true, dgrad = true, wgrad = true;
+
+  // All but those that a run keeps in high precision.
+  [[nodiscard]] static RoundedProducts without(const std::vector<LinearGemm>& high_precision);
+  [[nodiscard]] bool any() const noexcept { return forward || dgrad || wgrad; }
+};
+
+// Forward and backward pass save x itself, and round every operand anew.
+[[nodiscard]] std::shared_ptr<const nn::LinearKernel> rounded_linear(std::shared_ptr<const OperandRounding> rounding,
+                                                                     RoundedProducts products, LayerHealth health);
+[[nodiscard]] std::shared_ptr<const nn::ExpertKernel> rounded_experts(std::shared_ptr<const OperandRounding> rounding,
+                                                                      RoundedProducts products, LayerHealth health);
+
+}  // namespace quench::recipes

@@ -1,0 +1,92 @@
+#include "recipes/rounded/rounding.h"
+
+#include "core/ops/elementwise.h"
+#include "core/ops/quantize.h"
+#include "core/ops/round_groups.h"
+
+namespace quench::recipes {
+namespace {
+
+// The first rows and columns of each matrix of a batch, or zeros behind them.
+Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t batch = x.size(0);
+  if (x.size(1) == rows && x.size(2) == columns) return x;
+  const Tensor result = Tensor::empty({batch, rows, columns}, x.dtype(), x.device());
+  const std::int64_t common_rows = std::min(rows, x.size(1)), common_columns = std::min(columns, x.size(2));
+  if (rows > x.size(1) || columns > x.size(2)) Tensor(result).zero();
+  for (std::int64_t b = 0; b < batch; ++b)
+    copy_rows({x.select(0, b).narrow(0, 0, common_rows).narrow(1, 0, common_columns),
+               result.select(0, b).narrow(0, 0, common_rows).narrow(1, 0, common_columns)});
+  return result;
+}
+
+class MxRounding final : public OperandRounding {
+ public:
+  explicit MxRounding(MxScaleMode mode) : mode_(mode) {}
+  [[nodiscard]] std::string_view name() const override { return "mxfp8"; }
+  [[nodiscard]] std::int64_t alignment() const override { return kMxBlockSize; }
+
+  [[nodiscard]] Tensor along_columns(const Tensor& x, const CodesSeen&) const override {
+    const std::int64_t rows = x.size(0), columns = x.size(1);
+    const Tensor whole = resized(x.view({1, rows, columns}), rows, in_blocks(columns));
+    return resized(round(whole, Orientation::natural), rows, columns).view({rows, columns});
+  }
+  [[nodiscard]] Tensor along_rows(const Tensor& x) const override {
+    const Tensor whole = resized(x, in_blocks(x.size(1)), x.size(2));
+    return resized(round(whole, Orientation::transposed), x.size(1), x.size(2));
+  }
+  // No block crosses the end of a group.
+  [[nodiscard]] Tensor along_group_rows(const Tensor& x, const Tensor&) const override {
+    return along_rows(x.view({1, x.size(0), x.size(1)})).view(x.shape());
+  }
+
+ private:
+  [[nodiscard]] static std::int64_t in_blocks(std::int64_t n) {
+    return (n + kMxBlockSize - 1) / kMxBlockSize * kMxBlockSize;
+  }
+  [[nodiscard]] Tensor round(const Tensor& x, Orientation orientation) const {
+    if (x.numel() == 0) return x;
+    return dequantize(quantize_mx(x, {.element = ElementFormat::e4m3, .mode = mode_, .orientation = orientation}),
+                      x.dtype());
+  }
+
+  MxScaleMode mode_;
+};
+
+class Float8RowRounding final : public OperandRounding {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "float8_rowwise"; }
+  // Of float8 tensor cores, so that a run gives the same groups wherever it is made.
+  [[nodiscard]] std::int64_t alignment() const override { return 16; }
+
+  [[nodiscard]] Tensor along_columns(const Tensor& x, const CodesSeen& seen) const override {
+    return round(x, Granularity::row, seen);
+  }
+  [[nodiscard]] Tensor along_rows(const Tensor& x) const override { return round(x, Granularity::column, {}); }
+  [[nodiscard]] Tensor along_group_rows(const Tensor& x, const Tensor& ends) const override {
+    const Tensor out = Tensor::empty_like(x);
+    round_groups({.x = x, .ends = ends, .out = out, .element = ElementFormat::e4m3, .power_of_two = true});
+    return out;
+  }
+
+ private:
+  [[nodiscard]] static Tensor round(const Tensor& x, Granularity granularity, const CodesSeen& seen) {
+    if (x.numel() == 0) return x;
+    const QuantTensor codes = quantize_float8(
+        x, {.element = ElementFormat::e4m3, .granularity = granularity, .power_of_two_scale = true, .rounding = {}});
+    if (seen) seen(codes);
+    return dequantize(codes, x.dtype());
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const OperandRounding> mx_rounding(MxScaleMode mode) {
+  return std::make_shared<MxRounding>(mode);
+}
+
+std::shared_ptr<const OperandRounding> float8_row_rounding() {
+  return std::make_shared<Float8RowRounding>();
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,44 @@
+#pragma once
+// Products of operands that are rounded to a low-precision format and back.
+//
+// Under scales that are powers of two every float8 value is a bf16 value too: the product of the rounded operands on
+// bf16 tensor cores, which sum in f32, is the product of their codes. So these layers run on every device; what they
+// gain on devices without tensor cores for the format is its numerics, not its speed.
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "core/number/e8m0.h"
+#include "core/tensor/quant_tensor.h"
+
+namespace quench::recipes {
+
+// Sees the codes that stand for a matrix.
+using CodesSeen = std::function<void(const QuantTensor&)>;
+
+class OperandRounding {
+ public:
+  virtual ~OperandRounding() = default;
+  // "mxfp8"
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // What the rows of a group must be a multiple of.
+  [[nodiscard]] virtual std::int64_t alignment() const = 0;
+
+  // x [R,C] as a product contracting over C reads it.
+  [[nodiscard]] virtual Tensor along_columns(const Tensor& x, const CodesSeen& seen) const = 0;
+  // Matrices [E,R,C] as products contracting over R of each read them.
+  [[nodiscard]] virtual Tensor along_rows(const Tensor& x) const = 0;
+  // x [R,C] as products contracting over the rows of each group read it; `ends` i32 [E] (core/ops/grouped_gemm.h), each
+  // a multiple of alignment().
+  [[nodiscard]] virtual Tensor along_group_rows(const Tensor& x, const Tensor& ends) const = 0;
+};
+
+// MX with e4m3 elements: blocks of 32 along the contraction axis (numerics of TorchAO's MXFP8 training). An axis that
+// 32 does not divide is continued with zeros.
+[[nodiscard]] std::shared_ptr<const OperandRounding> mx_rounding(MxScaleMode mode);
+
+// e4m3 with a power-of-two scale for each row (or column) along the contraction axis.
+[[nodiscard]] std::shared_ptr<const OperandRounding> float8_row_rounding();
+
+}  // namespace quench::recipes

@@ -1,0 +1,187 @@
+// Products of experts under low-precision recipes: scales stand where the recipe says, exactly; the walk converts
+// experts like other layers.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/number/random.h"
+#include "nn/causal_lm.h"
+#include "nn/expert_linear.h"
+#include "recipes/convert.h"
+#include "tests/core/ops/op_testing.h"
+
+namespace quench::recipes {
+namespace {
+
+using autograd::Variable;
+using testing::Generator;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kExperts = 3, kRows = 192, kIn = 64, kOut = 96;
+
+autograd::ExpertRows rows_of() {
+  autograd::ExpertRows rows;
+  rows.choices = 1;
+  // Uneven, one group empty, 32 rows behind the last.
+  rows.ends = Tensor::from_values<std::int32_t>({kExperts}, std::vector<std::int32_t>{64, 64, 160});
+  return rows;
+}
+
+struct Result {
+  Tensor y, dx, dw;
+};
+
+Result run(const Recipe& recipe, const Tensor& x, const Tensor& w, const Tensor& dy,
+           const RecipeOptions& options = {}) {
+  const ExpertPlan plan = recipe.plan_experts({.name = "experts", .in_features = kIn, .out_features = kOut}, options);
+  const Variable in = Variable::leaf(x);
+  nn::Parameter weight;
+  weight.variable = Variable::leaf(w);
+  autograd::Tape tape;
+  Variable y;
+  {
+    const autograd::TapeScope scope(tape);
+    y = plan.kernel->apply(in, weight, rows_of());
+  }
+  const Tensor value = y.value();
+  y.gradient()->contribute(dy);
+  tape.backward();
+  return {value, in.grad(), weight.variable.grad()};
+}
+
+// Random powers of two between 2^-20 and 2^20.
+std::vector<float> powers(Generator& random, std::int64_t n) {
+  std::vector<float> result;
+  for (std::int64_t i = 0; i < n; ++i) result.push_back(std::ldexp(1.0f, static_cast<int>(random.between(-20, 20))));
+  return result;
+}
+
+// t[r][c] * of_row[r] * of_column[c]; an empty list is all ones.
+Tensor scaled(const Tensor& t, const std::vector<float>& of_row, const std::vector<float>& of_column) {
+  Tensor result = t.clone();
+  for (std::int64_t r = 0; r < t.size(0); ++r)
+    for (std::int64_t c = 0; c < t.size(1); ++c)
+      result.data<float>()[r * t.size(1) + c] *= (of_row.empty() ? 1.0f : of_row[static_cast<std::size_t>(r)]) *
+                                                 (of_column.empty() ? 1.0f : of_column[static_cast<std::size_t>(c)]);
+  return result;
+}
+
+// One factor for each row of every expert's part, from factors of the rows of one.
+std::vector<float> repeated(const std::vector<float>& of_one) {
+  std::vector<float> result;
+  for (std::int64_t e = 0; e < kExperts; ++e) result.insert(result.end(), of_one.begin(), of_one.end());
+  return result;
+}
+
+class ExpertRecipe : public ::testing::TestWithParam<const Recipe*> {
+ protected:
+  Generator random{23};
+  const Tensor x = random.normal({kRows, kIn}, DType::f32), w = random.normal({kExperts * kOut, kIn}, DType::f32),
+               dy = random.normal({kRows, kOut}, DType::f32);
+  [[nodiscard]] const Recipe& recipe() const { return *GetParam(); }
+};
+
+// Numerics 12.2 (a): an index that a product keeps has a scale of its own.
+TEST_P(ExpertRecipe, ScalesOfKeptIndicesPassThrough) {
+  const Result plain = run(recipe(), x, w, dy);
+  const auto rows = powers(random, kRows), outs = powers(random, kOut), ins = powers(random, kIn);
+  // Of every expert its own.
+  const auto outputs = powers(random, kExperts * kOut);
+  const Result forward = run(recipe(), scaled(x, rows, {}), scaled(w, outputs, {}), dy);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const std::int64_t expert = r < 64 ? 0 : 2;
+    for (std::int64_t n = 0; n < kOut; ++n)
+      ASSERT_EQ(forward.y.data<float>()[r * kOut + n], plain.y.data<float>()[r * kOut + n] *
+                                                           rows[static_cast<std::size_t>(r)] *
+                                                           outputs[static_cast<std::size_t>(expert * kOut + n)]);
+  }
+  const Result dgrad = run(recipe(), x, scaled(w, {}, ins), scaled(dy, rows, {}));
+  EXPECT_TRUE(testing::same_bits(dgrad.dx, scaled(plain.dx, rows, ins)));
+  const Result wgrad = run(recipe(), scaled(x, {}, ins), w, scaled(dy, {}, outs));
+  EXPECT_TRUE(testing::same_bits(wgrad.dw, scaled(plain.dw, repeated(outs), ins)));
+}
+
+// Numerics 12.2 (b): every 32 elements along the contraction have a scale of their own.
+TEST(MxExperts, ScalesOfBlocksCancel) {
+  Generator random(29);
+  const Tensor x = random.normal({kRows, kIn}, DType::f32), w = random.normal({kExperts * kOut, kIn}, DType::f32),
+               dy = random.normal({kRows, kOut}, DType::f32);
+  const Result plain = run(kMxfp8, x, w, dy);
+  const auto of_blocks = [&](std::int64_t n, bool inverse) {
+    Generator same(31);
+    std::vector<float> result;
+    for (std::int64_t b = 0; b < n / 32; ++b) {
+      const float power = std::ldexp(1.0f, static_cast<int>(same.between(-12, 12)));
+      result.insert(result.end(), 32, inverse ? 1 / power : power);
+    }
+    return result;
+  };
+  EXPECT_TRUE(testing::same_bits(
+      run(kMxfp8, scaled(x, {}, of_blocks(kIn, false)), scaled(w, {}, of_blocks(kIn, true)), dy).y, plain.y));
+  EXPECT_TRUE(testing::same_bits(
+      run(kMxfp8, x, scaled(w, repeated(of_blocks(kOut, true)), {}), scaled(dy, {}, of_blocks(kOut, false))).dx,
+      plain.dx));
+  EXPECT_TRUE(testing::same_bits(
+      run(kMxfp8, scaled(x, of_blocks(kRows, false), {}), w, scaled(dy, of_blocks(kRows, true), {})).dw, plain.dw));
+}
+
+TEST_P(ExpertRecipe, ProductsCanStayInHighPrecision) {
+  RecipeOptions options;
+  const Result rounded = run(recipe(), x, w, dy),
+               exact = run(recipe(), x, w, dy, {.high_precision = {LinearGemm::wgrad}});
+  EXPECT_TRUE(testing::same_bits(rounded.y, exact.y));
+  EXPECT_TRUE(testing::same_bits(rounded.dx, exact.dx));
+  EXPECT_FALSE(testing::same_bits(rounded.dw, exact.dw));
+  options.high_precision = {LinearGemm::forward, LinearGemm::dgrad, LinearGemm::wgrad};
+  const ExpertPlan plan = recipe().plan_experts({.name = "experts"}, options);
+  EXPECT_EQ(plan.kernel, nullptr);
+  EXPECT_THAT(plan.skipped_because, HasSubstr("recipe.high_precision_gemms"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, ExpertRecipe, ::testing::Values(&kFloat8Rowwise, &kMxfp8),
+                         [](const auto& recipe) { return std::string(recipe.param->name); });
+
+nn::ModelConfig moe() {
+  return nn::parse_model_config(Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48, "hidden_size": 32,
+    "intermediate_size": 48, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "mlp_only_layers": [0]})"),
+                                "config.json");
+}
+
+const LayerConversion& row(const std::vector<LayerConversion>& rows, const std::string& name) {
+  for (const LayerConversion& r : rows)
+    if (r.name == name) return r;
+  throw std::runtime_error("no layer " + name);
+}
+
+TEST(ConvertExperts, AreLayersOfTheWalk) {
+  nn::CausalLm model(moe(), {});
+  const auto rows = apply_recipe(model, kMxfp8, {{}, {"lm_head"}});
+  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.gate_up_proj").kernel, "mxfp8");
+  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.gate_up_proj").out_features, 64);
+  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").experts, 4);
+  EXPECT_EQ(row(rows, "model.layers.0.mlp.gate_up_proj").kernel, "mxfp8");
+  EXPECT_THAT(conversion_report(rows), HasSubstr("model.layers.*.mlp.experts.down_proj of 4 experts"));
+  for (const LayerConversion& r : rows) EXPECT_THAT(r.name, ::testing::Not(HasSubstr("mlp.gate."))) << "the router";
+}
+
+TEST(ConvertExperts, FiltersNameThem) {
+  nn::CausalLm model(moe(), {});
+  const auto only = apply_recipe(model, kFloat8Rowwise, {{"*experts*"}, {}}, {.emulate = true});
+  EXPECT_EQ(row(only, "model.layers.1.mlp.experts.down_proj").kernel, "float8_rowwise");
+  EXPECT_EQ(row(only, "model.layers.1.self_attn.qkv_proj").kernel, "high precision");
+  const auto without = apply_recipe(model, kMxfp8, {{}, {"*experts.gate_proj", "lm_head"}});
+  EXPECT_EQ(row(without, "model.layers.1.mlp.experts.gate_up_proj").skipped_because, "in recipe.filter.exclude");
+  EXPECT_EQ(row(without, "model.layers.1.mlp.experts.down_proj").kernel, "mxfp8");
+}
+
+TEST(ConvertExperts, RecipesWithoutGroupedProductsSaySo) {
+  nn::CausalLm model(moe(), {});
+  const auto rows = apply_recipe(model, kFloat8Tensorwise, {{}, {"lm_head"}}, {.emulate = true});
+  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
+            "float8_tensorwise has no products of experts");
+  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, "float8_tensorwise");
+}
+
+}  // namespace
+}  // namespace quench::recipes
