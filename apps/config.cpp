@@ -35,11 +35,15 @@ void print(std::string_view text) {
 std::string summary(const EmbeddedConfig& config) {
   if (config.kind == "models") {
     const nn::ModelConfig model = nn::parse_model_config(Json::parse(config.text), config.name);
-    const auto parameters = static_cast<double>(model.parameter_count());
-    const std::string size = parameters >= 1e9   ? fmt::format("{:.2f}B", parameters / 1e9)
-                             : parameters >= 1e6 ? fmt::format("{:.1f}M", parameters / 1e6)
-                                                 : fmt::format("{:.0f}K", parameters / 1e3);
-    return fmt::format("{} parameters, {}", size, model.model_type);
+    const auto size = [](std::int64_t count) {
+      const auto parameters = static_cast<double>(count);
+      return parameters >= 1e9   ? fmt::format("{:.2f}B", parameters / 1e9)
+             : parameters >= 1e6 ? fmt::format("{:.1f}M", parameters / 1e6)
+                                 : fmt::format("{:.0f}K", parameters / 1e3);
+    };
+    const std::string active =
+        model.experts.count > 0 ? fmt::format(" ({} active)", size(model.active_parameter_count())) : "";
+    return fmt::format("{} parameters{}, {}", size(model.parameter_count()), active, model.model_type);
   }
   const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
   const std::string model = run.model.preset.empty() ? run.model.path : run.model.preset;

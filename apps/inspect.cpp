@@ -62,6 +62,11 @@ void add_config(Json& json, const fs::path& folder) {
   const nn::ModelConfig config = read_model_config(folder);
   json.set("architecture", config.architecture);
   json.set("parameters", config.parameter_count());
+  if (config.experts.count > 0) {
+    json.set("active_parameters", config.active_parameter_count());
+    json.set("experts", config.experts.count);
+    json.set("experts_per_token", config.experts.per_token);
+  }
   json.set("dtype", to_string(config.dtype));
   json.set("layers", config.num_hidden_layers);
   json.set("hidden_size", config.hidden_size);

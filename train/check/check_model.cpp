@@ -148,6 +148,11 @@ void check_model(Checker& checker) {
   try {
     const nn::ModelConfig parsed = nn::parse_model_config(
         config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
+    const TrainingSection& training = checker.config().training;
+    if (parsed.experts.count == 0 && checker.usable({"training.router_balance_loss", "training.router_z_loss"}) &&
+        (training.router_balance_loss.value_or(0) > 0 || training.router_z_loss > 0))
+      checker.report(training.router_z_loss > 0 ? "training.router_z_loss" : "training.router_balance_loss",
+                     "{} has no experts and so no router", parsed.architecture);
     const std::int64_t seq_len = checker.config().data.seq_len;
     if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
       checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",

@@ -115,6 +115,33 @@ void add_shape_fields(Fields& fields) {
   fields.push_back(typed<bool>("mlp_bias", any_value(), fixed, "Biases in the MLP projections."));
 }
 
+Field index_list(std::string key, ResumePolicy resume, std::string help) {
+  const std::string type = "list of integers >= 0";
+  return architecture_field(std::move(key), ValueKind::json, type, index_list_schema(), resume, std::move(help),
+                            [type](const Json& value) -> ReadError {
+                              if (!is_index_list(value)) return wrong_value(type, value);
+                              return std::nullopt;
+                            });
+}
+
+void add_expert_fields(Fields& fields) {
+  using enum ResumePolicy;
+  using Int = std::int64_t;
+  const ValueRule extent = between(1, kMaxExtent);
+  fields.push_back(typed<Int>("num_local_experts", extent, fixed, "Experts of a layer (Mixtral)."));
+  fields.push_back(typed<Int>("num_experts", extent, fixed, "Experts of a layer (Qwen3-MoE)."));
+  fields.push_back(typed<Int>("num_experts_per_tok", extent, guarded, "Experts that a token goes to."));
+  fields.push_back(typed<Int>("moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE)."));
+  fields.push_back(
+      typed<bool>("norm_topk_prob", any_value(), guarded, "The weights of a token's experts sum to 1 (Qwen3-MoE)."));
+  fields.push_back(typed<Int>("decoder_sparse_step", extent, fixed, "Every such layer has experts (Qwen3-MoE)."));
+  fields.push_back(index_list("mlp_only_layers", fixed, "Layers without experts all the same (Qwen3-MoE)."));
+  fields.push_back(typed<double>("router_aux_loss_coef", at_least(0), free,
+                                 "Factor of the load-balancing loss where output_router_logits is true."));
+  fields.push_back(typed<bool>("output_router_logits", any_value(), free,
+                               "Training adds the load-balancing loss, as in transformers."));
+}
+
 void add_numeric_fields(Fields& fields) {
   using enum ResumePolicy;
   using Int = std::int64_t;
@@ -162,6 +189,7 @@ void add_model_fields(Fields& fields) {
                               "Weights at the start: from model.path, or random.",
                               "load with model.path, else random"));
   add_shape_fields(fields);
+  add_expert_fields(fields);
   add_numeric_fields(fields);
   add_metadata_fields(fields);
 }

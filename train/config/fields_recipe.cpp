@@ -50,6 +50,12 @@ void add_recipe_fields(Fields& fields) {
   fields.push_back(make_field("recipe.gradient_rounding", QUENCH_MEMBER(recipe.gradient_rounding), any_value(), guarded,
                               "How output gradients become float8: to the nearest value, or to one of the two next to "
                               "it at random, right in the mean, with draws of training.seed."));
+  std::vector<std::string> modes;
+  for (int mode = 0; mode < kMxScaleModeCount; ++mode) modes.emplace_back(to_string(static_cast<MxScaleMode>(mode)));
+  fields.push_back(
+      make_field("recipe.mx_scale", QUENCH_MEMBER(recipe.mx_scale), one_of(modes), guarded,
+                 "MX recipes: how a block's scale follows from its largest magnitude; rceil and ceil never "
+                 "clip, floor and even may."));
   fields.push_back(make_field("recipe.high_precision_tail", QUENCH_MEMBER(recipe.high_precision_tail), between(0, 1),
                               guarded, "Share of the steps, at the end of the run, that run in training.dtype."));
   fields.push_back(make_field("recipe.weight_bits", QUENCH_MEMBER(recipe.weight_bits), between(2, 8), guarded,

@@ -80,6 +80,12 @@ void add_training_fields(Fields& fields) {
                               "offloaded, whose largest activation is made again by the product it came from."));
   fields.push_back(make_field("training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
                               "CPU threads of one rank; 0: as many as the process may use."));
+  fields.push_back(make_field("training.router_balance_loss", QUENCH_MEMBER(training.router_balance_loss), at_least(0),
+                              free,
+                              "Factor of the load-balancing loss of a model with experts; null: the model's "
+                              "router_aux_loss_coef where its output_router_logits is true, else 0."));
+  fields.push_back(make_field("training.router_z_loss", QUENCH_MEMBER(training.router_z_loss), at_least(0), free,
+                              "Factor of the loss that keeps the router's logits of a model with experts small."));
 }
 
 namespace {

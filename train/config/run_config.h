@@ -91,6 +91,9 @@ struct TrainingSection {
   // Layers that make the same activation again in the backward pass, under selective recompute.
   std::int64_t recompute_mlp_layers = 0;
   std::int64_t threads = 0;  // CPU threads of one rank; 0: all that the process may use
+  // Terms of the loss of models with experts (core/ops/router.h), means over layers and tokens.
+  std::optional<double> router_balance_loss;  // unset: what the model's config.json asks for
+  double router_z_loss = 0;
 
   friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
 };
@@ -146,6 +149,7 @@ struct RecipeSection {
   std::vector<std::string> fast_accumulation = {"forward"};
   std::vector<std::string> high_precision_gemms;
   GradientRounding gradient_rounding = GradientRounding::nearest;
+  std::string mx_scale = "rceil";  // a name of MxScaleMode
   double high_precision_tail = 0;  // share of the steps, at the end, that run without the recipe
   // Of integer weights (quantization-aware training); absent: the recipe's own.
   std::optional<std::int64_t> weight_bits;

@@ -46,6 +46,7 @@ Json to_json(const StepMetrics& metrics) {
   record.set("eta_seconds", number_or_null(metrics.eta_seconds));
   record.set("tokens_seen", metrics.tokens_seen);
   record.set("skipped_steps", metrics.skipped_steps);
+  if (metrics.expert_imbalance) record.set("expert_imbalance", *metrics.expert_imbalance);
   record.set("nonfinite", nonfinite);
   return record;
 }
@@ -109,17 +110,28 @@ Json to_json(const HealthMetrics& metrics) {
 }
 
 JsonLinesSink::JsonLinesSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step)
-    : name_((folder / run_files::kMetrics).string()),
+    : folder_(folder),
+      resume_step_(resume_step),
+      name_((folder / run_files::kMetrics).string()),
       metrics_(folder / run_files::kMetrics, resume_step),
       evaluations_(folder / run_files::kEvaluations, resume_step),
       samples_(folder / run_files::kSamples, resume_step),
-      health_(folder / run_files::kHealth, resume_step) {}
+      health_(folder / run_files::kHealth, resume_step) {
+  if (std::filesystem::exists(folder / run_files::kExperts))
+    experts_.emplace(folder / run_files::kExperts, resume_step);
+}
+
+void JsonLinesSink::experts(const ExpertMetrics& metrics) {
+  if (!experts_) experts_.emplace(folder_ / run_files::kExperts, resume_step_);
+  experts_->append(to_json(metrics));
+}
 
 void JsonLinesSink::rewind(std::int64_t step) {
   metrics_.rewind(step);
   evaluations_.rewind(step);
   samples_.rewind(step);
   health_.rewind(step);
+  if (experts_) experts_->rewind(step);
 }
 
 void JsonLinesSink::finish() {
@@ -127,6 +139,7 @@ void JsonLinesSink::finish() {
   evaluations_.close();
   samples_.close();
   health_.close();
+  if (experts_) experts_->close();
 }
 
 }  // namespace quench

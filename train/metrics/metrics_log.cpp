@@ -70,6 +70,11 @@ void MetricsLog::health(HealthMetrics metrics) {
   each([&](MetricsSink& sink) { sink.health(metrics); });
 }
 
+void MetricsLog::experts(ExpertMetrics metrics) {
+  stamp(metrics);
+  each([&](MetricsSink& sink) { sink.experts(metrics); });
+}
+
 void MetricsLog::progress(const Progress& progress) {
   each([&](MetricsSink& sink) { sink.progress(progress); });
 }

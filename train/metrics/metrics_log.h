@@ -39,6 +39,7 @@ class MetricsLog {
   void evaluation(EvaluationMetrics metrics);
   void sample(SampleRecord sample);
   void health(HealthMetrics metrics);
+  void experts(ExpertMetrics metrics);
   void progress(const Progress& progress);
   // After a rollback to the checkpoint of `step`.
   void rewind(std::int64_t step);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "train/metrics/expert_metrics.h"
 #include "train/metrics/health_metrics.h"
 #include "train/metrics/step_metrics.h"
 
@@ -31,6 +32,7 @@ class MetricsSink {
   virtual void evaluation(const EvaluationMetrics& metrics) = 0;
   virtual void sample(const SampleRecord& sample) = 0;
   virtual void health(const HealthMetrics&) {}
+  virtual void experts(const ExpertMetrics&) {}
   virtual void progress(const Progress&) {}
   // The run went back to the state after `step` (a rollback): what was recorded of later steps does not count.
   virtual void rewind(std::int64_t step) = 0;

@@ -10,6 +10,7 @@ inline constexpr const char* kMetrics = "metrics.jsonl";          // one record 
 inline constexpr const char* kEvaluations = "evaluations.jsonl";  // one record an evaluation
 inline constexpr const char* kSamples = "samples.jsonl";          // one record a generated text
 inline constexpr const char* kHealth = "health.jsonl";            // one record a step whose health was measured
+inline constexpr const char* kExperts = "experts.jsonl";          // one record a logged step of a model with experts
 inline constexpr const char* kConfig = "config.json";             // the resolved config
 inline constexpr const char* kEnvironment = "environment.json";   // versions, host, devices
 inline constexpr const char* kRecipe = "recipe.json";             // what recipe.name "auto" became

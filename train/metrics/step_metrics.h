@@ -29,12 +29,13 @@ struct StepMetrics {
   double data_share = 0;                    // share of that time spent waiting for the batch, 0 .. 1
   // Of several ranks. Computation of the first one stood still for others in this share of the time, 0 .. 1.
   std::optional<double> communication_share;
-  std::vector<double> rank_seconds;   // of a step of each rank, without that
-  std::optional<double> eta_seconds;  // to the end of the run
-  std::int64_t tokens_seen = 0;       // consumed by training since step 0
-  std::int64_t skipped_steps = 0;     // updates dropped since step 0
-  bool nonfinite = false;             // this step's loss or gradient norm was NaN or infinite
-  double unix_time = 0;               // seconds since 1970, set by MetricsLog when 0
+  std::vector<double> rank_seconds;        // of a step of each rank, without that
+  std::optional<double> eta_seconds;       // to the end of the run
+  std::int64_t tokens_seen = 0;            // consumed by training since step 0
+  std::int64_t skipped_steps = 0;          // updates dropped since step 0
+  std::optional<double> expert_imbalance;  // of a model with experts (ExpertMetrics)
+  bool nonfinite = false;                  // this step's loss or gradient norm was NaN or infinite
+  double unix_time = 0;                    // seconds since 1970, set by MetricsLog when 0
 
   // memory_bytes / memory_capacity_bytes where the capacity is known.
   [[nodiscard]] std::optional<double> memory_share() const;

@@ -91,7 +91,8 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
                     .state_late_ratio = config.optimizer.return_during_update,
                     .max_norm = config.training.max_norm,
                     .sharded = sharded.get(),
-                    .ranks = ranks.get()});
+                    .ranks = ranks.get(),
+                    .router_terms = router_terms(config, setup.config)});
     // The first step differs from all others. State that comes and goes returns to other places in each, and takes some
     // steps to find its ways; micro-batches between the first and the last are alike.
     const bool travels = step.offloaded_state_bytes() > 0;
@@ -111,9 +112,12 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     // Of each such layer, the input of swiglu. The host queues a micro-batch while the device works on the one before
     // it, whose blocks are not free yet.
     const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
+    const nn::ExpertsConfig& experts = setup.config.experts;
+    const std::int64_t width = std::max(
+        experts.layer_count() < setup.config.num_hidden_layers ? setup.config.intermediate_size : std::int64_t{0},
+        experts.per_token * experts.intermediate_size);
     e.offload_bytes = in_work * activations.count(autograd::LargestActivation::offloaded) * micro *
-                      config.data.seq_len * 2 * setup.config.intermediate_size *
-                      static_cast<std::int64_t>(byte_size(config.training.dtype));
+                      config.data.seq_len * 2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.staging_bytes = snapshot_bytes(tensors);
@@ -121,6 +125,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
       e.checkpoint_bytes += static_cast<std::int64_t>(row_bytes(
           tensor.global_shape, tensor.data.dtype(), tensor.global_shape.rank() == 0 ? 1 : tensor.global_shape[0]));
     e.parameters = setup.config.parameter_count();
+    e.active_parameters = setup.config.active_parameter_count();
     e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
     e.dtype = config.training.dtype;
   }
@@ -187,6 +192,7 @@ Json to_json(const RunEstimate& e) {
   json.set("recipe", e.recipe);
   json.set("recipe_assumed", e.recipe_assumed);
   json.set("parameters", e.parameters);
+  json.set("active_parameters", e.active_parameters);
   json.set("tokens_per_step", e.tokens_per_step);
   json.set("flops_per_token", e.flops_per_token.total());
   json.set("float8_flops_per_token", e.flops_per_token.float8);

@@ -16,8 +16,9 @@ struct RunEstimate {
   std::string recipe;  // what was planned for: bf16 where recipe.name is "auto", which is chosen on the device
   bool recipe_assumed = false;
   std::int64_t parameters = 0;
-  TrainingFlops flops_per_token;  // model FLOPs of a training step
-  DType dtype = DType::bf16;      // of the products that are not float8
+  std::int64_t active_parameters = 0;  // that one token meets
+  TrainingFlops flops_per_token;       // model FLOPs of a training step
+  DType dtype = DType::bf16;           // of the products that are not float8
   std::int64_t tokens_per_step = 0;
   MemoryStats device;                    // of model, gradients, optimizer, activations over two training steps
   std::int64_t data_bytes = 0;           // batches made ahead

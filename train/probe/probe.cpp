@@ -73,6 +73,9 @@ class Probe {
  public:
   Probe(const RunConfig& config, Device device, const ProbeOptions& options)
       : config_(config), device_(device), options_(options), model_(resolve_model_config(config.model)) {
+    QUENCH_CHECK_AS(ErrorCode::unsupported, model_.experts.count == 0,
+                    "recipes are compared on dense layers, but {} has experts: name a recipe in recipe.name",
+                    model_.architecture);
     result_.device = device;
     result_.device_name = backend(device.type).device_name(device);
     config_.recipe.emulate = config.recipe.emulate || !recipes::has_float8_products(device);

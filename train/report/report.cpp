@@ -8,6 +8,7 @@
 #include "core/system/file.h"
 #include "train/report/line_chart.h"
 #include "train/report/page.h"
+#include "train/report/report_experts.h"
 #include "train/report/report_facts.h"
 #include "train/report/report_health.h"
 #include "train/report/report_tables.h"
@@ -73,6 +74,7 @@ std::string render_report(const RunData& run) {
   std::vector<PageSection> sections = {
       {"curves", "Curves", charts(run)},
       {"health", "Numerical health", render_health(run)},
+      {"experts", "Experts", render_experts(run)},
       {"evaluations", "Evaluations", render_evaluations(run)},
       {"samples", "Generated text", render_samples(run)},
       {"checkpoints", "Checkpoints", render_checkpoints(run)},

@@ -23,6 +23,7 @@ constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 constexpr int kMaxCheckpointFiles = 10000;
 constexpr double kMaxDecibels = 1000;            // beyond that it is no ratio of ours
 constexpr std::size_t kMaxHealthSeries = 16384;  // operands of layers
+constexpr std::size_t kMaxExpertLayers = 512, kMaxExpertColumns = 1024;
 
 double number_or_nan(const Json* value) {
   return value != nullptr && value->is_number() ? value->as_double() : kNan;
@@ -178,6 +179,26 @@ class HealthReader {
   std::int64_t last_step_ = 0;
 };
 
+// The last record counts.
+void read_experts(RunData& run, const Json& record, std::int64_t step) {
+  const Json* layers = record.find("layers");
+  if (layers == nullptr || !layers->is_object()) return;
+  run.experts.clear();
+  run.experts_step = step;
+  for (const auto& [number, shares] : layers->as_object()) {
+    std::int64_t layer = 0;
+    const char *first = number.data(), *last = number.data() + number.size();
+    if (std::from_chars(first, last, layer).ptr != last || !shares.is_array()) continue;
+    if (run.experts.size() >= kMaxExpertLayers || shares.as_array().size() > kMaxExpertColumns) continue;
+    ExpertShares row{.layer = layer, .shares = {}};
+    for (const Json& share : shares.as_array()) {
+      const double value = number_or_nan(&share);
+      row.shares.push_back(value >= 0 && value <= 1 ? value : 0);
+    }
+    run.experts.push_back(std::move(row));
+  }
+}
+
 // The number of a folder named "step-<digits>".
 std::optional<std::int64_t> checkpoint_step(const std::string& name) {
   constexpr std::string_view kPrefix = "step-";
@@ -261,6 +282,8 @@ RunData load_run(const std::filesystem::path& folder) {
         {.step = step, .prompt = text_or_empty(record.find("prompt")), .text = text_or_empty(record.find("text"))});
   });
   HealthReader health(run);
+  read_log(folder, run_files::kExperts, run,
+           [&](const Json& record, std::int64_t step) { read_experts(run, record, step); });
   read_log(folder, run_files::kHealth, run, [&](const Json& record, std::int64_t step) { health.add(record, step); });
   run.config = read_object(folder, run_files::kConfig, run);
   if (const Json* section = run.config.is_object() ? run.config.find("run") : nullptr;

@@ -36,6 +36,12 @@ struct HealthSeries {
   std::vector<HealthPoint> points;  // by step
 };
 
+// The share of a layer's tokens that each expert got in the last step on record.
+struct ExpertShares {
+  std::int64_t layer = 0;
+  std::vector<double> shares;
+};
+
 struct RunData {
   std::string name;  // the config's run.name, or that of the folder
 
@@ -52,6 +58,8 @@ struct RunData {
   std::vector<EvaluationMetrics> evaluations;  // in order of writing
   std::vector<SampleRecord> samples;
   std::vector<HealthSeries> health;          // in order of first appearance
+  std::vector<ExpertShares> experts;         // of models with experts
+  std::int64_t experts_step = 0;             // the step of `experts`
   std::vector<CheckpointEntry> checkpoints;  // by step
   Json config;                               // null when there is none
   Json environment;                          // the same

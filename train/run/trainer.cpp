@@ -85,7 +85,10 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .state_late_ratio = config.optimizer.return_during_update,
                                                    .max_norm = config.training.max_norm,
                                                    .sharded = sharded.get(),
-                                                   .ranks = ranks.get()});
+                                                   .ranks = ranks.get(),
+                                                   .router_terms = router_terms(config, setup.config)});
+  if (setup.config.experts.count > 0)
+    expert_load = std::make_unique<nn::ExpertLoad>(setup.config.num_hidden_layers, setup.config.experts.count, device);
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
 

@@ -76,6 +76,8 @@ struct Trainer::Run {
   std::string first_nonfinite(const std::vector<Batch>& batches);
   // The end of a run may be in high precision; a roll-back may leave it again.
   void follow_recipe();
+  // Whether a step that goes well is logged.
+  [[nodiscard]] bool log_due(std::int64_t step_number) const;
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
   void evaluate(SignalHandlers& signals);
   void save();
@@ -115,6 +117,8 @@ struct Trainer::Run {
   std::unique_ptr<distributed::ShardedModel> sharded;  // null: one process
   std::unique_ptr<nn::Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
+  std::unique_ptr<nn::ExpertLoad> expert_load;  // of models with experts
+  std::optional<double> expert_imbalance;       // of the step that is logged
   std::unique_ptr<CheckpointWriter> writer;
   std::unique_ptr<BatchLoader> loader;
   std::unique_ptr<LrSchedule> schedule;

@@ -83,8 +83,18 @@ bool Trainer::Run::run_step() {
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
   health.begin_step(progress.step + 1);
+  const bool watched = expert_load != nullptr && log_due(progress.step + 1);
+  if (watched) expert_load->reset();
+  step->watch_experts(watched ? expert_load.get() : nullptr);
   const GradientReport report = step->accumulate(batches, progress.step + 1);
+  step->watch_experts(nullptr);
   health.end_step(progress.step + 1, metrics);
+  expert_imbalance.reset();
+  if (watched) {
+    ExpertMetrics experts{.step = progress.step + 1, .layers = expert_load->read()};
+    expert_imbalance = experts.imbalance();
+    metrics.experts(std::move(experts));
+  }
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
   const StepVerdict verdict =
       guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches));
@@ -112,13 +122,15 @@ bool Trainer::Run::run_step() {
   return true;
 }
 
+bool Trainer::Run::log_due(std::int64_t step_number) const {
+  return step_number % config.metrics.log_every == 0 || step_number == steps || (!resumed_step && step_number == 1);
+}
+
 void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& verdict, double lr) {
   Progress bar{.step = progress.step, .total_steps = steps, .loss = report.loss};
   bar.eta_seconds = timer->eta_seconds();
   bar.tokens_per_second = timer->last_tokens_per_second();
-  const bool due = progress.step % config.metrics.log_every == 0 || progress.step == steps || verdict.nonfinite ||
-                   (!resumed_step && progress.step == 1);
-  if (due) {
+  if (log_due(progress.step) || verdict.nonfinite) {
     const MemoryStats memory = Allocator::of(device).stats();
     StepMetrics m;
     m.loss = report.loss;
@@ -131,6 +143,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.skipped_steps = guard.skipped_steps();
     m.nonfinite = verdict.nonfinite;
     m.devices = config.parallel.ranks;
+    m.expert_imbalance = expert_imbalance;
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     m.float8_share = flops.float8 / flops.total();
     // Emulated products run in f32, whatever their operands.

@@ -43,6 +43,12 @@ std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names) {
   return result;
 }
 
+MxScaleMode mx_scale_mode(std::string_view name) {
+  for (int mode = 0; mode < kMxScaleModeCount; ++mode)
+    if (to_string(static_cast<MxScaleMode>(mode)) == name) return static_cast<MxScaleMode>(mode);
+  QUENCH_FAIL(ErrorCode::bad_config, "recipe.mx_scale: '{}' is unknown", name);
+}
+
 // Casting a weight for every micro-batch takes 6 bytes of memory traffic a parameter; its three products take
 // 6 FLOPs a parameter and token. Below this many tokens the casts would be several per cent of them, which is worth two
 // bytes a parameter; above it the memory is worth more.
@@ -70,6 +76,7 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .weight_bits = recipe.weight_bits,
           .group_size = recipe.group_size,
           .asymmetric_weights = recipe.asymmetric_weights,
+          .mx_scale = mx_scale_mode(recipe.mx_scale),
           .health = std::move(health)};
 }
 
@@ -130,6 +137,12 @@ autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::Mode
   const std::int64_t offloaded = std::min(training.offload_layers, layers);
   const std::int64_t recomputed = std::min(training.recompute_mlp_layers, layers);
   return {layers, offloaded, recomputed};
+}
+
+RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model) {
+  const auto asked = static_cast<double>(model.experts.balance_loss);
+  return {.balance = static_cast<float>(config.training.router_balance_loss.value_or(asked)),
+          .z = static_cast<float>(config.training.router_z_loss)};
 }
 
 bool loads_weights(const RunConfig& config) {

@@ -64,6 +64,9 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 // remain, training.recompute_mlp_layers, each at most all.
 [[nodiscard]] autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model);
 
+// The terms that the routers of a model with experts add to the loss.
+[[nodiscard]] RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model);
+
 // Whether fill_model() takes the weights from the folder in model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);
 

@@ -49,6 +49,12 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
   if (hooks != nullptr) context.hooks.push_back(hooks);
   context.activations = options_.activations;
   if (options_.sharded != nullptr) options_.sharded->begin_pass(last);
+  context.expert_load = expert_load_;
+  if (const std::int64_t layers = model_.config().experts.layer_count(); layers > 0) {
+    // A micro-batch counts by its share of the step's tokens.
+    const float share = scale * static_cast<float>(batch.valid_tokens) / static_cast<float>(layers);
+    context.router_terms = {.balance = options_.router_terms.balance * share, .z = options_.router_terms.z * share};
+  }
   autograd::Tape tape(options_.recompute);
   tape.set_pass(pass);
   tape.set_offloader(offloader_.get());

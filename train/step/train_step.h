@@ -7,6 +7,7 @@
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
 #include "nn/causal_lm.h"
+#include "nn/expert_load.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
 
@@ -22,6 +23,7 @@ struct TrainStepOptions {
   // Of a run of several processes; both null in a run of one. They outlive the step.
   distributed::ShardedModel* sharded = nullptr;
   const distributed::Ranks* ranks = nullptr;
+  RouterTerms router_terms;  // of the loss, means over layers with experts and over the tokens of the step
 };
 
 // What the host must know before it lets the update happen.
@@ -46,6 +48,9 @@ class TrainStep {
   // Forgets the gradients of the last accumulate().
   void discard();
 
+  // Where accumulate() says which experts the tokens went to, from now on; null: nowhere.
+  void watch_experts(nn::ExpertLoad* load) noexcept { expert_load_ = load; }
+
   // Optimizer state that goes to host memory during accumulate().
   [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept { return state_ ? state_->bytes() : 0; }
 
@@ -62,6 +67,7 @@ class TrainStep {
   TrainStepOptions options_;
   std::unique_ptr<autograd::ActivationOffloader> offloader_;
   std::unique_ptr<nn::StateOffloader> state_;
+  nn::ExpertLoad* expert_load_ = nullptr;
   Tensor squared_norm_;  // f64 [1]
   Tensor scale_;         // f32 [1]
   // f32 [micro-batches + 1]: the loss of each, then the gradient norm; on the device and where the host reads it.

@@ -1,0 +1,29 @@
+#pragma once
+// How the tokens of one logged step spread over the experts.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/json/json.h"
+#include "nn/expert_load.h"
+
+namespace quench {
+
+struct ExpertMetrics {
+  std::int64_t step = 0;
+  std::vector<nn::ExpertLoad::Layer> layers;
+  double unix_time = 0;  // as in StepMetrics
+
+  // Load of the busiest expert over the mean, of the worst layer: 1 where loads are even.
+  [[nodiscard]] double imbalance() const {
+    double worst = 0;
+    for (const nn::ExpertLoad::Layer& layer : layers) worst = std::max(worst, layer.imbalance());
+    return worst;
+  }
+};
+
+// A record of experts.jsonl (json_lines_sink.h).
+[[nodiscard]] Json to_json(const ExpertMetrics& metrics);
+
+}  // namespace quench
