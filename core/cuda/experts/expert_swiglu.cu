@@ -1,0 +1,108 @@
+// A block takes a row, so that its share of the weight's derivative is one sum.
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/reduce.cuh"
+#include "core/cuda/layers/swiglu_math.cuh"
+#include "core/ops/expert_rows.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// Reads 2 I and writes I elements a row.
+template <class T, bool kWide>
+__global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_up, const float* weights,
+                                                                 const std::int32_t* pairs, T* out, int pieces) {
+  constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
+  const std::int64_t row = blockIdx.x;
+  const std::int32_t pair = pairs[row];
+  const float weight = pair >= 0 ? weights[pair] : 0.0f;
+  for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kThreads) {
+    Vector<float, kWidth> result = {};
+    if (pair >= 0) {
+      const std::int64_t at = row * 2 * pieces + i;
+      result = swiglu_of(unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at)),
+                         unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces)));
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) result[j] *= weight;
+    }
+    store_values(out, row * pieces + i, result);
+  }
+}
+
+// Reads 3 I and writes 2 I elements a row, and I more with `out`. dgate_up may be gate_up: a thread has read what it
+// overwrites.
+template <class T, bool kWide>
+__global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const T* dout, const T* gate_up,
+                                                                          const float* weights,
+                                                                          const std::int32_t* pairs, T* dgate_up,
+                                                                          float* dweights, T* out, int pieces) {
+  constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
+  __shared__ float scratch[33];
+  const std::int64_t row = blockIdx.x;
+  const std::int32_t pair = pairs[row];
+  const float weight = pair >= 0 ? weights[pair] : 0.0f;
+  float product = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kThreads) {
+    const std::int64_t at = row * 2 * pieces + i, half = row * pieces + i;
+    SwigluGradient<kWidth> gradient = {};
+    if (pair >= 0) {
+      const auto d = unpack_values<T, kWidth>(load_values<T, kWidth>(dout, half));
+      Vector<float, kWidth> weighted;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) weighted[j] = d[j] * weight;
+      gradient = swiglu_gradient(weighted, unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at)),
+                                 unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces)));
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        product = fmaf(d[j], gradient.out[j], product);
+        gradient.out[j] *= weight;
+      }
+    }
+    if (out != nullptr) store_values(out, half, gradient.out);
+    store_values(dgate_up, at, gradient.dgate);
+    store_values(dgate_up, at + pieces, gradient.dup);
+  }
+  product = block_reduce<kThreads>(product, 0.0f, scratch, Sum());
+  if (threadIdx.x == 0 && pair >= 0) dweights[pair] = product;
+}
+
+template <class T>
+bool wide(std::int64_t width, std::initializer_list<const Tensor*> operands) {
+  for (const Tensor* t : operands)
+    if (t->defined() && !rows_are_wide<T>(t->raw_data(), width, width)) return false;
+  return true;
+}
+
+void expert_swiglu_cuda(const ExpertSwigluArgs& args) {
+  const OpLaunch launch("expert_swiglu", {&args.gate_up, &args.weights, &args.pairs, &args.out});
+  const std::int64_t rows = args.out.size(0), width = args.out.size(1);
+  dispatch<float, bfloat16>(args.out.dtype(), "expert_swiglu", [&]<class T>() {
+    const bool is_wide = wide<T>(width, {&args.gate_up, &args.out});
+    launch(is_wide ? expert_swiglu_kernel<T, true> : expert_swiglu_kernel<T, false>, static_cast<unsigned>(rows),
+           kThreads, 0, args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
+           args.out.data<T>(), static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
+  });
+}
+
+void expert_swiglu_backward_cuda(const ExpertSwigluBackwardArgs& args) {
+  const OpLaunch launch("expert_swiglu_backward", {&args.dout, &args.gate_up, &args.weights, &args.pairs,
+                                                   &args.dgate_up, &args.dweights, &args.out});
+  const std::int64_t rows = args.dout.size(0), width = args.dout.size(1);
+  dispatch<float, bfloat16>(args.dout.dtype(), "expert_swiglu_backward", [&]<class T>() {
+    const bool is_wide = wide<T>(width, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
+    launch(is_wide ? expert_swiglu_backward_kernel<T, true> : expert_swiglu_backward_kernel<T, false>,
+           static_cast<unsigned>(rows), kThreads, 0, args.dout.data<T>(), args.gate_up.data<T>(),
+           args.weights.data<float>(), args.pairs.data<std::int32_t>(), args.dgate_up.data<T>(),
+           args.dweights.data<float>(), args.out.defined() ? args.out.data<T>() : nullptr,
+           static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
+  });
+}
+
+QUENCH_CUDA_KERNEL(expert_swiglu_slot, expert_swiglu_cuda);
+QUENCH_CUDA_KERNEL(expert_swiglu_backward_slot, expert_swiglu_backward_cuda);
+
+}  // namespace
+}  // namespace quench::cuda

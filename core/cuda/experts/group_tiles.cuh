@@ -1,0 +1,54 @@
+#pragma once
+// Which group and rows a block works on, found on the device from where the groups end.
+
+#include <cstdint>
+
+namespace quench::cuda {
+
+struct GroupTile {
+  int group = -1;        // -1: there is no such tile
+  std::int64_t row = 0;  // first row
+  std::int64_t end = 0;  // where the group ends
+};
+
+// Tile number `tile` of all groups' rows in tiles of kRows that begin where their group begins. All 32 lanes of a warp
+// call it and get the same answer. Behind the tiles of the last group come those of the rows that belong to no group,
+// with `groups` as their group.
+template <int kRows>
+__device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups, std::int64_t rows,
+                                            std::int64_t tile) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  std::int64_t before = 0;  // tiles of the groups in front of this round's
+  for (int first = 0; first <= groups; first += 32) {
+    const int group = first + lane;
+    const std::int64_t begin = group > 0 && group <= groups ? ends[group - 1] : 0;
+    const std::int64_t end = group < groups ? ends[group] : group == groups ? rows : begin;
+    const auto tiles = static_cast<int>((end - begin + kRows - 1) / kRows);
+    int inclusive = tiles;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int other = __shfl_up_sync(0xFFFFFFFFu, inclusive, offset);
+      if (lane >= offset) inclusive += other;
+    }
+    const std::int64_t mine = before + inclusive - tiles;
+    const bool here = tile >= mine && tile < mine + tiles;
+    const unsigned found = __ballot_sync(0xFFFFFFFFu, here);
+    if (found != 0) {
+      const int source = __ffs(static_cast<int>(found)) - 1;
+      GroupTile result;
+      result.group = first + source;
+      result.row = __shfl_sync(0xFFFFFFFFu, begin + (tile - mine) * kRows, source);
+      result.end = __shfl_sync(0xFFFFFFFFu, end, source);
+      return result;
+    }
+    before += __shfl_sync(0xFFFFFFFFu, inclusive, 31);
+  }
+  return {};
+}
+
+// As many tiles as any distribution of the rows over the groups can make.
+[[nodiscard]] inline std::int64_t most_group_tiles(std::int64_t rows, std::int64_t groups, std::int64_t tile_rows) {
+  return (rows + tile_rows - 1) / tile_rows + groups;
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,145 @@
+#pragma once
+// One 128 x 128 tile of a product of bf16 matrices with f32 sums, on tensor cores by mma.sync (compute capability 8.0
+// and later).
+//
+// 256 threads, eight warps in two rows of four; a warp has 64 x 32 of the tile. The contraction goes in steps of 64,
+// whose operands are copied to shared memory kStages - 1 steps ahead. An operand lies with its contraction axis last
+// ("k inner": rows of 128 bytes) or first ("k outer": 64 rows of 256 bytes). Pieces of 16 bytes change places with the
+// lowest three bits of their row, so that eight rows read at one place meet different banks.
+
+#include "core/cuda/common/vector.cuh"
+
+namespace quench::cuda {
+
+inline constexpr int kMmaTile = 128, kMmaDepth = 64, kMmaThreads = 256, kMmaStages = 4;
+inline constexpr int kMmaOperandBytes = kMmaTile * kMmaDepth * 2;
+inline constexpr int kMmaSharedBytes = kMmaStages * 2 * kMmaOperandBytes;
+
+// A matrix of bf16 in global memory as the tile reads it.
+struct MmaOperand {
+  const bfloat16* base;  // of the tile's first row (k inner) or column (k outer), contraction index 0
+  std::int64_t stride;   // elements between rows
+  std::int64_t extent;   // rows or columns from `base` on that exist
+  std::int64_t depth;    // of the contraction
+};
+
+__device__ inline void copy_async(std::uint32_t shared, const void* global, bool valid) {
+  const int bytes = valid ? 16 : 0;  // the rest of the 16 becomes 0
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+
+// Queues the copies of step `step`.
+template <bool kInner>
+__device__ inline void load_operand(std::uint32_t shared, const MmaOperand& operand, std::int64_t step) {
+  constexpr int kPieces = kInner ? kMmaDepth / 8 : kMmaTile / 8, kRows = kInner ? kMmaTile : kMmaDepth;
+#pragma unroll
+  for (int i = 0; i < kRows * kPieces / kMmaThreads; ++i) {
+    const int index = i * kMmaThreads + static_cast<int>(threadIdx.x), row = index / kPieces, piece = index % kPieces;
+    const std::int64_t k = step * kMmaDepth + (kInner ? piece * 8 : row), at = kInner ? row : piece * 8;
+    const bool valid = k < operand.depth && at < operand.extent;
+    const bfloat16* from = operand.base + (kInner ? at * operand.stride + k : k * operand.stride + at);
+    copy_async(shared + static_cast<std::uint32_t>(row * kPieces * 16 + (piece ^ (row & 7)) * 16),
+               valid ? from : operand.base, valid);
+  }
+}
+
+__device__ inline void load_matrices(std::uint32_t (&words)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(std::uint32_t (&words)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The 16 x 16 piece at (row, k) of an operand as mma.m16n8k16 wants its left operand; `kLeft` false: as two right
+// operands of 8 columns.
+template <bool kInner, bool kLeft>
+__device__ inline void load_fragment(std::uint32_t (&words)[4], std::uint32_t shared, int row, int k) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, line = lane % 8;
+  // Matrices 0..3 of the left operand: (row, k), (row + 8, k), (row, k + 8), (row + 8, k + 8); of the right one rows
+  // and k change places.
+  const int row_half = kLeft ? matrix & 1 : matrix >> 1, k_half = kLeft ? matrix >> 1 : matrix & 1;
+  if constexpr (kInner) {
+    const int r = row + row_half * 8 + line, piece = k / 8 + k_half;
+    load_matrices(words, shared + static_cast<std::uint32_t>(r * kMmaDepth * 2 + (piece ^ (r & 7)) * 16));
+  } else {
+    const int r = k + k_half * 8 + line, piece = row / 8 + row_half;
+    load_matrices_transposed(words, shared + static_cast<std::uint32_t>(r * kMmaTile * 2 + (piece ^ (r & 7)) * 16));
+  }
+}
+
+__device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The sums of a warp: rows 16 i + lane / 4 (+ 8), columns 8 j + 2 (lane % 4) (+ 1) of its 64 x 32.
+struct MmaSums {
+  float values[4][4][4] = {};
+};
+
+// sums += left * right over the whole contraction. All threads of the block; `shared` is the address of
+// kMmaSharedBytes of shared memory, aligned to 128.
+template <bool kLeftInner, bool kRightInner>
+__device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const MmaOperand& left,
+                                     const MmaOperand& right) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, row = warp / 4 * 64, column = warp % 4 * 32;
+  const std::int64_t steps = (left.depth + kMmaDepth - 1) / kMmaDepth;
+  const auto left_at = [&](std::int64_t step) {
+    return shared + static_cast<std::uint32_t>(step % kMmaStages) * 2 * kMmaOperandBytes;
+  };
+  const auto queue = [&](std::int64_t step) {
+    if (step < steps) {
+      load_operand<kLeftInner>(left_at(step), left, step);
+      load_operand<kRightInner>(left_at(step) + kMmaOperandBytes, right, step);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+#pragma unroll
+  for (int step = 0; step < kMmaStages - 1; ++step) queue(step);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kMmaStages - 2) : "memory");
+    __syncthreads();  // the step's operands are there for all, and all have read those of the step before
+    queue(step + kMmaStages - 1);
+    const std::uint32_t a = left_at(step), b = a + kMmaOperandBytes;
+#pragma unroll
+    for (int k = 0; k < kMmaDepth; k += 16) {
+      std::uint32_t left_words[4][4], right_words[2][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) load_fragment<kLeftInner, true>(left_words[i], a, row + 16 * i, k);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) load_fragment<kRightInner, false>(right_words[j], b, column + 16 * j, k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          multiply_add(sums.values[i][j], left_words[i], right_words[j / 2][j % 2 * 2],
+                       right_words[j / 2][j % 2 * 2 + 1]);
+    }
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
+}
+
+// Calls store(row, column, first, second) for pairs of neighbouring columns of the tile.
+template <class Store>
+__device__ inline void for_sums(const MmaSums& sums, const Store& store) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = warp / 4 * 64 + lane / 4, column = warp % 4 * 32 + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        store(row + 16 * i + 8 * half, column + 8 * j, sums.values[i][j][2 * half], sums.values[i][j][2 * half + 1]);
+}
+
+}  // namespace quench::cuda
