@@ -7,7 +7,7 @@
 namespace quench::nn {
 namespace {
 
-constexpr std::string_view kExperts = "mixture-of-experts layers";
+constexpr std::string_view kExperts = "mixture-of-experts layers in this family";
 constexpr std::string_view kSoftCap = "soft caps on logits";
 constexpr std::string_view kScales = "scale factors between the layers";
 constexpr std::string_view kPartialRotary = "a rotation of a part of each head";
