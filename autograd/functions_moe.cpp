@@ -3,9 +3,9 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/expert_rows.h"
+#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
-#include "core/ops/grouped_gemm.h"
 
 namespace quench::autograd {
 
@@ -56,6 +56,7 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
       {.logits = in, .bias = options.bias, .experts = chosen, .weights = result.weights.value(), .rule = options.rule});
   ExpertRows& rows = result.rows;
   rows.choices = options.choices;
+  rows.alignment = options.alignment;
   rows.counts = Tensor::empty({experts}, DType::f32, device);
   rows.ends = Tensor::empty({experts}, DType::i32, device);
   rows.rows = Tensor::empty(chosen.shape(), DType::i32, device);
@@ -144,18 +145,20 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
                 .transpose_b = true});
   Tape::record("expert_linear", {x, weight}, std::array{&y}, [&] {
     return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, of_each, ends = rows.ends,
-            shape = x.value().shape(), dx = x.gradient(), dw = weight.gradient(), dy_of = y.gradient()] {
+            alignment = rows.alignment, shape = x.value().shape(), dx = x.gradient(), dw = weight.gradient(),
+            dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dy = dy_of->value();
       if (dw) {
         dw->begin_use();
-        const auto finish = [dw, dy, ends, of_each](const Tensor& x_again) {
+        const auto finish = [dw, dy, ends, alignment, of_each](const Tensor& x_again) {
           const GradientTarget into = dw->target();
           grouped_wgrad({.a = dy,
                          .b = x_again,
                          .ends = ends,
                          .c = into.tensor.view(of_each),
-                         .beta = into.accumulate ? 1.0f : 0.0f});
+                         .beta = into.accumulate ? 1.0f : 0.0f,
+                         .alignment = alignment});
           dw->end_use();
         };
         if (!saved_x.defer(finish)) finish(saved_x.get());

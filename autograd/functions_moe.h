@@ -1,10 +1,10 @@
 #pragma once
 // The differentiable functions of a mixture of experts: router, dispatch, the experts' linear layers, combination.
 //
-// N tokens choose k of E experts each; their copies stand in R rows sorted by expert (core/ops/expert_rows.h).
+// N tokens choose k of E experts each; their copies stand in R rows sorted by expert (core/ops/experts/expert_rows.h).
 
 #include "autograd/tape.h"
-#include "core/ops/router.h"
+#include "core/ops/experts/router.h"
 
 namespace quench::autograd {
 
@@ -13,11 +13,12 @@ Variable router_logits(const Variable& x, const Weight& weight);
 
 // Which rows the tokens take.
 struct ExpertRows {
-  std::int64_t choices = 0;  // k
-  Tensor counts;             // f32 [E]
-  Tensor ends;               // i32 [E]
-  Tensor rows;               // i32 [N,k]
-  Tensor pairs;              // i32 [R]
+  std::int64_t choices = 0;    // k
+  std::int64_t alignment = 1;  // of the rows of an expert
+  Tensor counts;               // f32 [E]
+  Tensor ends;                 // i32 [E]
+  Tensor rows;                 // i32 [N,k]
+  Tensor pairs;                // i32 [R]
 };
 
 struct Routing {

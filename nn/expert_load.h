@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/ops/router.h"
+#include "core/ops/experts/router.h"
 #include "core/tensor/tensor.h"
 
 namespace quench::nn {
@@ -23,8 +23,8 @@ class ExpertLoad {
   struct Layer {
     std::int64_t layer = 0;
     std::vector<double> share;  // of the pairs, by expert; sums to 1
-    double balance = 0;         // mean over passes of the balance term (core/ops/router.h); 1 * k where loads are even
-    double z = 0;               // likewise
+    double balance = 0;  // mean over passes of the balance term (core/ops/experts/router.h); 1 * k where loads are even
+    double z = 0;        // likewise
     // Load of the busiest expert over the mean.
     [[nodiscard]] double imbalance() const;
   };

@@ -7,7 +7,7 @@
 #include "autograd/activation_plan.h"
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
-#include "core/ops/router.h"
+#include "core/ops/experts/router.h"
 #include "nn/kv_cache.h"
 #include "nn/rope_table.h"
 

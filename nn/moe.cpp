@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/ops/experts/grouped_gemm.h"
 #include "nn/expert_load.h"
 #include "nn/mlp.h"
 
@@ -46,12 +47,12 @@ MoE::MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
 Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   const Variable logits = autograd::router_logits(x, gate_.weight.weight());
   const autograd::Routing routing = autograd::route(
-      logits,
-      {.rule = rule_,
-       .choices = per_token_,
-       .alignment = std::max(experts_.gate_up_proj.kernel().alignment(), experts_.down_proj.kernel().alignment()),
-       .bias = {},
-       .terms = context.router_terms});
+      logits, {.rule = rule_,
+               .choices = per_token_,
+               .alignment = std::max({experts_.gate_up_proj.kernel().alignment(),
+                                      experts_.down_proj.kernel().alignment(), group_alignment(x.value().device())}),
+               .bias = {},
+               .terms = context.router_terms});
   const autograd::ExpertRows& rows = routing.rows;
   if (context.expert_load != nullptr)
     context.expert_load->add(layer_, rows.counts, context.router_terms.wanted() ? logits.value() : Tensor());

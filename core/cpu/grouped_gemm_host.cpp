@@ -7,8 +7,8 @@
 #include <bit>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
-#include "core/ops/grouped_gemm.h"
 
 namespace quench {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "core/number/float8.h"
 #include "core/number/float_types.h"
-#include "core/ops/round_groups.h"
+#include "core/ops/experts/round_groups.h"
 
 namespace quench {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/ops/router.h"
+#include "core/ops/experts/router.h"
 
 #include <cmath>
 #include <vector>

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
-#include "core/ops/grouped_gemm.h"
 #include "recipes/float8/products.h"
 
 namespace quench::recipes {
@@ -132,9 +132,10 @@ class RoundedExperts final : public nn::ExpertKernel {
     }
     Tape::record(name(), {x, weight}, std::array{&y}, [&] {
       return [r = r_, saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, of_each, ends = rows.ends,
-              shape = in.shape(), dx = x.gradient(), dw = weight.gradient(), dy_of = y.gradient()] {
+              alignment = rows.alignment, shape = in.shape(), dx = x.gradient(), dw = weight.gradient(),
+              dy_of = y.gradient()] {
         const Tensor dy = dy_of->value();
-        if (dw) weight_gradient(r, dy, saved_x, ends, of_each, dw);
+        if (dw) weight_gradient(r, dy, saved_x, ends, alignment, of_each, dw);
         if (!dx) return;
         const Tensor gradient = [&] {
           const MemoryScope activations(MemoryCategory::activations);
@@ -155,15 +156,21 @@ class RoundedExperts final : public nn::ExpertKernel {
 
  private:
   static void weight_gradient(const Rounded& r, const Tensor& dy, const Saved& saved_x, const Tensor& ends,
-                              const Shape& of_each, const std::shared_ptr<autograd::Gradient>& dw) {
+                              std::int64_t alignment, const Shape& of_each,
+                              const std::shared_ptr<autograd::Gradient>& dw) {
     const MemoryScope workspace(MemoryCategory::workspace);
     dw->begin_use();
     const Tensor left = r.products.wgrad ? r.rounding->along_group_rows(dy, ends) : dy;
-    const auto finish = [r, dw, ends, of_each, left](const Tensor& x_again) {
+    const auto finish = [r, dw, ends, alignment, of_each, left](const Tensor& x_again) {
       const MemoryScope scope(MemoryCategory::workspace);
       const Tensor right = r.products.wgrad ? r.rounding->along_group_rows(x_again, ends) : x_again;
       const GradientTarget into = dw->target();
-      grouped_wgrad({.a = left, .b = right, .ends = ends, .c = into.tensor.view(of_each), .beta = beta_of(into)});
+      grouped_wgrad({.a = left,
+                     .b = right,
+                     .ends = ends,
+                     .c = into.tensor.view(of_each),
+                     .beta = beta_of(into),
+                     .alignment = alignment});
       dw->end_use();
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());

@@ -1,8 +1,8 @@
 #include "recipes/rounded/rounding.h"
 
 #include "core/ops/elementwise.h"
+#include "core/ops/experts/round_groups.h"
 #include "core/ops/quantize.h"
-#include "core/ops/round_groups.h"
 
 namespace quench::recipes {
 namespace {

@@ -29,8 +29,8 @@ class OperandRounding {
   [[nodiscard]] virtual Tensor along_columns(const Tensor& x, const CodesSeen& seen) const = 0;
   // Matrices [E,R,C] as products contracting over R of each read them.
   [[nodiscard]] virtual Tensor along_rows(const Tensor& x) const = 0;
-  // x [R,C] as products contracting over the rows of each group read it; `ends` i32 [E] (core/ops/grouped_gemm.h), each
-  // a multiple of alignment().
+  // x [R,C] as products contracting over the rows of each group read it; `ends` i32 [E]
+  // (core/ops/experts/grouped_gemm.h), each a multiple of alignment().
   [[nodiscard]] virtual Tensor along_group_rows(const Tensor& x, const Tensor& ends) const = 0;
 };
 

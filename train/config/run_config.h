@@ -91,7 +91,7 @@ struct TrainingSection {
   // Layers that make the same activation again in the backward pass, under selective recompute.
   std::int64_t recompute_mlp_layers = 0;
   std::int64_t threads = 0;  // CPU threads of one rank; 0: all that the process may use
-  // Terms of the loss of models with experts (core/ops/router.h), means over layers and tokens.
+  // Terms of the loss of models with experts (core/ops/experts/router.h), means over layers and tokens.
   std::optional<double> router_balance_loss;  // unset: what the model's config.json asks for
   double router_z_loss = 0;
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/ops/grouped_gemm.h"
+#include "core/ops/experts/grouped_gemm.h"
 #include "tests/core/ops/golden_file.h"
 #include "tests/core/ops/op_testing.h"
 

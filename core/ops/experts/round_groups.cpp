@@ -1,4 +1,4 @@
-#include "core/ops/round_groups.h"
+#include "core/ops/experts/round_groups.h"
 
 #include "core/ops/op_checks.h"
 

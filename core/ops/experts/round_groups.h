@@ -1,5 +1,5 @@
 #pragma once
-// Rounding of the operands of grouped products to float8 and back (core/ops/grouped_gemm.h).
+// Rounding of the operands of grouped products to float8 and back (core/ops/experts/grouped_gemm.h).
 
 #include "core/device/kernel_slot.h"
 #include "core/number/element_format.h"
@@ -11,7 +11,7 @@ namespace quench {
 // (core/number/float8.h): out = cast(x * scale) / scale. Rows behind the last group become 0.
 struct RoundGroupsArgs {
   Tensor x;                                     // [R,C], f32 or bf16, contiguous
-  Tensor ends;                                  // i32 [E], as in core/ops/grouped_gemm.h
+  Tensor ends;                                  // i32 [E], as in core/ops/experts/grouped_gemm.h
   Tensor out;                                   // [R,C], dtype of x; not x itself
   ElementFormat element = ElementFormat::e4m3;  // or e5m2
   bool power_of_two = false;

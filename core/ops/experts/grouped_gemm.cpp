@@ -1,4 +1,4 @@
-#include "core/ops/grouped_gemm.h"
+#include "core/ops/experts/grouped_gemm.h"
 
 #include "core/ops/op_checks.h"
 

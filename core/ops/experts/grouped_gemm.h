@@ -1,5 +1,6 @@
 #pragma once
-// Matrix products whose rows belong to groups: the linear layers of the experts of a mixture (core/ops/expert_rows.h).
+// Matrix products whose rows belong to groups: the linear layers of the experts of a mixture
+// (core/ops/experts/expert_rows.h).
 //
 // Group e of `ends` i32 [E] has the rows from ends[e-1] (0 for the first) to ends[e]; a group may be empty. `ends` does
 // not decrease, and only the device knows it: nothing here reads it on the host of a GPU.
@@ -8,6 +9,11 @@
 #include "core/tensor/tensor.h"
 
 namespace quench {
+
+// What the rows of a group are to be multiples of, so that a device's fast kernels apply.
+[[nodiscard]] inline std::int64_t group_alignment(Device device) noexcept {
+  return device.is_cpu() ? 1 : 16;
+}
 
 // C[r] = A[r] * op(B[e]) for every row r of group e; rows behind the last group become 0.
 struct GroupedGemmArgs {
@@ -26,6 +32,8 @@ struct GroupedWgradArgs {
   Tensor ends;  // i32 [E]
   Tensor c;     // [E,M,N], contiguous; dtype of a, or f32
   float beta = 0.0f;
+  // What every number in `ends` is a multiple of.
+  std::int64_t alignment = 1;
 };
 
 // "grouped gemm NT 4096x(8x1024)x2048 bf16"

@@ -1,4 +1,4 @@
-#include "core/ops/expert_rows.h"
+#include "core/ops/experts/expert_rows.h"
 
 #include <algorithm>
 
