@@ -86,13 +86,20 @@ function(quench_cuda_backend module)
   # Kernels that start early wait for the one before them by an instruction of compute capability 9.0. Code for an older
   # one has no such wait and must not start early, also where a newer GPU's driver compiles it.
   set(early_start ON)
+  set(wgmma OFF)  # kernels with instructions that compute capability 9.0a alone has
   foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
     if(NOT architecture MATCHES "^(9|1[0-9])[0-9]")
       set(early_start OFF)
     endif()
+    if(architecture MATCHES "^90a")
+      set(wgmma ON)
+    endif()
   endforeach()
   if(early_start)
     target_compile_definitions(quench_cuda PRIVATE QUENCH_CUDA_EARLY_START)
+  endif()
+  if(wgmma)
+    target_compile_definitions(quench_cuda PRIVATE QUENCH_CUDA_WGMMA)
   endif()
   target_link_libraries(quench_cuda PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
                         CUDA::cudart_static ${CMAKE_DL_LIBS})

@@ -7,7 +7,7 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/reduce.cuh"
-#include "core/ops/expert_rows.h"
+#include "core/ops/experts/expert_rows.h"
 
 namespace quench::cuda {
 namespace {

@@ -6,9 +6,11 @@
 namespace quench::cuda {
 
 struct GroupTile {
-  int group = -1;        // -1: there is no such tile
-  std::int64_t row = 0;  // first row
-  std::int64_t end = 0;  // where the group ends
+  int group = -1;          // -1: there is no such tile
+  std::int64_t row = 0;    // first row
+  std::int64_t end = 0;    // where the group ends
+  std::int64_t first = 0;  // number of the group's first tile
+  std::int64_t begin = 0;  // where the group begins
 };
 
 // Tile number `tile` of all groups' rows in tiles of kRows that begin where their group begins. All 32 lanes of a warp
@@ -39,6 +41,8 @@ __device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups
       result.group = first + source;
       result.row = __shfl_sync(0xFFFFFFFFu, begin + (tile - mine) * kRows, source);
       result.end = __shfl_sync(0xFFFFFFFFu, end, source);
+      result.first = __shfl_sync(0xFFFFFFFFu, mine, source);
+      result.begin = __shfl_sync(0xFFFFFFFFu, begin, source);
       return result;
     }
     before += __shfl_sync(0xFFFFFFFFu, inclusive, 31);

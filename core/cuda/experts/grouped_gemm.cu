@@ -1,11 +1,13 @@
-// Grouped products: tensor cores for bf16 operands whose rows are multiples of 16 bytes, else sums in f32 by the
-// ordinary units. A block finds its group by itself; blocks for which no rows are left end at once.
+// Grouped products where those of grouped_wgmma.cu do not apply: tensor cores for bf16 operands whose rows are
+// multiples of 16 bytes, else sums in f32 by the ordinary units. A block finds its group by itself; blocks for which no
+// rows are left end at once.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/experts/group_tiles.cuh"
+#include "core/cuda/experts/grouped_wgmma.h"
 #include "core/cuda/experts/mma_tile.cuh"
-#include "core/ops/grouped_gemm.h"
+#include "core/ops/experts/grouped_gemm.h"
 
 namespace quench::cuda {
 namespace {
@@ -127,6 +129,7 @@ constexpr std::int64_t kMaxGridRows = 65535;
 
 void grouped_gemm_cuda(const GroupedGemmArgs& args) {
   const OpLaunch launch("grouped_gemm", {&args.a, &args.b, &args.c, &args.ends});
+  if (grouped_gemm_wgmma(launch, args)) return;
   const GroupedShape shape{static_cast<int>(args.b.size(0)), args.a.size(0), args.a.size(1), args.c.size(1)};
   const auto* ends = args.ends.data<std::int32_t>();
   const bool mma = has_mma(args.a) && has_mma(args.b) && has_mma(args.c);
@@ -147,6 +150,7 @@ void grouped_gemm_cuda(const GroupedGemmArgs& args) {
 
 void grouped_wgrad_cuda(const GroupedWgradArgs& args) {
   const OpLaunch launch("grouped_wgrad", {&args.a, &args.b, &args.c, &args.ends});
+  if (grouped_wgrad_wgmma(launch, args)) return;
   const std::int64_t groups = args.c.size(0), m = args.c.size(1), n = args.c.size(2);
   const auto* ends = args.ends.data<std::int32_t>();
   const bool mma = has_mma(args.a) && has_mma(args.b);

@@ -5,7 +5,7 @@
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/vector.cuh"
 #include "core/number/float8.h"
-#include "core/ops/round_groups.h"
+#include "core/ops/experts/round_groups.h"
 
 namespace quench::cuda {
 namespace {

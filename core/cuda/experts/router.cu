@@ -2,7 +2,7 @@
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
-#include "core/ops/router.h"
+#include "core/ops/experts/router.h"
 
 namespace quench::cuda {
 namespace {
