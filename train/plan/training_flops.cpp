@@ -12,7 +12,9 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
   flops.high_precision = model.training_flops_per_token(seq_len);
   double gradients = 0;  // of the weights
   for (const recipes::LayerConversion& layer : layers) {
-    const double product = 2 * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features);
+    // Of the experts, those that a token goes to.
+    const double uses = layer.experts > 0 ? static_cast<double>(model.experts.per_token) : 1.0;
+    const double product = 2 * uses * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features);
     gradients += product;
     for (const recipes::LinearGemm gemm : layer.float8) {
       if (adapters && gemm == recipes::LinearGemm::wgrad) continue;
