@@ -47,6 +47,13 @@ if(QUENCH_CUDA)
     endif()
     enable_language(CUDA)
     set(QUENCH_HAVE_CUDA ON)
+    # Groups of GPUs: NCCL's header; the library is opened when first used.
+    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_PATH PATHS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+    if(NCCL_INCLUDE_DIR)
+      set(QUENCH_HAVE_NCCL ON)
+    else()
+      message(STATUS "NCCL: OFF, runs on one GPU only (no nccl.h)")
+    endif()
     # Attention through cuDNN: its headers and those of its front end, which scripts/setup.sh puts into .deps. The
     # library itself is opened when first used.
     find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ENV CUDNN_PATH PATHS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)

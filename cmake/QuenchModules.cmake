@@ -4,7 +4,7 @@
 function(quench_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/core/(cpu|cuda)/")
+  list(FILTER sources EXCLUDE REGEX "/(core/(cpu|cuda)|distributed/nccl)/")
   if(NOT sources)
     add_library(quench_${name} INTERFACE)
     target_link_libraries(quench_${name} INTERFACE quench_options ${ARG_DEPENDS})
@@ -107,4 +107,17 @@ function(quench_cuda_backend module)
   # part from sharing compiled objects (ccache).
   target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cuda>
                         $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
+endfunction()
+
+# distributed/nccl/*.cpp, where the CUDA toolkit and nccl.h were found. The library itself is opened when first used.
+function(quench_nccl_groups module)
+  if(NOT QUENCH_HAVE_NCCL)
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/distributed/nccl/*.cpp)
+  add_library(quench_nccl OBJECT ${sources})
+  target_include_directories(quench_nccl SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
+  target_link_libraries(quench_nccl PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
+                        CUDA::cudart_static OpenMP::OpenMP_CXX)
+  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_nccl>)
 endfunction()

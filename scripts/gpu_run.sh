@@ -5,6 +5,7 @@
 #        run.sh sanitize [TOOL,...] [FILTER]   the kernels' tests under compute-sanitizer (default:
 #                                              memcheck,racecheck,initcheck; FILTER as for --gtest_filter)
 #        run.sh quench ARGUMENT ...            the program
+#        run.sh dist [N]                       groups of N GPUs (default: all), checked, with their speed
 #        run.sh bench [PART ...]               speed of the kernels alone
 #        run.sh unpack                         prints the folder with bin/quench
 #   QUENCH_SANITIZER_OPTIONS  further options for compute-sanitizer
@@ -39,6 +40,9 @@ case ${1:-tests} in
     shift
     exec "$files/bin/quench" "$@"
     ;;
+  dist)
+    exec "$files/bin/quench" run --nproc-per-node "${2:-gpu}" -- "$files/bin/nccl_driver"
+    ;;
   bench)
     shift
     exec "$files/bin/quench_cuda_bench" "$@"
@@ -66,7 +70,7 @@ case ${1:-tests} in
     exit $status
     ;;
   *)
-    sed -n '4,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '4,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

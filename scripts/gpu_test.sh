@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${QUENCH_BUILD_DIR:-build}
-programs=(quench quench_cuda_tests quench_cuda_model_tests quench_cuda_bench)
+programs=(quench quench_cuda_tests quench_cuda_model_tests quench_cuda_bench nccl_driver)
 limit_mb=60
 
 build_programs() {

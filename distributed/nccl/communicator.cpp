@@ -1,0 +1,106 @@
+#include "distributed/nccl/communicator.h"
+
+#include <thread>
+
+#include "core/cuda/common/cuda_error.h"
+#include "distributed/communication_error.h"
+#include "distributed/nccl/nccl_library.h"
+
+namespace quench::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPause = std::chrono::microseconds(50);
+constexpr auto kFinalizeTime = std::chrono::seconds(10);
+
+}  // namespace
+
+Communicator::Communicator(const ncclUniqueId& id, int rank, int size, Device device,
+                           std::chrono::milliseconds join_timeout)
+    : device_(device) {
+  const cuda::DeviceGuard guard(device_);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  check(nccl().comm_init_rank_config(&comm_, size, id, rank, &config));
+  try {
+    wait_ready(join_timeout);
+  } catch (const Error&) {
+    nccl().comm_abort(comm_);
+    throw;
+  }
+}
+
+Communicator::~Communicator() {
+  if (aborted_) return;
+  const cuda::DeviceGuard guard(device_);
+  try {
+    check(nccl().comm_finalize(comm_));
+    wait_ready(kFinalizeTime);
+    nccl().comm_destroy(comm_);
+  } catch (const Error&) {
+    nccl().comm_abort(comm_);
+  }
+}
+
+void Communicator::check(ncclResult_t result) const {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  const char* last = nccl().get_last_error(comm_);
+  throw CommunicationError(fmt::format("NCCL: {}{}{}", nccl().get_error_string(result),
+                                       last != nullptr && *last != '\0' ? ": " : "", last != nullptr ? last : ""));
+}
+
+void Communicator::check_not_aborted() {
+  if (!aborted_) return;
+  const std::scoped_lock lock(mutex_);
+  throw CommunicationError(reason_);
+}
+
+void Communicator::wait_ready(std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  while (true) {
+    check_not_aborted();
+    ncclResult_t state = ncclSuccess;
+    check(nccl().comm_get_async_error(comm_, &state));
+    if (state != ncclInProgress) return check(state);
+    if (Clock::now() >= deadline)
+      throw CommunicationError(fmt::format("NCCL: nothing within {} s", static_cast<double>(timeout.count()) / 1000));
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void Communicator::run(const std::function<ncclResult_t(ncclComm_t)>& calls, std::chrono::milliseconds timeout) {
+  check_not_aborted();
+  const cuda::DeviceGuard guard(device_);
+  check(nccl().group_start());
+  const ncclResult_t queued = calls(comm_);
+  const ncclResult_t ended = nccl().group_end();
+  check(queued);
+  check(ended);
+  if (queued == ncclInProgress || ended == ncclInProgress) wait_ready(timeout);
+}
+
+void Communicator::abort(const std::string& reason) {
+  const std::scoped_lock lock(mutex_);
+  if (aborted_) return;
+  reason_ = reason;
+  aborted_ = true;
+  const cuda::DeviceGuard guard(device_);
+  nccl().comm_abort(comm_);
+}
+
+std::string Communicator::background_error() {
+  const std::scoped_lock lock(mutex_);
+  if (aborted_) return reason_;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = nccl().comm_get_async_error(comm_, &state);
+  try {
+    check(asked);
+    check(state);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace quench::distributed

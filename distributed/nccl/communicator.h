@@ -1,0 +1,44 @@
+#pragma once
+// A non-blocking NCCL communicator: calls that do not end in time, or after an abort, throw instead of hanging.
+
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "core/device/device.h"
+
+namespace quench::distributed {
+
+class Communicator {
+ public:
+  // Collective over `size` ranks with the same id. Throws failed when they are not all there within `join_timeout`.
+  Communicator(const ncclUniqueId& id, int rank, int size, Device device, std::chrono::milliseconds join_timeout);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Queues what `calls` does with the communicator, as one group of NCCL. Throws CommunicationError where NCCL reports
+  // an error, the time is over, or the communicator has been aborted.
+  void run(const std::function<ncclResult_t(ncclComm_t)>& calls, std::chrono::milliseconds timeout);
+  // What is queued ends, with any values, and later calls throw CommunicationError(reason). From any thread.
+  void abort(const std::string& reason);
+  // What went wrong in the background: another rank that is gone, say. Empty: nothing.
+  [[nodiscard]] std::string background_error();
+
+ private:
+  void check(ncclResult_t result) const;
+  void wait_ready(std::chrono::milliseconds timeout);
+  void check_not_aborted();
+
+  Device device_;
+  ncclComm_t comm_ = nullptr;
+  std::mutex mutex_;  // of reason_, and of destroying comm_
+  std::string reason_;
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace quench::distributed

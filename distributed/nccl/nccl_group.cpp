@@ -1,0 +1,287 @@
+// Process groups of GPU tensors over NCCL. Operations run on a stream of the group's own, behind what the current
+// stream has when they are called; wait() puts the current stream behind them. A thread of the group looks for
+// operations that do not end, and for errors that NCCL meets in the background, and aborts.
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+#include "core/cuda/common/cuda_error.h"
+#include "core/system/log.h"
+#include "distributed/communication_error.h"
+#include "distributed/engine.h"
+#include "distributed/nccl/communicator.h"
+#include "distributed/nccl/nccl_library.h"
+
+namespace quench::distributed {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr auto kLook = Milliseconds(200);
+
+struct NcclType {
+  ncclDataType_t type;
+  std::size_t scale;  // elements of `type` for one of ours
+};
+
+// Numbers as they are; what is only moved as bytes.
+NcclType nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return {ncclFloat32, 1};
+    case DType::f64: return {ncclFloat64, 1};
+    case DType::bf16: return {ncclBfloat16, 1};
+    case DType::i32: return {ncclInt32, 1};
+    case DType::i64: return {ncclInt64, 1};
+    default: return {ncclUint8, static_cast<std::size_t>(byte_size(dtype))};
+  }
+}
+
+ncclRedOp_t nccl_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return ncclSum;
+    case ReduceOp::max: return ncclMax;
+    case ReduceOp::min: return ncclMin;
+  }
+  return ncclSum;
+}
+
+// An event that goes back to its group when nobody holds it.
+class EventPool {
+ public:
+  explicit EventPool(Device device) : device_(device) {}
+  ~EventPool() {
+    for (const Event& event : free_) backend(device_.type).destroy_event(event);
+  }
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  static std::shared_ptr<Event> take(const std::shared_ptr<EventPool>& pool) {
+    Event event;
+    {
+      const std::scoped_lock lock(pool->mutex_);
+      if (!pool->free_.empty()) {
+        event = pool->free_.back();
+        pool->free_.pop_back();
+      }
+    }
+    if (event.handle == nullptr) event = backend(pool->device_.type).create_event(pool->device_);
+    return {new Event(event), [pool](Event* held) {
+              const std::scoped_lock lock(pool->mutex_);
+              pool->free_.push_back(*held);
+              delete held;
+            }};
+  }
+
+ private:
+  Device device_;
+  std::mutex mutex_;
+  std::vector<Event> free_;
+};
+
+// Holds the tensors until the current stream is behind the operation, also where nobody waits.
+class Queued final : public PendingCollective {
+ public:
+  Queued(Collective collective, std::shared_ptr<Event> done)
+      : collective_(std::move(collective)), done_(std::move(done)) {}
+  ~Queued() override { order(); }
+  void wait() override { order(); }
+
+ private:
+  void order() {
+    if (!done_) return;
+    backend(done_->device.type).wait(current_stream(done_->device), *done_);
+    done_.reset();
+  }
+  Collective collective_;
+  std::shared_ptr<Event> done_;
+};
+
+class NcclGroup final : public ProcessGroup {
+ public:
+  NcclGroup(const GroupPlace& place, Device device, const ncclUniqueId& id, const GroupOptions& options)
+      : ProcessGroup(place.name, place.rank, place.size, device),
+        timeout_(options.timeout),
+        communicator_(id, place.rank, place.size, device, options.join_timeout),
+        stream_(backend(device.type).create_stream(device)),
+        events_(std::make_shared<EventPool>(device)),
+        token_(Tensor::zeros({1}, DType::f32, device)),
+        watcher_([this] { watch(); }) {}
+  ~NcclGroup() override {
+    // The watcher looks on until what is queued has ended, or ends it.
+    try {
+      backend(device().type).synchronize(stream_);
+    } catch (const Error& error) {
+      QUENCH_LOG_WARN("group '{}': {}", name(), error.what());
+    }
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    watcher_.join();
+    in_flight_.clear();
+    backend(device().type).destroy_stream(stream_);
+  }
+
+  void abort(const std::string& reason) override { communicator_.abort(reason); }
+
+  void poll() override {
+    const std::scoped_lock lock(mutex_);
+    while (!in_flight_.empty() && backend(device().type).is_done(*in_flight_.front().done)) {
+      log().finished(in_flight_.front().sequence);
+      in_flight_.pop_front();
+    }
+  }
+
+ protected:
+  std::shared_ptr<PendingCollective> start(const Collective& collective) override {
+    poll();
+    Backend& gpu = backend(device().type);
+    const std::shared_ptr<Event> before = EventPool::take(events_), done = EventPool::take(events_);
+    gpu.record(*before, current_stream(device()));
+    gpu.wait(stream_, *before);
+    log().started(collective.sequence);
+    try {
+      communicator_.run([&](ncclComm_t comm) { return queue(collective, comm, cuda::native(stream_)); }, timeout_);
+    } catch (const CommunicationError& error) {
+      throw CommunicationError(fmt::format("{} in group '{}' on rank {} of {} failed: {}", collective.describe(),
+                                           name(), rank(), size(), error.what()));
+    }
+    gpu.record(*done, stream_);
+    {
+      const std::scoped_lock lock(mutex_);
+      in_flight_.push_back({collective.sequence, done, std::chrono::steady_clock::now()});
+    }
+    if (collective.kind == CollectiveKind::barrier) {
+      gpu.synchronize(*done);
+      return nullptr;
+    }
+    return std::make_shared<Queued>(collective, done);
+  }
+
+ private:
+  struct InFlight {
+    std::uint64_t sequence;
+    std::shared_ptr<Event> done;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  ncclResult_t queue(const Collective& c, ncclComm_t comm, cudaStream_t stream) const {
+    const NcclLibrary& f = nccl();
+    const NcclType type = nccl_type(c.payload().defined() ? c.payload().dtype() : DType::f32);
+    const auto count = [&](const Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()) * type.scale; };
+    const void* input = c.input.defined() ? c.input.raw_data() : nullptr;
+    void* output = c.output.defined() ? c.output.raw_data() : nullptr;
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+        return f.all_reduce(input, output, count(c.input), type.type, nccl_op(c.op), comm, stream);
+      case CollectiveKind::all_gather: return f.all_gather(input, output, count(c.input), type.type, comm, stream);
+      case CollectiveKind::reduce_scatter:
+        return f.reduce_scatter(input, output, count(c.output), type.type, nccl_op(c.op), comm, stream);
+      case CollectiveKind::broadcast:
+        return f.broadcast(input, output, count(c.input), type.type, c.peer, comm, stream);
+      case CollectiveKind::send: return f.send(input, count(c.input), type.type, c.peer, comm, stream);
+      case CollectiveKind::receive: return f.recv(output, count(c.output), type.type, c.peer, comm, stream);
+      case CollectiveKind::barrier:
+        return f.all_reduce(token_.raw_data(), token_.raw_data(), 1, ncclFloat32, ncclMax, comm, stream);
+      case CollectiveKind::all_to_all: return exchange(c, type, comm, stream);
+    }
+    return ncclInvalidArgument;
+  }
+
+  ncclResult_t exchange(const Collective& c, const NcclType& type, ncclComm_t comm, cudaStream_t stream) const {
+    const NcclLibrary& f = nccl();
+    const auto width = static_cast<std::size_t>(byte_size(c.input.dtype()));
+    const auto* from = static_cast<const std::byte*>(c.input.raw_data());
+    auto* to = static_cast<std::byte*>(c.output.raw_data());
+    ncclResult_t worst = ncclSuccess;
+    const auto note = [&](ncclResult_t result) {
+      if (result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress)) worst = result;
+    };
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto i = static_cast<std::size_t>(peer);
+      const auto sent = static_cast<std::size_t>(c.send_counts[i]), got = static_cast<std::size_t>(c.receive_counts[i]);
+      if (sent > 0) note(f.send(from, sent * type.scale, type.type, peer, comm, stream));
+      if (got > 0) note(f.recv(to, got * type.scale, type.type, peer, comm, stream));
+      from += sent * width;
+      to += got * width;
+    }
+    return worst;
+  }
+
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kLook, [this] { return stopping_; })) {
+      lock.unlock();
+      poll();
+      std::string reason = communicator_.background_error();
+      lock.lock();
+      if (in_flight_.empty()) continue;
+      const bool late = std::chrono::steady_clock::now() - in_flight_.front().since > timeout_;
+      if (!late && reason.empty()) continue;
+      const std::uint64_t sequence = in_flight_.front().sequence;
+      lock.unlock();
+      const auto entry = log().oldest_unfinished();
+      if (reason.empty())
+        reason = fmt::format("not done within {} s: another rank has not come to it",
+                             static_cast<double>(timeout_.count()) / 1000);
+      const std::string text =
+          fmt::format("{} in group '{}' on rank {} of {}: {}",
+                      entry && entry->sequence == sequence ? entry->describe() : fmt::format("operation #{}", sequence),
+                      name(), rank(), size(), reason);
+      QUENCH_LOG_ERROR("{}", text);
+      communicator_.abort(text);
+      return;
+    }
+  }
+
+  Milliseconds timeout_;
+  Communicator communicator_;
+  Stream stream_;
+  std::shared_ptr<EventPool> events_;
+  Tensor token_;  // what a barrier reduces
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<InFlight> in_flight_;
+  bool stopping_ = false;
+  std::thread watcher_;
+};
+
+class NcclEngine final : public GroupEngine {
+ public:
+  NcclEngine(Device device, const GroupOptions& options) : device_(device), options_(options) {}
+
+  std::unique_ptr<ProcessGroup> make_group(const GroupPlace& place, Store& store, const std::string& prefix) override {
+    ncclUniqueId id{};
+    const std::string key = prefix + "nccl";
+    try {
+      if (place.rank == 0) {
+        if (nccl().get_unique_id(&id) != ncclSuccess)
+          throw CommunicationError(fmt::format("NCCL: {}", nccl().get_last_error(nullptr)));
+        store.set(key, {id.internal, sizeof id.internal});
+      } else {
+        const std::string bytes = store.get(key, options_.join_timeout);
+        QUENCH_CHECK_AS(ErrorCode::failed, bytes.size() == sizeof id.internal, "an id of {} bytes", bytes.size());
+        std::memcpy(id.internal, bytes.data(), bytes.size());
+      }
+      return std::make_unique<NcclGroup>(place, device_, id, options_);
+    } catch (const CommunicationError& error) {
+      QUENCH_FAIL(ErrorCode::failed, "group '{}': rank {} of {} on {} cannot connect to the others: {}", place.name,
+                  place.rank, place.size, device_.to_string(), error.what());
+    }
+  }
+
+ private:
+  Device device_;
+  GroupOptions options_;
+};
+
+[[maybe_unused]] const bool registered =
+    register_engine(DeviceType::cuda, [](Device device, const Store&, const GroupOptions& options) {
+      return std::make_unique<NcclEngine>(device, options);
+    });
+
+}  // namespace
+}  // namespace quench::distributed

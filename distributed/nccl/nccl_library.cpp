@@ -1,0 +1,37 @@
+#include "distributed/nccl/nccl_library.h"
+
+#include "core/cuda/common/shared_library.h"
+
+namespace quench::distributed {
+namespace {
+
+NcclLibrary load() {
+  const cuda::SharedLibrary library("NCCL", {"libnccl.so.2", "libnccl.so"});
+  NcclLibrary f{};
+  library.bind(f.get_unique_id, "ncclGetUniqueId");
+  library.bind(f.comm_init_rank_config, "ncclCommInitRankConfig");
+  library.bind(f.comm_abort, "ncclCommAbort");
+  library.bind(f.comm_finalize, "ncclCommFinalize");
+  library.bind(f.comm_destroy, "ncclCommDestroy");
+  library.bind(f.comm_get_async_error, "ncclCommGetAsyncError");
+  library.bind(f.all_reduce, "ncclAllReduce");
+  library.bind(f.all_gather, "ncclAllGather");
+  library.bind(f.reduce_scatter, "ncclReduceScatter");
+  library.bind(f.broadcast, "ncclBroadcast");
+  library.bind(f.send, "ncclSend");
+  library.bind(f.recv, "ncclRecv");
+  library.bind(f.group_start, "ncclGroupStart");
+  library.bind(f.group_end, "ncclGroupEnd");
+  library.bind(f.get_error_string, "ncclGetErrorString");
+  library.bind(f.get_last_error, "ncclGetLastError");
+  return f;
+}
+
+}  // namespace
+
+const NcclLibrary& nccl() {
+  static const NcclLibrary library = load();
+  return library;
+}
+
+}  // namespace quench::distributed

@@ -1,0 +1,127 @@
+// One rank of the test of groups of GPUs:
+//   quench run --nproc-per-node gpu -- nccl_driver
+// Ends with status 0 when every operation gave what it should, else with 1 and a message. Rank 0 prints what 256 MiB
+// take.
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+
+#include "core/system/log.h"
+#include "distributed/world.h"
+
+namespace quench::distributed {
+namespace {
+
+// Small whole numbers: sums are exact in every dtype.
+float value_of(int rank, std::int64_t i) {
+  return static_cast<float>((i * 7 + rank * 3) % 16);
+}
+
+template <class T>
+Tensor tensor_of(Device device, std::int64_t count, int rank) {
+  const Tensor tensor = Tensor::empty({count}, dtype_of<T>);
+  for (std::int64_t i = 0; i < count; ++i) tensor.data<T>()[i] = static_cast<T>(value_of(rank, i));
+  return tensor.to(device);
+}
+
+template <class T>
+void expect(const Tensor& tensor, const std::function<float(std::int64_t)>& expected, const char* what) {
+  const Tensor host = tensor.to(Device{});
+  backend(tensor.device().type).synchronize(current_stream(tensor.device()));
+  for (std::int64_t i = 0; i < host.numel(); ++i)
+    QUENCH_CHECK_AS(ErrorCode::failed,
+                    static_cast<float>(host.data<T>()[i]) == static_cast<float>(static_cast<T>(expected(i))),
+                    "{}, {} {}: element {} is {} instead of {}", what, host.numel(), to_string(host.dtype()), i,
+                    static_cast<float>(host.data<T>()[i]), expected(i));
+}
+
+template <class T>
+void collectives(World& world, std::int64_t count) {
+  ProcessGroup& group = world.all();
+  const int rank = world.rank(), size = world.size();
+  const Device device = world.device();
+  const auto sum = [&](std::int64_t i) {
+    float result = 0;
+    for (int r = 0; r < size; ++r) result += value_of(r, i);
+    return result;
+  };
+  const Tensor all = tensor_of<T>(device, count, rank);
+  group.all_reduce(all, ReduceOp::sum, "values").wait();
+  expect<T>(all, sum, "all_reduce");
+  const Tensor whole = tensor_of<T>(device, count * size, rank), part = Tensor::empty({count}, dtype_of<T>, device);
+  group.reduce_scatter(whole, part, ReduceOp::sum, "values").wait();
+  expect<T>(
+      part, [&](std::int64_t i) { return sum(i + rank * count); }, "reduce_scatter");
+  const Tensor local = tensor_of<T>(device, count, rank), gathered = Tensor::empty({count * size}, dtype_of<T>, device);
+  group.all_gather(local, gathered, "values").wait();
+  expect<T>(
+      gathered, [&](std::int64_t i) { return value_of(static_cast<int>(i / count), i % count); }, "all_gather");
+  const Tensor parts = tensor_of<T>(device, count * size, rank);
+  group.all_to_all(parts, gathered, "values").wait();
+  expect<T>(
+      gathered, [&](std::int64_t i) { return value_of(static_cast<int>(i / count), rank * count + i % count); },
+      "all_to_all");
+  group.broadcast(local, size - 1, "values").wait();
+  expect<T>(
+      local, [&](std::int64_t i) { return value_of(size - 1, i); }, "broadcast");
+  group.barrier("values");
+}
+
+// Seconds of one operation, the fastest of several.
+double seconds_of(World& world, const std::function<Work()>& operation) {
+  double best = 1e9;
+  for (int i = 0; i < 10; ++i) {
+    world.all().barrier("time");
+    const auto begin = std::chrono::steady_clock::now();
+    operation().wait();
+    backend(world.device().type).synchronize(current_stream(world.device()));
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
+
+void speeds(World& world) {
+  constexpr std::int64_t kBytes = std::int64_t{256} << 20;
+  const std::int64_t count = kBytes / 2 / world.size();
+  const Tensor local = Tensor::zeros({count}, DType::bf16, world.device());
+  const Tensor whole = Tensor::zeros({count * world.size()}, DType::bf16, world.device());
+  const auto print = [&](const char* name, double seconds) {
+    if (world.rank() == 0)
+      std::printf("%-15s 256 MiB of bf16 over %d ranks: %.3f ms, %.1f GB/s\n", name, world.size(), seconds * 1e3,
+                  static_cast<double>(kBytes) / seconds / 1e9);
+  };
+  print("all_gather", seconds_of(world, [&] { return world.all().all_gather(local, whole, "speed"); }));
+  print("reduce_scatter",
+        seconds_of(world, [&] { return world.all().reduce_scatter(whole, local, ReduceOp::sum, "speed"); }));
+  print("all_reduce", seconds_of(world, [&] { return world.all().all_reduce(whole, ReduceOp::sum, "speed"); }));
+}
+
+int run() {
+  const Environment environment = read_environment();
+  init_logging(environment.rank);
+  try {
+    const Device device{DeviceType::cuda, static_cast<std::int8_t>(environment.local_rank)};
+    GroupOptions options;
+    options.timeout = std::chrono::seconds(60);
+    const std::unique_ptr<World> world = World::join(environment, device, options);
+    for (const std::int64_t count : {1, 1001, 1'000'003}) {
+      collectives<float>(*world, count);
+      collectives<bfloat16>(*world, count);
+      collectives<std::int64_t>(*world, count);
+    }
+    speeds(*world);
+    std::printf("rank %d of %d: all right\n", world->rank(), world->size());
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace quench::distributed
+
+int main() {
+  return quench::distributed::run();
+}
