@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8,
-# interrupts it half-way and resumes, evaluates, generates, writes a report. About ten minutes on two cores after the
-# build.
+# From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8
+# in two processes that hold half of it each, interrupts it half-way and resumes, evaluates, generates, writes a report.
+# About ten minutes on two cores after the build. On a GPU one process trains.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
 #   --steps N        optimizer steps (default 400)
@@ -27,12 +27,15 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 say "1/7  build"
 ./scripts/setup.sh demo
+quench=$PWD/build/quench
+# The sequences of a step are the same, whoever computes them.
+start=("$quench" run --standalone --nproc-per-node 2 train demo --training.micro_batch_size=8)
 if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
   ./scripts/build.sh
+  start=("$quench" train demo)
 else
   ./scripts/build.sh --cpu
 fi
-quench=$PWD/build/quench
 
 if [ -e "$output" ]; then
   [ -e "$output/.demo" ] || { echo "demo.sh: $output exists and is no earlier demo; choose another --output" >&2; exit 2; }
@@ -65,7 +68,7 @@ say "3/7  tokenizer: byte-level BPE with 2,048 tokens"
   --validation-split hash
 
 say "4/7  pre-training, interrupted half-way"
-train=("$quench" train demo --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10))
+train=("${start[@]}" --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10))
   --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$((steps / 20)))
 "${train[@]}" &
 trainer=$!
