@@ -1,6 +1,11 @@
 #include "distributed/collective_log.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "core/system/file.h"
+#include "core/system/log.h"
 
 namespace quench::distributed {
 namespace {
@@ -92,6 +97,19 @@ Json CollectiveLog::to_json() const {
     list.push_back(std::move(row));
   }
   return list;
+}
+
+void write_collective_log(const CollectiveLog& log, std::string_view group, int rank) noexcept {
+  const char* error_file = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (error_file == nullptr || *error_file == '\0') return;
+  try {
+    const std::filesystem::path path =
+        std::filesystem::path(error_file).parent_path() / fmt::format("collectives-{}-{}.json", group, rank);
+    write_file_atomically(path, log.to_json().dump(1));
+    QUENCH_LOG_ERROR("the latest operations of group '{}' are in {}", group, path.string());
+  } catch (const std::exception&) {
+    // The message of the failure matters more.
+  }
 }
 
 }  // namespace quench::distributed

@@ -10,4 +10,12 @@ class CommunicationError : public Error {
   explicit CommunicationError(const std::string& message) : Error(ErrorCode::failed, message) {}
 };
 
+// Another rank has not come to an operation in time: it hangs, or is much too slow. The program's exit status is
+// kTimeoutStatus then.
+class CollectiveTimeout : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+inline constexpr int kTimeoutStatus = 75;
+
 }  // namespace quench::distributed

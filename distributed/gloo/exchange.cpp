@@ -72,6 +72,7 @@ void Transfers::receive(int from, std::uint64_t slot, std::size_t offset, std::s
 }
 
 void Transfers::wait(std::vector<int>& peers, Wait wait_one, const char* what) {
+  const auto begin = std::chrono::steady_clock::now();
   for (std::size_t done = 0; done < peers.size();) {
     exchange_.check_not_aborted();
     try {
@@ -79,7 +80,11 @@ void Transfers::wait(std::vector<int>& peers, Wait wait_one, const char* what) {
     } catch (const gloo::Exception& error) {
       std::sort(peers.begin(), peers.end());
       peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-      throw CommunicationError(fmt::format("{} rank {}: {}", what, fmt::join(peers, ", "), plain_reason(error)));
+      const std::string ranks = fmt::format("{} rank {}", what, fmt::join(peers, ", "));
+      if (std::chrono::steady_clock::now() - begin < exchange_.timeout_)
+        throw CommunicationError(fmt::format("{}: {}", ranks, plain_reason(error)));
+      throw CollectiveTimeout(fmt::format("{}: nothing within {} s; it hangs, or is too slow", ranks,
+                                          static_cast<double>(exchange_.timeout_.count()) / 1000));
     }
   }
   peers.clear();

@@ -127,6 +127,9 @@ class GlooGroup final : public ProcessGroup {
         failure_ = fmt::format("{} in group '{}' on rank {} of {} failed: {}", collective.describe(), name(), rank(),
                                size(), error.what());
         kept_.push_back(collective);
+        write_collective_log(log(), name(), rank());
+        if (dynamic_cast<const CollectiveTimeout*>(&error) != nullptr)
+          return std::make_exception_ptr(CollectiveTimeout(failure_));
       }
       if (dynamic_cast<const CommunicationError*>(&error) != nullptr)
         return std::make_exception_ptr(CommunicationError(failure_));
