@@ -15,6 +15,7 @@ void measure_fused_kernels();
 void measure_float8_products();
 void measure_optimizer();
 void measure_casts();
+void measure_experts();
 
 // Random CPU tensors of a seed.
 class Generator {
