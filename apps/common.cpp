@@ -7,6 +7,7 @@
 #include "core/system/log.h"
 #include "core/system/threads.h"
 #include "data/text/document_encoder.h"
+#include "export/stored_weights.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/model_folder/hub_hint.h"
 #include "train/model_folder/model_folder.h"
@@ -110,9 +111,14 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   loaded.config = read_model_config(folder);
   loaded.small_files = folder;
   options.dtype = chosen_dtype(dtype, loaded.config.dtype);
+  if (is_quantized(folder, loaded.config.source)) {
+    QUENCH_CHECK_AS(ErrorCode::unsupported, !trainable,
+                    "{}: quantized weights have no gradients; use the model that they were made of", folder.string());
+    loaded.quantized = true;
+  }
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work = begin_beside(beside, loaded);
-  load_weights(*loaded.model, folder);
+  load_weights(*loaded.model, folder, loaded.quantized);
   if (other_work.valid()) other_work.get();
   return loaded;
 }

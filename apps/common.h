@@ -23,6 +23,7 @@ struct LoadedModel {
   Json named_ids = Json::object();              // token ids that such a config names
   std::string missing;                          // why there may be no tokenizer; may be empty
   std::shared_ptr<recipes::Adapters> adapters;  // over the model's weights; null: none
+  bool quantized = false;                       // the folder holds codes
 };
 
 // Called when the layers of the model that is being loaded exist, with everything but their weights known. The work

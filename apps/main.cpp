@@ -82,6 +82,7 @@ int run(CLI::App& app, int argc, char** argv) {
     quench::add_forward_verb(app);
     quench::add_export_verb(app);
     quench::add_merge_lora_verb(app);
+    quench::add_quantize_verb(app);
     quench::add_inspect_verb(app);
     quench::add_estimate_verb(app);
     quench::add_probe_verb(app);

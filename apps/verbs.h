@@ -15,6 +15,7 @@ void add_generate_verb(CLI::App& app);
 void add_inspect_verb(CLI::App& app);
 void add_merge_lora_verb(CLI::App& app);
 void add_probe_verb(CLI::App& app);
+void add_quantize_verb(CLI::App& app);
 void add_report_verb(CLI::App& app);
 void add_run_verb(CLI::App& app);
 void add_tokenize_verb(CLI::App& app);

@@ -6,11 +6,37 @@
 #include "train/model_folder/model_folder.h"
 
 namespace quench {
+namespace {
+
+void print_result(const LoadedModel& loaded, const ExportTarget& target, const ModelFolderOptions& options,
+                  const std::vector<LayerReport>& report, bool as_json) {
+  const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
+  const std::string scheme = options.quantization ? options.quantization->scheme->name : "";
+  if (as_json) {
+    Json json = Json::object();
+    json.set("output", target.folder.string());
+    json.set("format", format.name);
+    json.set("dtype", to_string(options.dtype));
+    json.set("parameters", loaded.config.parameter_count());
+    json.set("scheme", scheme.empty() ? Json() : Json(scheme));
+    json.set("layers", to_json(report));
+    return print_json(json);
+  }
+  if (!report.empty()) std::fputs(to_text(report).c_str(), stdout);
+  const std::string how = scheme.empty() ? "" : fmt::format(", {} as {}", scheme, format.name);
+  std::printf("wrote %s (%s%s, %lld parameters)\n", target.folder.c_str(),
+              std::string(to_string(options.dtype)).c_str(), how.c_str(),
+              static_cast<long long>(loaded.config.parameter_count()));
+}
+
+}  // namespace
 
 void write_model(const LoadedModel& loaded, const std::string& named_tokenizer, double max_shard_gb,
-                 const ExportTarget& target) {
+                 const ExportTarget& target, const WriteStyle& style) {
   ModelFolderOptions options;
-  options.dtype = loaded.model->options().dtype;
+  options.format = style.format;
+  options.quantization = style.quantization;
+  options.dtype = style.dtype.value_or(loaded.model->options().dtype);
   options.max_shard_bytes = static_cast<std::int64_t>(max_shard_gb * 1e9);
   const std::unique_ptr<Tokenizer> tokenizer = find_model_tokenizer(loaded, named_tokenizer);
   const TokenIdChoice ids = model_token_ids(loaded, tokenizer.get());
@@ -30,9 +56,8 @@ void write_model(const LoadedModel& loaded, const std::string& named_tokenizer, 
                          .generation_ids = ids.generation};
   if (tokenizer == nullptr && !loaded.missing.empty())
     QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", loaded.missing);
-  save_model_folder(*loaded.model, target, options);
-  std::printf("wrote %s (%s, %lld parameters)\n", target.folder.c_str(), std::string(to_string(options.dtype)).c_str(),
-              static_cast<long long>(loaded.config.parameter_count()));
+  const std::vector<LayerReport> report = save_model_folder(*loaded.model, target, options);
+  print_result(loaded, target, options, report, style.json);
 }
 
 }  // namespace quench

@@ -47,7 +47,7 @@ function(quench_cpu_kernels module)
   foreach(level IN LISTS levels)
     set(sources ${kernels})
     if(level EQUAL 5)  # level 4 with bf16 instructions: nothing for the kernels that make 8- and 4-bit codes
-      list(FILTER sources EXCLUDE REGEX "/(quantize_[^/]*|gemv|elementwise|global_norm)\\.cpp$")
+      list(FILTER sources EXCLUDE REGEX "/(quantize_[^/]*|packed_linear|gemv|elementwise|global_norm)\\.cpp$")
     endif()
     add_library(quench_cpu_v${level} OBJECT ${sources})
     target_link_libraries(quench_cpu_v${level} PUBLIC quench_options spdlog::spdlog OpenMP::OpenMP_CXX)

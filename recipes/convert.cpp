@@ -7,6 +7,7 @@
 
 #include "nn/expert_linear.h"
 #include "nn/linear.h"
+#include "recipes/packed_linear.h"
 
 namespace quench::recipes {
 namespace {
@@ -135,7 +136,10 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     const nn::LinearInfo info = linear.info(name);
     LayerConversion row{name, info.in_features, info.out_features, {}, left_out(name, names_of(name, linear)), {}};
     LinearPlan plan;
-    if (row.skipped_because.empty()) {
+    if (has_packed_weight(linear)) {
+      plan.kernel = linear.shared_kernel();
+      row.skipped_because = "its weight is stored quantized";
+    } else if (row.skipped_because.empty()) {
       plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
       row.float8 = std::move(plan.float8);

@@ -5,11 +5,15 @@
 #include <set>
 
 #include "core/ops/elementwise.h"
-#include "core/safetensors/safetensors_folder.h"
+#include "core/ops/packed_linear.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
+#include "export/quantize_inputs.h"
+#include "export/stored_weights.h"
+#include "nn/linear.h"
+#include "recipes/packed_linear.h"
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/hub_hint.h"
@@ -31,7 +35,7 @@ bool ignorable(const std::string& name, const nn::ModelConfig& config) {
   return name == "lm_head.weight" && config.tie_word_embeddings;
 }
 
-void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, const fs::path& folder) {
+void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs::path& folder) {
   std::vector<std::string> faults;
   std::set<std::string> wanted;
   for (const nn::Parameter* parameter : model.parameters()) {
@@ -43,14 +47,13 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
         faults.push_back(fmt::format("{} is missing", piece.hf_name));
         continue;
       }
-      const SafetensorsEntry& entry = *found->entry;
       const Shape expected = piece_shape(*parameter, piece);
-      if (!(entry.shape == expected))
-        faults.push_back(fmt::format("{} has shape {}, config.json asks for {}", piece.hf_name, entry.shape.to_string(),
-                                     expected.to_string()));
-      if (entry.dtype != DType::f32 && entry.dtype != DType::bf16 && entry.dtype != DType::f16)
+      if (!(found->shape == expected))
+        faults.push_back(fmt::format("{} has shape {}, config.json asks for {}", piece.hf_name,
+                                     found->shape.to_string(), expected.to_string()));
+      if (!found->packed && found->dtype != DType::f32 && found->dtype != DType::bf16 && found->dtype != DType::f16)
         faults.push_back(
-            fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", piece.hf_name, entry.dtype_name));
+            fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", piece.hf_name, found->dtype_name));
     }
   }
   for (const std::string& name : weights.names())
@@ -65,32 +68,8 @@ void check_inventory(nn::CausalLm& model, const SafetensorsFolder& weights, cons
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
-// The rows of a piece as they are written.
-std::vector<std::byte> stored_bytes(const nn::Parameter& parameter, const nn::ParameterPiece& piece,
-                                    const ModelFolderOptions& options) {
-  const MemoryScope scope(MemoryCategory::workspace);
-  const Tensor whole = options.whole ? options.whole(parameter) : parameter.variable.value();
-  Tensor rows = whole.narrow(0, piece.row_begin, piece.rows).to(Device{});
-  std::vector<std::byte> bytes(static_cast<std::size_t>(rows.numel() * byte_size(options.dtype)));
-  Tensor stored = Tensor::from_host(bytes.data(), rows.shape(), options.dtype);
-  if (rows.dtype() == options.dtype)
-    stored.copy_from(rows);
-  else
-    cast({rows, stored});
-  return bytes;
-}
-
-}  // namespace
-
-void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
-                 std::int64_t first_row) {
-  const MemoryScope scope(MemoryCategory::workspace);
-  const bool direct = destination.device().is_cpu() && destination.dtype() == *entry.dtype;
-  const Tensor raw = direct ? destination : Tensor::empty(destination.shape(), *entry.dtype);
-  const std::uint64_t row_bytes = entry.nbytes() / static_cast<std::uint64_t>(entry.shape[0]);
-  reader.read(entry, {static_cast<std::byte*>(raw.raw_data()), raw.nbytes()},
-              static_cast<std::uint64_t>(first_row) * row_bytes);
-  if (direct) return;
+// Copies a tensor on the CPU, converting if need be.
+void copy_values(const Tensor& raw, Tensor destination) {
   if (raw.dtype() == destination.dtype()) return destination.copy_from(raw);
   if (destination.device().is_cpu()) return cast({raw, destination});
   const Tensor converted = Tensor::empty(destination.shape(), destination.dtype());
@@ -98,61 +77,142 @@ void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry,
   destination.copy_from(converted);
 }
 
+// Copies rows of one stored tensor, from `first_row` on, into rows of a parameter, through the host, converting if need
+// be.
+void load_piece(const StoredWeights& weights, const std::string& name, Tensor destination, std::int64_t first_row) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const StoredTensor stored = *weights.find(name);
+  if (stored.packed) {
+    const PackedMatrix packed = weights.read_packed(name).narrow_rows(first_row, destination.size(0));
+    const Tensor values = Tensor::empty(destination.shape(), destination.dtype());
+    unpack({packed, values});
+    return destination.copy_from(values);
+  }
+  const bool direct = destination.device().is_cpu() && destination.dtype() == *stored.dtype;
+  const Tensor raw = direct ? destination : Tensor::empty(destination.shape(), *stored.dtype);
+  weights.read(name, raw, first_row);
+  if (direct) return;
+  copy_values(raw, destination);
+}
+
+// The weight of a layer whose pieces are all packed in one form and treat their inputs alike; undefined for others.
+PackedMatrix packed_weight(const nn::Parameter& parameter, const StoredWeights& weights) {
+  std::vector<PackedMatrix> parts;
+  for (const nn::ParameterPiece& piece : parameter.pieces) {
+    if (!weights.find(piece.hf_name)->packed ||
+        weights.inputs(piece.hf_name) != weights.inputs(parameter.pieces[0].hf_name))
+      return {};
+    parts.push_back(weights.read_packed(piece.hf_name));
+    if (!parts.back().same_form(parts[0])) return {};
+  }
+  const MemoryScope scope(MemoryCategory::parameters);
+  return concatenate_rows(parts);
+}
+
+// Keeps the codes of linear layers. True for a parameter that needs no values.
+class PackedLoader {
+ public:
+  PackedLoader(nn::CausalLm& model, const StoredWeights& weights) : weights_(weights), options_(model.options()) {
+    model.visit([&](const std::string&, nn::Module& module) {
+      if (auto* linear = dynamic_cast<nn::Linear*>(&module)) layers_[&linear->weight()] = linear;
+    });
+  }
+
+  bool load(const nn::Parameter& parameter) const {
+    const auto layer = layers_.find(&parameter);
+    if (layer == layers_.end()) return false;
+    const PackedMatrix packed = packed_weight(parameter, weights_);
+    if (!packed.defined()) return false;
+    const auto inputs = weights_.inputs(parameter.pieces[0].hf_name);
+    recipes::use_packed_weight(*layer->second, packed.to(options_.device), options_.dtype,
+                               inputs ? input_rounding(*inputs, parameter.name) : recipes::InputRounding());
+    return true;
+  }
+
+ private:
+  const StoredWeights& weights_;
+  const nn::ParameterOptions& options_;
+  std::map<const nn::Parameter*, nn::Linear*> layers_;
+};
+
+}  // namespace
+
+void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
+                 std::int64_t first_row) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor raw = Tensor::empty(destination.shape(), *entry.dtype);
+  const std::uint64_t row_bytes = entry.nbytes() / static_cast<std::uint64_t>(entry.shape[0]);
+  reader.read(entry, {static_cast<std::byte*>(raw.raw_data()), raw.nbytes()},
+              static_cast<std::uint64_t>(first_row) * row_bytes);
+  copy_values(raw, destination);
+}
+
 nn::ModelConfig read_model_config(const fs::path& folder) {
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
                   hub_hint(folder.string()));
-  const fs::path file = folder / "config.json";
-  QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(file), "{} has no config.json; is it a Hugging Face model folder?",
+  const std::optional<Json> config = stored_model_config(folder);
+  QUENCH_CHECK_AS(ErrorCode::not_found, config.has_value(), "{} has no config.json; is it a Hugging Face model folder?",
                   folder.string());
-  Json::ParseOptions options;
-  options.max_bytes = std::size_t{16} << 20;
-  return nn::parse_model_config(Json::parse_file(file, options), file.string());
+  return nn::parse_model_config(*config, (folder / "config.json").string());
 }
 
-void load_weights(nn::CausalLm& model, const fs::path& folder) {
-  const SafetensorsFolder weights(folder);
-  check_inventory(model, weights, folder);
+void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed) {
+  const std::unique_ptr<StoredWeights> weights = open_stored_weights(folder, read_model_config(folder).source);
+  check_inventory(model, *weights, folder);
   ProgressLine progress("loading " + folder.string());
+  const PackedLoader packed(model, *weights);
   std::uint64_t loaded = 0, total = 0;
-  for (nn::Parameter* parameter : model.parameters()) total += parameter->variable.value().nbytes();
+  const auto bytes = [&](const nn::Parameter& parameter) {
+    return static_cast<std::uint64_t>(parameter.numel() * byte_size(model.options().dtype));
+  };
+  for (nn::Parameter* parameter : model.parameters()) total += bytes(*parameter);
   for (nn::Parameter* parameter : model.parameters()) {
-    const Tensor value = parameter->variable.value();
-    if (value.device().is_meta() || parameter->adapter) continue;
+    if (model.options().device.is_meta() || parameter->adapter) continue;
     progress.update(loaded, total);
-    loaded += value.nbytes();
+    loaded += bytes(*parameter);
     parameter->mark_changed();
+    if (keep_packed && packed.load(*parameter)) continue;
+    const Tensor value = parameter->variable.value();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
-      const auto found = weights.at(piece.hf_name);
       const std::int64_t shard_begin = parameter->shard.row_begin;
       const std::int64_t begin = std::max(piece.row_begin, shard_begin);
       const std::int64_t end = std::min(piece.row_begin + piece.rows, shard_begin + parameter->shard.rows);
       if (begin < end)
-        load_tensor(*found.reader, *found.entry, value.narrow(0, begin - shard_begin, end - begin),
-                    begin - piece.row_begin);
+        load_piece(*weights, piece.hf_name, value.narrow(0, begin - shard_begin, end - begin), begin - piece.row_begin);
     }
   }
 }
 
-void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options) {
+std::vector<LayerReport> save_model_folder(const nn::CausalLm& model, const ExportTarget& target,
+                                           const ModelFolderOptions& options) {
   require_export_target(target);
+  const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
+  check_format_and_scheme(format, options.quantization ? options.quantization->scheme : nullptr);
   const fs::path folder = resolved_path(target.folder);
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
   StagingFolder staging(folder);
   const fs::path& temporary = staging.path();
-  std::vector<SafetensorsItem> items;
-  for (const nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters()) {
-    if (parameter->adapter) continue;
-    for (const nn::ParameterPiece& piece : parameter->pieces)
-      items.push_back({.name = piece.hf_name,
-                       .dtype = options.dtype,
-                       .shape = piece_shape(*parameter, piece),
-                       .produce = [parameter, piece, &options] { return stored_bytes(*parameter, piece, options); }});
+  std::vector<ModelTensor> tensors = model_tensors(const_cast<nn::CausalLm&>(model), options.dtype, options.whole);
+  std::vector<LayerReport> report;
+  if (options.quantization) {
+    ProgressLine progress("quantizing");
+    QuantizationRules rules = *options.quantization;
+    rules.scale_dtype = format.scale_dtype;
+    report = quantize_model(tensors, rules, [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
   }
-  write_safetensors_folder(temporary, std::move(items), static_cast<std::uint64_t>(options.max_shard_bytes));
   const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();
-  write_small_files(nn::to_hf_json(config, options.dtype), options.small_files, temporary);
+  Json json = nn::to_hf_json(config, options.dtype);
+  json.erase(kQuantizationConfig);  // of the source
+  write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
+  const Json quantization =
+      format.write({tensors, config, temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
+  if (!quantization.is_null()) {
+    json.set(kQuantizationConfig, quantization);
+    write_file_atomically(temporary / "config.json", json.dump(2) + "\n");
+  }
   publish_export(staging, target);
+  return report;
 }
 
 }  // namespace quench

@@ -6,6 +6,8 @@
 
 #include "core/safetensors/safetensors.h"
 #include "data/tokenizer/tokenizer.h"
+#include "export/format.h"
+#include "export/quantize_model.h"
 #include "nn/causal_lm.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/export_folder.h"
@@ -15,11 +17,13 @@ namespace quench {
 // Reads <folder>/config.json. Throws not_found, corrupt, bad_config or unsupported naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
-// Fills every parameter of the model, but those of adapters, from the folder's weights, splitting Hugging Face tensors
-// into fused parameters and converting f32, bf16 and f16 to the parameters' dtype. All missing, extra and wrongly
-// shaped tensors are named in one error, before anything is read. Rotary buffers of old checkpoints, and a head beside
-// tied embeddings, are ignored.
-void load_weights(nn::CausalLm& model, const std::filesystem::path& folder);
+// Fills every parameter of the model, but those of adapters, from the folder's weights, dense or quantized
+// (export/stored_weights.h), splitting Hugging Face tensors into fused parameters and converting f32, bf16 and f16 to
+// the parameters' dtype. With `keep_packed` linear layers keep quantized weights packed, frozen; all other parameters
+// get the values. All missing,
+// extra and wrongly shaped tensors are named in one error, before anything is read. Rotary buffers of old checkpoints,
+// and a head beside tied embeddings, are ignored.
+void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false);
 
 // Copies the rows of a stored tensor from `first_row` on into `destination`, as many as that has, through the host,
 // converting f32, bf16 and f16.
@@ -34,12 +38,16 @@ struct ModelFolderOptions {
   // Brings the whole value of a parameter, of which this process holds a part; null: it holds all of it. Called in the
   // order in which tensors are written, for one at a time.
   std::function<Tensor(const nn::Parameter&)> whole;
+  const ExportFormat* format = nullptr;           // null: Hugging Face's, dense
+  std::optional<QuantizationRules> quantization;  // for formats that store codes
 };
 
 // Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is
 // complete, and one tensor at a time is converted; what may stand there before, and what becomes of it, export_folder.h
 // says. Throws bad_config for a target that is refused, before anything is computed; no_space or io; what existed
-// before is then intact.
-void save_model_folder(const nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
+// before is then intact. Returns a row for
+// each linear layer of a quantized model.
+std::vector<LayerReport> save_model_folder(const nn::CausalLm& model, const ExportTarget& target,
+                                           const ModelFolderOptions& options);
 
 }  // namespace quench

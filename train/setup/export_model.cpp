@@ -24,7 +24,10 @@ void export_model(nn::CausalLm& model, const recipes::Adapters* adapters, const 
                          .tokenizer_folder = kept,
                          .tokenizer = description.tokenizer.get(),
                          .generation_ids = description.generation_ids};
-  if (ranks == nullptr) return save_model_folder(model, export_target(config), options);
+  if (ranks == nullptr) {
+    save_model_folder(model, export_target(config), options);
+    return;
+  }
   distributed::with_whole_parameters(model, *ranks, [&](const auto& whole) {
     options.whole = whole;
     save_model_folder(model, export_target(config), options);

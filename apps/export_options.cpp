@@ -1,0 +1,69 @@
+#include "apps/export_options.h"
+
+#include <cstdio>
+
+#include "apps/write_model.h"
+#include "train/model_folder/peft_folder.h"
+#include "train/run_folder/run_folder.h"
+
+namespace quench {
+namespace {
+
+void write_adapter(const LoadedModel& loaded, const ExportTarget& target) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
+                  "the checkpoint holds a whole model, no adapters: --format {} has nothing to write", kPeftFormat);
+  save_adapter_folder(*loaded.model, *loaded.adapters, target,
+                      {.dtype = loaded.model->options().dtype, .base = loaded.small_files.string()});
+  std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), loaded.adapters->layers().size());
+}
+
+// How the model is written; of a format for models.
+WriteStyle style_of(const ExportOptions& o) {
+  WriteStyle style{.format = &require_export_format(o.format, "--format"),
+                   .quantization = o.quantization.resolve(),
+                   .dtype = std::nullopt,
+                   .json = o.json};
+  check_format_and_scheme(*style.format, style.quantization ? style.quantization->scheme : nullptr);
+  if (o.dtype == "f16") style.dtype = DType::f16;  // a type of files alone
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !style.dtype || !style.quantization,
+                  "--dtype f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
+  return style;
+}
+
+}  // namespace
+
+void ExportOptions::add_to(CLI::App& verb) {
+  verb.add_option("--output", output, "Folder to write; one that holds nothing but an export is replaced")->required();
+  verb.add_flag("--overwrite", overwrite, "Write beside files of other kinds, replacing only files of the same names");
+  verb.add_option("--format", format,
+                  fmt::format("A model with adapters merged: {}; {}: the adapters alone",
+                              fmt::join(export_format_names(), ", "), kPeftFormat))
+      ->capture_default_str();
+  quantization.add_to(verb);
+  verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
+      ->capture_default_str();
+  verb.add_option("--tokenizer", tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");
+  verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb.add_flag("--json", json, "Print the result as JSON");
+}
+
+void run_export(const ExportOptions& o) {
+  const bool adapters_alone = o.format == kPeftFormat;
+  const WriteStyle style = adapters_alone ? WriteStyle() : style_of(o);
+  const std::filesystem::path source = o.source;
+  ExportTarget target{.folder = o.output,
+                      .overwrite = o.overwrite,
+                      .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
+  require_export_target(target);                                           // before the model is read
+  LoadedModel loaded = load_model(o.source, "cpu", style.dtype ? "auto" : o.dtype);
+  if (adapters_alone) return write_adapter(loaded, target);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
+                  "{} is quantized already: quantize the model that it was made of", o.source);
+  target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
+  merge_adapters(loaded);
+  write_model(loaded, o.tokenizer, o.max_shard_gb, target, style);
+}
+
+}  // namespace quench

@@ -1,0 +1,66 @@
+#include "export/format.h"
+
+#include <array>
+
+#include "core/safetensors/safetensors_folder.h"
+#include "export/compressed_tensors/config.h"
+#include "export/compressed_tensors/writer.h"
+#include "export/gguf/writer.h"
+#include "export/safetensors_items.h"
+
+namespace quench {
+namespace {
+
+std::string stores_no_codes(const Scheme&) {
+  return "it stores values in high precision";
+}
+
+Json write_dense(const ExportJob& job) {
+  SafetensorsItems items;
+  for (const ModelTensor& tensor : job.tensors) items.add(tensor);
+  write_safetensors_folder(job.folder, items.take(), job.max_shard_bytes);
+  return {};
+}
+
+Json write_compressed(const ExportJob& job) {
+  return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes);
+}
+
+constexpr std::array kFormats = {
+    ExportFormat{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
+    ExportFormat{"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
+                 compressed_problem, write_compressed},
+    ExportFormat{"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16,
+                 gguf_problem, write_gguf},
+};
+
+}  // namespace
+
+std::span<const ExportFormat> export_formats() {
+  return kFormats;
+}
+
+std::vector<std::string> export_format_names() {
+  std::vector<std::string> names;
+  for (const ExportFormat& format : kFormats) names.emplace_back(format.name);
+  return names;
+}
+
+const ExportFormat& require_export_format(std::string_view name, std::string_view key) {
+  for (const ExportFormat& format : kFormats)
+    if (format.name == name) return format;
+  QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name,
+              fmt::join(export_format_names(), ", "));
+}
+
+void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, scheme != nullptr || !format.quantized,
+                  "format {} stores quantized weights: name a scheme, for example int4_weight_only_g128; known: {}",
+                  format.name, scheme_names());
+  if (scheme == nullptr) return;
+  const std::string problem = format.problem(*scheme);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "format {} cannot store scheme {}: {}", format.name,
+                  scheme->name, problem);
+}
+
+}  // namespace quench

@@ -1,0 +1,40 @@
+#pragma once
+// Formats of exported models: a line of the table each.
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json/json.h"
+#include "export/model_tensors.h"
+#include "nn/model_config.h"
+
+namespace quench {
+
+struct ExportJob {
+  const std::vector<ModelTensor>& tensors;
+  const nn::ModelConfig& config;
+  std::filesystem::path folder;  // exists and holds the small files: config, tokenizer
+  std::uint64_t max_shard_bytes;
+};
+
+struct ExportFormat {
+  std::string_view name;
+  std::string_view summary;
+  bool quantized;                         // stores codes: a scheme is needed
+  std::optional<DType> scale_dtype;       // of scales in high precision; absent: that of the weights
+  std::string (*problem)(const Scheme&);  // why it cannot store a scheme, or ""
+  Json (*write)(const ExportJob&);        // returns the quantization_config for config.json, or null
+};
+
+[[nodiscard]] std::span<const ExportFormat> export_formats();
+// Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
+[[nodiscard]] const ExportFormat& require_export_format(std::string_view name, std::string_view key);
+[[nodiscard]] std::vector<std::string> export_format_names();
+// Throws bad_config unless format and scheme go together. `scheme` may be null.
+void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
+
+}  // namespace quench

@@ -1,0 +1,39 @@
+#pragma once
+// Strict parser of the head of a GGUF file. Files are untrusted: every length is checked against what the file can hold
+// before anything is allocated, and tensors must lie one behind the other within the file.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/json/json.h"
+#include "core/tensor/shape.h"
+
+namespace quench {
+
+struct GgufEntry {
+  std::string name;
+  Shape shape;  // the slowest axis first
+  std::uint32_t type = 0;
+  std::uint64_t begin = 0;  // of its bytes in the file
+  std::uint64_t bytes = 0;
+};
+
+struct GgufHead {
+  std::map<std::string, Json> metadata;  // numbers, strings and arrays of them
+  std::vector<GgufEntry> tensors;
+};
+
+// `head` is the beginning of a file of file_size bytes. Empty if it ends before the head does: try again with more.
+// Accepted: versions 2 and 3, at most 1,000,000 keys and tensors, names of 1 to 63 bytes, up to 4 axes, the types of
+// block_formats() and f32, f16, bf16. Throws corrupt or unsupported naming `source` and what is wrong. Pure function of
+// its arguments, the fuzz target.
+[[nodiscard]] std::optional<GgufHead> parse_gguf_head(std::span<const std::uint8_t> head, std::uint64_t file_size,
+                                                      std::string_view source);
+
+}  // namespace quench

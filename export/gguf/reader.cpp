@@ -1,0 +1,196 @@
+#include "export/gguf/reader.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "export/gguf/names.h"
+#include "export/gguf/row_order.h"
+#include "export/gguf/types.h"
+#include "nn/model_config.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
+constexpr std::string_view kRopeFactors = "rope_freqs.weight";  // follow from config.json
+
+std::vector<std::uint8_t> read_front(std::ifstream& file, std::uint64_t bytes) {
+  std::vector<std::uint8_t> front(bytes);
+  file.clear();
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(front.data()), static_cast<std::streamsize>(bytes));
+  return front;
+}
+
+class GgufWeights final : public StoredWeights {
+ public:
+  GgufWeights(const fs::path& file, const Json& config)
+      : path_(file), config_(nn::parse_model_config(config, file.string())), head_(read_gguf_head(file)) {
+    const Json& architecture = head_.metadata["general.architecture"];
+    const GgufArchitecture* known = find_gguf_architecture(config_.model_type);
+    QUENCH_CHECK_AS(ErrorCode::unsupported,
+                    known != nullptr && architecture.is_string() && architecture.as_string() == known->name,
+                    "{}: architecture {} does not go with a model of type '{}'", file.string(), architecture.dump(),
+                    config_.model_type);
+    interleaved_ = known->interleaved_rotation;
+    for (const GgufEntry& entry : head_.tensors) {
+      if (entry.name == kRopeFactors) continue;
+      const auto name = hf_tensor_name(entry.name);
+      tensors_.emplace(name.value_or(entry.name), &entry);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : tensors_) names.push_back(name);
+    return names;
+  }
+
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return std::nullopt;
+    const GgufTypeLayout layout = *gguf_type_layout(found->second->type);
+    return StoredTensor{found->second->shape, layout.blocks.has_value(), layout.plain ? "plain" : "blocks",
+                        layout.plain};
+  }
+
+  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
+    const GgufEntry& entry = *tensors_.find(name)->second;
+    const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0;
+    const bool all = entry.shape[0] == out.size(0);
+    const Tensor raw = all && heads == 0 ? out : Tensor::empty(entry.shape, out.dtype());
+    read_bytes(entry, raw);
+    if (all && heads == 0) return;
+    const Tensor ordered = heads > 0 ? separate_heads(raw, heads) : raw;
+    Tensor(out).copy_from(ordered.narrow(0, first_row, out.size(0)));
+  }
+
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    const GgufEntry& entry = *tensors_.find(name)->second;
+    QUENCH_CHECK_AS(ErrorCode::unsupported, entry.shape.rank() == 2, "{}: {} has blocks and shape {}", path_.string(),
+                    entry.name, entry.shape.to_string());
+    const BlockType type = *gguf_type_layout(entry.type)->blocks;
+    const MemoryScope scope(MemoryCategory::workspace);
+    Tensor blocks = Tensor::empty({entry.shape[0], static_cast<std::int64_t>(entry.bytes) / entry.shape[0]}, DType::u8);
+    read_bytes(entry, blocks);
+    if (const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0; heads > 0)
+      blocks = separate_heads(blocks, heads);
+    return pack_blocks(blocks, type, entry.shape[1]);
+  }
+
+  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
+
+ private:
+  void read_bytes(const GgufEntry& entry, const Tensor& out) const {
+    QUENCH_CHECK(out.nbytes() == entry.bytes, "{}: {} bytes for {}", entry.name, out.nbytes(), entry.bytes);
+    std::ifstream file(path_, std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(entry.begin));
+    file.read(static_cast<char*>(out.raw_data()), static_cast<std::streamsize>(entry.bytes));
+    QUENCH_CHECK_AS(ErrorCode::io, file.good(), "{}: cannot read {}", path_.string(), entry.name);
+  }
+
+  fs::path path_;
+  nn::ModelConfig config_;
+  GgufHead head_;
+  bool interleaved_ = false;
+  std::map<std::string, const GgufEntry*, std::less<>> tensors_;
+};
+
+// Metadata of one architecture.
+class Fields {
+ public:
+  Fields(const GgufHead& head, std::string prefix, std::string_view source)
+      : head_(head), prefix_(std::move(prefix)), source_(source) {}
+
+  [[nodiscard]] const Json* find(std::string_view key) const {
+    const auto found = head_.metadata.find(prefix_ + std::string(key));
+    return found == head_.metadata.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] const Json& at(std::string_view key) const {
+    const Json* found = find(key);
+    QUENCH_CHECK_AS(ErrorCode::unsupported, found != nullptr, "{}: it has no {}{}", source_, prefix_, key);
+    return *found;
+  }
+
+ private:
+  const GgufHead& head_;
+  std::string prefix_;
+  std::string_view source_;
+};
+
+const GgufEntry* find_tensor(const GgufHead& head, std::string_view name) {
+  const auto found = std::ranges::find(head.tensors, name, &GgufEntry::name);
+  return found == head.tensors.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+fs::path find_gguf_file(const fs::path& folder) {
+  fs::path found;
+  if (!fs::is_directory(folder)) return found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".gguf" || !entry.is_regular_file()) continue;
+    QUENCH_CHECK_AS(ErrorCode::bad_config, found.empty(), "{} holds several GGUF files: {} and {}", folder.string(),
+                    found.filename().string(), entry.path().filename().string());
+    found = entry.path();
+  }
+  return found;
+}
+
+GgufHead read_gguf_head(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  QUENCH_CHECK_AS(ErrorCode::not_found, file.is_open(), "cannot open {}", path.string());
+  const std::uint64_t size = fs::file_size(path);
+  for (std::uint64_t bytes = kFirstBytes;; bytes *= 4) {
+    const std::uint64_t now = std::min(bytes, size);
+    const std::vector<std::uint8_t> front = read_front(file, now);
+    QUENCH_CHECK_AS(ErrorCode::io, file.good(), "cannot read {}", path.string());
+    if (auto head = parse_gguf_head(front, size, path.string())) return std::move(*head);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, now < size, "{}: not a valid GGUF file: it ends within its head",
+                    path.string());
+  }
+}
+
+std::unique_ptr<StoredWeights> open_gguf(const fs::path& file, const Json& config) {
+  return std::make_unique<GgufWeights>(file, config);
+}
+
+Json gguf_model_config(const GgufHead& head, std::string_view source) {
+  const Json& name = Fields(head, "general.", source).at("architecture");
+  const GgufArchitecture* architecture = name.is_string() ? find_gguf_architecture_by_name(name.as_string()) : nullptr;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "{}: architecture {} is not supported", source,
+                  name.dump());
+  const Fields fields(head, std::string(architecture->name) + ".", source);
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  find_tensor(head, kRopeFactors) == nullptr && fields.find("rope.scaling.type") == nullptr,
+                  "{}: its rescaling of rotary positions needs a config.json beside it", source);
+  const GgufEntry* embedding = find_tensor(head, "token_embd.weight");
+  QUENCH_CHECK_AS(ErrorCode::unsupported, embedding != nullptr && embedding->shape.rank() == 2,
+                  "{}: it has no token_embd.weight", source);
+  Json config = Json::object();
+  config.set("architectures", Json(Json::Array{architecture->hf_name}));
+  config.set("model_type", architecture->model_type);
+  config.set("vocab_size", embedding->shape[0]);
+  config.set("hidden_size", fields.at("embedding_length"));
+  config.set("intermediate_size", fields.at("feed_forward_length"));
+  config.set("num_hidden_layers", fields.at("block_count"));
+  config.set("num_attention_heads", fields.at("attention.head_count"));
+  if (const Json* heads = fields.find("attention.head_count_kv")) config.set("num_key_value_heads", *heads);
+  if (const Json* size = fields.find("attention.key_length")) config.set("head_dim", *size);
+  config.set("max_position_embeddings", fields.at("context_length"));
+  config.set("rms_norm_eps", fields.at("attention.layer_norm_rms_epsilon"));
+  if (const Json* base = fields.find("rope.freq_base")) config.set("rope_theta", *base);
+  config.set("hidden_act", "silu");
+  config.set("tie_word_embeddings", find_tensor(head, "output.weight") == nullptr);
+  config.set("attention_bias",
+             architecture->model_type == "llama" && find_tensor(head, "blk.0.attn_q.bias") != nullptr);
+  const Fields tokenizer(head, "tokenizer.ggml.", source);
+  if (const Json* id = tokenizer.find("bos_token_id")) config.set("bos_token_id", *id);
+  if (const Json* id = tokenizer.find("eos_token_id")) config.set("eos_token_id", *id);
+  config.set("torch_dtype", "float32");
+  return config;
+}
+
+}  // namespace quench

@@ -1,0 +1,20 @@
+#pragma once
+// Weights of a GGUF file under Hugging Face's names.
+
+#include "export/gguf/head_parser.h"
+#include "export/stored_weights.h"
+
+namespace quench {
+
+// The folder's only file of that kind; empty where it has none. Throws bad_config for several.
+[[nodiscard]] std::filesystem::path find_gguf_file(const std::filesystem::path& folder);
+// Throws what parse_gguf_head throws, io, not_found.
+[[nodiscard]] GgufHead read_gguf_head(const std::filesystem::path& file);
+
+// `config` is a Hugging Face config.json: heads, whose rows are put back into its order.
+[[nodiscard]] std::unique_ptr<StoredWeights> open_gguf(const std::filesystem::path& file, const Json& config);
+
+// The config.json that the file's metadata amount to. Throws unsupported naming what they leave open.
+[[nodiscard]] Json gguf_model_config(const GgufHead& head, std::string_view source);
+
+}  // namespace quench

@@ -1,0 +1,22 @@
+#pragma once
+// Half-quadratic quantization (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models", 2023):
+// scales and zero points of integers that minimise the p-norm (p = 0.7) of the weight's error, which forgives outliers,
+// by alternating a shrinkage of the error with a least-squares step. No data is needed.
+
+#include <optional>
+#include <string_view>
+
+#include "export/quantized_weight.h"
+
+namespace quench {
+
+// Why a scheme's weights cannot be quantized so, or "": only integers by row or group can.
+[[nodiscard]] std::string half_quadratic_problem(const OperandScheme& scheme);
+
+// As round_to_nearest(), from whose scales and zero points it starts. Symmetric schemes adapt the scale, asymmetric
+// ones the zero point, which stays an integer of the codes' range. A group keeps what it started with where nothing is
+// gained.
+[[nodiscard]] QuantizedWeight half_quadratic(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
+                                             std::optional<DType> scale_dtype = {});
+
+}  // namespace quench

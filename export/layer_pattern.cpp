@@ -1,0 +1,41 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "export/layer_pattern.h"
+
+#include <pcre2.h>
+
+#include "core/system/check.h"
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kExpression = "re:";
+// Names are short: what needs more steps was written to need them.
+constexpr std::uint32_t kMostSteps = 1'000'000;
+
+}  // namespace
+
+LayerPattern::LayerPattern(std::string_view text) : text_(text), is_class_(text == "Linear") {
+  if (!text.starts_with(kExpression)) return;
+  const std::string_view expression = text.substr(kExpression.size());
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                                   PCRE2_ANCHORED | PCRE2_UTF, &error, &offset, nullptr);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, code != nullptr, "layer pattern '{}' does not compile (at {})", text, offset);
+  expression_ = std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
+}
+
+bool LayerPattern::matches(std::string_view layer) const {
+  if (is_class_) return true;
+  if (expression_ == nullptr) return layer == text_;
+  const auto* code = static_cast<const pcre2_code*>(expression_.get());
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(pcre2_match_data_create(1, nullptr),
+                                                                            pcre2_match_data_free);
+  const std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context(
+      pcre2_match_context_create(nullptr), pcre2_match_context_free);
+  pcre2_set_match_limit(context.get(), kMostSteps);
+  return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(layer.data()), layer.size(), 0, 0, data.get(), context.get()) >=
+         0;
+}
+
+}  // namespace quench

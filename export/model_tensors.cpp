@@ -1,0 +1,52 @@
+#include "export/model_tensors.h"
+
+#include <set>
+
+#include "core/ops/elementwise.h"
+#include "nn/linear.h"
+
+namespace quench {
+namespace {
+
+using Whole = std::function<Tensor(const nn::Parameter&)>;
+
+Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, DType dtype, const Whole& whole) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const autograd::Weight weight = whole ? autograd::Weight(autograd::Variable(whole(parameter))) : parameter.weight();
+  const auto use = weight.use();
+  const Tensor rows = use.value().narrow(0, piece.row_begin, piece.rows).to(Device{});
+  const Tensor out = Tensor::empty(rows.shape(), dtype);
+  if (rows.dtype() == dtype)
+    Tensor(out).copy_from(rows);
+  else
+    cast({rows, out});
+  return out;
+}
+
+}  // namespace
+
+std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole whole) {
+  std::set<const nn::Parameter*> linear_weights;
+  model.visit([&](const std::string&, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());
+  });
+  std::vector<ModelTensor> tensors;
+  for (const nn::Parameter* parameter : model.parameters()) {
+    if (parameter->adapter) continue;
+    for (const nn::ParameterPiece& piece : parameter->pieces) {
+      Shape shape = parameter->global_shape;
+      shape[0] = piece.rows;
+      constexpr std::string_view kSuffix = ".weight";
+      const bool linear = linear_weights.contains(parameter) && piece.hf_name.ends_with(kSuffix);
+      tensors.push_back(
+          {.name = piece.hf_name,
+           .layer = linear ? piece.hf_name.substr(0, piece.hf_name.size() - kSuffix.size()) : "",
+           .shape = shape,
+           .dtype = dtype,
+           .value = [parameter, &piece, dtype, whole] { return rows_as(*parameter, piece, dtype, whole); }});
+    }
+  }
+  return tensors;
+}
+
+}  // namespace quench

@@ -1,0 +1,31 @@
+#pragma once
+// The tensors of a model as they stand in Hugging Face checkpoints, ready to be written one after the other.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "export/quantized_weight.h"
+#include "nn/causal_lm.h"
+
+namespace quench {
+
+struct ModelTensor {
+  std::string name;   // "model.layers.0.self_attn.q_proj.weight"
+  std::string layer;  // of a linear layer's weight: "model.layers.0.self_attn.q_proj"; else ""
+  Shape shape;
+  DType dtype = DType::f32;  // of value()
+  // Its values on the CPU, contiguous.
+  std::function<Tensor()> value;
+  // Set: stored as these codes.
+  const Scheme* scheme = nullptr;
+  std::shared_ptr<const QuantizedWeight> quantized;
+};
+
+// In the model's order, fused projections split. `dtype` f32, bf16 or f16. `whole` brings the whole value of a
+// parameter of which this process holds a part; none: it holds all of it. The model outlives the result.
+[[nodiscard]] std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype,
+                                                     std::function<Tensor(const nn::Parameter&)> whole = {});
+
+}  // namespace quench

@@ -1,0 +1,100 @@
+#include "export/stored_weights.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/safetensors/safetensors_folder.h"
+#include "export/compressed_tensors/reader.h"
+#include "export/gguf/reader.h"
+#include "export/gguf/types.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DenseWeights final : public StoredWeights {
+ public:
+  explicit DenseWeights(const fs::path& folder) : files_(folder) {}
+
+  [[nodiscard]] std::vector<std::string> names() const override { return files_.names(); }
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
+    const auto found = files_.find(name);
+    if (!found) return std::nullopt;
+    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
+  }
+  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
+    const auto found = files_.at(name);
+    const std::uint64_t row_bytes = found.entry->nbytes() / static_cast<std::uint64_t>(found.entry->shape[0]);
+    found.read({static_cast<std::byte*>(out.raw_data()), out.nbytes()},
+               static_cast<std::uint64_t>(first_row) * row_bytes);
+  }
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
+  }
+  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
+
+ private:
+  SafetensorsFolder files_;
+};
+
+struct Method {
+  std::string_view name;  // quant_method
+  std::unique_ptr<StoredWeights> (*open)(const fs::path& folder, const Json& quantization);
+};
+
+constexpr std::array kMethods = {
+    Method{"compressed-tensors", open_compressed_tensors},
+};
+
+// The GGUF file of a folder without safetensors; empty where there is none.
+fs::path gguf_alone(const fs::path& folder) {
+  const bool safetensors = fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName);
+  return safetensors ? fs::path() : find_gguf_file(folder);
+}
+
+const Json* quantization_of(const Json& config) {
+  const Json* found = config.is_object() ? config.find(kQuantizationConfig) : nullptr;
+  return found == nullptr || found->is_null() ? nullptr : found;
+}
+
+}  // namespace
+
+bool is_quantized(const fs::path& folder, const Json& config) {
+  if (quantization_of(config) != nullptr) return true;
+  const fs::path gguf = gguf_alone(folder);
+  return !gguf.empty() && std::ranges::any_of(read_gguf_head(gguf).tensors, [](const GgufEntry& entry) {
+    return gguf_type_layout(entry.type)->blocks.has_value();
+  });
+}
+
+std::optional<Json> stored_model_config(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  if (fs::exists(file)) {
+    Json::ParseOptions options;
+    options.max_bytes = std::size_t{16} << 20;
+    return Json::parse_file(file, options);
+  }
+  const fs::path gguf = gguf_alone(folder);
+  if (gguf.empty()) return std::nullopt;
+  return gguf_model_config(read_gguf_head(gguf), gguf.string());
+}
+
+std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
+  const Json* quantization = quantization_of(config);
+  if (quantization == nullptr) {
+    const fs::path gguf = gguf_alone(folder);
+    if (!gguf.empty()) return open_gguf(gguf, config);
+    return std::make_unique<DenseWeights>(folder);
+  }
+  const std::string& name = quantization->at("quant_method").as_string();
+  std::string known;
+  for (const Method& method : kMethods) {
+    if (method.name == name) return method.open(folder, *quantization);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", method.name);
+  }
+  QUENCH_FAIL(ErrorCode::unsupported, "{}: weights quantized by '{}' are not supported; known: {}",
+              (folder / "config.json").string(), name, known);
+}
+
+}  // namespace quench

@@ -1,0 +1,50 @@
+#pragma once
+// The weights of a model folder, dense or quantized, under Hugging Face's names, whatever the format.
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json/json.h"
+#include "core/tensor/packed_matrix.h"
+#include "export/scheme.h"
+
+namespace quench {
+
+struct StoredTensor {
+  Shape shape;
+  bool packed = false;         // codes: read_packed(); else values: read()
+  std::string dtype_name;      // of values, as in the file
+  std::optional<DType> dtype;  // of values; empty for types that nobody here computes with
+};
+
+class StoredWeights {
+ public:
+  virtual ~StoredWeights() = default;
+
+  // Tensors of the model; scales and the like are none.
+  [[nodiscard]] virtual std::vector<std::string> names() const = 0;
+  [[nodiscard]] virtual std::optional<StoredTensor> find(std::string_view name) const = 0;
+  // Values as stored, rows from `first_row` on and as many as `out` has, a contiguous CPU tensor of that dtype.
+  virtual void read(std::string_view name, const Tensor& out, std::int64_t first_row = 0) const = 0;
+  // On the CPU. Throws corrupt or unsupported naming the tensor.
+  [[nodiscard]] virtual PackedMatrix read_packed(std::string_view name) const = 0;
+  // How the input of the layer with this weight is quantized, if it is.
+  [[nodiscard]] virtual std::optional<OperandScheme> inputs(std::string_view name) const = 0;
+};
+
+// The member of config.json that says how weights are quantized.
+inline constexpr std::string_view kQuantizationConfig = "quantization_config";
+// Whether the folder's weights are quantized: by `config`, its config.json, or by the blocks of its GGUF file.
+[[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);
+// The folder's config.json, or what the metadata of its GGUF file amount to where that stands alone. Absent where there
+// is neither.
+[[nodiscard]] std::optional<Json> stored_model_config(const std::filesystem::path& folder);
+// By the quantization_config of `config`, the folder's config.json; without one safetensors, else a GGUF file. Throws
+// unsupported for methods that are not known, not_found without weights, what the format's reader throws.
+[[nodiscard]] std::unique_ptr<StoredWeights> open_stored_weights(const std::filesystem::path& folder,
+                                                                 const Json& config);
+
+}  // namespace quench

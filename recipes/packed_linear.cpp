@@ -1,0 +1,108 @@
+#include "recipes/packed_linear.h"
+
+#include <array>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "core/ops/packed_linear.h"
+
+namespace quench::recipes {
+namespace {
+
+using autograd::GradientTarget;
+using autograd::Tape;
+using autograd::Variable;
+using autograd::Weight;
+
+// The values, made for each use.
+class PackedValues final : public autograd::WeightSource {
+ public:
+  PackedValues(PackedMatrix weight, DType dtype) : weight_(std::move(weight)), dtype_(dtype) {}
+  Tensor request() override {
+    if (uses_++ == 0) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      values_ = Tensor::empty(weight_.codes().shape(), dtype_, weight_.device());
+      unpack({weight_, values_});
+    }
+    return values_;
+  }
+  void done() noexcept override {
+    if (--uses_ == 0) values_ = Tensor();
+  }
+
+ private:
+  PackedMatrix weight_;
+  DType dtype_;
+  Tensor values_;
+  int uses_ = 0;
+};
+
+class PackedHead final : public HeadProducts {
+ public:
+  PackedHead(PackedMatrix weight, Weight values, InputRounding rounding)
+      : weight_(std::move(weight)), values_(std::move(values)), rounding_(std::move(rounding)) {}
+  void logits(const Tensor& hidden, const Tensor& out) override {
+    packed_linear({.x = rounding_ ? rounding_(hidden) : hidden, .weight = weight_, .y = out});
+  }
+  void gradients(const Tensor& dlogits, const Tensor&, const Tensor& dhidden, const Tensor& dweight, float) override {
+    QUENCH_CHECK(!dweight.defined(), "a packed head has no gradient");
+    if (dhidden.defined()) gemm({.a = dlogits, .b = values_.use().value(), .c = dhidden});
+  }
+
+ private:
+  PackedMatrix weight_;
+  Weight values_;
+  InputRounding rounding_;
+};
+
+class PackedLinear final : public nn::LinearKernel {
+ public:
+  PackedLinear(PackedMatrix weight, InputRounding rounding)
+      : weight_(std::move(weight)), rounding_(std::move(rounding)) {}
+
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const override {
+    const MemoryScope scope(MemoryCategory::activations);
+    const Tensor in = x.value();
+    Variable y(Tensor::empty({in.size(0), weight_.rows()}, in.dtype(), in.device()));
+    packed_linear({.x = rounding_ ? rounding_(in) : in, .weight = weight_, .y = y.value(), .bias = bias.use().value()});
+    Tape::record("packed_linear", {x, bias}, std::array{&y}, [&] {
+      return [values = weight.weight(), dx = x.gradient(), db = bias.gradient(), dy_of = y.gradient()] {
+        const Tensor dy = dy_of->value();
+        if (db) {
+          const GradientTarget into = db->target();
+          column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
+        }
+        if (dx) {
+          const GradientTarget into = dx->target();
+          gemm({.a = dy, .b = values.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+        }
+      };
+    });
+    return y;
+  }
+  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
+    return std::make_unique<PackedHead>(weight_, weight.weight(), rounding_);
+  }
+  [[nodiscard]] std::string_view name() const override { return "packed"; }
+
+ private:
+  PackedMatrix weight_;
+  InputRounding rounding_;
+};
+
+}  // namespace
+
+void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding) {
+  nn::Parameter& parameter = layer.weight();
+  QUENCH_CHECK(weight.codes().shape() == parameter.global_shape, "{}: a packed weight of shape {}, expected {}",
+               parameter.name, weight.codes().shape().to_string(), parameter.global_shape.to_string());
+  parameter.whole =
+      Weight(parameter.global_shape, dtype, weight.device(), std::make_shared<PackedValues>(weight, dtype), nullptr);
+  layer.set_kernel(std::make_shared<PackedLinear>(std::move(weight), std::move(rounding)));
+}
+
+bool has_packed_weight(const nn::Linear& layer) {
+  return dynamic_cast<const PackedLinear*>(&layer.kernel()) != nullptr;
+}
+
+}  // namespace quench::recipes

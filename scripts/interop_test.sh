@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Exports read by the programs that they are made for: compressed-tensors through Transformers, GGUF by the package gguf and
+# by llama.cpp where llama-cpp-python is installed. Installs them from PyPI into an environment of its own.
+# Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [NAME ...]
+#   --quench PROGRAM   default build/quench
+#   --venv FOLDER      Python environment to use or to make (default build/interop)
+#   NAME               only these schemes
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+quench=build/quench venv=build/interop
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quench) quench=$2; shift 2 ;;
+    --venv) venv=$2; shift 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
+    *) break ;;
+  esac
+done
+quench=$(realpath "$quench")
+
+if [ ! -x "$venv/bin/python" ]; then
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q torch transformers compressed-tensors gguf
+fi
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+# A model that has hardly been trained, with rows that every kind of block divides.
+"$quench" tokenize train --input README.md --vocab-size 512 --output "$folder/tokenizer" > /dev/null
+"$quench" train shakespeare_char --run.folder="$folder/run" --data.train=README.md --data.tokenizer="$folder/tokenizer" \
+  --data.validation=README.md --evaluation.interval=0 --model.vocab_size=512 --model.max_position_embeddings=512 \
+  --model.hidden_size=256 --model.intermediate_size=512 --model.num_hidden_layers=2 --training.steps=20 \
+  --training.dtype=f32 --data.seq_len=64 --training.micro_batch_size=4 --training.global_batch_size=4 \
+  --lr_schedule.warmup_steps=2 > "$folder/train.log" 2>&1 || { cat "$folder/train.log" >&2; exit 1; }
+"$quench" export --checkpoint "$folder/run" --format hf --dtype f32 --output "$folder/model" > /dev/null
+"$venv/bin/python" tests/interop/check_exports.py "$quench" "$folder" "$@"

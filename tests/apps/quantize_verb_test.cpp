@@ -1,0 +1,120 @@
+// Quantized models from end to end: written, read back, evaluated, continued.
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "core/json/json.h"
+#include "core/safetensors/safetensors.h"
+#include "tests/apps/run_project.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_program;
+using testing::TempDir;
+
+class QuantizeVerb : public ::testing::Test {
+ protected:
+  Outcome run(const std::vector<std::string>& arguments) { return run_program(folder_.path(), arguments); }
+
+  Outcome quantize(const std::string& scheme, const std::string& output, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"quantize", "--model", model_.string(), "--scheme", scheme, "--output", output};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+
+  std::vector<float> logits(const std::string& model) {
+    const Outcome done = run({"forward", "--model", model, "--input", input().string(), "--output",
+                              "logits.safetensors", "--overwrite", "--device", "cpu", "--dtype", "f32"});
+    EXPECT_EQ(done.status, 0) << done.errors;
+    const SafetensorsReader reader(folder_ / "logits.safetensors");
+    const SafetensorsEntry& entry = reader.at("logits");
+    std::vector<float> values(static_cast<std::size_t>(entry.shape.numel()));
+    reader.read(entry, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  fs::path input() {
+    std::vector<std::int64_t> ids(16);
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(7 * i % 60);
+    write_safetensors(folder_ / "input.safetensors",
+                      {{"input_ids", DType::i64, {1, 16}, std::as_bytes(std::span(ids))}});
+    return folder_ / "input.safetensors";
+  }
+
+  TempDir folder_;
+  fs::path model_ = testing::golden_dir() / "models/llama";
+};
+
+TEST_F(QuantizeVerb, EightBitsGiveNearlyTheSameLogits) {
+  const std::vector<float> original = logits(model_.string());
+  for (const auto& [scheme, format, most] : {std::tuple{"int8_weight_only", "compressed-tensors", 0.03},
+                                             {"int8dyn_int8", "compressed-tensors", 0.05},
+                                             {"float8_dynamic", "compressed-tensors", 0.15},
+                                             {"int4_weight_only_g32", "compressed-tensors", 0.5}}) {
+    SCOPED_TRACE(scheme);
+    const Outcome made = quantize(scheme, scheme, {"--format", format});
+    ASSERT_EQ(made.status, 0) << made.errors;
+    const std::vector<float> quantized = logits(scheme);
+    const double distance = testing::relative_l2<float, float>(quantized, original);
+    EXPECT_GT(distance, 0);
+    EXPECT_LT(distance, most);
+  }
+}
+
+TEST_F(QuantizeVerb, EveryLayerIsReportedAndThePlainModelComesBack) {
+  const Outcome made = quantize("int4_weight_only_g32", "q", {"--json"});
+  ASSERT_EQ(made.status, 0) << made.errors;
+  const Json result = Json::parse(made.output);
+  ASSERT_FALSE(result.at("layers").as_array().empty());
+  for (const Json& layer : result.at("layers").as_array())
+    if (!layer.at("scheme").is_null()) {
+      EXPECT_GT(layer.at("sqnr_db").as_double(), 12);
+      EXPECT_LT(layer.at("bytes").as_double(), 0.32 * layer.at("high_precision_bytes").as_double());
+    }
+  // Back to a plain model: its values are those of the codes.
+  ASSERT_EQ(run({"export", "--model", "q", "--output", "dense"}).status, 0);
+  EXPECT_FALSE(Json::parse_file(folder_ / "dense/config.json").find("quantization_config"));
+}
+
+TEST_F(QuantizeVerb, RefusesWhatMakesNoSense) {
+  EXPECT_THAT(quantize("int4", "q").errors, HasSubstr("--scheme 'int4' is unknown"));
+  EXPECT_THAT(quantize("q4_k", "q").errors, HasSubstr("format compressed-tensors cannot store scheme q4_k"));
+  EXPECT_THAT(quantize("int8_weight_only", "q", {"--rule", "*.no_such=none"}).errors,
+              HasSubstr("the quantization rule for '*.no_such' matches no linear layer"));
+  EXPECT_THAT(run({"export", "--model", model_.string(), "--format", "compressed-tensors", "--output", "q"}).errors,
+              HasSubstr("name a scheme"));
+  EXPECT_FALSE(fs::exists(folder_ / "q"));
+  ASSERT_EQ(quantize("int8_weight_only", "q").status, 0);
+  const Outcome twice = run({"quantize", "--model", "q", "--scheme", "int4_weight_only_g32", "--output", "r"});
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_THAT(twice.errors, HasSubstr("quantized already"));
+  EXPECT_FALSE(fs::exists(folder_ / "r"));
+}
+
+class QuantizedRun : public testing::RunProject {};
+
+TEST_F(QuantizedRun, ExportsEvaluatesAndContinues) {
+  expect_ok({"train", "run.json"});
+  expect_ok({"quantize", "--checkpoint", "run", "--scheme", "int4_weight_only_g32", "--rule",
+             "*.down_proj=int8_weight_only", "--output", "int4"});
+  const Json config = read_json("int4/config.json");
+  EXPECT_EQ(config.at("quantization_config").at("format").as_string(), "pack-quantized");
+  expect_ok({"export", "--checkpoint", "run", "--output", "dense"});
+  const auto perplexity = [&](const std::string& model) {
+    const Outcome done = run({"eval", "--model", model, "--data", "held_out.txt", "--device", "cpu", "--json"});
+    EXPECT_EQ(done.status, 0) << done.errors;
+    return done.status == 0 ? Json::parse(done.output).at("token_perplexity").as_double() : 0.0;
+  };
+  const double quantized = perplexity("int4"), dense = perplexity("dense");
+  EXPECT_NE(quantized, dense);
+  EXPECT_LT(quantized, 1.5 * dense);
+  EXPECT_NE(continuation(run(generate("int4"))), "[]");
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,178 @@
+#include "core/ops/packed_linear.h"
+
+#include <random>
+
+#include "core/number/float4.h"
+#include "core/number/float8.h"
+#include "core/ops/elementwise.h"
+#include "tests/core/ops/op_testing.h"
+
+namespace quench {
+namespace {
+
+using namespace testing;
+
+// Any codes but NaN.
+Tensor random_codes(Generator& random, const Shape& shape, DType dtype) {
+  const Tensor codes = Tensor::empty(shape, dtype);
+  auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
+  for (std::size_t i = 0; i < codes.nbytes(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(random.below(256));
+    if (dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
+  }
+  return codes;
+}
+
+double code_value(const Tensor& codes, std::int64_t i) {
+  const auto* bytes = static_cast<const std::uint8_t*>(codes.raw_data());
+  const int nibble = bytes[i / 2] >> (i % 2 * 4) & 0xF;
+  switch (codes.dtype()) {
+    case DType::i4: return nibble < 8 ? nibble : nibble - 16;
+    case DType::f4_e2m1: return E2m1::decode(static_cast<std::uint8_t>(nibble));
+    case DType::i8: return codes.data<std::int8_t>()[i];
+    default: return E4m3::decode(bytes[i]);
+  }
+}
+
+struct Case {
+  DType codes, scales;
+  std::int64_t rows, columns, group;
+  bool offsets;
+};
+
+PackedMatrix make(Generator& random, const Case& c) {
+  const std::int64_t groups = (c.columns + c.group - 1) / c.group;
+  const Tensor wide = random.normal({c.rows, groups}, DType::f32, 0.1);
+  Tensor scales = wide;
+  if (c.scales != DType::f32) {
+    scales = Tensor::empty(wide.shape(), c.scales);
+    cast({wide, scales});
+  }
+  return {c.group, random_codes(random, {c.rows, c.columns}, c.codes), scales,
+          c.offsets ? random.normal({c.rows, groups}, DType::f32, 0.1) : Tensor()};
+}
+
+std::vector<double> expected_values(const PackedMatrix& m) {
+  std::vector<double> result;
+  for (std::int64_t row = 0; row < m.rows(); ++row)
+    for (std::int64_t k = 0; k < m.columns(); ++k) {
+      const std::int64_t at = row * m.groups() + k / m.group_size();
+      const double offset = m.offsets().defined() ? m.offsets().data<float>()[at] : 0.0;
+      result.push_back(get_element(m.scales(), at) * code_value(m.codes(), row * m.columns() + k) + offset);
+    }
+  return result;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DType codes : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
+    for (const DType scales : {DType::f32, DType::bf16, DType::f16})
+      for (const bool offsets : {false, true})
+        for (const auto& [rows, columns, group] : {std::array<std::int64_t, 3>{5, 64, 32},
+                                                   {3, 96, 16},
+                                                   {7, 130, 130},
+                                                   {4, 128, 128},
+                                                   {1, 2, 2},
+                                                   {9, 70, 6},
+                                                   {2, 200, 128}})
+          all.push_back({codes, scales, rows, columns, group, offsets});
+  return all;
+}
+
+std::string name(const Case& c) {
+  return fmt::format("{} {} {}x{} groups of {}{}", to_string(c.codes), to_string(c.scales), c.rows, c.columns, c.group,
+                     c.offsets ? " offsets" : "");
+}
+
+TEST(PackedLinear, UnpackGivesTheValues) {
+  Generator random(1);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(name(c));
+    const PackedMatrix m = make(random, c);
+    const std::vector<double> expected = expected_values(m);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Tensor out = random.normal({c.rows, c.columns}, dtype);
+      unpack({m, out});
+      EXPECT_TRUE(close(out, expected, 1.01 * rounding(dtype), 1e-6));
+    }
+  }
+}
+
+TEST(PackedLinear, ProductIsThatOfTheValues) {
+  Generator random(2);
+  for (const Case& c : cases())
+    for (const std::int64_t m : {1, 2, 3, 4, 9})
+      for (const bool bias : {false, true}) {
+        SCOPED_TRACE(fmt::format("{}, {} rows{}", name(c), m, bias ? ", bias" : ""));
+        const PackedMatrix weight = make(random, c);
+        const std::vector<double> w = expected_values(weight);
+        for (const auto& [dtype, out] :
+             {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+          const Tensor x = random.normal({m, c.columns}, dtype), b = bias ? random.normal({c.rows}, dtype) : Tensor();
+          const Tensor y = random.normal_view({m, c.rows}, out, 3);
+          packed_linear({x, weight, y, b});
+          const auto vx = values(x), vb = bias ? values(b) : std::vector<double>(static_cast<std::size_t>(c.rows));
+          std::vector<double> expected;
+          double magnitude = 0;
+          for (std::int64_t i = 0; i < m; ++i)
+            for (std::int64_t n = 0; n < c.rows; ++n) {
+              double sum = vb[static_cast<std::size_t>(n)], all = std::abs(sum);
+              for (std::int64_t k = 0; k < c.columns; ++k) {
+                const double term =
+                    vx[static_cast<std::size_t>(i * c.columns + k)] * w[static_cast<std::size_t>(n * c.columns + k)];
+                sum += term;
+                all += std::abs(term);
+              }
+              expected.push_back(sum);
+              magnitude = std::max(magnitude, all);
+            }
+          // Beyond kPackedRows weights are rounded to the dtype of x.
+          const double weights = m > kPackedRows ? rounding(dtype) : 0x1p-22;
+          EXPECT_TRUE(close(y, expected, 1.01 * rounding(out), weights * magnitude + 1e-6));
+        }
+      }
+}
+
+TEST(PackedLinear, ThreadsChangeNothing) {
+  Generator random(3);
+  const PackedMatrix weight = make(random, {DType::i4, DType::bf16, 300, 256, 32, false});
+  const Tensor x = random.normal({2, 256}, DType::f32), y = Tensor::empty({2, 300}, DType::f32);
+  const Tensor values = Tensor::empty({300, 256}, DType::bf16);
+  EXPECT_TRUE(independent_of_threads({y, values}, [&] {
+    packed_linear({x, weight, y, {}});
+    unpack({weight, values});
+  }));
+}
+
+TEST(PackedLinear, RowsOfSeveralMatricesStandBelowEachOther) {
+  Generator random(4);
+  const Case c{DType::i4, DType::bf16, 6, 64, 32, true};
+  const PackedMatrix a = make(random, c), b = make(random, c);
+  const PackedMatrix both = concatenate_rows(std::array{a, b});
+  ASSERT_EQ(both.rows(), 12);
+  auto expected = expected_values(a);
+  const auto second = expected_values(b);
+  expected.insert(expected.end(), second.begin(), second.end());
+  const Tensor out = Tensor::empty({12, 64}, DType::f32);
+  unpack({both, out});
+  EXPECT_TRUE(close(out, expected, 1e-6, 1e-6));
+  const Tensor tail = Tensor::empty({6, 64}, DType::f32);
+  unpack({both.narrow_rows(6, 6), tail});
+  EXPECT_TRUE(close(tail, second, 1e-6, 1e-6));
+}
+
+TEST(PackedLinear, RefusesWhatDoesNotFit) {
+  Generator random(5);
+  const PackedMatrix weight = make(random, {DType::i8, DType::f32, 4, 32, 32, false});
+  const Tensor y = Tensor::empty({1, 4}, DType::f32);
+  EXPECT_THROW(packed_linear({random.normal({1, 16}, DType::f32), weight, y, {}}), Error);
+  EXPECT_THROW(packed_linear({random.normal({1, 32}, DType::f32), weight, Tensor::empty({1, 5}, DType::f32), {}}),
+               Error);
+  EXPECT_THROW(unpack({weight, Tensor::empty({4, 31}, DType::f32)}), Error);
+  EXPECT_THROW(PackedMatrix(3, Tensor::empty({2, 6}, DType::i4), Tensor::empty({2, 2}, DType::f32)), Error);
+  EXPECT_THROW(PackedMatrix(2, Tensor::empty({2, 6}, DType::i4), Tensor::empty({2, 2}, DType::f32)), Error);
+  EXPECT_THROW(PackedMatrix(2, Tensor::empty({2, 6}, DType::i32), Tensor::empty({2, 3}, DType::f32)), Error);
+}
+
+}  // namespace
+}  // namespace quench

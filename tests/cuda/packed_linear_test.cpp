@@ -1,0 +1,65 @@
+#include "core/ops/packed_linear.h"
+
+#include "core/ops/elementwise.h"
+#include "tests/cuda/cuda_testing.h"
+
+namespace quench {
+namespace {
+
+using namespace testing;
+
+PackedMatrix make(Generator& random, DType codes_dtype, DType scales_dtype, std::int64_t rows, std::int64_t columns,
+                  std::int64_t group, bool offsets) {
+  const Tensor codes = Tensor::empty({rows, columns}, codes_dtype);
+  auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
+  for (std::size_t i = 0; i < codes.nbytes(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(random.below(256));
+    if (codes_dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
+  }
+  const Shape shape{rows, (columns + group - 1) / group};
+  const Tensor wide = random.normal(shape, DType::f32, 0.1);
+  Tensor scales = wide;
+  if (scales_dtype != DType::f32) {
+    scales = Tensor::empty(shape, scales_dtype);
+    cast({wide, scales});
+  }
+  return {group, codes, scales, offsets ? random.normal(shape, DType::f32, 0.1) : Tensor()};
+}
+
+TEST(CudaPackedLinear, IsThatOfTheCpu) {
+  Generator random(1);
+  for (const DType codes : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
+    for (const DType scales : {DType::f32, DType::bf16, DType::f16})
+      for (const bool offsets : {false, true})
+        for (const auto& [rows, columns, group] : {std::array<std::int64_t, 3>{37, 256, 32},
+                                                   {5, 4096, 128},
+                                                   {9, 512, 512},
+                                                   {130, 96, 16},
+                                                   {3, 70, 6},
+                                                   {2, 200, 128}}) {
+          SCOPED_TRACE(fmt::format("{} {} {}x{} groups of {}{}", to_string(codes), to_string(scales), rows, columns,
+                                   group, offsets ? " offsets" : ""));
+          const PackedMatrix weight = make(random, codes, scales, rows, columns, group, offsets);
+          const PackedMatrix there = weight.to(kGpu);
+          for (const DType dtype : {DType::f32, DType::bf16}) {
+            const Tensor values = Tensor::empty({rows, columns}, dtype),
+                         gpu_values = Tensor::empty({rows, columns}, dtype, kGpu);
+            unpack({weight, values});
+            unpack({there, gpu_values});
+            EXPECT_TRUE(same_bits(on_cpu(gpu_values), values));
+            for (const std::int64_t m : {1, 2, 3, 4, 17}) {
+              const Tensor x = random.normal({m, columns}, dtype), bias = random.normal({rows}, dtype);
+              const Tensor y = Tensor::empty({m, rows}, DType::f32), gpu_y = Tensor::empty({m, rows}, DType::f32, kGpu);
+              packed_linear({x, weight, y, bias});
+              packed_linear({x.to(kGpu), there, gpu_y, bias.to(kGpu)});
+              const auto expected = testing::values(y);
+              double largest = 0;
+              for (const double value : expected) largest = std::max(largest, std::abs(value));
+              EXPECT_TRUE(close(on_cpu(gpu_y), expected, 1e-5, 3e-5 * largest)) << m << " rows";
+            }
+          }
+        }
+}
+
+}  // namespace
+}  // namespace quench

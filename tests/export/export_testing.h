@@ -1,0 +1,36 @@
+#pragma once
+// Weights for the tests of quantization and export.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/number/random.h"
+#include "core/ops/packed_linear.h"
+#include "export/quantized_weight.h"
+#include "tests/testing.h"
+
+namespace quench::testing {
+
+inline Tensor normal_weight(const Shape& shape, DType dtype, std::uint64_t stream = 1) {
+  const Tensor t = Tensor::empty(shape, dtype);
+  for (std::int64_t i = 0; i < t.numel(); ++i) {
+    const float x = 0.05f * random_normal({7, stream, 0}, static_cast<std::uint64_t>(i));
+    if (dtype == DType::bf16)
+      t.data<bfloat16>()[i] = bfloat16(x);
+    else
+      t.data<float>()[i] = x;
+  }
+  return t;
+}
+
+inline Tensor unpacked(const PackedMatrix& packed, DType dtype = DType::f32) {
+  const Tensor values = Tensor::empty(packed.codes().shape(), dtype);
+  unpack({packed, values});
+  return values;
+}
+
+inline bool equal_bytes(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw_data(), b.raw_data(), a.nbytes()) == 0;
+}
+
+}  // namespace quench::testing

@@ -1,0 +1,116 @@
+#include "export/round_to_nearest.h"
+
+#include <cmath>
+
+#include "core/ops/quantize_int.h"
+#include "tests/export/export_testing.h"
+
+namespace quench {
+namespace {
+
+using namespace testing;
+using ::testing::HasSubstr;
+
+// What bits and groups let expect of normal weights, in dB.
+double least_sqnr(const OperandScheme& s) {
+  if (s.blocks) return bits_per_weight(s, 512) > 6 ? 35 : 17;
+  if (s.element) return s.bits == 8 ? 28 : s.bits == 6 ? 27 : 16;
+  constexpr double kOfRows[] = {0, 0, 2, 8, 14, 20, 27, 33, 39};
+  return kOfRows[s.bits];
+}
+
+TEST(RoundToNearest, EverySchemeKeepsTheSignal) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Tensor w = normal_weight({64, 512}, dtype);
+    for (const Scheme& scheme : scheme_table()) {
+      const QuantizedWeight q = round_to_nearest(w, scheme.weights, "w");
+      const PackedMatrix packed = pack(q, "w");
+      EXPECT_GE(signal_to_noise(w, packed), least_sqnr(scheme.weights)) << scheme.name;
+      EXPECT_LE(static_cast<double>(q.nbytes()) * 8 / static_cast<double>(w.numel()),
+                bits_per_weight(scheme.weights, 512) + (dtype == DType::f32 ? 1.1 : 0.1))
+          << scheme.name;
+    }
+  }
+}
+
+// What quantization-aware training computes with is what is exported.
+TEST(RoundToNearest, IntegersAreThoseOfFakeQuantization) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Tensor w = normal_weight({32, 256}, dtype, 2);
+    for (const Scheme& scheme : scheme_table()) {
+      const OperandScheme& s = scheme.weights;
+      if (s.element || s.blocks || s.mapping != IntMapping::symmetric) continue;
+      const Tensor fake = Tensor::empty(w.shape(), dtype);
+      fake_quantize_int({.x = w,
+                         .out = fake,
+                         .mask = {},
+                         .scales = {},
+                         .zero_points = {},
+                         .options = {.bits = s.bits, .mapping = s.mapping, .group_size = s.group_size}});
+      EXPECT_TRUE(equal_bytes(unpacked(pack(round_to_nearest(w, s, "w"), "w"), dtype), fake))
+          << scheme.name << " " << to_string(dtype);
+    }
+  }
+}
+
+TEST(RoundToNearest, Float8IsAmaxOver448) {
+  const Tensor w = Tensor::from_values<float>({2, 2}, std::array{448.0f, 1.0f, -2.0f, 0.01f});
+  const QuantizedWeight q = round_to_nearest(w, find_scheme("float8_weight_only")->weights, "w");
+  EXPECT_EQ(q.scales.data<float>()[0], 1.0f);
+  EXPECT_EQ(q.scales.data<float>()[1], 2.0f / 448.0f);
+  const auto* codes = static_cast<const std::uint8_t*>(q.codes.raw_data());
+  EXPECT_EQ(codes[0], 0x7E);
+  EXPECT_EQ(codes[2], 0xFE);
+  EXPECT_EQ(codes[3], E4m3::encode(0.01f / (2.0f / 448.0f)));
+}
+
+TEST(RoundToNearest, BlocksShareAScaleOverRowsAndColumns) {
+  const Tensor w = normal_weight({130, 200}, DType::f32);
+  const QuantizedWeight q = round_to_nearest(w, find_scheme("float8_dynamic_block")->weights, "w");
+  ASSERT_EQ(q.scales.shape(), (Shape{2, 2}));
+  float amax = 0;
+  for (std::int64_t r = 128; r < 130; ++r)
+    for (std::int64_t c = 128; c < 200; ++c) amax = std::max(amax, std::abs(w.data<float>()[r * 200 + c]));
+  EXPECT_EQ(q.scales.data<float>()[3], amax / 448.0f);
+}
+
+TEST(RoundToNearest, ZeroGroupsStayZero) {
+  const Tensor w = Tensor::zeros({4, 512}, DType::f32);
+  for (const Scheme& scheme : scheme_table()) {
+    const Tensor values = unpacked(pack(round_to_nearest(w, scheme.weights, "w"), "w"));
+    for (std::int64_t i = 0; i < values.numel(); ++i) ASSERT_EQ(values.data<float>()[i], 0.0f) << scheme.name;
+  }
+}
+
+TEST(RoundToNearest, NamesWhatCannotBeQuantized) {
+  const auto refusal = [](const Tensor& w, std::string_view scheme) -> std::string {
+    try {
+      (void)round_to_nearest(w, find_scheme(scheme)->weights, "layers.3.up_proj.weight");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Tensor bad = normal_weight({4, 64}, DType::f32);
+  bad.data<float>()[7] = NAN;
+  EXPECT_THAT(refusal(bad, "int4_weight_only_g32"),
+              HasSubstr("layers.3.up_proj.weight cannot be quantized: it holds NaN"));
+  EXPECT_THAT(refusal(normal_weight({4, 48}, DType::f32), "int4_weight_only_g32"),
+              HasSubstr("groups of 32 do not divide its 48 inputs"));
+  EXPECT_THAT(refusal(normal_weight({4, 64}, DType::f32), "q4_k"), HasSubstr("blocks of 256"));
+}
+
+TEST(SchemeTable, NamesAreUniqueAndFound) {
+  for (const Scheme& scheme : scheme_table()) EXPECT_EQ(find_scheme(scheme.name), &scheme);
+  EXPECT_EQ(find_scheme("int4_weight_only_g32")->weights.group_size, 32);
+  try {
+    (void)require_scheme("int9", "--scheme");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(), HasSubstr("--scheme 'int9' is unknown; known: int<1-8>_weight_only"));
+  }
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Exports of the program, read by the programs that they are made for.
+
+Usage: check_exports.py QUENCH FOLDER [NAME ...]   where FOLDER holds a model folder "model" and receives everything else.
+Prints a line for each export and exits 1 when one differs. With names, only those schemes.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+
+QUENCH, FOLDER, NAMES = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+MODEL = FOLDER / "model"
+
+# Scheme, format of export, rounding of inputs that both sides do by formulas of their own.
+COMPRESSED = [
+    ("int8_weight_only", 1e-3),
+    ("int4_weight_only_g32", 1e-3),
+    ("int4_weight_only_g32_asym", 1e-3),
+    ("int3_weight_only_g64", 1e-3),
+    ("float8_weight_only", 1e-3),
+    ("float8_weight_only_tensor", 1e-3),
+    ("mxfp8_weight_only", 1e-3),
+    ("mxfp6_weight_only", 1e-3),
+    ("mxfp4_weight_only", 1e-3),
+    ("nvfp4_weight_only", 1e-3),
+    ("int8dyn_int8", 1e-2),
+    ("float8_dynamic", 1e-2),
+]
+GGUF = ["f16", "bf16", "f32", "q8_0", "q4_0", "q4_k", "q6_k", "mxfp4_gguf", "int4_weight_only_g32", "int8_weight_only_g32"]
+
+failures = 0
+
+
+def report(name, ok, text):
+    global failures
+    failures += not ok
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {text}", flush=True)
+
+
+def quench(*arguments):
+    done = subprocess.run([QUENCH, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, arguments))}: {done.stderr}")
+    return done.stdout
+
+
+def own_logits(model, ids):
+    save_file({"input_ids": ids}, FOLDER / "ids.safetensors")
+    quench("forward", "--model", model, "--input", FOLDER / "ids.safetensors", "--output", FOLDER / "logits.safetensors",
+           "--overwrite", "--device", "cpu", "--dtype", "f32")
+    return load_file(FOLDER / "logits.safetensors")["logits"]
+
+
+def distance(a, b):
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def check_compressed(scheme, most, ids):
+    from transformers import AutoModelForCausalLM
+
+    folder = FOLDER / scheme
+    quench("quantize", "--model", MODEL, "--scheme", scheme, "--output", folder, "--dtype", "f32")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        theirs = model(torch.from_numpy(ids)).logits.numpy()
+    apart = distance(theirs, own_logits(folder, ids))
+    report(scheme, apart < most, f"logits of Transformers differ from ours by {apart:.2e} (at most {most:.0e})")
+
+
+def check_gguf(name):
+    import gguf
+    from gguf.quants import dequantize, quantize
+
+    folder = FOLDER / f"gguf-{name}"
+    dense = name in ("f16", "bf16", "f32")
+    quench("export", "--model", MODEL, "--format", "gguf", "--output", folder,
+           *(["--dtype", name] if dense else ["--scheme", name, "--dtype", "f32"]))
+    reader = gguf.GGUFReader(folder / "model.gguf")
+    config = json.loads((MODEL / "config.json").read_text())
+    source = load_file(MODEL / "model.safetensors") if (MODEL / "model.safetensors").exists() else {}
+    worst, equal = 1e9, True
+    for tensor in reader.tensors:
+        values = dequantize(tensor.data, tensor.tensor_type)
+        if not np.isfinite(values).all():
+            return report(f"gguf {name}", False, f"{tensor.name} is not finite")
+        if tensor.name.endswith("ffn_up.weight"):
+            layer = tensor.name.split(".")[1]
+            original = source[f"model.layers.{layer}.mlp.up_proj.weight"].astype(np.float32)
+            noise = np.linalg.norm(values.reshape(original.shape) - original)
+            if noise > 0:
+                worst = min(worst, 20 * np.log10(np.linalg.norm(original) / noise))
+            if name in ("q8_0", "q4_0"):
+                reference = quantize(original, tensor.tensor_type)
+                equal = equal and (reference.reshape(-1) == tensor.data.reshape(-1)).all()
+    heads = reader.fields["llama.attention.head_count"].contents()
+    least = {"q4_0": 15, "q4_k": 18, "mxfp4_gguf": 14, "int4_weight_only_g32": 15}.get(name, 30)
+    report(f"gguf {name}", worst > least and equal and heads == config["num_attention_heads"],
+           f"{len(reader.tensors)} tensors, {worst:.1f} dB" +
+           (", blocks are the package's own" if name in ("q8_0", "q4_0") and equal else ""))
+
+
+def main():
+    ids = (np.arange(64, dtype=np.int64).reshape(2, 32) * 7) % 250
+    for scheme, most in COMPRESSED:
+        if not NAMES or scheme in NAMES:
+            try:
+                check_compressed(scheme, most, ids)
+            except Exception as error:  # one that cannot be loaded must not hide the others
+                report(scheme, False, f"{type(error).__name__}: {error}")
+    for name in GGUF:
+        if not NAMES or f"gguf-{name}" in NAMES:
+            try:
+                check_gguf(name)
+            except Exception as error:
+                report(f"gguf {name}", False, f"{type(error).__name__}: {error}")
+    print(f"{failures} failures")
+    sys.exit(failures > 0)
+
+
+main()
