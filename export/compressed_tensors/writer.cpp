@@ -87,13 +87,12 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
       items.add(tensor);
       continue;
     }
-    const auto known = std::ranges::find(schemes, tensor.scheme);
-    if (known == schemes.end()) {
+    const auto at = static_cast<std::size_t>(std::ranges::find(schemes, tensor.scheme) - schemes.begin());
+    if (at == schemes.size()) {
       groups.push_back({compressed_form(*tensor.scheme), tensor.scheme->weights, tensor.scheme->inputs, {}});
       schemes.push_back(tensor.scheme);
     }
-    CompressedGroup& group =
-        known == schemes.end() ? groups.back() : groups[static_cast<std::size_t>(known - schemes.begin())];
+    CompressedGroup& group = groups[at];
     group.targets.push_back(tensor.layer);
     add_layer(items, tensor, group.form);
   }

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 // What bits and groups let expect of normal weights, in dB.
 double least_sqnr(const OperandScheme& s) {
-  if (s.blocks) return bits_per_weight(s, 512) > 6 ? 35 : 17;
+  if (s.blocks) return bits_per_weight(s, 512) > 6 ? 34 : 17;
   if (s.element) return s.bits == 8 ? 28 : s.bits == 6 ? 27 : 16;
   constexpr double kOfRows[] = {0, 0, 2, 8, 14, 20, 27, 33, 39};
   return kOfRows[s.bits];
