@@ -32,7 +32,12 @@ trap 'rm -rf "$folder"' EXIT
 "$quench" train shakespeare_char --run.folder="$folder/run" --data.train=README.md --data.tokenizer="$folder/tokenizer" \
   --data.validation=README.md --evaluation.interval=0 --model.vocab_size=512 --model.max_position_embeddings=512 \
   --model.hidden_size=256 --model.intermediate_size=512 --model.num_hidden_layers=2 --training.steps=20 \
-  --training.dtype=f32 --data.seq_len=64 --training.micro_batch_size=4 --training.global_batch_size=4 \
+  --training.dtype=f32 --data.seq_len=64 --training.micro_batch_size=4 \
   --lr_schedule.warmup_steps=2 > "$folder/train.log" 2>&1 || { cat "$folder/train.log" >&2; exit 1; }
 "$quench" export --checkpoint "$folder/run" --format hf --dtype f32 --output "$folder/model" > /dev/null
-"$venv/bin/python" tests/interop/check_exports.py "$quench" "$folder" "$@"
+status=0
+"$venv/bin/python" tests/interop/check_exports.py "$quench" "$folder" "$@" || status=1
+if "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then
+  "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
+fi
+exit $status

@@ -17,7 +17,7 @@ struct PackedLinearArgs {
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
 inline constexpr std::int64_t kPackedRows = 4;
 
-// out [N,K] contiguous, f32 or bf16: the weight's values, rounded once.
+// out [N,K] contiguous, f32 or bf16: the weight's values, computed in f32.
 struct UnpackArgs {
   PackedMatrix weight;
   Tensor out;

@@ -153,7 +153,12 @@ nn::ModelConfig read_model_config(const fs::path& folder) {
   const std::optional<Json> config = stored_model_config(folder);
   QUENCH_CHECK_AS(ErrorCode::not_found, config.has_value(), "{} has no config.json; is it a Hugging Face model folder?",
                   folder.string());
-  return nn::parse_model_config(*config, (folder / "config.json").string());
+  // How the weights are stored is the reader's business.
+  Json architecture = *config;
+  architecture.erase(kQuantizationConfig);
+  nn::ModelConfig model = nn::parse_model_config(architecture, (folder / "config.json").string());
+  model.source = *config;
+  return model;
 }
 
 void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed) {
