@@ -29,8 +29,8 @@
 
 namespace {
 
-// 0 done, 1 failed, 2 bad usage or config, 3 stored data are damaged, 4 the run folder is in use; 128 + signal when one
-// stopped it.
+// 0 done, 1 failed, 2 bad usage or config, 3 stored data are damaged, 4 the run folder is in use, 75 another rank
+// hangs; 128 + signal when one stopped it.
 int exit_status(quench::ErrorCode code) {
   switch (code) {
     case quench::ErrorCode::bad_config: return 2;
@@ -103,10 +103,12 @@ int run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return finish_parsing(app, error);
   } catch (const quench::Error& error) {
-    print_error(error.what(), dynamic_cast<const quench::distributed::CommunicationError*>(&error) != nullptr);
+    const bool late_rank = dynamic_cast<const quench::distributed::CollectiveTimeout*>(&error) != nullptr;
+    print_error(error.what(),
+                !late_rank && dynamic_cast<const quench::distributed::CommunicationError*>(&error) != nullptr);
     spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
                   quench::to_string(error.code()));
-    return exit_status(error.code());
+    return late_rank ? quench::distributed::kTimeoutStatus : exit_status(error.code());
   } catch (const std::bad_alloc&) {
     print_error("out of host memory");
     return 1;

@@ -167,7 +167,11 @@ void WorkerSet::end(Worker& worker, int local_rank, int status) {
     failure.is_echo = error->is_echo;
     if (error->time > 0) failure.time = error->time;
   }
-  const bool has_files = options_.tee[static_cast<std::size_t>(local_rank)] != kNoStream ||
+  std::error_code ignored;
+  const bool has_collectives =
+      std::any_of(std::filesystem::directory_iterator(worker.folder, ignored), std::filesystem::directory_iterator(),
+                  [](const auto& entry) { return entry.path().filename().string().starts_with("collectives-"); });
+  const bool has_files = has_collectives || options_.tee[static_cast<std::size_t>(local_rank)] != kNoStream ||
                          options_.redirects[static_cast<std::size_t>(local_rank)] != kNoStream ||
                          !options_.on_console[static_cast<std::size_t>(local_rank)];
   if (has_files) failure.logs = worker.folder.string();

@@ -232,6 +232,7 @@ class NcclGroup final : public ProcessGroup {
                       entry && entry->sequence == sequence ? entry->describe() : fmt::format("operation #{}", sequence),
                       name(), rank(), size(), reason);
       QUENCH_LOG_ERROR("{}", text);
+      write_collective_log(log(), name(), rank());
       communicator_.abort(text);
       return;
     }

@@ -218,6 +218,14 @@ void dies(World& world, const Options&) {
   world.all().all_reduce(tensor, ReduceOp::sum, "second").wait();
 }
 
+// Rank 1 never comes.
+void hangs(World& world, const Options&) {
+  const Tensor tensor = Tensor::zeros({4}, DType::f32);
+  world.all().all_reduce(tensor, ReduceOp::sum, "first").wait();
+  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
+  world.all().all_reduce(tensor, ReduceOp::sum, "norms").wait();
+}
+
 void different_configs(World& world, const Options&) {
   world.require_equal("config", fmt::format("steps = 10\nlr = {}\nseed = 1", world.rank() == 1 ? "2e-4" : "1e-4"));
 }
@@ -234,13 +242,15 @@ int run(int count, char** arguments) {
                                                                              {"mismatch", mismatch},
                                                                              {"dies", dies},
                                                                              {"late", late},
+                                                                             {"hangs", hangs},
                                                                              {"different_configs", different_configs}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
   GroupOptions options;
   if (const char* seconds = std::getenv("TEST_JOIN_SECONDS"))
     options.join_timeout = std::chrono::seconds(std::atoi(seconds));
-  options.timeout = std::chrono::seconds(20);
+  const char* timeout = std::getenv("TEST_TIMEOUT_SECONDS");
+  options.timeout = std::chrono::seconds(timeout != nullptr ? std::atoi(timeout) : 20);
   try {
     const std::unique_ptr<World> world = World::join(environment, {}, options);
     std::printf("joined\n");

@@ -67,6 +67,30 @@ TEST(GroupFault, ARankThatEndsFailsTheOthersAtOnce) {
   }
 }
 
+TEST(GroupFault, ARankThatHangsIsNamedInTime) {
+  const TempDir folder;
+  ::setenv("TEST_TIMEOUT_SECONDS", "3", 1);
+  ::setenv("TORCHELASTIC_ERROR_FILE", (folder / "error.json").c_str(), 1);
+  Ranks ranks(3);
+  ranks.start_all("hangs");
+  ::unsetenv("TEST_TIMEOUT_SECONDS");
+  ::unsetenv("TORCHELASTIC_ERROR_FILE");
+  const auto begin = std::chrono::steady_clock::now();
+  for (const int rank : {0, 2}) {
+    const ChildResult result = ranks[rank].wait();
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr("all_reduce #2 of 'norms' (sum, 4 f32) in group 'all'"));
+    EXPECT_THAT(read_file(folder / fmt::format("collectives-all-{}.json", rank)), HasSubstr("\"label\": \"norms\""));
+    // The other may see its end before it has itself waited long enough for the hanging one.
+    if (rank == 0) {
+      EXPECT_THAT(result.output, HasSubstr("waiting for rank 1: nothing within 3 s"));
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  ranks[1].kill(SIGKILL);
+  EXPECT_THAT(ranks[1].wait().status, 137);
+}
+
 TEST(GroupFault, DifferentConfigsArePrinted) {
   Ranks ranks(2);
   ranks.start_all("different_configs");
