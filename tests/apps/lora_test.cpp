@@ -93,6 +93,26 @@ TEST_F(Lora, ResumesExactlyFromCheckpointsOfAdaptersAlone) {
   EXPECT_THAT(refused.errors, HasSubstr("were trained over another base"));
 }
 
+TEST_F(Lora, TheBaseMayBeKeptInFewBits) {
+  for (const std::string form : {"nf4", "float8"}) {
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), {"--lora.base=" + form, "--lora.dropout=0"});
+      return train(std::move(more));
+    };
+    const Outcome trained =
+        run(with({"--run.folder=" + form, "--export.format=hf", "--export.folder=" + form + "-model"}));
+    ASSERT_EQ(trained.status, 0) << trained.errors;
+    expect_ok(with({"--run.folder=" + form + "-two", "--training.steps=10"}));
+    expect_ok(with({"--run.folder=" + form + "-two", "--export.format=hf", "--export.folder=" + form + "-again"}));
+    EXPECT_EQ(read_file(work() / (form + "-model") / "model.safetensors"),
+              read_file(work() / (form + "-again") / "model.safetensors"));
+    EXPECT_NEAR(loss({"--model", form + "-model"}), loss({"--model", form}), 1e-5) << "of what was trained";
+  }
+  expect_ok(train({"--run.folder=dense", "--lora.dropout=0", "--export.format=hf", "--export.folder=dense-model"}));
+  EXPECT_NE(read_file(work() / "dense-model/model.safetensors"), read_file(work() / "nf4-model/model.safetensors"));
+  EXPECT_NEAR(loss({"--model", "nf4-model"}), loss({"--model", "dense-model"}), 0.1);
+}
+
 TEST_F(Lora, BadConfigsAreNamed) {
   const auto refusal = [&](std::vector<std::string> more) {
     const Outcome outcome = run(train(std::move(more)));

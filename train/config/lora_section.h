@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "recipes/lora/base_form.h"
+
 namespace quench {
 
 struct LoraSection {
@@ -16,7 +18,8 @@ struct LoraSection {
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
-  bool quantize_merged = true;  // under quantization-aware training, the weight with its update
+  recipes::BaseForm base = recipes::BaseForm::dense;  // how the frozen weights are kept
+  bool quantize_merged = true;                        // under quantization-aware training, the weight with its update
 
   friend bool operator==(const LoraSection&, const LoraSection&) = default;
 };

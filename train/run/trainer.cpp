@@ -10,6 +10,7 @@
 #include "core/system/signals.h"
 #include "core/system/temporary.h"
 #include "core/system/threads.h"
+#include "recipes/lora/stored_base.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/checkpoint/retention.h"
@@ -113,6 +114,7 @@ void Trainer::Run::resume_or_fill() {
   if (setup.adapters) {  // checkpoints hold nothing else
     fill_model(*setup.model, config);
     base = hash_of_base();
+    recipes::store_base(*setup.model, config.lora->base);
   }
   if (from.mode == Mode::step || from.mode == Mode::path) {
     const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "recipes/lora/stored_base.h"
 #include "train/check/load.h"
 #include "train/checkpoint/hash.h"
 #include "train/metrics/step_metrics.h"
@@ -82,6 +83,8 @@ std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, nn:
   adapters->attach();
   fill_model(model, config);
   require_base(reader.state(), base_hash(model), source);
+  recipes::store_base(model, config.lora->base);
+  recipes::make_dense(model);  // the rounded weights, in the form that everything else takes
   restore_parameters(reader, model);
   return adapters;
 }

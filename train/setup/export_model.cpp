@@ -1,6 +1,7 @@
 #include "train/setup/export_model.h"
 
 #include "distributed/fsdp/gather_parameter.h"
+#include "recipes/lora/stored_base.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
@@ -15,6 +16,7 @@ void export_model(nn::CausalLm& model, const recipes::Adapters* adapters, const 
     return save_adapter_folder(model, *adapters, export_target(config),
                                {.dtype = config.training.dtype, .base = config.model.path});
   }
+  recipes::make_dense(model);
   if (adapters != nullptr) adapters->merge();
   const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
   ModelFolderOptions options;

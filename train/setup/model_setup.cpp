@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/initialize.h"
+#include "recipes/lora/stored_base.h"
 #include "train/check/check.h"
 #include "train/config/presets.h"
 #include "train/model_folder/model_folder.h"
@@ -110,6 +111,8 @@ ModelSetup build_model(const RunConfig& config, Device device, Device target, co
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
+  // A plan has no weights to come; a run stores them when they are there.
+  if (device.is_meta() && config.lora) recipes::store_base(*setup.model, config.lora->base);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;
 }

@@ -1,0 +1,48 @@
+#include "core/ops/nf4.h"
+
+#include "core/cuda/quantize/quantize_common.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Eight elements a thread, of one block. Reads codes and scales, writes out.
+template <class T>
+__global__ __launch_bounds__(kThreads) void nf4_dequantize_kernel(const std::uint32_t* codes, const std::int8_t* scales,
+                                                                  const float* factors, const float* mean, T* out,
+                                                                  std::int64_t groups, bool wide) {
+  __shared__ float values[16];
+  if (threadIdx.x < 16) values[threadIdx.x] = Nf4::decode(static_cast<std::uint8_t>(threadIdx.x));
+  __syncthreads();
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t g = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; g < groups; g += step) {
+    const std::int64_t block = g / (Nf4::kBlockSize / kGroup);
+    const float scale = static_cast<float>(scales[block]) / factors[block / Nf4::kScaleBlockSize] + *mean;
+    const std::uint32_t word = codes[g];
+    Group group;
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) {
+      group.x[2 * i] = values[word >> (8 * i + 4) & 15u] * scale;
+      group.x[2 * i + 1] = values[word >> (8 * i) & 15u] * scale;
+    }
+    store_group(out + g * kGroup, group, wide);
+  }
+}
+
+void nf4_dequantize_cuda(const Nf4DequantizeArgs& args) {
+  const OpLaunch launch("nf4_dequantize", {&args.x.codes, &args.x.scales, &args.x.factors, &args.x.mean, &args.out});
+  const std::int64_t groups = args.out.numel() / kGroup;
+  QUENCH_CHECK(aligned(args.x.codes.raw_data(), 4), "nf4_dequantize: codes do not begin at a multiple of 4 bytes");
+  dispatch<float, bfloat16>(args.out.dtype(), "nf4_dequantize", [&]<class T>() {
+    launch(nf4_dequantize_kernel<T>, dim3(strided_grid(launch.device(), groups, kThreads, 8, 4)), kThreads, 0,
+           reinterpret_cast<const std::uint32_t*>(args.x.codes.raw_data()), args.x.scales.data<std::int8_t>(),
+           args.x.factors.data<float>(), args.x.mean.data<float>(), args.out.data<T>(), groups,
+           aligned(args.out.raw_data()));
+  });
+}
+
+QUENCH_CUDA_KERNEL(nf4_dequantize_slot, nf4_dequantize_cuda);
+
+}  // namespace
+}  // namespace quench::cuda

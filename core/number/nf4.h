@@ -1,0 +1,46 @@
+#pragma once
+// NF4 (Dettmers et al., "QLoRA", 2023, appendix E): 16 quantiles of a normal distribution within [-1, 1]. The values
+// are those of bitsandbytes.
+
+#include <cstdint>
+
+#include "core/number/host_device.h"
+
+namespace quench {
+
+struct Nf4 {
+  static constexpr int kBlockSize = 64;        // elements that share a scale, their largest magnitude
+  static constexpr int kScaleBlockSize = 256;  // scales that share a factor when they are quantized themselves
+
+  // Code 0 is -1, code 7 is 0, code 15 is 1.
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float decode(std::uint8_t code) noexcept {
+    constexpr float kValues[16] = {-1.0f,
+                                   -0.6961928009986877f,
+                                   -0.5250730514526367f,
+                                   -0.39491748809814453f,
+                                   -0.28444138169288635f,
+                                   -0.18477343022823334f,
+                                   -0.09105003625154495f,
+                                   0.0f,
+                                   0.07958029955625534f,
+                                   0.16093020141124725f,
+                                   0.24611230194568634f,
+                                   0.33791524171829224f,
+                                   0.44070982933044434f,
+                                   0.5626170039176941f,
+                                   0.7229568362236023f,
+                                   1.0f};
+    return kValues[code & 15];
+  }
+
+  // The nearest value's code, of the lower one where two are as near. x is within [-1, 1] or a rounding beyond; NaN
+  // becomes 0.
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float x) noexcept {
+    std::uint8_t code = 0;
+    for (std::uint8_t next = 1; next < 16; ++next)
+      if (x > (decode(static_cast<std::uint8_t>(next - 1)) + decode(next)) * 0.5f) code = next;
+    return code;
+  }
+};
+
+}  // namespace quench
