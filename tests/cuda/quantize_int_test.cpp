@@ -4,6 +4,7 @@
 
 #include "core/ops/dropout.h"
 #include "core/ops/fake_quantize_float8.h"
+#include "core/ops/nf4.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {
@@ -74,6 +75,21 @@ TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
           fake_quantize_float8({device_x, amax(device_x, granularity), gpu, scale});
           EXPECT_TRUE(equal(gpu, out)) << shape.to_string() << " seed " << seed;
         }
+}
+
+TEST(CudaNf4, ValuesAreThoseOfTheCpu) {
+  std::uint64_t seed = 0;
+  for (const Shape& shape : {Shape{64}, Shape{3, 64}, Shape{130, 320}, Shape{257, 1024}})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Tensor x = input(shape, dtype, 0, ++seed);
+      const Nf4Tensor expected = quantize_nf4(x), ours = quantize_nf4(on_gpu(x));
+      EXPECT_TRUE(equal(ours.codes, expected.codes));
+      EXPECT_TRUE(equal(ours.scales, expected.scales));
+      const Tensor out = Tensor::empty_like(x), gpu = empty_like_on_gpu(x);
+      dequantize_nf4({expected, out});
+      dequantize_nf4({ours, gpu});
+      EXPECT_TRUE(equal(gpu, out)) << shape.to_string();
+    }
 }
 
 TEST(CudaDropout, DrawsAreThoseOfTheCpu) {
