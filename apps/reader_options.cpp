@@ -20,13 +20,18 @@ void add_reader_options(CLI::App& verb, ReaderArguments& a, bool token_files) {
       ->capture_default_str();
   verb.add_option("--split", a.split, "Where a text file's documents end: file, blank_line, marker (<|endoftext|>)")
       ->capture_default_str();
-  verb.add_option("--record", a.record, "What a JSON line holds: auto, text, tokens, messages, sharegpt")
+  verb.add_option("--record", a.record, fmt::format("What a JSON line holds: {}", fmt::join(record_kind_names(), ", ")))
       ->capture_default_str();
   verb.add_option("--field", a.field, "JSON field with the text")->capture_default_str();
   verb.add_option("--on-bad-record", a.on_bad_record, "error or skip")->capture_default_str();
   verb.add_option(
           "--chat-template", a.chat_template,
-          "For records of messages: auto (what the tokenizer's special tokens are made for), llama2, llama3 or chatml")
+          "For chats: auto (the tokenizer's own, or what its special tokens are made for), llama2, llama3, chatml, or "
+          "a .jinja file")
+      ->capture_default_str();
+  verb.add_option("--chat-date", a.chat_date, "What a template that asks for today's date is told, as 2024-07-26");
+  verb.add_option("--train-on", a.train_on,
+                  fmt::format("Which tokens of a chat are targets: {}", fmt::join(train_on_names(), ", ")))
       ->capture_default_str();
 }
 
@@ -40,7 +45,9 @@ ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   options.record = record_kind_from_string(a.record);
   options.field = a.field;
   options.on_bad_record = bad_record_from_string(a.on_bad_record);
-  options.chat_template = chat_template_from_string(a.chat_template);
+  set_chat_template(options, a.chat_template);
+  options.chat_date = a.chat_date;
+  options.train_on = train_on_from_string(a.train_on);
   return options;
 }
 

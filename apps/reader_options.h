@@ -16,6 +16,8 @@ struct ReaderArguments {
   std::string field = "text";
   std::string on_bad_record = "error";
   std::string chat_template = "auto";
+  std::string chat_date;
+  std::string train_on = "assistant";
 };
 
 // `token_files`: the verb reads those too, and --format may name theirs.

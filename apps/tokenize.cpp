@@ -130,6 +130,10 @@ void run_train(const TrainArguments& a) {
   require_tokenizer_folder(a.output, a.overwrite);
   ReaderOptions reader_settings = reader_options(a.reader);
   // Any template gives a chat's text; its special tokens are left out.
+  QUENCH_CHECK_AS(ErrorCode::bad_config, reader_settings.chat_template_file.empty(),
+                  "--chat-template {}: training a tokenizer takes llama2, llama3 or chatml, as a file's special tokens "
+                  "are not known before",
+                  reader_settings.chat_template_file.string());
   if (reader_settings.chat_template == ChatTemplate::automatic) reader_settings.chat_template = ChatTemplate::llama3;
   const std::vector<std::filesystem::path> files = expand_file_patterns(a.inputs);
   std::size_t next_file = 0;

@@ -132,8 +132,12 @@ ChatTemplate chat_template_from_string(std::string_view name) {
   if (name == "auto") return ChatTemplate::automatic;
   for (const Template& known : templates())
     if (known.name == name) return known.value;
-  QUENCH_FAIL(ErrorCode::bad_config, "unknown chat template '{}'; known: {}", name,
+  QUENCH_FAIL(ErrorCode::bad_config, "unknown chat template '{}'; known: {}, or the path of a .jinja file", name,
               fmt::join(chat_template_names(), ", "));
+}
+
+bool is_chat_template_file(std::string_view name) noexcept {
+  return name.ends_with(".jinja");
 }
 
 ChatTemplate resolve_chat_template(ChatTemplate chat_template, const Tokenizer& tokenizer) {
@@ -154,7 +158,8 @@ std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::ve
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, known != templates().end(),
       "chats need a template, and the tokenizer has the special tokens of none: set data.chat_template "
-      "(quench tokenize: --chat-template) to llama2, llama3 or chatml, or choose a tokenizer made for chats");
+      "(quench tokenize: --chat-template) to llama2, llama3 or chatml or the path of a .jinja file, or choose a "
+      "tokenizer made for chats");
   bool answered = false;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];

@@ -29,6 +29,8 @@ enum class ChatTemplate : std::uint8_t {
 [[nodiscard]] std::vector<std::string> chat_template_names();
 [[nodiscard]] std::string_view to_string(ChatTemplate chat_template) noexcept;  // "auto", "llama2", ...
 [[nodiscard]] ChatTemplate chat_template_from_string(std::string_view name);    // throws bad_config listing the names
+// Whether a name means a Jinja template in a file of its own: it ends in .jinja.
+[[nodiscard]] bool is_chat_template_file(std::string_view name) noexcept;
 
 // `chat_template` itself unless it is automatic; then the template whose special tokens the tokenizer has, or automatic
 // where it has those of none. Llama 2's <s> and </s> also have other uses: they count where they are ids 1 and 2 and

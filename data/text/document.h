@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace quench {
@@ -15,7 +16,11 @@ struct DocumentPiece {
   bool special = false;
   // Text that is encoded together with the text in front of it, so that no tokenizer sees a new text begin here.
   bool joined = false;
-  bool target = true;  // whether the piece's tokens may be targets
+  bool target = true;   // whether the piece's tokens may be targets
+  bool markup = false;  // special tokens in the text are encoded as such
+  // With target false: bytes [first, second) of the text whose tokens may be targets nevertheless, as may those that
+  // hold some of them.
+  std::vector<std::pair<std::size_t, std::size_t>> target_bytes{};
 };
 
 struct Document {

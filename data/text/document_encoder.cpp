@@ -32,7 +32,10 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncoderOption
 }
 
 std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> documents) const {
-  // The text of ordinary documents may be asked to hold special tokens; the pieces of chats never do.
+  // The text of ordinary documents may be asked to hold special tokens; the pieces of chats say it themselves.
+  const auto parses = [&](const Document& document, const DocumentPiece& piece) {
+    return piece.markup || (options_.parse_special && !document.complete) ? 1 : 0;
+  };
   std::vector<std::string_view> texts[2];
   std::deque<std::string> joined;
   for (const Document& document : documents) {
@@ -41,7 +44,7 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
       if (piece.special || piece.text.empty()) continue;
       std::string_view text = piece.text;
       if (piece.joined && i > 0) text = joined.emplace_back(document.pieces[i - 1].text + piece.text);
-      texts[options_.parse_special && !document.complete ? 1 : 0].push_back(text);
+      texts[parses(document, piece)].push_back(text);
     }
   }
   std::vector<std::vector<std::int32_t>> encoded[2];
@@ -63,7 +66,7 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
     for (const DocumentPiece& piece : document.pieces) {
       std::vector<std::int32_t> ids;
       if (!piece.special && !piece.text.empty()) {
-        const int kind = options_.parse_special && !document.complete ? 1 : 0;
+        const int kind = parses(document, piece);
         ids = std::move(encoded[kind][next[kind]++]);
       }
       if (piece.joined) {
@@ -100,10 +103,33 @@ void DocumentEncoder::append_piece(const DocumentPiece& piece, std::vector<std::
     out.ids.insert(out.ids.end(), encoded.begin(), encoded.end());
   }
   if (!keep_targets) return;
-  if (!piece.targets.empty())
+  if (!piece.targets.empty()) {
     out.targets.insert(out.targets.end(), piece.targets.begin(), piece.targets.end());
-  else
+  } else if (!piece.target_bytes.empty()) {
+    const std::vector<std::uint8_t> flags = flags_of(piece, std::span(out.ids).subspan(out.targets.size()));
+    out.targets.insert(out.targets.end(), flags.begin(), flags.end());
+  } else {
     out.targets.resize(out.ids.size(), piece.target ? 1 : 0);
+  }
+}
+
+std::vector<std::uint8_t> DocumentEncoder::flags_of(const DocumentPiece& piece,
+                                                    std::span<const std::int32_t> ids) const {
+  const std::vector<std::size_t> ends = tokenizer_.decoded_ends(ids);
+  // A tokenizer that normalizes its text decodes to another one: how much of that stands in front of a byte.
+  const bool same = !ends.empty() && ends.back() == piece.text.size();
+  const auto decoded = [&](std::size_t byte) {
+    if (same) return byte;
+    const EncodeOptions options{.add_special_tokens = false, .parse_special = piece.markup};
+    return tokenizer_.decode(tokenizer_.encode(std::string_view(piece.text).substr(0, byte), options)).size();
+  };
+  std::vector<std::uint8_t> flags(ids.size(), 0);
+  for (const auto& [first, last] : piece.target_bytes) {
+    const std::size_t begin = decoded(first), end = decoded(last);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (ends[i] > begin && (i > 0 ? ends[i - 1] : 0) < end) flags[i] = 1;
+  }
+  return flags;
 }
 
 }  // namespace quench

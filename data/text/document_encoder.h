@@ -45,6 +45,9 @@ class DocumentEncoder {
   void append_piece(const DocumentPiece& piece, std::vector<std::int32_t>&& encoded, bool keep_targets,
                     EncodedDocument& out) const;
 
+  // One flag an id of the piece's text.
+  [[nodiscard]] std::vector<std::uint8_t> flags_of(const DocumentPiece& piece, std::span<const std::int32_t> ids) const;
+
   const Tokenizer& tokenizer_;
   EncoderOptions options_;
   std::optional<std::int32_t> eos_;  // appended to each document

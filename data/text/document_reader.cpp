@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/system/check.h"
+#include "core/system/file.h"
 #include "data/text/jsonl_reader.h"
 #include "data/text/text_input.h"
 #include "data/text/text_reader.h"
@@ -18,11 +19,13 @@ constexpr Names<DocumentFormat, 3> kFormats = {
     {{DocumentFormat::automatic, "auto"}, {DocumentFormat::text, "text"}, {DocumentFormat::jsonl, "jsonl"}}};
 constexpr Names<TextSplit, 3> kSplits = {
     {{TextSplit::file, "file"}, {TextSplit::blank_line, "blank_line"}, {TextSplit::marker, "marker"}}};
-constexpr Names<RecordKind, 5> kKinds = {{{RecordKind::automatic, "auto"},
+constexpr Names<RecordKind, 7> kKinds = {{{RecordKind::automatic, "auto"},
                                           {RecordKind::text, "text"},
                                           {RecordKind::tokens, "tokens"},
                                           {RecordKind::messages, "messages"},
-                                          {RecordKind::sharegpt, "sharegpt"}}};
+                                          {RecordKind::sharegpt, "sharegpt"},
+                                          {RecordKind::alpaca, "alpaca"},
+                                          {RecordKind::completion, "completion"}}};
 constexpr Names<BadRecord, 2> kPolicies = {{{BadRecord::error, "error"}, {BadRecord::skip, "skip"}}};
 
 template <class T, std::size_t N>
@@ -82,6 +85,38 @@ void DocumentReader::bad_record(BadRecord policy, const std::string& origin, con
   QUENCH_CHECK_AS(ErrorCode::corrupt, policy == BadRecord::skip, "{}: {}", origin, reason);
   ++report_.bad_records;
   if (report_.first_bad.size() < 10) report_.first_bad.push_back(origin + ": " + reason);
+}
+
+std::vector<std::string> record_kind_names() {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : kKinds) names.emplace_back(name);
+  return names;
+}
+
+void set_chat_template(ReaderOptions& options, const std::string& name_or_path) {
+  options.chat_template = ChatTemplate::automatic;
+  options.chat_template_file.clear();
+  if (is_chat_template_file(name_or_path))
+    options.chat_template_file = name_or_path;
+  else
+    options.chat_template = chat_template_from_string(name_or_path);
+}
+
+void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer) {
+  if (options.chat_renderer) return;
+  const auto use = [&](std::string_view text, const std::string& source) {
+    options.chat_renderer = std::make_shared<ChatRenderer>(text, source, tokenizer, options.chat_date);
+  };
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
+  if (!options.chat_template_file.empty()) {
+    use(read_file(options.chat_template_file, kMaxBytes), options.chat_template_file.string());
+  } else if (options.chat_template == ChatTemplate::automatic && tokenizer.chat_template()) {
+    use(tokenizer.chat_template()->text, tokenizer.chat_template()->source);
+  } else {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, options.chat_date.empty(),
+                    "a chat date ({}) belongs to a Jinja template, and none is used", options.chat_date);
+    options.chat_template = resolve_chat_template(options.chat_template, tokenizer);
+  }
 }
 
 std::optional<DocumentFormat> document_format_of(const std::filesystem::path& path) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/text/chat_renderer.h"
 #include "data/text/chat_template.h"
 #include "data/text/document.h"
 
@@ -29,12 +30,15 @@ enum class TextSplit : std::uint8_t {
 
 // What a JSON-lines record holds.
 enum class RecordKind : std::uint8_t {
-  automatic,  // decided by the first record that can be used, from its keys
-  text,       // {"<field>": "..."}
-  tokens,     // {"input_ids": [...], "labels": [...], "attention_mask": [...]}; the last two are optional
-  messages,   // {"messages": [{"role": "user", "content": "..."}, ...]}
-  sharegpt,   // {"conversations": [{"from": "human", "value": "..."}, ...]}
+  automatic,   // decided by the first record that can be used, from its keys
+  text,        // {"<field>": "..."}
+  tokens,      // {"input_ids": [...], "labels": [...], "attention_mask": [...]}; the last two are optional
+  messages,    // {"messages": [{"role": "user", "content": "..."}, ...]}
+  sharegpt,    // {"conversations": [{"from": "human", "value": "..."}, ...]}
+  alpaca,      // {"instruction": "...", "input": "...", "output": "..."}: a question and its answer
+  completion,  // {"prompt": "...", "completion": "..."}: text, of which the completion is trained on
 };
+[[nodiscard]] std::vector<std::string> record_kind_names();  // "auto" first
 
 enum class BadRecord : std::uint8_t { error, skip };
 
@@ -44,8 +48,12 @@ struct ReaderOptions {
   std::string marker = "<|endoftext|>";
   RecordKind record = RecordKind::automatic;
   std::string field = "text";
-  // Automatic is resolved where the tokenizer is known (resolve_chat_template); chats are refused without.
+  // Automatic is resolved where the tokenizer is known (resolve_chats); chats are refused without.
   ChatTemplate chat_template = ChatTemplate::automatic;
+  std::filesystem::path chat_template_file{};  // a Jinja template, in place of those
+  std::string chat_date{};                     // "2024-07-26": what the template's strftime_now tells
+  TrainOn train_on = TrainOn::assistant;
+  std::shared_ptr<const ChatRenderer> chat_renderer{};  // set by resolve_chats; null: chat_template
   BadRecord on_bad_record = BadRecord::error;
   // A JSON line above this is a bad record; a text document above it comes in parts, cut at the start of a line.
   std::uint64_t max_document_bytes = std::uint64_t{64} << 20;
@@ -80,6 +88,14 @@ class DocumentReader {
   ReadReport report_;
 };
 
+// Sets chat_template to a name of chat_template_names(), or chat_template_file to a path that ends in .jinja. Throws
+// bad_config for anything else.
+void set_chat_template(ReaderOptions& options, const std::string& name_or_path);
+// Chooses how chats become tokens: the template of chat_template_file; that of chat_template; for automatic, the one
+// that came with the tokenizer, else the written one whose special tokens it has. Throws what ChatRenderer throws, and
+// bad_config for a date without a template that could tell it.
+void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer);
+
 // Text or jsonl by the file's name; nullopt if the name does not say.
 [[nodiscard]] std::optional<DocumentFormat> document_format_of(const std::filesystem::path& path);
 
@@ -90,8 +106,8 @@ class DocumentReader {
 // Names as in the config; throw bad_config listing them.
 [[nodiscard]] DocumentFormat document_format_from_string(std::string_view name);  // auto, text, jsonl
 [[nodiscard]] TextSplit text_split_from_string(std::string_view name);            // file, blank_line, marker
-[[nodiscard]] RecordKind record_kind_from_string(std::string_view name);  // auto, text, tokens, messages, sharegpt
-[[nodiscard]] BadRecord bad_record_from_string(std::string_view name);    // error, skip
+[[nodiscard]] RecordKind record_kind_from_string(std::string_view name);
+[[nodiscard]] BadRecord bad_record_from_string(std::string_view name);  // error, skip
 [[nodiscard]] std::string_view to_string(DocumentFormat format) noexcept;
 [[nodiscard]] std::string_view to_string(TextSplit split) noexcept;
 [[nodiscard]] std::string_view to_string(RecordKind kind) noexcept;

@@ -1,9 +1,12 @@
 #include "data/text/jsonl_reader.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 
 #include "core/json/json.h"
 #include "core/ops/cross_entropy.h"
+#include "data/text/conversation.h"
 #include "data/text/line_reader.h"
 #include "data/text/text_input.h"
 
@@ -15,44 +18,6 @@ namespace {
   QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
 }
 
-const Json& field(const Json& record, std::string_view key, std::string_view type) {
-  const Json* value = record.find(key);
-  if (value == nullptr) reject(fmt::format("no field \"{}\"", key));
-  const bool matches = (type == "string" && value->is_string()) || (type == "array" && value->is_array());
-  if (!matches) reject(fmt::format("field \"{}\" is {}, expected {}", key, value->type_name(), type));
-  return *value;
-}
-
-// OpenAI messages have a string or a list of {"type": "text", "text": "..."} parts.
-std::string content_of(const Json& message, std::string_view key) {
-  const Json* content = message.find(key);
-  if (content == nullptr || !content->is_array()) return field(message, key, "string").as_string();
-  std::string text;
-  for (const Json& part : content->as_array()) {
-    if (!part.is_object() || field(part, "type", "string").as_string() != "text")
-      reject("a content part is not of type text");
-    text += field(part, "text", "string").as_string();
-  }
-  return text;
-}
-
-std::vector<ChatMessage> messages_of(const Json& record, bool sharegpt) {
-  std::vector<ChatMessage> messages;
-  const Json::Array& list = field(record, sharegpt ? "conversations" : "messages", "array").as_array();
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].is_object()) reject(fmt::format("message {} is {}, expected object", i, list[i].type_name()));
-    try {
-      std::string role = field(list[i], sharegpt ? "from" : "role", "string").as_string();
-      if (sharegpt && role == "human") role = "user";
-      if (sharegpt && role == "gpt") role = "assistant";
-      messages.push_back({std::move(role), content_of(list[i], sharegpt ? "value" : "content")});
-    } catch (const Error& error) {
-      reject(fmt::format("message {}: {}", i, error.what()));
-    }
-  }
-  return messages;
-}
-
 std::int64_t integer_at(const Json::Array& list, std::size_t i, std::string_view key) {
   if (!list[i].is_integer()) reject(fmt::format("{}[{}] is {}, expected integer", key, i, list[i].type_name()));
   return list[i].as_int();
@@ -61,11 +26,11 @@ std::int64_t integer_at(const Json::Array& list, std::size_t i, std::string_view
 // Tokens whose attention mask is 0 are padding and left out. Labels follow the Hugging Face convention: not shifted,
 // equal to the id or kIgnoreLabel.
 DocumentPiece tokens_of(const Json& record, std::int64_t vocab_size) {
-  const Json::Array& ids = field(record, "input_ids", "array").as_array();
+  const Json::Array& ids = typed_field(record, "input_ids", "array").as_array();
   const auto optional_list = [&](const char* key) -> const Json::Array* {
     const Json* value = record.find(key);
     if (value == nullptr || value->is_null()) return nullptr;
-    const Json::Array& list = field(record, key, "array").as_array();
+    const Json::Array& list = typed_field(record, key, "array").as_array();
     if (list.size() != ids.size()) reject(fmt::format("{} {} for {} input_ids", list.size(), key, ids.size()));
     return &list;
   };
@@ -86,12 +51,56 @@ DocumentPiece tokens_of(const Json& record, std::int64_t vocab_size) {
   return piece;
 }
 
+// A record's keys tell its kind: the first of these whose keys it has.
+struct Signature {
+  RecordKind kind;
+  std::array<std::string_view, 2> keys;
+};
+constexpr std::array<Signature, 5> kSignatures = {{{RecordKind::messages, {"messages"}},
+                                                   {RecordKind::sharegpt, {"conversations"}},
+                                                   {RecordKind::tokens, {"input_ids"}},
+                                                   {RecordKind::alpaca, {"instruction", "output"}},
+                                                   {RecordKind::completion, {"prompt", "completion"}}}};
+
 RecordKind kind_of(const Json& record, const std::string& text_field) {
-  if (record.find("messages") != nullptr) return RecordKind::messages;
-  if (record.find("conversations") != nullptr) return RecordKind::sharegpt;
-  if (record.find("input_ids") != nullptr) return RecordKind::tokens;
+  for (const Signature& signature : kSignatures)
+    if (std::ranges::all_of(signature.keys,
+                            [&](std::string_view key) { return key.empty() || record.find(key) != nullptr; }))
+      return signature.kind;
   if (record.find(text_field) != nullptr) return RecordKind::text;
-  reject(fmt::format("no field \"{}\", \"messages\", \"conversations\" or \"input_ids\"", text_field));
+  reject(
+      fmt::format("no field \"{}\", \"messages\", \"conversations\", \"input_ids\", \"instruction\" and "
+                  "\"output\", or \"prompt\" and \"completion\"",
+                  text_field));
+}
+
+// Keeps of several runs of targets the last one.
+void keep_last_targets(std::vector<DocumentPiece>& pieces) {
+  auto piece = pieces.rbegin();
+  while (piece != pieces.rend() && !piece->target) ++piece;
+  while (piece != pieces.rend() && piece->target) ++piece;
+  for (; piece != pieces.rend(); ++piece) piece->target = false;
+}
+
+std::vector<DocumentPiece> pieces_of(const Conversation& conversation, const ReaderOptions& options) {
+  check_conversation(conversation);
+  if (options.chat_renderer) return options.chat_renderer->render(conversation, options.train_on);
+  std::vector<DocumentPiece> pieces = render_chat(options.chat_template, plain_messages(conversation));
+  if (options.train_on == TrainOn::last) keep_last_targets(pieces);
+  if (options.train_on == TrainOn::all)
+    for (DocumentPiece& piece : pieces) piece.target = true;
+  return pieces;
+}
+
+// Text: the prompt, and what is to follow it.
+std::vector<DocumentPiece> completion_pieces(const Json& record, TrainOn train_on) {
+  const std::string& prompt = typed_field(record, "prompt", "string").as_string();
+  const std::string& completion = typed_field(record, "completion", "string").as_string();
+  if (completion.empty()) reject("the completion is empty");
+  std::vector<DocumentPiece> pieces;
+  if (!prompt.empty()) pieces.push_back({.text = prompt, .target = train_on == TrainOn::all});
+  pieces.push_back({.text = completion, .joined = !prompt.empty()});
+  return pieces;
 }
 
 class JsonlReader final : public DocumentReader {
@@ -123,7 +132,9 @@ class JsonlReader final : public DocumentReader {
       try {
         read_record(origin, document);
       } catch (const Error& error) {
-        if (error.code() == ErrorCode::bad_config) throw;  // not the record's fault
+        // Not the record's fault.
+        if (error.code() == ErrorCode::bad_config || error.code() == ErrorCode::unsupported)
+          throw Error(error.code(), fmt::format("{}: {}", origin, error.what()), error.where());
         bad_record(options_.on_bad_record, origin, reason_of(error, origin));
         continue;
       }
@@ -146,10 +157,10 @@ class JsonlReader final : public DocumentReader {
     if (!record.is_object()) reject(fmt::format("the record is {}, expected object", record.type_name()));
     const RecordKind kind =
         options_.record == RecordKind::automatic ? kind_of(record, options_.field) : options_.record;
-    document.complete = kind != RecordKind::text;
+    document.complete = kind != RecordKind::text && kind != RecordKind::completion;
     switch (kind) {
       case RecordKind::text: {
-        const std::string& text = field(record, options_.field, "string").as_string();
+        const std::string& text = typed_field(record, options_.field, "string").as_string();
         if (!text.empty()) document.pieces.push_back({.text = text});
         break;
       }
@@ -157,10 +168,10 @@ class JsonlReader final : public DocumentReader {
         document.pieces.push_back(tokens_of(record, options_.vocab_size));
         if (document.pieces.back().ids.empty()) document.pieces.clear();
         break;
-      case RecordKind::messages:
-      case RecordKind::sharegpt:
-        document.pieces = render_chat(options_.chat_template, messages_of(record, kind == RecordKind::sharegpt));
-        break;
+      case RecordKind::messages: document.pieces = pieces_of(openai_conversation(record), options_); break;
+      case RecordKind::sharegpt: document.pieces = pieces_of(sharegpt_conversation(record), options_); break;
+      case RecordKind::alpaca: document.pieces = pieces_of(alpaca_conversation(record), options_); break;
+      case RecordKind::completion: document.pieces = completion_pieces(record, options_.train_on); break;
       case RecordKind::automatic: break;
     }
     options_.record = kind;

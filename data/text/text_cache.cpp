@@ -68,7 +68,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   key.add(fmt::format("shard version {}", kShardVersion));
   key.add(fingerprint_text(tokenizer));
   ReaderOptions reader = options.reader;
-  reader.chat_template = resolve_chat_template(reader.chat_template, tokenizer);
+  resolve_chats(reader, tokenizer);
   key.add(describe_options(reader, options.encoder).dump());
   for (const fs::path& path : expand_file_patterns(inputs)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, path != kStandardInput,
@@ -91,7 +91,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   }
   const StopPoll stop = options.watch_stop ? options.watch_stop() : StopPoll();
   const TokenizeResult result = tokenize_files(tokenizer, {.inputs = inputs,
-                                                           .reader = options.reader,
+                                                           .reader = reader,
                                                            .encoder = options.encoder,
                                                            .output = folder,
                                                            .batch_bytes = options.batch_bytes,

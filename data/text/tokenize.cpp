@@ -276,7 +276,9 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"marker", reader.marker},
                       {"record", to_string(reader.record)},
                       {"field", reader.field},
-                      {"chat_template", to_string(reader.chat_template)},
+                      {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
+                                                             : to_string(reader.chat_template)},
+                      {"train_on", to_string(reader.train_on)},
                       {"on_bad_record", to_string(reader.on_bad_record)},
                       {"max_document_bytes", reader.max_document_bytes},
                       {"eos", kEos[static_cast<std::size_t>(encoder.eos)]},
@@ -288,7 +290,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   check_options(options);
   TokenizeOptions checked = options;
   checked.reader.vocab_size = tokenizer.vocab_size();
-  checked.reader.chat_template = resolve_chat_template(options.reader.chat_template, tokenizer);
+  resolve_chats(checked.reader, tokenizer);
   const DocumentEncoder encoder(tokenizer, options.encoder);
   Corpus corpus(expand_file_patterns(options.inputs), checked);
   const fs::path target = resolved_path(options.output);

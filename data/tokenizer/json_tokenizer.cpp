@@ -54,6 +54,7 @@ JsonTokenizer::JsonTokenizer(TokenizerFiles&& files, TokenizerDescription descri
   add_texts(true);  // a byte's token comes after the character's own
   add_tokens(std::exchange(description_.added_tokens, {}));
   choose_special_ids();
+  chat_template_ = files_.settings().chat_template;
   const auto missing = description_.model->missing_bytes();
   if (!missing.empty() && description_.decoder.is_byte_level()) {
     QUENCH_LOG_WARN(

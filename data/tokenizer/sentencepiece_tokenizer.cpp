@@ -35,6 +35,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(TokenizerFiles files) : files_(st
     return model_id >= 0 ? std::optional<std::int32_t>(model_id) : std::nullopt;
   };
   const TokenizerSettings& settings = files_.settings();
+  chat_template_ = settings.chat_template;
   bos_id_ = id_of(settings.bos_token, processor_.bos_id());
   eos_id_ = id_of(settings.eos_token, processor_.eos_id());
   pad_id_ = id_of(settings.pad_token, processor_.pad_id());

@@ -48,6 +48,18 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   return text;
 }
 
+std::vector<std::size_t> Tokenizer::decoded_ends(std::span<const std::int32_t> ids) const {
+  std::vector<std::size_t> ends;
+  ends.reserve(ids.size());
+  std::string text;
+  bool at_start = true;
+  for (const std::int32_t id : ids) {
+    append_decoded(id, false, at_start, text);
+    ends.push_back(text.size());
+  }
+  return ends;
+}
+
 namespace {
 
 std::unique_ptr<Tokenizer> load_folder(const std::filesystem::path& folder) {

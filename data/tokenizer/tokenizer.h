@@ -45,6 +45,17 @@ class Tokenizer {
   // `skip_special` leaves special tokens out.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
+  // How many bytes of the decoded text stand up to and including each id.
+  [[nodiscard]] std::vector<std::size_t> decoded_ends(std::span<const std::int32_t> ids) const;
+
+  // The chat template that came with the tokenizer, as Jinja: chat_template.jinja, else tokenizer_config.json's
+  // (of several, the one named "default").
+  struct ChatTemplateText {
+    std::string text;
+    std::string source;  // the file, for errors
+  };
+  [[nodiscard]] const std::optional<ChatTemplateText>& chat_template() const noexcept { return chat_template_; }
+
   // One more than the highest id.
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
   [[nodiscard]] std::optional<std::int32_t> bos_id() const noexcept { return bos_id_; }
@@ -70,6 +81,7 @@ class Tokenizer {
   virtual bool append_text(std::int32_t id, bool at_start, std::string& text) const = 0;
 
   std::optional<std::int32_t> bos_id_, eos_id_, pad_id_;
+  std::optional<ChatTemplateText> chat_template_;
 
  private:
   friend class StreamDecoder;

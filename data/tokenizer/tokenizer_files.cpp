@@ -54,8 +54,19 @@ std::int32_t parse_id(std::string_view text) {
   return id;
 }
 
+// A string, or a list of {"name": ..., "template": ...}.
+std::optional<std::string> template_of(const Json& config) {
+  const Json* value = optional_field(config, "chat_template");
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array()) return value->as_string();
+  for (const Json& entry : value->as_array())
+    if (entry.at("name").as_string() == "default") return entry.at("template").as_string();
+  return std::nullopt;
+}
+
 void read_config(const Json& config, TokenizerSettings& result) {
   read_named_tokens(config, result);
+  if (auto text = template_of(config)) result.chat_template = {.text = std::move(*text), .source = ""};
   take(result.add_bos_token, config, "add_bos_token");
   take(result.add_eos_token, config, "add_eos_token");
   take(result.legacy, config, "legacy");
@@ -118,6 +129,11 @@ void TokenizerFiles::read_settings() {
   with("tokenizer_config.json", read_config);
   with("special_tokens_map.json", read_named_tokens);
   with("added_tokens.json", read_added_tokens);
+  const std::filesystem::path folder = std::filesystem::path(source_).parent_path();
+  if (settings_.chat_template)
+    settings_.chat_template->source = (folder / "tokenizer_config.json").string() + " (chat_template)";
+  for (const auto& [name, text] : files_)
+    if (name == "chat_template.jinja") settings_.chat_template = {.text = text, .source = (folder / name).string()};
 }
 
 std::uint64_t TokenizerFiles::fingerprint() const {

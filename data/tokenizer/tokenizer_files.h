@@ -10,14 +10,17 @@
 
 #include "core/json/json.h"
 #include "data/tokenizer/text/added_tokens.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace quench {
 
-// tokenizer_config.json, special_tokens_map.json and added_tokens.json, as far as ids depend on them.
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json, as far as ids depend on them, and the chat
+// template.
 struct TokenizerSettings {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
   std::optional<bool> add_bos_token, add_eos_token, legacy, add_prefix_space;
   std::vector<AddedToken> added_tokens;  // of tokenizers without a tokenizer.json
+  std::optional<Tokenizer::ChatTemplateText> chat_template;
 };
 
 class TokenizerFiles {

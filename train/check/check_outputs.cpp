@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/text/chat_template.h"
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
 #include "train/config/field.h"
@@ -51,6 +52,22 @@ void check_tokenizer(Checker& checker) {
   }
 }
 
+void check_chats(Checker& checker) {
+  const std::string& name = checker.config().data.chat_template;
+  if (!checker.usable({"data.chat_template"})) return;
+  if (!is_chat_template_file(name)) {
+    const std::vector<std::string> names = chat_template_names();
+    if (std::ranges::find(names, name) != names.end()) return;
+    checker.report("data.chat_template", "\"{}\"; expected {}, or the path of a .jinja file", name,
+                   fmt::join(names, ", "));
+    checker.suggest(nearest_name(name, names));
+    return;
+  }
+  std::error_code ignored;
+  if (checker.options().files && !fs::is_regular_file(name, ignored))
+    checker.report("data.chat_template", "{}: no such file", name);
+}
+
 void check_resume(Checker& checker) {
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (!checker.options().files || !checker.usable({"checkpoint.resume", "checkpoint.folder"})) return;
@@ -90,6 +107,7 @@ void check_data(Checker& checker) {
   check_sources(checker, "data.train", data.train);
   check_sources(checker, "data.validation", data.validation);
   check_tokenizer(checker);
+  check_chats(checker);
 }
 
 void check_outputs(Checker& checker) {

@@ -1,5 +1,8 @@
 // Rows of the section data.
 
+#include <fmt/format.h>
+
+#include "data/text/chat_renderer.h"
 #include "data/text/chat_template.h"
 #include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
@@ -30,10 +33,17 @@ void add_data_fields(Fields& fields) {
                               "and has not put it there itself."));
   fields.push_back(make_field("data.text_field", QUENCH_MEMBER(data.text_field), any_value(), guarded,
                               "Key of the text in JSONL records."));
-  fields.push_back(
-      make_field("data.chat_template", QUENCH_MEMBER(data.chat_template), one_of(chat_template_names()), guarded,
-                 "How JSONL records of messages become tokens; auto: the template whose special tokens the "
-                 "tokenizer has."));
+  fields.push_back(make_field(
+      "data.chat_template", QUENCH_MEMBER(data.chat_template), any_value(), guarded,
+      fmt::format("How chats become tokens: {}, or the path of a Jinja template (.jinja); auto: the one that "
+                  "came with the tokenizer, else that whose special tokens the tokenizer has.",
+                  fmt::join(chat_template_names(), ", "))));
+  fields.push_back(make_field("data.chat_date", QUENCH_MEMBER(data.chat_date), optional_text(), guarded,
+                              "Date that a Jinja template is told when it asks for today's, as 2024-07-26.",
+                              "none: such templates use their own default, or are refused"));
+  fields.push_back(make_field("data.train_on", QUENCH_MEMBER(data.train_on), one_of(train_on_names()), guarded,
+                              "Which tokens of chats and of prompts with completions are trained on: the assistant's "
+                              "turns, the last of them, or all."));
   fields.push_back(make_field("data.on_bad_record", QUENCH_MEMBER(data.on_bad_record), any_value(), guarded,
                               "What to do with a text record that cannot be read; skipped ones are counted."));
   fields.push_back(make_field("data.prefetch", QUENCH_MEMBER(data.prefetch), between(0, 1024), free,

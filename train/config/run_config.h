@@ -59,7 +59,9 @@ struct DataSection {
   std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
   Eos eos = Eos::automatic;
   std::string text_field = "text";
-  std::string chat_template = "auto";  // one of chat_template_names()
+  std::string chat_template = "auto";  // one of chat_template_names(), or the path of a .jinja file
+  std::string chat_date;               // "2024-07-26", or empty: templates may not ask for the date
+  std::string train_on = "assistant";  // one of train_on_names()
   OnBadRecord on_bad_record = OnBadRecord::stop;
   std::int64_t prefetch = 2;  // batches
   bool shuffle = true;

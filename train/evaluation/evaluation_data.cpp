@@ -18,7 +18,7 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
   ReaderOptions options = data.reader;
   options.format = document_format_from_string(data.format);
   options.vocab_size = model.vocab_size;
-  options.chat_template = resolve_chat_template(options.chat_template, tokenizer);
+  resolve_chats(options, tokenizer);
   const auto reader = open_document_reader(path, options);
   const DocumentEncoder encoder(tokenizer, {.eos = EosPolicy::none});
   const std::optional<std::int32_t> prefix = prefix_token(&tokenizer, model);
@@ -26,7 +26,8 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
   std::string text;
   Document document;
   while (reader->next(document)) {
-    if (document.complete) {
+    const bool masked = std::ranges::any_of(document.pieces, [](const DocumentPiece& piece) { return !piece.target; });
+    if (document.complete || masked) {
       const EncodedDocument encoded = encoder.encode(std::span(&document, 1)).front();
       each({.tokens = encoded.ids, .targets = encoded.targets, .text = std::nullopt});
       continue;

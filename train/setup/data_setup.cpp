@@ -38,7 +38,9 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   };
   spec.text.watch_stop = poll_stop_signals;
   spec.text.reader.field = data.text_field;
-  spec.text.reader.chat_template = chat_template_from_string(data.chat_template);
+  set_chat_template(spec.text.reader, data.chat_template);
+  spec.text.reader.chat_date = data.chat_date;
+  spec.text.reader.train_on = train_on_from_string(data.train_on);
   spec.text.reader.on_bad_record =
       data.on_bad_record == DataSection::OnBadRecord::skip ? BadRecord::skip : BadRecord::error;
   spec.text.reader.vocab_size = model.vocab_size;

@@ -1,0 +1,68 @@
+#pragma once
+// A Jinja template as Transformers renders chat templates: the part of Jinja2 that published templates use, with
+// Transformers' settings (trim_blocks, lstrip_blocks, tojson, raise_exception, strftime_now, {% generation %}). What is
+// not supported is refused by its name.
+//
+// Templates are untrusted: their size, nesting, steps and output are limited, and they see nothing but their variables.
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/jinja/jinja_tree.h"
+#include "data/jinja/jinja_value.h"
+
+namespace quench::jinja {
+
+struct Limits {
+  std::size_t source_bytes = std::size_t{1} << 20;
+  std::uint64_t steps = 5'000'000;                 // operations, items, bytes / 16
+  std::uint64_t bytes = std::uint64_t{256} << 20;  // of all texts that are made on the way
+};
+
+// Bytes [begin, end) of the rendered text.
+struct Range {
+  std::size_t begin = 0, end = 0;
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+struct Rendered {
+  std::string text;
+  // What loops over messages (Map::message) wrote, in order.
+  struct MessageRange {
+    int message = 0;
+    Range range;
+  };
+  std::vector<MessageRange> messages;
+  // What stands between {% generation %} and {% endgeneration %}.
+  std::vector<Range> generations;
+};
+
+class Template {
+ public:
+  // `name` is what errors call it, a path for example. Throws Error(unsupported) "<name>:<line>: <what>".
+  Template(std::string_view source, std::string name, const Limits& limits = {});
+
+  // Throws Error "<name>:<line>: <what>": unsupported for what the template needs and is not there, invalid_argument
+  // for what it does with these variables: raise_exception, undefined values, wrong types, limits.
+  [[nodiscard]] Rendered render(const Map& variables) const;
+
+  // What strftime_now tells; without it, that function is not defined.
+  void set_date(const std::tm& date) { date_ = date; }
+
+  [[nodiscard]] bool marks_generation() const noexcept { return marks_generation_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+ private:
+  std::string name_;
+  Limits limits_;
+  std::optional<std::tm> date_;
+  bool marks_generation_ = false;
+  Block block_;
+};
+
+}  // namespace quench::jinja

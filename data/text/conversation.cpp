@@ -1,0 +1,192 @@
+#include "data/text/conversation.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/system/check.h"
+
+namespace quench {
+namespace {
+
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
+
+// How data sets in ShareGPT's form name roles. A call of a function is an assistant's turn.
+constexpr std::string_view kCall = "function_call";
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeakers = {{{"human", "user"},
+                                                                                      {"user", "user"},
+                                                                                      {"gpt", "assistant"},
+                                                                                      {"chatgpt", "assistant"},
+                                                                                      {"model", "assistant"},
+                                                                                      {"assistant", "assistant"},
+                                                                                      {kCall, "assistant"},
+                                                                                      {"system", "system"},
+                                                                                      {"tool", "tool"},
+                                                                                      {"function_response", "tool"},
+                                                                                      {"observation", "tool"}}};
+
+[[noreturn]] void reject(const std::string& reason) {
+  QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
+}
+
+// A string, or the text of a list of parts.
+std::string content_of(const Json& message, std::string_view key) {
+  const Json* content = message.find(key);
+  if (content == nullptr || !content->is_array()) return typed_field(message, key, "string").as_string();
+  std::string text;
+  for (const Json& part : content->as_array()) {
+    if (!part.is_object() || typed_field(part, "type", "string").as_string() != "text")
+      reject("a content part is not of type text");
+    text += typed_field(part, "text", "string").as_string();
+  }
+  return text;
+}
+
+bool calls_tools(const Json& message) {
+  const Json* calls = message.find("tool_calls");
+  return calls != nullptr && calls->is_array() && !calls->as_array().empty();
+}
+
+// An array, or, as data sets of text columns have it, the text of one.
+Json tools_of(const Json& record) {
+  const Json* tools = record.find("tools");
+  if (tools == nullptr || tools->is_null()) return {};
+  Json list = *tools;
+  if (tools->is_string()) {
+    if (tools->as_string().find_first_not_of(" \t\r\n") == std::string::npos) return {};
+    try {
+      list = Json::parse(tools->as_string(), {.source = "tools"});
+    } catch (const Error& error) {
+      reject(error.what());
+    }
+  }
+  if (!list.is_array()) reject(fmt::format("field \"tools\" is {}, expected array", list.type_name()));
+  if (list.as_array().empty()) return {};
+  return list;
+}
+
+// Adds which message it is to an error about one.
+template <class Make>
+Json::Array messages_of(const Json::Array& list, const Make& make) {
+  Json::Array messages;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_object()) reject(fmt::format("message {} is {}, expected object", i, list[i].type_name()));
+    try {
+      messages.push_back(make(list[i]));
+    } catch (const Error& error) {
+      reject(fmt::format("message {}: {}", i, error.what()));
+    }
+  }
+  return messages;
+}
+
+Json openai_message(const Json& given) {
+  (void)typed_field(given, "role", "string");
+  Json message = given;
+  const Json* content = given.find("content");
+  const bool absent = content == nullptr || content->is_null();
+  // A call needs no text beside it.
+  if (absent && calls_tools(given))
+    message.set("content", "");
+  else
+    message.set("content", content_of(given, "content"));
+  // A column that other records use.
+  for (const char* key : {"tool_calls", "name", "tool_call_id", "reasoning_content"})
+    if (const Json* value = message.find(key); value != nullptr && value->is_null()) message.erase(key);
+  return message;
+}
+
+Json call_message(const std::string& text) {
+  const Json call = Json::parse(text, {.source = "the call"});
+  (void)typed_field(call, "name", "string");
+  const Json* arguments = call.find("arguments");
+  if (arguments == nullptr) reject("the call has no field \"arguments\"");
+  Json function = Json::Object{{"name", call.at("name")}, {"arguments", *arguments}};
+  Json::Array calls{Json::Object{{"type", "function"}, {"function", std::move(function)}}};
+  return Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", std::move(calls)}};
+}
+
+Json sharegpt_message(const Json& given) {
+  const std::string& from = typed_field(given, "from", "string").as_string();
+  std::string content = content_of(given, "value");
+  if (from == kCall) return call_message(content);
+  const auto known =
+      std::ranges::find(kSpeakers, std::string_view(from), [](const auto& entry) { return entry.first; });
+  // An unknown role is named, as it stands, by check_conversation().
+  return Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
+                      {"content", std::move(content)}};
+}
+
+void add_system(const Json& record, Json::Array& messages) {
+  const Json* system = record.find("system");
+  if (system == nullptr || system->is_null() || !system->is_string() || system->as_string().empty()) return;
+  messages.insert(messages.begin(), Json::Object{{"role", "system"}, {"content", *system}});
+}
+
+}  // namespace
+
+const Json& typed_field(const Json& record, std::string_view key, std::string_view type) {
+  const Json* value = record.find(key);
+  if (value == nullptr) reject(fmt::format("no field \"{}\"", key));
+  const bool matches = (type == "string" && value->is_string()) || (type == "array" && value->is_array());
+  if (!matches) reject(fmt::format("field \"{}\" is {}, expected {}", key, value->type_name(), type));
+  return *value;
+}
+
+Conversation openai_conversation(const Json& record) {
+  return {messages_of(typed_field(record, "messages", "array").as_array(), openai_message), tools_of(record)};
+}
+
+Conversation sharegpt_conversation(const Json& record) {
+  Conversation conversation{messages_of(typed_field(record, "conversations", "array").as_array(), sharegpt_message),
+                            tools_of(record)};
+  add_system(record, conversation.messages);
+  return conversation;
+}
+
+Conversation alpaca_conversation(const Json& record) {
+  std::string question = typed_field(record, "instruction", "string").as_string();
+  const Json* input = record.find("input");
+  if (input != nullptr && !input->is_null()) {
+    const std::string& more = typed_field(record, "input", "string").as_string();
+    if (!more.empty()) question += "\n\n" + more;
+  }
+  Conversation conversation;
+  conversation.messages.push_back(Json::Object{{"role", "user"}, {"content", std::move(question)}});
+  conversation.messages.push_back(
+      Json::Object{{"role", "assistant"}, {"content", typed_field(record, "output", "string")}});
+  add_system(record, conversation.messages);
+  return conversation;
+}
+
+void check_conversation(const Conversation& conversation) {
+  bool answered = false;
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    const Json& message = conversation.messages[i];
+    const std::string& role = message.at("role").as_string();
+    QUENCH_CHECK(std::ranges::find(kRoles, std::string_view(role)) != kRoles.end(), "message {}: role '{}'; known: {}",
+                 i, role, fmt::join(kRoles, ", "));
+    const bool silent = message.at("content").as_string().empty() && !calls_tools(message);
+    QUENCH_CHECK(!silent || (role != "user" && role != "assistant"), "message {}: the {} says nothing", i, role);
+    answered = answered || role == "assistant";
+  }
+  QUENCH_CHECK(answered, "no assistant message: nothing to train on");
+}
+
+std::vector<ChatMessage> plain_messages(const Conversation& conversation) {
+  QUENCH_CHECK(conversation.tools.is_null(),
+               "the conversation has tools, for which the written templates have no form; use the model's own template "
+               "(data.chat_template, --chat-template: a .jinja file)");
+  std::vector<ChatMessage> messages;
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    const Json& message = conversation.messages[i];
+    QUENCH_CHECK(!calls_tools(message),
+                 "message {} calls tools, for which the written templates have no form; use the model's own template "
+                 "(data.chat_template, --chat-template: a .jinja file)",
+                 i);
+    messages.push_back({message.at("role").as_string(), message.at("content").as_string()});
+  }
+  return messages;
+}
+
+}  // namespace quench

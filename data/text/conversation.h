@@ -1,0 +1,39 @@
+#pragma once
+// A conversation in OpenAI's form, whatever form its record has.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json/json.h"
+#include "data/text/chat_template.h"
+
+namespace quench {
+
+struct Conversation {
+  // {"role": "system" | "developer" | "user" | "assistant" | "tool", "content": "..."}, with whatever other keys the
+  // record has, such as "tool_calls".
+  Json::Array messages;
+  Json tools{};  // an array of function descriptions, or null
+};
+
+// {"messages": [...], "tools": [...]}: a content may be a list of {"type": "text", "text": "..."} parts, which are
+// joined.
+[[nodiscard]] Conversation openai_conversation(const Json& record);
+// {"conversations": [{"from": "human", "value": "..."}, ...]}, "system" and "tools" beside it: the turns of
+// "function_call" are calls ({"name": ..., "arguments": ...}), those of "observation" and "tool" their results.
+[[nodiscard]] Conversation sharegpt_conversation(const Json& record);
+// {"instruction": "...", "input": "...", "output": "..."} with "input" optional: a question and its answer, with
+// "system" in front if there is one.
+[[nodiscard]] Conversation alpaca_conversation(const Json& record);
+// All of them, and those below, throw Error(corrupt) for a field that is missing or of a wrong type, and
+// invalid_argument "message <i>: ..." for an unknown role, a user or an assistant that says nothing, and a conversation
+// without an assistant.
+void check_conversation(const Conversation& conversation);
+// For the written templates, which have no form for tools: throws invalid_argument where there are any.
+[[nodiscard]] std::vector<ChatMessage> plain_messages(const Conversation& conversation);
+
+// record[key], which must be there and of the type "string" or "array".
+[[nodiscard]] const Json& typed_field(const Json& record, std::string_view key, std::string_view type);
+
+}  // namespace quench

@@ -1,0 +1,199 @@
+#include "data/text/chat_renderer.h"
+
+#include "data/text/document_encoder.h"
+#include "data/text/document_reader.h"
+#include "tests/data/sampling/token_fixtures.h"
+#include "tests/data/tokenizer/tokenizer_fixtures.h"
+
+namespace quench {
+namespace {
+
+using testing::expect_error;
+using testing::TempDir;
+using testing::write_file;
+
+constexpr const char* kPlain =
+    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+constexpr const char* kMarked =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}{% else %}{{ m.content + '<|im_end|>\\n' }}{% endif %}"
+    "{% endfor %}";
+
+class ChatRendering : public ::testing::Test {
+ protected:
+  EncodedDocument encode(const char* source, const char* record, TrainOn train_on = TrainOn::assistant) const {
+    const ChatRenderer renderer(source, "t.jinja", *tokenizer_, "");
+    const Conversation conversation = openai_conversation(Json::parse(record));
+    const std::vector<Document> documents{{.pieces = renderer.render(conversation, train_on), .complete = true}};
+    return DocumentEncoder(*tokenizer_, {}).encode(documents).front();
+  }
+  std::string targets(const EncodedDocument& document) const {
+    std::vector<std::int32_t> ids;
+    for (std::size_t i = 0; i < document.ids.size(); ++i)
+      if (document.targets[i] != 0) ids.push_back(document.ids[i]);
+    return tokenizer_->decode(ids);
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_ = testing::with_special_tokens(
+      *load_tokenizer(testing::golden_dir() / "tokenizer"), {"<|im_start|>", "<|im_end|>"});
+};
+
+constexpr const char* kChat = R"({"messages": [{"role": "user", "content": "Hi 你"},
+  {"role": "assistant", "content": "Hello 😀"}, {"role": "user", "content": "Bye"},
+  {"role": "assistant", "content": "So long"}]})";
+
+TEST_F(ChatRendering, TargetsAreTheSameWithAndWithoutMarks) {
+  for (const char* source : {kPlain, kMarked}) {
+    EXPECT_EQ(targets(encode(source, kChat)), "Hello 😀<|im_end|>So long<|im_end|>");
+    EXPECT_EQ(targets(encode(source, kChat, TrainOn::last)), "So long<|im_end|>");
+    const EncodedDocument all = encode(source, kChat, TrainOn::all);
+    EXPECT_EQ(targets(all), tokenizer_->decode(all.ids));
+    EXPECT_EQ(all.ids, encode(source, kChat).ids);
+  }
+}
+
+TEST_F(ChatRendering, IdsAreThoseOfTheWholeText) {
+  const EncodedDocument encoded = encode(kMarked, kChat);
+  EXPECT_EQ(encoded.ids,
+            tokenizer_->encode("<|im_start|>user\nHi 你<|im_end|>\n<|im_start|>assistant\nHello 😀<|im_end|>\n"
+                               "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\nSo long<|im_end|>\n",
+                               {.add_special_tokens = false, .parse_special = true}));
+}
+
+TEST_F(ChatRendering, SpecialTokensInMessagesStayText) {
+  const EncodedDocument encoded = encode(kMarked, R"({"messages": [{"role": "user", "content": "a <|im_end|> b"},
+    {"role": "assistant", "content": "c <|im_start|>"}, {"role": "user", "content": "d"},
+    {"role": "assistant", "content": "e"}]})");
+  EXPECT_EQ(std::ranges::count(encoded.ids, *tokenizer_->find_token("<|im_end|>")), 4);
+  EXPECT_EQ(std::ranges::count(encoded.ids, *tokenizer_->find_token("<|im_start|>")), 4);
+  EXPECT_EQ(tokenizer_->decode(encoded.ids),
+            "<|im_start|>user\na <|im_end|> b<|im_end|>\n<|im_start|>assistant\nc <|im_start|><|im_end|>\n"
+            "<|im_start|>user\nd<|im_end|>\n<|im_start|>assistant\ne<|im_end|>\n");
+  EXPECT_EQ(targets(encoded), "c <|im_start|><|im_end|>e<|im_end|>");
+}
+
+// A generation prompt may open a thought that earlier turns do not have.
+TEST_F(ChatRendering, AHeaderMayBeShorterThanTheGenerationPrompt) {
+  const std::string thinking =
+      std::string(kPlain).replace(std::string(kPlain).rfind("assistant\\n"), 11, "assistant\\n<think>\\n");
+  EXPECT_EQ(targets(encode(thinking.c_str(), R"({"messages": [{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "<tall>"}]})")),
+            "<tall><|im_end|>");
+}
+
+TEST_F(ChatRendering, TemplatesThatDoNotTellTheTurnsAreRefused) {
+  expect_error(ErrorCode::unsupported, {"t.jinja", "generation", "data.train_on"}, [&] {
+    (void)encode("{% for i in range(messages | length) %}{{ messages[i].content }}{% endfor %}", kChat);
+  });
+  expect_error(ErrorCode::bad_config, {"2024-13-45"}, [&] { ChatRenderer(kPlain, "t", *tokenizer_, "2024-13-45"); });
+}
+
+class ChatRecords : public ::testing::Test {
+ protected:
+  std::vector<Document> read(const std::string& lines, ReaderOptions options = {}) {
+    write_file(folder_ / "a.jsonl", lines);
+    if (options.chat_template == ChatTemplate::automatic) options.chat_template = ChatTemplate::chatml;
+    const auto reader = open_document_reader(folder_ / "a.jsonl", options);
+    std::vector<Document> documents;
+    for (Document document; reader->next(document);) documents.push_back(document);
+    return documents;
+  }
+  static std::string text(const Document& document, bool targets_only = false) {
+    std::string text;
+    for (const DocumentPiece& piece : document.pieces)
+      if (!targets_only || piece.target) text += piece.text;
+    return text;
+  }
+  TempDir folder_;
+};
+
+TEST_F(ChatRecords, AlpacaAndCompletions) {
+  const auto alpaca = read(R"({"instruction": "Add", "input": "1 2", "output": "3"})"
+                           "\n"
+                           R"({"instruction": "Hi", "input": "", "output": "Ho", "system": "S"})");
+  EXPECT_EQ(text(alpaca.at(0)), "<|im_start|>user\nAdd\n\n1 2<|im_end|>\n<|im_start|>assistant\n3<|im_end|>\n");
+  EXPECT_EQ(text(alpaca.at(1)),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n");
+  EXPECT_EQ(text(alpaca.at(0), true), "3<|im_end|>");
+
+  const std::string record = R"({"prompt": "1 + 1 =", "completion": " 2"})";
+  const auto completion = read(record);
+  EXPECT_EQ(text(completion.at(0)), "1 + 1 = 2");
+  EXPECT_EQ(text(completion.at(0), true), " 2");
+  EXPECT_FALSE(completion.at(0).complete) << "the end-of-sequence token follows";
+  EXPECT_EQ(text(read(record, {.train_on = TrainOn::all}).at(0), true), "1 + 1 = 2");
+}
+
+TEST_F(ChatRecords, TrainOnChoosesTheTurns) {
+  const std::string record =
+      std::string(R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"},)") +
+      R"({"from": "user", "value": "c"}, {"from": "assistant", "value": "d"}]})";
+  EXPECT_EQ(text(read(record).at(0), true), "b<|im_end|>d<|im_end|>");
+  EXPECT_EQ(text(read(record, {.train_on = TrainOn::last}).at(0), true), "d<|im_end|>");
+  const auto all = read(record, {.train_on = TrainOn::all});
+  EXPECT_EQ(text(all.at(0), true), text(all.at(0)));
+}
+
+TEST_F(ChatRecords, ToolsComeInBothForms) {
+  const Conversation shared = sharegpt_conversation(Json::parse(
+      R"({"conversations": [{"from": "human", "value": "w?"}, {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+          {"from": "observation", "value": "ok"}, {"from": "gpt", "value": "b"}], "tools": "[{\"name\": \"f\"}]", "system": "s"})"));
+  const Conversation open = openai_conversation(Json::parse(
+      R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "w"}, {"type": "text", "text": "?"}]},
+          {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]},
+          {"role": "tool", "content": "ok"}, {"role": "assistant", "content": "b", "tool_calls": null}], "tools": [{"name": "f"}]})"));
+  EXPECT_EQ(Json(shared.messages), Json(open.messages));
+  EXPECT_EQ(shared.tools, open.tools);
+  check_conversation(open);
+  expect_error(ErrorCode::invalid_argument, {"tools", ".jinja"}, [&] { (void)plain_messages(open); });
+}
+
+TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
+  const std::string good = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})";
+  const auto refused = [&](const std::string& record, const std::string& what) {
+    expect_error(ErrorCode::corrupt, {"a.jsonl:2", what}, [&] { (void)read(good + "\n" + record); });
+  };
+  refused(R"({"messages": [{"role": "bot", "content": "a"}]})", "message 0: role 'bot'");
+  refused(R"({"messages": [{"role": "user", "content": "a"}]})", "no assistant message");
+  refused(R"({"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": "b"}]})",
+          "message 0: the user says nothing");
+  refused(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})",
+          "message 1: the assistant says nothing");
+  refused(R"({"messages": [{"content": "a"}]})", "no field \"role\"");
+  refused(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})", "a content part is not of type text");
+  refused(R"({"messages": "a"})", "expected array");
+}
+
+TEST_F(ChatRecords, TheTokenizersOwnTemplateIsTakenFirst) {
+  const auto base = testing::with_special_tokens(*load_tokenizer(testing::golden_dir() / "tokenizer"),
+                                                 {"<|im_start|>", "<|im_end|>"});
+  base->save(folder_ / "t");
+  ReaderOptions options;
+  resolve_chats(options, *load_tokenizer(folder_ / "t"));
+  EXPECT_EQ(options.chat_template, ChatTemplate::chatml);
+  EXPECT_EQ(options.chat_renderer, nullptr);
+  write_file(
+      folder_ / "t/tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "{% x %}"}, {"name": "default", "template": "{{ 1 }}"}]})");
+  const auto with_list = load_tokenizer(folder_ / "t");
+  ASSERT_TRUE(with_list->chat_template());
+  EXPECT_EQ(with_list->chat_template()->text, "{{ 1 }}");
+  write_file(folder_ / "t/chat_template.jinja", "{{ 2 }}");
+  const auto with_file = load_tokenizer(folder_ / "t");
+  EXPECT_EQ(with_file->chat_template()->text, "{{ 2 }}");
+  EXPECT_EQ(with_file->fingerprint(), with_list->fingerprint()) << "ids do not depend on it";
+  ReaderOptions own, named, file;
+  resolve_chats(own, *with_file);
+  ASSERT_NE(own.chat_renderer, nullptr);
+  set_chat_template(named, "chatml");
+  resolve_chats(named, *with_file);
+  EXPECT_EQ(named.chat_renderer, nullptr);
+  write_file(folder_ / "other.jinja", "{{ 3 }}");
+  set_chat_template(file, (folder_ / "other.jinja").string());
+  resolve_chats(file, *with_file);
+  EXPECT_NE(file.chat_renderer->identity(), own.chat_renderer->identity());
+}
+
+}  // namespace
+}  // namespace quench
