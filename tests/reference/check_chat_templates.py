@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares token ids and assistant masks of conversations with Transformers' apply_chat_template.
 
-  check_chat_templates.py QUENCH [--record FILE] [--conversations N]
+  check_chat_templates.py QUENCH [--axolotl FOLDER] [--record FILE] [--conversations N]
 
-Published templates of five families are read from trl, which ships them; nothing of them is kept. For each family a small
+Published templates are read from trl, which ships those of Llama 3, Qwen and others, and from FOLDER, the folder
+axolotl/utils/chat_templates/templates of axolotl's wheel, which has Mistral's and ChatML; nothing of them is kept. For each family a small
 byte-level tokenizer with its special tokens is trained, `QUENCH tokenize` makes shards of N conversations (system
 messages, tools, several turns, empty system messages, emoji), and ids and masks are compared one by one. A conversation
 that the template refuses must be refused by both. --record writes a hash of each family's ids and masks.
@@ -45,6 +46,14 @@ FAMILIES = {
     "gemma_marked": ("gemma_training.jinja", GEMMA, "<bos>", "<eos>"),
     "phi3": ("phi3.jinja", PHI, "<|endoftext|>", "<|endoftext|>"),
     "phi3_marked": ("phi3_training.jinja", PHI, "<|endoftext|>", "<|endoftext|>"),
+}
+MISTRAL = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
+AXOLOTL = {
+    "mistral_v1": ("mistral_v1.jinja", MISTRAL[:3], "<s>", "</s>"),
+    "mistral_v2v3": ("mistral_v2v3.jinja", MISTRAL, "<s>", "</s>"),
+    "mistral_v3_tekken": ("mistral_v3_tekken.jinja", MISTRAL, "<s>", "</s>"),
+    "mistral_v7_tekken": ("mistral_v7_tekken.jinja", MISTRAL, "<s>", "</s>"),
+    "chatml": ("chatml.jinja", QWEN, None, "<|im_end|>"),
 }
 DATE = "2024-07-26"
 WORDS = ("weather in Paris tomorrow, please tell me more about it: 12 + 30 = 42. Gr\u00fc\u00dfe \u4f60\u597d "
@@ -137,14 +146,18 @@ class FixedDate(datetime.datetime):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("quench")
+    parser.add_argument("--axolotl", type=pathlib.Path)
     parser.add_argument("--record", type=pathlib.Path)
     parser.add_argument("--conversations", type=int, default=200)
     args = parser.parse_args()
     published = importlib.resources.files("trl") / "chat_templates"
     chat_template_utils.datetime = FixedDate  # for templates that ask for the date
     failures, record = 0, {}
-    for family, (file, special, bos, eos) in FAMILIES.items():
-        template = (published / file).read_text()
+    families = {name: (published, *rest) for name, rest in FAMILIES.items()}
+    if args.axolotl:
+        families |= {name: (args.axolotl, *rest) for name, rest in AXOLOTL.items()}
+    for family, (source, file, special, bos, eos) in families.items():
+        template = (source / file).read_text()
         marked = "generation %}" in template
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/system/check.h"
-#include "tests/testing.h"
+#include "tests/data/sampling/token_fixtures.h"
 
 namespace quench::jinja {
 namespace {
