@@ -8,6 +8,7 @@
 #include "core/ops/embedding.h"
 #include "core/ops/global_norm.h"
 #include "core/ops/optimizer/adamw.h"
+#include "core/ops/optimizer/low_bit_adamw.h"
 
 namespace quench::bench {
 namespace {
@@ -37,6 +38,25 @@ void report_adamw(std::string_view name, std::int64_t bytes_an_element, const st
   });
 }
 
+// Bytes an element: gradient 2, param read and written 4, moments read and written.
+void report_low_bit(std::string_view name, MomentFormat format, double moment_bytes) {
+  std::vector<LowBitAdamWTensor> tensors;
+  const std::int64_t pieces = 64, rows = kParameters / pieces / 4096, block = moment_block(format);
+  const auto moment = [&] {
+    return MomentCodes{Tensor::zeros({rows, format == MomentFormat::int4 ? 2048 : 4096},
+                                     format == MomentFormat::fp8 ? DType::f8_e4m3 : DType::u8, kGpu),
+                       Tensor::zeros({rows, 4096 / block}, DType::f32, kGpu)};
+  };
+  for (std::int64_t i = 0; i < pieces; ++i)
+    tensors.push_back({.param = random_on_gpu({rows, 4096}, DType::bf16, 0.02),
+                       .grad = random_on_gpu({rows, 4096}, DType::bf16, 1e-3),
+                       .exp_avg = moment(),
+                       .exp_avg_sq = moment(),
+                       .weight_decay = 0.1});
+  report_rate(name, static_cast<std::int64_t>(static_cast<double>(kParameters) * (6 + 4 * moment_bytes)),
+              [&] { low_bit_adamw({.tensors = tensors, .format = format, .adamw = {.lr = 1e-4, .step = 100}}); });
+}
+
 void measure_adamw() {
   {
     const std::vector<AdamWTensor> tensors = model(DType::bf16, false);
@@ -46,6 +66,9 @@ void measure_adamw() {
   report_adamw("adamw bf16, f32 states", 22, model(DType::f32, false), false);
   report_adamw("adamw bf16, f32 states, stochastic rounding", 22, model(DType::f32, false), true);
   report_adamw("adamw bf16, f32 states and master", 28, model(DType::f32, true), false);
+  report_low_bit("adamw bf16, 8-bit states", MomentFormat::int8, 1);
+  report_low_bit("adamw bf16, 4-bit states", MomentFormat::int4, 0.5);
+  report_low_bit("adamw bf16, fp8 states", MomentFormat::fp8, 1);
 }
 
 void measure_squared_norm() {

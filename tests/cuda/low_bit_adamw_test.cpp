@@ -12,7 +12,9 @@ class CudaLowBitAdamW : public ::testing::TestWithParam<MomentFormat> {
   }
   static void expect_equal(const LowBitAdamWTensor& gpu, const LowBitAdamWTensor& cpu) {
     EXPECT_TRUE(same_bytes(on_cpu(gpu.param), cpu.param));
-    if (cpu.master.defined()) EXPECT_TRUE(same_bytes(on_cpu(gpu.master), cpu.master));
+    if (cpu.master.defined()) {
+      EXPECT_TRUE(same_bytes(on_cpu(gpu.master), cpu.master));
+    }
     EXPECT_TRUE(same_bytes(on_cpu(gpu.exp_avg.codes), cpu.exp_avg.codes));
     EXPECT_TRUE(same_bytes(on_cpu(gpu.exp_avg.scales), cpu.exp_avg.scales));
     EXPECT_TRUE(same_bytes(on_cpu(gpu.exp_avg_sq.codes), cpu.exp_avg_sq.codes));

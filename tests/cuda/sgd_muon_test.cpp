@@ -39,8 +39,12 @@ TEST(CudaSgd, GivesTheBitsOfTheCpu) {
             }
             for (std::size_t i = 0; i < cpu.size(); ++i) {
               EXPECT_TRUE(same_bytes(on_cpu(gpu[i].param), cpu[i].param));
-              if (momentum > 0) EXPECT_TRUE(same_bytes(on_cpu(gpu[i].momentum), cpu[i].momentum));
-              if (master) EXPECT_TRUE(same_bytes(on_cpu(gpu[i].master), cpu[i].master));
+              if (momentum > 0) {
+                EXPECT_TRUE(same_bytes(on_cpu(gpu[i].momentum), cpu[i].momentum));
+              }
+              if (master) {
+                EXPECT_TRUE(same_bytes(on_cpu(gpu[i].master), cpu[i].master));
+              }
             }
           }
 }
@@ -74,7 +78,9 @@ TEST(CudaMuon, MomentumAndStepGiveTheBitsOfTheCpu) {
       args.update = gpu_update;
       muon_apply(args);
       EXPECT_TRUE(same_bytes(on_cpu(gpu_param), param));
-      if (master) EXPECT_TRUE(same_bytes(on_cpu(gpu_weights), weights));
+      if (master) {
+        EXPECT_TRUE(same_bytes(on_cpu(gpu_weights), weights));
+      }
     }
 }
 
