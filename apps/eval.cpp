@@ -107,9 +107,13 @@ void run(const EvalArguments& a) {
                          [&](const ScoredDocument& document) { meter.add(document); });
     return meter.finish();
   };
-  if (!a.json) std::printf("%s\n", describe(options, tokenizer.get()).c_str());
+  // Behind the first measurement: a model that fails prints nothing.
+  const auto print_convention = [&] {
+    if (!a.json) std::printf("%s\n", describe(options, tokenizer.get()).c_str());
+  };
   if (a.adapters.empty()) {
     const PerplexityReport report = measure();
+    print_convention();
     return a.json ? print_json(to_json(report, options, data.special_tokens)) : print(report);
   }
   // One after the other over the same weights.
@@ -117,6 +121,7 @@ void run(const EvalArguments& a) {
   for (const std::string& adapter : a.adapters) {
     use_adapter(loaded, adapter);
     const PerplexityReport report = measure();
+    if (adapter == a.adapters.front()) print_convention();
     Json json = to_json(report, options, data.special_tokens);
     json.set("adapter", adapter);
     all.push_back(std::move(json));

@@ -43,7 +43,7 @@ TEST_F(Console, MistypedVerbsNameTheNearestAndAll) {
   const Outcome verb = run({"trian", "run.json"});
   EXPECT_EQ(verb.status, 2);
   EXPECT_THAT(verb.errors, AllOf(HasSubstr("unknown verb 'trian'; did you mean 'train'?"),
-                                 HasSubstr("verbs are train, tokenize, eval")));
+                                 HasSubstr("verbs are train, run, tokenize, eval")));
   const Outcome nested = run({"config", "chekc", "run.json"});
   EXPECT_EQ(nested.status, 2);
   EXPECT_THAT(nested.errors, AllOf(HasSubstr("unknown verb 'config chekc'; did you mean 'config check'?"),
@@ -115,7 +115,7 @@ std::string without_free_memory(const std::string& text) {
 // The one judgement: what train refuses, check refuses in the same words.
 TEST_F(Console, TrainAndCheckRefuseAlike) {
   for (const std::string refused :
-       {"--lora.rank=0", "--parallel.shard=0", "--recipe.name=mxfp8", "--export.format=gguf",
+       {"--lora.rank=0", "--parallel.shard=0", "--parallel.expert=2", "--export.format=gguf",
         "--model.architectures=Qwen3ForCausalLM", "--model.num_experts=4", "--model.sliding_window=8",
         "--training.offload_layers=1", "--optimizer.offload_ratio=0.5", "--training.recompute_mlp_layers=1",
         "--training.micro_batch_size=16777216", "--recipe.filter.exclude=*.w_proj", "--model.vocab_size=2000000000",
