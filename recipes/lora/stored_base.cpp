@@ -85,7 +85,8 @@ void store_base(nn::Module& root, BaseForm form) {
 void make_dense(nn::Module& root) {
   const MemoryScope scope(MemoryCategory::parameters);
   for (nn::Parameter* parameter : root.parameters()) {
-    if (!parameter->whole.defined() || parameter->variable.value().numel() > 0) continue;
+    // A shard without rows has no values of its own either.
+    if (!parameter->whole.defined() || parameter->padded.defined() || parameter->variable.value().numel() > 0) continue;
     parameter->variable = nn::Variable(parameter->whole.use().value().clone());
     parameter->whole = autograd::Weight();
     parameter->mark_changed();
