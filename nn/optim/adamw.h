@@ -16,16 +16,11 @@ class AdamW final : public Optimizer {
   AdamW(const std::vector<Parameter*>& parameters, OptimizerOptions options);
 
   using Optimizer::step;
-  using Optimizer::zero_grad;
   void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;
-  void zero_grad(ParameterRange part) override;
-  // Copies the parameters' values into the master weights.
-  void refresh_master() override;
-  // "optimizer.exp_avg.<parameter>", "optimizer.exp_avg_sq.<parameter>" and "optimizer.master.<parameter>".
-  [[nodiscard]] std::vector<StateTensor> state() const override;
-  [[nodiscard]] std::vector<ParameterState> parameter_states() override;
 
  private:
+  [[nodiscard]] std::vector<KeptTensor> kept(std::size_t index) override;
+
   OptimizerOptions options_;
   std::vector<AdamWTensor> tensors_;  // of parameters()
 };

@@ -20,15 +20,11 @@ void DividedOptimizer::step(double lr, std::int64_t step, const Tensor& grad_sca
   for (int which = 0; which < kParts; ++which) parts_[which]->step(lr, step, grad_scale, within(which, part));
 }
 
-void DividedOptimizer::zero_grad(ParameterRange part) {
-  for (int which = 0; which < kParts; ++which) parts_[which]->zero_grad(within(which, part));
-}
-
 void DividedOptimizer::refresh_master() {
   for (const std::unique_ptr<Optimizer>& part : parts_) part->refresh_master();
 }
 
-std::vector<Optimizer::StateTensor> DividedOptimizer::state() const {
+std::vector<Optimizer::StateTensor> DividedOptimizer::state() {
   std::vector<StateTensor> all = parts_[0]->state();
   for (StateTensor& tensor : parts_[1]->state()) all.push_back(std::move(tensor));
   return all;

@@ -17,15 +17,14 @@ class DividedOptimizer final : public Optimizer {
                    const Make& first, const Make& second);
 
   using Optimizer::step;
-  using Optimizer::zero_grad;
   void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;
-  void zero_grad(ParameterRange part) override;
   void refresh_master() override;
   // That of the first, then that of the second.
-  [[nodiscard]] std::vector<StateTensor> state() const override;
+  [[nodiscard]] std::vector<StateTensor> state() override;
   [[nodiscard]] std::vector<ParameterState> parameter_states() override;
 
  private:
+  [[nodiscard]] std::vector<KeptTensor> kept(std::size_t) override { return {}; }  // the parts keep everything
   static constexpr int kParts = 2;
   // What a range of parameters() is among those of a part: both are in the same order.
   [[nodiscard]] ParameterRange within(int which, ParameterRange range) const {

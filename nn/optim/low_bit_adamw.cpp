@@ -1,7 +1,6 @@
 #include "nn/optim/low_bit_adamw.h"
 
 #include "core/number/random.h"
-#include "core/ops/elementwise.h"
 
 namespace quench::nn {
 namespace {
@@ -37,11 +36,6 @@ LowBitAdamW::LowBitAdamW(const std::vector<Parameter*>& all, MomentFormat format
   refresh_master();
 }
 
-void LowBitAdamW::refresh_master() {
-  for (LowBitAdamWTensor& entry : tensors_)
-    if (entry.master.defined()) cast({entry.param, entry.master});
-}
-
 void LowBitAdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) {
     tensors_[i].grad = gradient_of(i);
@@ -58,40 +52,19 @@ void LowBitAdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, P
                            .stochastic_rounding = options_.stochastic_rounding,
                            .seed = options_.seed}});
   for (std::size_t i = part.begin; i < part.end; ++i) {
+    tensors_[i].grad = Tensor();
     parameters()[i]->mark_changed();
     if (tensors_[i].amax.defined()) parameters()[i]->amax_version = parameters()[i]->version;
   }
 }
 
-void LowBitAdamW::zero_grad(ParameterRange part) {
-  for (std::size_t i = part.begin; i < part.end; ++i) tensors_[i].grad = Tensor();
-  Optimizer::zero_grad(part);
-}
-
-std::vector<Optimizer::StateTensor> LowBitAdamW::state() const {
-  std::vector<StateTensor> all;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const Parameter* p = parameters()[i];
-    const LowBitAdamWTensor& t = tensors_[i];
-    all.push_back({"optimizer.exp_avg.codes." + p->name, t.exp_avg.codes, p});
-    all.push_back({"optimizer.exp_avg.scales." + p->name, t.exp_avg.scales, p});
-    all.push_back({"optimizer.exp_avg_sq.codes." + p->name, t.exp_avg_sq.codes, p});
-    all.push_back({"optimizer.exp_avg_sq.scales." + p->name, t.exp_avg_sq.scales, p});
-    if (t.master.defined()) all.push_back({master_name(*p), t.master, p});
-  }
-  return all;
-}
-
-std::vector<ParameterState> LowBitAdamW::parameter_states() {
-  std::vector<ParameterState> all;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    LowBitAdamWTensor& t = tensors_[i];
-    ParameterState& state = all.emplace_back();
-    state.gradient_bytes = gradient_bytes(i);
-    state.tensors = {&t.exp_avg.codes, &t.exp_avg.scales, &t.exp_avg_sq.codes, &t.exp_avg_sq.scales};
-    if (t.master.defined()) state.tensors.push_back(&t.master);
-  }
-  return all;
+std::vector<Optimizer::KeptTensor> LowBitAdamW::kept(std::size_t index) {
+  LowBitAdamWTensor& t = tensors_[index];
+  return {{"exp_avg.codes", &t.exp_avg.codes},
+          {"exp_avg.scales", &t.exp_avg.scales},
+          {"exp_avg_sq.codes", &t.exp_avg_sq.codes},
+          {"exp_avg_sq.scales", &t.exp_avg_sq.scales},
+          {kMaster, &t.master}};
 }
 
 }  // namespace quench::nn

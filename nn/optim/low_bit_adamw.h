@@ -19,16 +19,11 @@ class LowBitAdamW final : public Optimizer {
   LowBitAdamW(const std::vector<Parameter*>& parameters, MomentFormat format, OptimizerOptions options);
 
   using Optimizer::step;
-  using Optimizer::zero_grad;
   void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;
-  void zero_grad(ParameterRange part) override;
-  void refresh_master() override;
-  // "optimizer.exp_avg.codes.<parameter>", "optimizer.exp_avg.scales.<parameter>", the same of exp_avg_sq, and
-  // "optimizer.master.<parameter>". Axis 0 of each is that of the parameter.
-  [[nodiscard]] std::vector<StateTensor> state() const override;
-  [[nodiscard]] std::vector<ParameterState> parameter_states() override;
 
  private:
+  [[nodiscard]] std::vector<KeptTensor> kept(std::size_t index) override;
+
   MomentFormat format_;
   OptimizerOptions options_;
   std::vector<LowBitAdamWTensor> tensors_;  // of parameters()

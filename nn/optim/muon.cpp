@@ -56,11 +56,6 @@ Muon::Muon(const std::vector<Parameter*>& all, OptimizerOptions options)
   refresh_master();
 }
 
-void Muon::refresh_master() {
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (entries_[i].master.defined()) cast({parameters()[i]->variable.value(), entries_[i].master});
-}
-
 void Muon::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) {
     Parameter& p = *parameters()[i];
@@ -99,25 +94,8 @@ void Muon::step(double lr, std::int64_t step, const Tensor& grad_scale, Paramete
   }
 }
 
-std::vector<Optimizer::StateTensor> Muon::state() const {
-  std::vector<StateTensor> all;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const Parameter* p = parameters()[i];
-    all.push_back({"optimizer.momentum." + p->name, entries_[i].momentum, p});
-    if (entries_[i].master.defined()) all.push_back({master_name(*p), entries_[i].master, p});
-  }
-  return all;
-}
-
-std::vector<ParameterState> Muon::parameter_states() {
-  std::vector<ParameterState> all;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    ParameterState& state = all.emplace_back();
-    state.gradient_bytes = gradient_bytes(i);
-    state.tensors.push_back(&entries_[i].momentum);
-    if (entries_[i].master.defined()) state.tensors.push_back(&entries_[i].master);
-  }
-  return all;
+std::vector<Optimizer::KeptTensor> Muon::kept(std::size_t index) {
+  return {{"momentum", &entries_[index].momentum}, {kMaster, &entries_[index].master}};
 }
 
 }  // namespace quench::nn

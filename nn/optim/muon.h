@@ -23,12 +23,10 @@ class Muon final : public Optimizer {
 
   using Optimizer::step;
   void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;
-  void refresh_master() override;
-  // "optimizer.momentum.<parameter>" and "optimizer.master.<parameter>".
-  [[nodiscard]] std::vector<StateTensor> state() const override;
-  [[nodiscard]] std::vector<ParameterState> parameter_states() override;
 
  private:
+  [[nodiscard]] std::vector<KeptTensor> kept(std::size_t index) override;
+
   struct Entry {
     Tensor momentum, master;
   };

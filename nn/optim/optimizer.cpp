@@ -1,5 +1,8 @@
 #include "nn/optim/optimizer.h"
 
+#include <fmt/format.h>
+
+#include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
 
 namespace quench::nn {
@@ -7,6 +10,40 @@ namespace quench::nn {
 Optimizer::Optimizer(const std::vector<Parameter*>& parameters) {
   for (Parameter* p : parameters)
     if (p->variable.requires_grad()) parameters_.push_back(p);
+}
+
+std::string Optimizer::state_name(std::string_view what, const Parameter& parameter) {
+  return fmt::format("optimizer.{}.{}", what, parameter.name);
+}
+
+std::vector<Optimizer::KeptTensor> Optimizer::defined(std::size_t index) {
+  std::vector<KeptTensor> all = kept(index);
+  std::erase_if(all, [](const KeptTensor& entry) { return !entry.tensor->defined(); });
+  return all;
+}
+
+void Optimizer::refresh_master() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (const KeptTensor& entry : defined(i))
+      if (entry.what == kMaster) cast({parameters_[i]->variable.value(), *entry.tensor});
+}
+
+std::vector<Optimizer::StateTensor> Optimizer::state() {
+  std::vector<StateTensor> all;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (const KeptTensor& entry : defined(i))
+      all.push_back({state_name(entry.what, *parameters_[i]), *entry.tensor, parameters_[i]});
+  return all;
+}
+
+std::vector<ParameterState> Optimizer::parameter_states() {
+  std::vector<ParameterState> all;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    ParameterState& state = all.emplace_back();
+    state.gradient_bytes = gradient_bytes(i);
+    for (const KeptTensor& entry : defined(i)) state.tensors.push_back(entry.tensor);
+  }
+  return all;
 }
 
 void Optimizer::squared_grad_norm(const Tensor& result) const {

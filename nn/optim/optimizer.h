@@ -2,6 +2,7 @@
 // What a training loop asks of an optimizer. It owns its state; gradients belong to the parameters.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nn/optim/parameter_state.h"
@@ -24,8 +25,8 @@ class Optimizer {
   void step(double lr, std::int64_t step, const Tensor& grad_scale) {
     this->step(lr, step, grad_scale, {0, parameters_.size()});
   }
-  // Takes the parameters' values over into state that depends on them (after loading a checkpoint without state).
-  virtual void refresh_master() = 0;
+  // Copies the parameters' values into their f32 master weights (after loading a checkpoint without state).
+  virtual void refresh_master();
 
   // State tensors for checkpoints, "optimizer.<what>.<parameter>", with the parameter that they belong to.
   struct StateTensor {
@@ -33,28 +34,37 @@ class Optimizer {
     Tensor tensor;
     const Parameter* parameter;
   };
-  [[nodiscard]] virtual std::vector<StateTensor> state() const = 0;
+  [[nodiscard]] virtual std::vector<StateTensor> state();
   // What a parameter's f32 master weights are called among them.
-  [[nodiscard]] static std::string master_name(const Parameter& parameter) {
-    return "optimizer.master." + parameter.name;
-  }
+  [[nodiscard]] static std::string master_name(const Parameter& parameter) { return state_name(kMaster, parameter); }
   // Where the tensors of state() are kept, by parameter, for an owner that moves them to and fro. They are needed, with
   // the values they had, where the parameter is updated, by state() and by refresh_master().
-  [[nodiscard]] virtual std::vector<ParameterState> parameter_states() = 0;
+  [[nodiscard]] virtual std::vector<ParameterState> parameter_states();
 
   // Squared L2 norm of all gradients, f64 [1] on the device.
   void squared_grad_norm(const Tensor& result) const;
   // Forgets the gradients and gives their memory back.
   void zero_grad() { zero_grad({0, parameters_.size()}); }
-  virtual void zero_grad(ParameterRange part);
+  void zero_grad(ParameterRange part);
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
 
  protected:
+  static constexpr std::string_view kMaster = "master";
+  // A tensor that is kept for a parameter: "exp_avg", kMaster, ... Undefined: not kept.
+  struct KeptTensor {
+    std::string_view what;
+    Tensor* tensor;
+  };
+  // What is kept for parameters()[index], in the order of state(). Axis 0 of each tensor is that of the parameter.
+  [[nodiscard]] virtual std::vector<KeptTensor> kept(std::size_t index) = 0;
   // The gradient of a parameter, zeros where it got no contribution.
   [[nodiscard]] Tensor gradient_of(std::size_t index) const;
   [[nodiscard]] std::int64_t gradient_bytes(std::size_t index) const;
 
  private:
+  [[nodiscard]] static std::string state_name(std::string_view what, const Parameter& parameter);
+  [[nodiscard]] std::vector<KeptTensor> defined(std::size_t index);
+
   std::vector<Parameter*> parameters_;
 };
 

@@ -1,7 +1,6 @@
 #include "nn/optim/sgd.h"
 
 #include "core/number/random.h"
-#include "core/ops/elementwise.h"
 
 namespace quench::nn {
 
@@ -21,11 +20,6 @@ Sgd::Sgd(const std::vector<Parameter*>& all, OptimizerOptions options)
   refresh_master();
 }
 
-void Sgd::refresh_master() {
-  for (SgdTensor& entry : tensors_)
-    if (entry.master.defined()) cast({entry.param, entry.master});
-}
-
 void Sgd::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) tensors_[i].grad = gradient_of(i);
   sgd({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
@@ -36,33 +30,14 @@ void Sgd::step(double lr, std::int64_t step, const Tensor& grad_scale, Parameter
        .grad_scale = grad_scale,
        .stochastic_rounding = options_.stochastic_rounding,
        .seed = options_.seed});
-  for (std::size_t i = part.begin; i < part.end; ++i) parameters()[i]->mark_changed();
-}
-
-void Sgd::zero_grad(ParameterRange part) {
-  for (std::size_t i = part.begin; i < part.end; ++i) tensors_[i].grad = Tensor();
-  Optimizer::zero_grad(part);
-}
-
-std::vector<Optimizer::StateTensor> Sgd::state() const {
-  std::vector<StateTensor> all;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const Parameter* p = parameters()[i];
-    if (tensors_[i].momentum.defined()) all.push_back({"optimizer.momentum." + p->name, tensors_[i].momentum, p});
-    if (tensors_[i].master.defined()) all.push_back({master_name(*p), tensors_[i].master, p});
+  for (std::size_t i = part.begin; i < part.end; ++i) {
+    tensors_[i].grad = Tensor();
+    parameters()[i]->mark_changed();
   }
-  return all;
 }
 
-std::vector<ParameterState> Sgd::parameter_states() {
-  std::vector<ParameterState> all;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    ParameterState& state = all.emplace_back();
-    state.gradient_bytes = gradient_bytes(i);
-    for (Tensor* tensor : {&tensors_[i].momentum, &tensors_[i].master})
-      if (tensor->defined()) state.tensors.push_back(tensor);
-  }
-  return all;
+std::vector<Optimizer::KeptTensor> Sgd::kept(std::size_t index) {
+  return {{"momentum", &tensors_[index].momentum}, {kMaster, &tensors_[index].master}};
 }
 
 }  // namespace quench::nn

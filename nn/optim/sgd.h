@@ -15,15 +15,11 @@ class Sgd final : public Optimizer {
   Sgd(const std::vector<Parameter*>& parameters, OptimizerOptions options);
 
   using Optimizer::step;
-  using Optimizer::zero_grad;
   void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;
-  void zero_grad(ParameterRange part) override;
-  void refresh_master() override;
-  // "optimizer.momentum.<parameter>" and "optimizer.master.<parameter>".
-  [[nodiscard]] std::vector<StateTensor> state() const override;
-  [[nodiscard]] std::vector<ParameterState> parameter_states() override;
 
  private:
+  [[nodiscard]] std::vector<KeptTensor> kept(std::size_t index) override;
+
   OptimizerOptions options_;
   double momentum_;
   std::vector<SgdTensor> tensors_;  // of parameters()

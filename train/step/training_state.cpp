@@ -30,7 +30,7 @@ void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
 
 }  // namespace
 
-std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::Optimizer& optimizer) {
+std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer) {
   std::vector<CheckpointTensor> all;
   for (const nn::Parameter* p : model.parameters())
     if (p->in_checkpoints) all.push_back(entry(p->name, p->variable.value(), *p));

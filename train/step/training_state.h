@@ -12,7 +12,7 @@
 namespace quench {
 
 // Parameters under their names ("model.layers.0...."), then moments and master weights ("optimizer.exp_avg....").
-[[nodiscard]] std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, const nn::Optimizer& optimizer);
+[[nodiscard]] std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer);
 
 // Overwrites all of them. What is stored in another dtype is converted: widened exactly, or rounded to nearest even.
 // f32 parameters take the values of stored master weights, new master weights those of the stored parameters; moments
