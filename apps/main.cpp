@@ -106,8 +106,8 @@ int run(CLI::App& app, int argc, char** argv) {
     const bool late_rank = dynamic_cast<const quench::distributed::CollectiveTimeout*>(&error) != nullptr;
     print_error(error.what(),
                 !late_rank && dynamic_cast<const quench::distributed::CommunicationError*>(&error) != nullptr);
-    spdlog::debug("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
-                  quench::to_string(error.code()));
+    QUENCH_LOG_DEBUG("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
+                     quench::to_string(error.code()));
     return late_rank ? quench::distributed::kTimeoutStatus : exit_status(error.code());
   } catch (const std::bad_alloc&) {
     print_error("out of host memory");

@@ -2,6 +2,7 @@
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "core/system/check.h"
+#include "core/system/log_sink.h"
 #include "core/system/printable.h"
 
 namespace quench {
@@ -55,9 +57,7 @@ void open_logger_for_its_sinks() {
   logger.set_level(level);
 }
 
-}  // namespace
-
-spdlog::level::level_enum console_log_level() {
+spdlog::level::level_enum console_level() {
   const auto& sinks = spdlog::default_logger()->sinks();
   if (sinks.empty()) return spdlog::level::off;
   // Where it is alone, the logger's own level may stand for the console's.
@@ -65,9 +65,38 @@ spdlog::level::level_enum console_log_level() {
   return sinks.size() == 1 ? std::max(level, spdlog::default_logger()->level()) : level;
 }
 
+}  // namespace
+
+spdlog::level::level_enum spdlog_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::trace: return spdlog::level::trace;
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warn: return spdlog::level::warn;
+    case LogLevel::error: return spdlog::level::err;
+    case LogLevel::off: break;
+  }
+  return spdlog::level::off;
+}
+
+LogLevel console_log_level() {
+  const auto level = console_level();
+  for (const LogLevel known : {LogLevel::trace, LogLevel::debug, LogLevel::info, LogLevel::warn, LogLevel::error})
+    if (level <= spdlog_level(known)) return known;
+  return LogLevel::off;
+}
+
+bool is_logged(LogLevel level) {
+  return spdlog::should_log(spdlog_level(level));
+}
+
+void write_log(LogLevel level, std::string_view message) {
+  spdlog::default_logger_raw()->log(spdlog_level(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
 void add_log_sink(const spdlog::sink_ptr& sink) {
   auto& sinks = spdlog::default_logger()->sinks();
-  if (!sinks.empty()) sinks.front()->set_level(console_log_level());
+  if (!sinks.empty()) sinks.front()->set_level(console_level());
   sinks.push_back(sink);
   open_logger_for_its_sinks();
 }
@@ -78,7 +107,7 @@ void remove_log_sink(const spdlog::sink_ptr& sink) {
 }
 
 void quieten_log() {
-  if (console_log_level() < spdlog::level::warn) set_log_level("warn");
+  if (console_log_level() < LogLevel::warn) set_log_level("warn");
 }
 
 void set_log_level(std::string_view level) {

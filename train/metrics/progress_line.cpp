@@ -30,7 +30,7 @@ std::string progress_text(const std::string& what, std::uint64_t done, std::uint
 }
 
 ProgressLine::ProgressLine(std::string what)
-    : what_(std::move(what)), shown_(is_interactive(STDERR_FILENO) && console_log_level() <= spdlog::level::info) {}
+    : what_(std::move(what)), shown_(is_interactive(STDERR_FILENO) && console_log_level() <= LogLevel::info) {}
 
 ProgressLine::~ProgressLine() {
   if (!line_.empty()) draw("");

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/system/check.h"
-#include "core/system/log.h"
+#include "core/system/log_sink.h"
 #include "train/metrics/append_file.h"
 #include "train/metrics/terminal.h"
 
@@ -76,7 +76,7 @@ RunLog::RunLog(const std::filesystem::path& file, int console) : console_(consol
   record(fmt::format("---- {}\n", local_time()));
   sink_ = std::make_shared<Sink>(file_);
   sink_->set_pattern("%l: %v");
-  sink_->set_level(std::min(spdlog::level::info, console_log_level()));
+  sink_->set_level(spdlog_level(std::min(LogLevel::info, console_log_level())));
   add_log_sink(sink_);
 }
 
@@ -86,7 +86,7 @@ RunLog::~RunLog() {
 
 void RunLog::text(std::string_view lines) {
   record(lines);
-  if (!console_works_ || console_log_level() > spdlog::level::info) return;
+  if (!console_works_ || console_log_level() > LogLevel::info) return;
   try {
     write_to_descriptor(console_, lines);
   } catch (const Error& error) {

@@ -159,7 +159,7 @@ void Trainer::Run::open_logs() {
   options.tensorboard = config.metrics.tensorboard;
   options.console->progress = config.metrics.progress;
   options.console->print = [this](std::string_view line) { say(line); };
-  if (console_log_level() > spdlog::level::info) options.console->progress = ProgressDisplay::off;
+  if (console_log_level() > LogLevel::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
   metrics = MetricsLog(options);

@@ -2,6 +2,7 @@
 // The program's log as a text.
 
 #include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <memory>
