@@ -1,10 +1,15 @@
-# quench_module(name DEPENDS ...): an object library of name/**/*.cpp, linked whole so that static registration objects
-# (kernel slots, back ends) are never dropped.
+# quench_module(name [NOT_FUZZED [rooms...]] DEPENDS ...): an object library of name/**/*.cpp, linked whole so that static
+# registration objects (kernel slots, back ends) are never dropped. In the build of the fuzz targets, the rooms named are
+# left out; without any, the whole module is compiled without sanitizers.
 
 function(quench_module name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;NOT_FUZZED" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/(core/(cpu|cuda)|distributed/nccl)/")
+  if(QUENCH_FUZZ AND ARG_NOT_FUZZED)
+    list(JOIN ARG_NOT_FUZZED "|" rooms)
+    list(FILTER sources EXCLUDE REGEX "/${name}/(${rooms})/")
+  endif()
   if(NOT sources)
     add_library(quench_${name} INTERFACE)
     target_link_libraries(quench_${name} INTERFACE quench_options ${ARG_DEPENDS})
@@ -12,6 +17,9 @@ function(quench_module name)
   endif()
   add_library(quench_${name}_objects OBJECT ${sources})
   target_link_libraries(quench_${name}_objects PUBLIC quench_options ${ARG_DEPENDS} OpenMP::OpenMP_CXX)
+  if(QUENCH_FUZZ AND "NOT_FUZZED" IN_LIST ARG_KEYWORDS_MISSING_VALUES)
+    set_target_properties(quench_${name}_objects PROPERTIES QUENCH_NOT_FUZZED ON)
+  endif()
   add_library(quench_${name} INTERFACE)
   target_link_libraries(quench_${name} INTERFACE quench_${name}_objects $<TARGET_OBJECTS:quench_${name}_objects>
                         ${ARG_DEPENDS})
