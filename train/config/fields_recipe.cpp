@@ -9,8 +9,7 @@ namespace quench {
 namespace {
 
 std::vector<std::string> recipe_names() {
-  std::vector<std::string> names;
-  for (const recipes::Recipe& recipe : recipes::recipe_table()) names.emplace_back(recipe.name);
+  std::vector<std::string> names = recipes::recipe_table().names();
   names.emplace_back(kAutoRecipe);
   return names;
 }
