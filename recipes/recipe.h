@@ -1,9 +1,8 @@
 #pragma once
 // A precision recipe: a value that says, for every linear layer, how its three products are computed.
 //
-// A new recipe is one new file and one line in table.cpp (or Registered<Recipe>, core/system/choice_table.h); the
-// shared tests (gradients, loss curve, resume) run over every entry of the table with the tolerances it declares.
-// Nobody compares names: what a recipe does, it declares.
+// A new recipe is one new file and one line in table.cpp; the shared tests (gradients, loss curve, resume) run over
+// every entry of the table with the tolerances it declares. Nobody compares names: what a recipe does, it declares.
 
 #include <memory>
 #include <optional>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "core/number/e8m0.h"
-#include "core/system/choice_table.h"
 #include "nn/expert_kernel.h"
 #include "nn/linear_kernel.h"
 #include "recipes/health.h"
@@ -100,7 +98,7 @@ struct Recipe {
 };
 
 // All recipes, the default first.
-[[nodiscard]] const ChoiceTable<Recipe>& recipe_table();
+[[nodiscard]] std::span<const Recipe> recipe_table();
 // Throws bad_config with the list of names for an unknown one.
 [[nodiscard]] const Recipe& find_recipe(std::string_view name);
 

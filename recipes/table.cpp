@@ -1,8 +1,10 @@
+#include "core/system/choice_table.h"
 #include "recipes/recipe.h"
 
 namespace quench::recipes {
+namespace {
 
-const ChoiceTable<Recipe>& recipe_table() {
+const ChoiceTable<Recipe>& table() {
   static const ChoiceTable<Recipe> table(
       "recipe",
       {kBf16, kFloat8Tensorwise, kFloat8Rowwise, kFloat8RowwiseWithGwHp, kMxfp8, kQatInt8DynInt4, kQatInt4WeightOnly,
@@ -10,8 +12,14 @@ const ChoiceTable<Recipe>& recipe_table() {
   return table;
 }
 
+}  // namespace
+
+std::span<const Recipe> recipe_table() {
+  return table().entries();
+}
+
 const Recipe& find_recipe(std::string_view name) {
-  return recipe_table().require(name);
+  return table().require(name);
 }
 
 }  // namespace quench::recipes

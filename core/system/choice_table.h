@@ -65,6 +65,7 @@ class ChoiceTable {
       QUENCH_CHECK(find(entry.name) == &entry, "the name '{}' stands for more than one {}", entry.name, what_);
   }
 
+  [[nodiscard]] std::span<const Entry> entries() const noexcept { return entries_; }
   [[nodiscard]] auto begin() const noexcept { return entries_.begin(); }
   [[nodiscard]] auto end() const noexcept { return entries_.end(); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }

@@ -9,7 +9,8 @@ namespace quench {
 namespace {
 
 std::vector<std::string> recipe_names() {
-  std::vector<std::string> names = recipes::recipe_table().names();
+  std::vector<std::string> names;
+  for (const recipes::Recipe& recipe : recipes::recipe_table()) names.emplace_back(recipe.name);
   names.emplace_back(kAutoRecipe);
   return names;
 }
