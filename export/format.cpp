@@ -1,7 +1,5 @@
 #include "export/format.h"
 
-#include <array>
-
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/config.h"
 #include "export/compressed_tensors/writer.h"
@@ -26,31 +24,29 @@ Json write_compressed(const ExportJob& job) {
   return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes);
 }
 
-constexpr std::array kFormats = {
-    ExportFormat{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
-    ExportFormat{"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
-                 compressed_problem, write_compressed},
-    ExportFormat{"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16,
-                 gguf_problem, write_gguf},
-};
-
 }  // namespace
 
-std::span<const ExportFormat> export_formats() {
-  return kFormats;
+const ChoiceTable<ExportFormat>& export_formats() {
+  static const ChoiceTable<ExportFormat> table(
+      "export format",
+      {{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
+       {"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
+        compressed_problem, write_compressed},
+       {"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16, gguf_problem,
+        write_gguf, kGgufFileName}});
+  return table;
 }
 
 std::vector<std::string> export_format_names() {
-  std::vector<std::string> names;
-  for (const ExportFormat& format : kFormats) names.emplace_back(format.name);
-  return names;
+  return export_formats().names();
+}
+
+bool is_format_file(std::string_view name) {
+  return std::ranges::any_of(export_formats(), [&](const ExportFormat& format) { return format.weights_file == name; });
 }
 
 const ExportFormat& require_export_format(std::string_view name, std::string_view key) {
-  for (const ExportFormat& format : kFormats)
-    if (format.name == name) return format;
-  QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name,
-              fmt::join(export_format_names(), ", "));
+  return export_formats().require(name, key);
 }
 
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {

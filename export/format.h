@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/json/json.h"
+#include "core/system/choice_table.h"
 #include "export/model_tensors.h"
 #include "nn/model_config.h"
 
@@ -28,12 +29,15 @@ struct ExportFormat {
   std::optional<DType> scale_dtype;       // of scales in high precision; absent: that of the weights
   std::string (*problem)(const Scheme&);  // why it cannot store a scheme, or ""
   Json (*write)(const ExportJob&);        // returns the quantization_config for config.json, or null
+  std::string_view weights_file = {};     // its name, where the weights are not in safetensors files
 };
 
-[[nodiscard]] std::span<const ExportFormat> export_formats();
+[[nodiscard]] const ChoiceTable<ExportFormat>& export_formats();
 // Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
 [[nodiscard]] const ExportFormat& require_export_format(std::string_view name, std::string_view key);
 [[nodiscard]] std::vector<std::string> export_format_names();
+// Whether a format other than safetensors keeps weights in a file of this name.
+[[nodiscard]] bool is_format_file(std::string_view name);
 // Throws bad_config unless format and scheme go together. `scheme` may be null.
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
 

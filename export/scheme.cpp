@@ -7,6 +7,7 @@
 
 #include "core/ops/quantize.h"
 #include "core/system/check.h"
+#include "core/system/choice_table.h"
 
 namespace quench {
 namespace {
@@ -115,7 +116,7 @@ std::string_view to_string(ScaleSharing sharing) noexcept {
 }
 
 std::span<const Scheme> scheme_table() {
-  static const std::vector<Scheme> table = make_table();
+  static const std::vector<Scheme> table = with_registered(make_table());
   return table;
 }
 

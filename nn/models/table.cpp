@@ -1,11 +1,12 @@
 #include "nn/models/table.h"
 
-#include <array>
+#include "core/system/choice_table.h"
 
 namespace quench::nn {
 
 std::span<const ModelFamily> model_families() {
-  static const std::array families{kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe};
+  static const std::vector<ModelFamily> families =
+      with_registered<ModelFamily>({kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe});
   return families;
 }
 

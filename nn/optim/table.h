@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/system/choice_table.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/optimizer_options.h"
 
@@ -24,7 +25,7 @@ struct OptimizerEntry {
 };
 
 // All optimizers, the default first.
-[[nodiscard]] std::span<const OptimizerEntry> optimizer_table();
+[[nodiscard]] const ChoiceTable<OptimizerEntry>& optimizer_table();
 // Throws bad_config with the list of names for an unknown one.
 [[nodiscard]] const OptimizerEntry& find_optimizer(std::string_view name);
 

@@ -11,6 +11,7 @@
 
 #include "core/number/random.h"
 #include "nn/optim/muon.h"
+#include "tests/seams/added_optimizer.h"  // one more entry of the table
 
 namespace quench::nn {
 namespace {

@@ -11,6 +11,7 @@
 #include "nn/optim/adamw.h"
 #include "recipes/convert.h"
 #include "tests/autograd/borrowed_weight.h"
+#include "tests/seams/added_recipe.h"  // one more entry of the table
 #include "tests/testing.h"
 
 namespace quench::recipes {

@@ -88,27 +88,10 @@ void add_training_fields(Fields& fields) {
                               "Factor of the loss that keeps the router's logits of a model with experts small."));
 }
 
-namespace {
-
-std::vector<std::string> optimizer_names() {
-  std::vector<std::string> names;
-  for (const nn::OptimizerEntry& entry : nn::optimizer_table()) names.emplace_back(entry.name);
-  return names;
-}
-
-std::string optimizer_help() {
-  std::string text = "Update rule.";
-  for (const nn::OptimizerEntry& entry : nn::optimizer_table())
-    text += fmt::format(" {}: {}.", entry.name, entry.summary);
-  return text;
-}
-
-}  // namespace
-
 void add_optimizer_fields(Fields& fields) {
   using enum ResumePolicy;
-  fields.push_back(
-      make_field("optimizer.name", QUENCH_MEMBER(optimizer.name), one_of(optimizer_names()), fixed, optimizer_help()));
+  fields.push_back(make_field("optimizer.name", QUENCH_MEMBER(optimizer.name), one_of(nn::optimizer_table().names()),
+                              fixed, nn::optimizer_table().help("Update rule.")));
   fields.push_back(
       make_field("optimizer.lr", QUENCH_MEMBER(optimizer.lr), between(0, 1e3), free, "Peak learning rate."));
   fields.push_back(make_field("optimizer.betas", QUENCH_MEMBER(optimizer.betas), from_below(0, 1), free,

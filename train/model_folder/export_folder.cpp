@@ -9,7 +9,7 @@
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
-#include "export/gguf/writer.h"
+#include "export/format.h"
 #include "train/model_folder/carried_files.h"
 
 namespace quench {
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 // A file of an older export that misleads readers of a newer one that has no such file.
 bool misleads(std::string_view name) {
-  return is_weights_file(name) || name == kGgufFileName || is_tokenizer_part(name);
+  return is_weights_file(name) || is_format_file(name) || is_tokenizer_part(name);
 }
 
 std::vector<std::string> file_names(const fs::path& folder) {
@@ -115,7 +115,7 @@ void publish_beside(const fs::path& fresh, const fs::path& folder) {
 }  // namespace
 
 bool is_export_file(std::string_view name) {
-  return is_weights_file(name) || name == kGgufFileName || is_small_file(name) || name == "adapter_config.json" ||
+  return is_weights_file(name) || is_format_file(name) || is_small_file(name) || name == "adapter_config.json" ||
          name == "adapter_model.safetensors";
 }
 

@@ -1,0 +1,106 @@
+#pragma once
+// Tables of named choices: recipes, optimizers, model families, schedules, file formats.
+//
+// The entries of a table stand in one file, in the order of documents, the default first. Config fields, help,
+// documents and errors read the names from the table. Code that the table's file does not know, such as a test or a
+// program that links these libraries, adds entries with Registered<Entry>; they come last.
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/system/check.h"
+
+namespace quench {
+namespace detail {
+
+template <class Entry>
+struct AddedEntries {
+  std::vector<Entry> entries;
+  bool read = false;
+};
+
+template <class Entry>
+AddedEntries<Entry>& added_entries() {
+  static AddedEntries<Entry> added;
+  return added;
+}
+
+}  // namespace detail
+
+// Adds an entry during static initialisation, to the table of its type:
+//
+//   const Registered<recipes::Recipe> kMine{{.name = "mine", ...}};
+//
+// Throws invalid_argument after the table's first use: what was made from the table before would miss the entry.
+template <class Entry>
+class Registered {
+ public:
+  explicit Registered(Entry entry) {
+    auto& added = detail::added_entries<Entry>();
+    QUENCH_CHECK(!added.read, "an entry was registered after its table's first use; register it as a constant");
+    added.entries.push_back(std::move(entry));
+  }
+};
+
+// A table's own entries, then the registered ones. For the table alone, which keeps the result: entries are added until
+// the first call.
+template <class Entry>
+[[nodiscard]] std::vector<Entry> with_registered(std::vector<Entry> own) {
+  auto& added = detail::added_entries<Entry>();
+  added.read = true;
+  own.insert(own.end(), added.entries.begin(), added.entries.end());
+  return own;
+}
+
+// Entries with a member `name`, which is unique.
+template <class Entry>
+class ChoiceTable {
+ public:
+  // `what` is the word for a choice in messages: "recipe".
+  ChoiceTable(std::string_view what, std::vector<Entry> own) : what_(what), entries_(with_registered(std::move(own))) {
+    for (const Entry& entry : entries_)
+      QUENCH_CHECK(find(entry.name) == &entry, "the name '{}' stands for more than one {}", entry.name, what_);
+  }
+
+  [[nodiscard]] std::span<const Entry> entries() const noexcept { return entries_; }
+  [[nodiscard]] auto begin() const noexcept { return entries_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return entries_.end(); }
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  [[nodiscard]] const Entry& operator[](std::size_t i) const { return entries_[i]; }
+  [[nodiscard]] const Entry& front() const { return entries_.front(); }
+
+  // Null for an unknown name.
+  [[nodiscard]] const Entry* find(std::string_view name) const noexcept {
+    const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.name == name; });
+    return found == entries_.end() ? nullptr : &*found;
+  }
+  // Throws bad_config with the list of names for an unknown one.
+  [[nodiscard]] const Entry& require(std::string_view name) const { return require(name, what_); }
+  // The same; `key` names the config key or option in the message.
+  [[nodiscard]] const Entry& require(std::string_view name, std::string_view key) const {
+    const Entry* entry = find(name);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, entry != nullptr, "{} '{}' is unknown; known: {}", key, name,
+                    fmt::join(names(), ", "));
+    return *entry;
+  }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const Entry& entry : entries_) names.emplace_back(entry.name);
+    return names;
+  }
+  // "Update rule." -> "Update rule. adamw: AdamW with decoupled weight decay. sgd: ...", for the help of a config key.
+  [[nodiscard]] std::string help(std::string_view first_sentence) const {
+    std::string text(first_sentence);
+    for (const Entry& entry : entries_) text += fmt::format(" {}: {}.", entry.name, entry.summary);
+    return text;
+  }
+
+ private:
+  std::string_view what_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace quench

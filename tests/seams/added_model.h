@@ -1,0 +1,46 @@
+#pragma once
+// A model family that the table's file does not know: Llama with ReGLU (added_op.h) in place of SwiGLU.
+
+#include "core/system/choice_table.h"
+#include "nn/attention.h"
+#include "nn/linear.h"
+#include "nn/models/table.h"
+#include "tests/seams/added_op.h"
+
+namespace quench::testing {
+
+class RegluMlp final : public nn::LayerPart {
+ public:
+  RegluMlp(const nn::ModelConfig& config, std::int64_t, const nn::ParameterOptions& options)
+      : gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, false, options, config.initializer_range,
+                      {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}}),
+        down_proj_(config.intermediate_size, config.hidden_size, false, options, config.initializer_range) {
+    add_module("gate_up_proj", gate_up_proj_);
+    add_module("down_proj", down_proj_);
+  }
+  [[nodiscard]] autograd::Variable forward(const autograd::Variable& x, const nn::ForwardContext&) const override {
+    return down_proj_.forward(reglu(gate_up_proj_.forward(x)));
+  }
+  [[nodiscard]] autograd::QuantRequest input_request() const override { return gate_up_proj_.input_request(); }
+
+ private:
+  nn::Linear gate_up_proj_;
+  nn::Linear down_proj_;
+};
+
+inline void apply_reglu(nn::ConfigReader& in, nn::ModelConfig& config) {
+  config.qkv_bias = in.boolean("attention_bias", false);
+}
+inline void write_reglu(const nn::ModelConfig& config, Json& json) {
+  json.set("attention_bias", config.qkv_bias);
+}
+
+inline const Registered<nn::ModelFamily> kReglu{{"RegluForCausalLM",
+                                                 "reglu",
+                                                 apply_reglu,
+                                                 write_reglu,
+                                                 {"attention_bias"},
+                                                 nn::make_part<nn::Attention>,
+                                                 nn::make_part<RegluMlp>}};
+
+}  // namespace quench::testing
