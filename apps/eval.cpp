@@ -1,20 +1,28 @@
-// quench eval: perplexity of a model on texts and token files.
+// quench eval: perplexity on texts and token files, and accuracy on multiple-choice tasks, of one model or several.
 
+#include <algorithm>
 #include <cstdio>
 
 #include "apps/common.h"
+#include "apps/eval_results.h"
 #include "apps/reader_options.h"
+#include "apps/recipe_options.h"
 #include "apps/verbs.h"
+#include "train/evaluation/choice_scoring.h"
 #include "train/evaluation/evaluation_data.h"
 
 namespace quench {
 namespace {
 
 struct EvalArguments {
-  std::string model;
+  std::vector<std::string> models;
+  std::string baseline;
+  std::string ptq;
   std::vector<std::string> adapters;
   std::vector<std::string> data;
   std::string metric = "ppl";
+  std::vector<std::pair<std::string, std::string>> tasks;  // name, file
+  std::optional<std::int64_t> limit;
   std::string tokenizer;
   std::string device = "auto";
   std::string dtype = "auto";
@@ -22,8 +30,23 @@ struct EvalArguments {
   std::int64_t stride = 0;
   bool no_special_tokens = false;
   ReaderArguments reader;
+  RecipeArguments recipe;
   bool json = false;
   int threads = 0;
+};
+
+// The items of one --task.
+struct TaskItems {
+  std::string_view name;
+  std::vector<ChoiceItem> items;
+};
+
+// A model to be evaluated.
+struct Subject {
+  EvalRole role = EvalRole::model;
+  std::string model;
+  std::vector<std::string> adapters;  // one after the other over it; empty: the model alone
+  bool with_recipe = true;
 };
 
 PerplexityOptions perplexity_options(const EvalArguments& a, const nn::ModelConfig& model, const Tokenizer* tokenizer) {
@@ -39,22 +62,13 @@ PerplexityOptions perplexity_options(const EvalArguments& a, const nn::ModelConf
   return options;
 }
 
-Json to_json(const PerplexityReport& r, const PerplexityOptions& options, bool special_tokens) {
+Json convention_json(const PerplexityOptions& options, bool special_tokens) {
   Json json = Json::object();
   json.set("convention", options.stride > 0 ? "strided" : "rolling");
   json.set("seq_len", options.window);
   json.set("stride", options.stride > 0 ? Json(options.stride) : Json());
   json.set("prefix_token", options.prefix ? Json(*options.prefix) : Json());
   json.set("special_tokens", special_tokens);
-  json.set("documents", r.documents);
-  json.set("tokens", r.tokens);
-  json.set("words", r.words > 0 ? Json(r.words) : Json());
-  json.set("bytes", r.bytes > 0 ? Json(r.bytes) : Json());
-  json.set("loss", r.loss());
-  json.set("token_perplexity", r.token_perplexity());
-  json.set("word_perplexity", r.word_perplexity());
-  json.set("byte_perplexity", r.byte_perplexity());
-  json.set("bits_per_byte", r.bits_per_byte());
   return json;
 }
 
@@ -73,75 +87,123 @@ std::string describe(const PerplexityOptions& options, const Tokenizer* tokenize
                      options.window, prefix);
 }
 
-std::string count(std::int64_t value, const char* what) {
-  return value > 0 ? fmt::format(", {} {}", value, what) : "";
+std::vector<TaskItems> read_tasks(const EvalArguments& a) {
+  std::vector<TaskItems> tasks;
+  for (const auto& [name, file] : a.tasks) {
+    const ChoiceTask& task = require_choice_task(name, "--task");
+    for (const TaskItems& other : tasks)
+      QUENCH_CHECK_AS(ErrorCode::bad_config, other.name != task.name, "--task {} is given twice", name);
+    tasks.push_back({task.name, read_choice_items(task, file, a.limit)});
+  }
+  return tasks;
 }
 
-void print(const PerplexityReport& r) {
-  std::printf("%s\n", fmt::format("{} documents, {} tokens{}{}", r.documents, r.tokens, count(r.words, "words"),
-                                  count(r.bytes, "bytes"))
-                          .c_str());
-  std::printf("loss              %.4f nats per token\ntoken perplexity  %.4f\n", r.loss(), r.token_perplexity());
-  if (r.bytes == 0)
-    std::printf("word and byte perplexity: n/a, the text of some documents is not known\n");
-  else
-    std::printf("word perplexity   %.4f\nbyte perplexity   %.4f\nbits per byte     %.4f\n", r.word_perplexity(),
-                r.byte_perplexity(), r.bits_per_byte());
+std::vector<Subject> subjects_of(const EvalArguments& a) {
+  const bool fake = a.recipe.given();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.ptq.empty() || !a.baseline.empty(),
+                  "--ptq needs --baseline beside it: what is recovered lies between the two");
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, a.baseline.empty() || !a.ptq.empty() || fake,
+      "--baseline needs --ptq, the same model quantized, or --recipe, under which it is evaluated for that");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.adapters.empty() || a.models.size() == 1,
+                  "--adapter goes with one --model, not with {}", a.models.size());
+  std::vector<Subject> subjects;
+  if (!a.baseline.empty()) {
+    subjects.push_back({EvalRole::baseline, a.baseline, {}, false});
+    subjects.push_back({EvalRole::ptq, a.ptq.empty() ? a.baseline : a.ptq, {}, a.ptq.empty()});
+  }
+  for (const std::string& model : a.models) subjects.push_back({EvalRole::model, model, a.adapters, true});
+  return subjects;
 }
 
-void run(const EvalArguments& a) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, a.metric == "ppl", "--metric '{}' is unknown; known: ppl", a.metric);
+// Evaluates a subject. What is printed above the results is appended to `heads`.
+void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<TaskItems>& tasks,
+              std::vector<EvalResult>& results, std::vector<std::string>& heads) {
   EvaluationData data{.files = a.data,
                       .format = a.reader.format,
                       .reader = reader_options(a.reader, true),
                       .special_tokens = !a.no_special_tokens};
-  set_threads(a.threads);
-  LoadedModel loaded = load_model(a.model, a.device, a.dtype);
-  const auto tokenizer = find_model_tokenizer(loaded, a.tokenizer);
+  LoadedModel loaded = load_model(subject.model, a.device, a.dtype);
+  const std::unique_ptr<Tokenizer> tokenizer =
+      tasks.empty() ? find_model_tokenizer(loaded, a.tokenizer) : require_model_tokenizer(loaded, a.tokenizer);
   if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
   if (!loaded.missing.empty()) data.no_tokenizer = loaded.missing;
   const PerplexityOptions options = perplexity_options(a, loaded.config, tokenizer.get());
-  const auto measure = [&] {
-    PerplexityMeter meter(*loaded.model, options);
-    read_evaluation_data(data, tokenizer.get(), loaded.config,
-                         [&](const ScoredDocument& document) { meter.add(document); });
-    return meter.finish();
+  const auto measure = [&](const std::string& adapter) {
+    EvalResult result{.role = subject.role, .model = subject.model, .adapter = adapter};
+    if (subject.with_recipe && a.recipe.given()) {
+      (void)a.recipe.apply(loaded);
+      result.recipe = a.recipe.name;
+    }
+    if (!a.data.empty()) {
+      PerplexityMeter meter(*loaded.model, options);
+      read_evaluation_data(data, tokenizer.get(), loaded.config,
+                           [&](const ScoredDocument& document) { meter.add(document); });
+      result.perplexity = meter.finish();
+      result.convention = convention_json(options, data.special_tokens);
+    }
+    for (const TaskItems& task : tasks) {
+      const ScoredText encoder(*tokenizer, loaded.config, data.special_tokens);
+      const auto likelihoods = choice_log_likelihoods(*loaded.model, encoder, options.window, task.items);
+      result.tasks.emplace_back(task.name, choice_report(task.items, likelihoods));
+    }
+    results.push_back(std::move(result));
   };
-  // Behind the first measurement: a model that fails prints nothing.
-  const auto print_convention = [&] {
-    if (!a.json) std::printf("%s\n", describe(options, tokenizer.get()).c_str());
-  };
-  if (a.adapters.empty()) {
-    const PerplexityReport report = measure();
-    print_convention();
-    return a.json ? print_json(to_json(report, options, data.special_tokens)) : print(report);
-  }
+  if (subject.adapters.empty()) measure({});
   // One after the other over the same weights.
-  Json all = Json::array();
-  for (const std::string& adapter : a.adapters) {
+  for (const std::string& adapter : subject.adapters) {
     use_adapter(loaded, adapter);
-    const PerplexityReport report = measure();
-    if (adapter == a.adapters.front()) print_convention();
-    Json json = to_json(report, options, data.special_tokens);
-    json.set("adapter", adapter);
-    all.push_back(std::move(json));
-    if (a.json) continue;
-    std::printf("adapter %s\n", adapter.c_str());
-    print(report);
+    measure(adapter);
   }
-  if (a.json) print_json(a.adapters.size() == 1 ? all.as_array().front() : all);
+  std::string head = a.data.empty() ? "" : describe(options, tokenizer.get());
+  if (!head.empty() && std::ranges::find(heads, head) == heads.end()) heads.push_back(std::move(head));
+}
+
+void run(const EvalArguments& a) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.metric == "ppl", "--metric '{}' is unknown; known: ppl", a.metric);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !a.data.empty() || !a.tasks.empty(),
+                  "nothing to evaluate: name texts with --data or a task with --task NAME FILE");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !a.limit || !a.tasks.empty(), "--limit is for the items of --task");
+  a.recipe.check();
+  set_threads(a.threads);
+  const std::vector<Subject> subjects = subjects_of(a);
+  const std::vector<TaskItems> tasks = read_tasks(a);
+  std::vector<EvalResult> results;
+  std::vector<std::string> heads;
+  for (const Subject& subject : subjects) evaluate(a, subject, tasks, results, heads);
+  // Behind the measurements: a model that fails prints nothing.
+  if (a.json) return print_json(eval_json(results));
+  for (const std::string& head : heads) std::printf("%s\n", head.c_str());
+  if (results.size() == 1)
+    print_result(results.front());
+  else
+    print_comparison(results);
 }
 
 }  // namespace
 
 void add_eval_verb(CLI::App& app) {
   auto a = std::make_shared<EvalArguments>();
-  CLI::App* verb = app.add_subcommand("eval", "Perplexity per token, word and byte");
-  verb->footer("Example: quench eval --model models/llama --data wikitext.txt");
-  verb->add_option("--model", a->model, "Model folder, checkpoint or run folder")->required();
+  CLI::App* verb = app.add_subcommand(
+      "eval", "Perplexity per token, word and byte; accuracy on multiple-choice tasks; of models side by side");
+  verb->footer(
+      "Example: quench eval --model models/llama --data wikitext.txt\n"
+      "         quench eval --model models/llama --task hellaswag hellaswag_val.jsonl\n"
+      "         quench eval --baseline runs/tuned --ptq models/tuned-int4 --model models/qat-int4 --data wikitext.txt");
+  verb->add_option("--model", a->models, "Model folders, checkpoints or run folders; several are put side by side")
+      ->required();
+  verb->add_option("--baseline", a->baseline,
+                   "The model in full precision, against which the others are compared: of what it loses through "
+                   "quantization (--ptq), each --model's recovery is told, (model - ptq) / (baseline - ptq)");
+  verb->add_option("--ptq", a->ptq, "The baseline, quantized after its training; default: the baseline under --recipe");
   verb->add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
-  verb->add_option("--data", a->data, "Text, JSON-lines or token files")->required();
+  verb->add_option("--data", a->data, "Text, JSON-lines or token files");
   verb->add_option("--metric", a->metric, "ppl")->capture_default_str();
+  std::string task_help = "Name and file of a task, several times: accuracy as lm-evaluation-harness has it (0-shot). ";
+  for (const ChoiceTask& task : choice_tasks())
+    task_help += fmt::format("{}: {} ({}). ", task.name, task.summary, task.fields);
+  verb->add_option("--task", a->tasks, task_help)->type_name("NAME FILE");
+  verb->add_option("--limit", a->limit, "Only the first items of each task")->check(CLI::PositiveNumber);
   verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
   verb->add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context")
       ->check(CLI::NonNegativeNumber)
@@ -154,6 +216,7 @@ void add_eval_verb(CLI::App& app) {
   verb->add_flag(
       "--no-special-tokens", a->no_special_tokens,
       "Score texts without what the tokenizer puts around them (lm-evaluation-harness: add_bos_token=False)");
+  a->recipe.add_to(*verb);
   verb->add_option("--device", a->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   verb->add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
   verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "apps/common.h"
+#include "apps/recipe_options.h"
 #include "apps/verbs.h"
 #include "core/ops/cross_entropy.h"
 #include "core/safetensors/safetensors.h"
@@ -13,7 +14,6 @@
 #include "core/system/log.h"
 #include "core/system/output_file.h"
 #include "recipes/convert.h"
-#include "train/config/run_config.h"
 #include "train/model_folder/export_folder.h"
 
 namespace quench {
@@ -25,9 +25,7 @@ struct ForwardOptions {
   std::string input;
   std::string output;
   bool overwrite = false;
-  std::string recipe = "bf16";
-  std::vector<std::string> exclude = RecipeSection{}.filter.exclude;
-  bool emulate = false;
+  RecipeArguments recipe;
   std::string device = "auto";
   std::string dtype = "auto";
   bool grads = false;
@@ -123,18 +121,15 @@ void require_output(const ForwardOptions& o) {
 }
 
 void run(const ForwardOptions& o) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, o.recipe != "auto",
-                  "--recipe auto is chosen for a run's batches by `quench train` and `quench probe`; name a recipe");
+  o.recipe.check();
   set_threads(o.threads);
   require_output(o);
   const SafetensorsReader reader(o.input);
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);
   use_adapter(loaded, o.adapter, o.grads);
   nn::CausalLm& model = *loaded.model;
-  const auto conversion = recipes::apply_recipe(model, recipes::find_recipe(o.recipe), {.exclude = o.exclude},
-                                                {.emulate = o.emulate || model.options().device.is_cpu()});
-  if (loaded.adapters) loaded.adapters->attach();
-  if (o.recipe != "bf16" && !o.json) std::fputs(recipes::conversion_report(conversion).c_str(), stdout);
+  const auto conversion = o.recipe.apply(loaded);
+  if (o.recipe.given() && !o.json) std::fputs(recipes::conversion_report(conversion).c_str(), stdout);
 
   const Tensor ids = read_ids(reader, "input_ids", loaded.config.vocab_size, false);
   const bool has_labels = reader.find("labels") != nullptr;
@@ -202,11 +197,7 @@ void add_forward_verb(CLI::App& app) {
   verb->add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>")->required();
   verb->add_flag("--overwrite", options->overwrite, "Replace a file that is no output of this verb");
   verb->add_flag("--grads", options->grads, "Write gradients of the mean loss");
-  verb->add_option("--recipe", options->recipe, "Precision recipe of the linear layers")->capture_default_str();
-  verb->add_option("--recipe-exclude", options->exclude, "Patterns of layers that stay in high precision")
-      ->delimiter(',')
-      ->capture_default_str();
-  verb->add_flag("--emulate", options->emulate, "Compute the recipe's products in f32 from the dequantized operands");
+  options->recipe.add_to(*verb);
   verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
   verb->add_option("--threads", options->threads, "CPU threads; 0: all")->capture_default_str();

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8
-# in two processes that hold half of it each, interrupts it half-way and resumes, evaluates, generates, writes a report.
+# in two processes that hold half of it each, interrupts it half-way and resumes, fine-tunes it for int4 weights, evaluates
+# bf16, int4 and int4 after the fine-tuning side by side, generates, writes a report.
 # About ten minutes on two cores after the build. On a GPU one process trains.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
     --data) data=$(realpath -m --relative-base=/ "$start_folder/$2"); [ "${2:0:1}" = / ] && data=$2; shift 2 ;;
     --steps) steps=$2; shift 2 ;;
     --output) output=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "demo.sh: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done
@@ -25,7 +26,7 @@ done
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n== %s\n' "$*"; }
 
-say "1/7  build"
+say "1/8  build"
 ./scripts/setup.sh demo
 quench=$PWD/build/quench
 # The sequences of a step are the same, whoever computes them.
@@ -45,7 +46,7 @@ mkdir -p "$output"
 touch "$output/.demo"
 cd "$output"
 
-say "2/7  text"
+say "2/8  text"
 if [ -n "$data" ]; then
   cp "$data" corpus.txt
 else
@@ -62,12 +63,12 @@ head -n $((lines * 97 / 100)) corpus.txt > train.txt
 tail -n +$((lines * 97 / 100 + 1)) corpus.txt > unseen.txt
 wc -c corpus.txt | awk '{printf "%.1f MB of text\n", $1 / 1e6}'
 
-say "3/7  tokenizer: byte-level BPE with 2,048 tokens"
+say "3/8  tokenizer: byte-level BPE with 2,048 tokens"
 "$quench" tokenize train --input train.txt --split marker --vocab-size 2048 --output tokenizer
 "$quench" tokenize --tokenizer tokenizer --input train.txt --split marker --output shards --validation 0.05 \
   --validation-split hash
 
-say "4/7  pre-training, interrupted half-way"
+say "4/8  pre-training, interrupted half-way"
 train=("${start[@]}" --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10))
   --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$((steps / 20)))
 "${train[@]}" &
@@ -86,17 +87,24 @@ status=0
 wait $trainer || status=$?
 [ $status -eq 143 ] || [ $status -eq 0 ] || { echo "demo.sh: training failed with status $status" >&2; exit 1; }
 
-say "5/7  the same command again: resumes from the saved step"
+say "5/8  the same command again: resumes from the saved step"
 "${train[@]}"
 
-say "6/7  perplexity on text it has not seen, and a sample"
+say "6/8  fine-tuning for int4 weights"
+"$quench" train demo_qat --run.folder=qat --training.steps=$((steps / 8 + 1)) --lr_schedule.warmup_steps=$((steps / 80)) \
+  --metrics.log_every=$((steps / 40 + 1))
+"$quench" quantize --model export --scheme int4_weight_only_g32 --output int4-ptq >/dev/null
+"$quench" quantize --model qat/export --scheme int4_weight_only_g32 --output int4-qat >/dev/null
+
+say "7/8  text it has not seen: in bf16, in int4 without and with the fine-tuning, which is further training too"
 "$quench" inspect checkpoints
-"$quench" eval --model export --data unseen.txt --split marker
+"$quench" eval --baseline export --ptq int4-ptq --model int4-qat --data unseen.txt --split marker
 echo
 "$quench" generate --model export --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
 
-say "7/7  report"
+say "8/8  report"
 "$quench" report . --output report.html
 echo "run folder:   $PWD"
+echo "int4 model:   $PWD/int4-qat   (compressed-tensors)"
 echo "model folder: $PWD/export   (loads in Transformers: AutoModelForCausalLM.from_pretrained)"
 echo "report:       $PWD/report.html"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Exports read by the programs that they are made for: compressed-tensors through Transformers, GGUF by the package gguf and
-# by llama.cpp where llama-cpp-python is installed. Installs them from PyPI into an environment of its own.
+# by llama.cpp where llama-cpp-python is installed; chats beside Transformers under published templates. Installs them from
+# PyPI into an environment of its own.
 # Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [NAME ...]
 #   --quench PROGRAM   default build/quench
 #   --venv FOLDER      Python environment to use or to make (default build/interop)
@@ -13,7 +14,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --quench) quench=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
     *) break ;;
   esac
@@ -23,6 +24,18 @@ quench=$(realpath "$quench")
 if [ ! -x "$venv/bin/python" ]; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install -q torch transformers compressed-tensors gguf
+fi
+
+# Chat templates as packages ship them; nothing else of those is needed.
+if [ ! -d "$venv/templates" ]; then
+  "$venv/bin/pip" download -q --no-deps -d "$venv/wheels" trl axolotl
+  "$venv/bin/python" - "$venv" <<'PYTHON'
+import pathlib, sys, zipfile
+venv = pathlib.Path(sys.argv[1])
+for path in (venv / "wheels").glob("*.whl"):
+    with zipfile.ZipFile(path) as wheel:
+        wheel.extractall(venv / "templates", [name for name in wheel.namelist() if name.endswith(".jinja")])
+PYTHON
 fi
 
 folder=$(mktemp -d)
@@ -40,4 +53,5 @@ status=0
 if "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
 fi
+"$venv/bin/python" tests/reference/check_chat_templates.py "$quench" "$venv/templates" || status=1
 exit $status

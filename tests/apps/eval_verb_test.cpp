@@ -111,6 +111,81 @@ TEST_F(EvalVerb, ShardsAreReadLikeTheirText) {
   EXPECT_THAT(unknown.errors, HasSubstr("nanogpt"));
 }
 
+TEST_F(EvalVerb, TasksAreScoredBesideTexts) {
+  const std::string items = (testing::source_dir() / "tests/train/choice_tasks/piqa.jsonl").string();
+  const Json both = eval_json({"--data", "text.txt", "--task", "piqa", items, "--limit", "10"});
+  EXPECT_TRUE(both.find("word_perplexity") != nullptr);
+  const Json& task = both.at("tasks").at("piqa");
+  EXPECT_EQ(task.at("items").as_int(), 10);
+  const Json alone = eval_json({"--task", "piqa", items, "--task", "arc_easy",
+                                (testing::source_dir() / "tests/train/choice_tasks/arc_easy.jsonl").string()});
+  EXPECT_EQ(alone.find("loss"), nullptr);
+  const Json figures = Json::parse_file(testing::source_dir() / "tests/train/choice_tasks/figures.json");
+  for (const Json& c : figures.at("cases").as_array()) {
+    if (c.at("tokenizer").as_string() != "bos" || !c.at("special_tokens").as_bool()) continue;
+    const Json* mine = alone.at("tasks").find(c.at("task").as_string());
+    if (mine == nullptr) continue;
+    EXPECT_DOUBLE_EQ(mine->at("acc").as_double(), c.at("acc").as_double());
+    EXPECT_DOUBLE_EQ(mine->at("acc_norm").as_double(), c.at("acc_norm").as_double());
+  }
+  EXPECT_THAT(eval({"--task", "piqa", items}).output, HasSubstr("piqa              acc "));
+
+  const auto refused = [&](std::vector<std::string> more, const std::string& reason) {
+    const Outcome outcome = eval(std::move(more));
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_EQ(outcome.output, "");
+    EXPECT_THAT(outcome.errors, HasSubstr(reason));
+  };
+  refused({}, "nothing to evaluate");
+  refused({"--task", "winogrande", items}, "known: hellaswag, arc_easy, arc_challenge, piqa");
+  refused({"--task", "hellaswag", items}, "piqa.jsonl:1: ");
+  refused({"--task", "piqa", "nowhere.jsonl"}, "nowhere.jsonl");
+  refused({"--data", "text.txt", "--limit", "3"}, "--limit");
+}
+
+TEST_F(EvalVerb, ModelsStandSideBySideWithWhatTheyRecover) {
+  const std::string full = (figures_folder_ / "bos").string();
+  // Scored as 4 bits leave it, the same weights three ways: as the baseline under the recipe, as an export, as a model.
+  ASSERT_EQ(run_program(folder_.path(), {"quantize", "--model", full, "--scheme", "int4_weight_only", "--dtype", "f32",
+                                         "--output", "int4"})
+                .status,
+            0);
+  const std::vector<std::string> under{"--data", "text.txt", "--baseline", full, "--recipe", "qat_int4_weight_only",
+                                       "--group-size", "0"};
+  const Json list = eval_json(under);
+  ASSERT_EQ(list.as_array().size(), 3u);
+  const auto role = [&](const Json& all, const char* name) -> const Json& {
+    for (const Json& one : all.as_array())
+      if (one.at("role").as_string() == name) return one;
+    throw std::runtime_error("no such role");
+  };
+  const Json plain = eval_json({"--data", "text.txt"});
+  EXPECT_EQ(role(list, "baseline").at("loss").as_double(), plain.at("loss").as_double());
+  EXPECT_NE(role(list, "ptq").at("loss").as_double(), plain.at("loss").as_double());
+  EXPECT_EQ(role(list, "model").at("loss").as_double(), role(list, "ptq").at("loss").as_double());
+  EXPECT_EQ(role(list, "model").at("recovery").at("token_perplexity").as_double(), 0);
+  // The whole loss is recovered by the baseline itself; the export's figures are those of the recipe.
+  Json exported = eval_json({"--data", "text.txt", "--baseline", full, "--ptq", "int4"});
+  EXPECT_NEAR(role(exported, "ptq").at("loss").as_double(), role(list, "ptq").at("loss").as_double(), 1e-5);
+  EXPECT_DOUBLE_EQ(role(exported, "model").at("recovery").at("word_perplexity").as_double(), 1);
+  const Outcome table = eval({"--data", "text.txt", "--baseline", full, "--ptq", "int4"});
+  EXPECT_THAT(table.output, HasSubstr("100.0%"));
+  EXPECT_THAT(table.output, HasSubstr("token_perplexity"));
+
+  const auto refused = [&](std::vector<std::string> more, const std::string& reason) {
+    more.insert(more.begin(), {"--data", "text.txt"});
+    const Outcome outcome = eval(std::move(more));
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.output, "");
+    EXPECT_THAT(outcome.errors, HasSubstr(reason));
+  };
+  refused({"--ptq", "int4"}, "--ptq needs --baseline");
+  refused({"--baseline", full}, "--baseline needs --ptq");
+  refused({"--baseline", "int4", "--recipe", "qat_int8"}, "quantized already");
+  refused({"--recipe", "qat_int8", "--group-size", "32"}, "--group-size has no effect on --recipe qat_int8");
+  refused({"--recipe", "auto"}, "name a recipe");
+}
+
 TEST_F(EvalVerb, AModelWithNanFails) {
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     testing::make_nonfinite_model(figures_folder_ / "bos", folder_ / "broken", value);

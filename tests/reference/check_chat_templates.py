@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
 """Compares token ids and assistant masks of conversations with Transformers' apply_chat_template.
 
-  check_chat_templates.py QUENCH [--axolotl FOLDER] [--record FILE] [--conversations N]
+  check_chat_templates.py QUENCH TEMPLATES [--record FILE] [--conversations N]
 
-Published templates are read from trl, which ships those of Llama 3, Qwen and others, and from FOLDER, the folder
-axolotl/utils/chat_templates/templates of axolotl's wheel, which has Mistral's and ChatML; nothing of them is kept. For each family a small
+Published templates are read from TEMPLATES, into which the wheels of trl (Llama 3, Qwen and others) and axolotl (Mistral and
+ChatML) have been unpacked, as scripts/interop_test.sh does; nothing of them is kept. For each family a small
 byte-level tokenizer with its special tokens is trained, `QUENCH tokenize` makes shards of N conversations (system
 messages, tools, several turns, empty system messages, emoji), and ids and masks are compared one by one. A conversation
 that the template refuses must be refused by both. --record writes a hash of each family's ids and masks.
 
-Needs transformers, jinja2, tokenizers and trl from PyPI.
+Needs transformers, jinja2 and tokenizers from PyPI.
 """
 import argparse
 import datetime
 import hashlib
-import importlib.resources
 import json
 import pathlib
 import random
@@ -146,16 +145,15 @@ class FixedDate(datetime.datetime):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("quench")
-    parser.add_argument("--axolotl", type=pathlib.Path)
+    parser.add_argument("templates", type=pathlib.Path)
     parser.add_argument("--record", type=pathlib.Path)
     parser.add_argument("--conversations", type=int, default=200)
     args = parser.parse_args()
-    published = importlib.resources.files("trl") / "chat_templates"
     chat_template_utils.datetime = FixedDate  # for templates that ask for the date
     failures, record = 0, {}
-    families = {name: (published, *rest) for name, rest in FAMILIES.items()}
-    if args.axolotl:
-        families |= {name: (args.axolotl, *rest) for name, rest in AXOLOTL.items()}
+    families = {name: (args.templates / "trl/chat_templates", *rest) for name, rest in FAMILIES.items()}
+    axolotl = args.templates / "axolotl/utils/chat_templates/templates"
+    families |= {name: (axolotl, *rest) for name, rest in AXOLOTL.items()}
     for family, (source, file, special, bos, eos) in families.items():
         template = (source / file).read_text()
         marked = "generation %}" in template

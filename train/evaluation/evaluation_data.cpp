@@ -21,8 +21,7 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
   resolve_chats(options, tokenizer);
   const auto reader = open_document_reader(path, options);
   const DocumentEncoder encoder(tokenizer, {.eos = EosPolicy::none});
-  const std::optional<std::int32_t> prefix = prefix_token(&tokenizer, model);
-  const std::string prefix_text = prefix ? tokenizer.token_text(*prefix) : "";
+  const ScoredText whole(tokenizer, model, data.special_tokens);
   std::string text;
   Document document;
   while (reader->next(document)) {
@@ -35,9 +34,7 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
     if (document.begins) text.clear();
     for (const DocumentPiece& piece : document.pieces) text += piece.text;
     if (!document.ends) continue;
-    const bool has_prefix = !prefix_text.empty() && text.starts_with(prefix_text);
-    const std::vector<std::int32_t> tokens =
-        tokenizer.encode(text, {.add_special_tokens = data.special_tokens && !has_prefix});
+    const std::vector<std::int32_t> tokens = whole.encode(text);
     each({.tokens = tokens, .targets = {}, .text = text});
   }
 }
@@ -123,13 +120,6 @@ class ShardDocuments {
 };
 
 }  // namespace
-
-std::optional<std::int32_t> prefix_token(const Tokenizer* tokenizer, const nn::ModelConfig& model) {
-  if (tokenizer != nullptr) return tokenizer->bos_id() ? tokenizer->bos_id() : tokenizer->eos_id();
-  if (model.bos_token_id) return static_cast<std::int32_t>(*model.bos_token_id);
-  if (!model.eos_token_ids.empty()) return static_cast<std::int32_t>(model.eos_token_ids.front());
-  return std::nullopt;
-}
 
 void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer, const nn::ModelConfig& model,
                           const DocumentSink& each) {

@@ -9,6 +9,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "nn/model_config.h"
 #include "train/evaluation/perplexity.h"
+#include "train/evaluation/scored_text.h"
 
 namespace quench {
 
@@ -24,10 +25,6 @@ struct EvaluationData {
   // Why there is no tokenizer, for the error about text without one.
   std::string no_tokenizer = "the model folder has no tokenizer.json or tokenizer.model";
 };
-
-// What a tokenizer's model has seen in front of a text: the beginning-of-sequence token, else the end-of-sequence
-// token; without a tokenizer the model's; nullopt where none of them is known.
-[[nodiscard]] std::optional<std::int32_t> prefix_token(const Tokenizer* tokenizer, const nn::ModelConfig& model);
 
 // Hands on every document, those of token files last. Chats and token records keep their targets, as in training. Token
 // files need no tokenizer; where there is one, it tells their text. Throws the readers' errors, bad_config for text

@@ -89,13 +89,16 @@ void WindowScorer::score_pass() {
   const Tensor host = losses.to(Device{});
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const float* loss = host.data<float>() + sequences[i].q_begin;
+    double nll = 0;
     for (std::int64_t t = 0; t < sequences[i].q_length; ++t) {
       QUENCH_CHECK_AS(ErrorCode::nonfinite, std::isfinite(loss[t]),
-                      "document {}: the model's logits for token {} are not finite: there are NaN or infinite values "
+                      "{} {}: the model's logits for token {} are not finite: there are NaN or infinite values "
                       "among its weights, or its activations overflow",
-                      waiting_[i].document, waiting_[i].window.first_target + t);
-      nll_ += static_cast<double>(loss[t]);
+                      unit_, waiting_[i].document, waiting_[i].window.first_target + t);
+      nll += static_cast<double>(loss[t]);
     }
+    nll_ += nll;
+    if (sink_) sink_(waiting_[i].document, nll);
   }
   waiting_.clear();
   waiting_tokens_ = 0;

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/causal_lm.h"
@@ -32,12 +35,16 @@ void rolling_windows(std::span<const std::int32_t> tokens, std::int32_t prefix, 
 void strided_windows(std::span<const std::int32_t> tokens, std::int64_t window, std::int64_t stride,
                      const WindowSink& sink);
 
+// Told of each window, in the order of their adding: its document and the sum of -log p over its targets, in nats.
+using ScoreSink = std::function<void(std::int64_t document, double nll)>;
+
 // Adds up what windows score. They are packed into forward passes and never see each other.
 class WindowScorer {
  public:
-  // Passes take at most `tokens_per_pass` tokens, or one window.
-  explicit WindowScorer(const nn::CausalLm& model, std::int64_t tokens_per_pass = 4096)
-      : model_(model), tokens_per_pass_(tokens_per_pass) {}
+  // `unit` is what errors call a document. Passes take at most `tokens_per_pass` tokens, or one window.
+  explicit WindowScorer(const nn::CausalLm& model, std::string_view unit = "document", ScoreSink sink = {},
+                        std::int64_t tokens_per_pass = 4096)
+      : model_(model), unit_(unit), sink_(std::move(sink)), tokens_per_pass_(tokens_per_pass) {}
 
   // `document` names the window's document in errors. Throws nonfinite naming document and token where the model's
   // loss is NaN or infinite.
@@ -56,6 +63,8 @@ class WindowScorer {
   };
 
   const nn::CausalLm& model_;
+  std::string unit_;
+  ScoreSink sink_;
   std::int64_t tokens_per_pass_;
   std::vector<Waiting> waiting_;
   std::int64_t waiting_tokens_ = 0;

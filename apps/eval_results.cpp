@@ -1,0 +1,175 @@
+#include "apps/eval_results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace quench {
+namespace {
+
+std::string_view role_name(EvalRole role) {
+  switch (role) {
+    case EvalRole::baseline: return "baseline";
+    case EvalRole::ptq: return "ptq";
+    case EvalRole::model: return "model";
+  }
+  return "";
+}
+
+std::string count(std::int64_t value, const char* what) {
+  return value > 0 ? fmt::format(", {} {}", value, what) : "";
+}
+
+void print_perplexity(const PerplexityReport& r) {
+  std::printf("%s\n", fmt::format("{} documents, {} tokens{}{}", r.documents, r.tokens, count(r.words, "words"),
+                                  count(r.bytes, "bytes"))
+                          .c_str());
+  std::printf("loss              %.4f nats per token\ntoken perplexity  %.4f\n", r.loss(), r.token_perplexity());
+  if (r.bytes == 0)
+    std::printf("word and byte perplexity: n/a, the text of some documents is not known\n");
+  else
+    std::printf("word perplexity   %.4f\nbyte perplexity   %.4f\nbits per byte     %.4f\n", r.word_perplexity(),
+                r.byte_perplexity(), r.bits_per_byte());
+}
+
+// "0.4125 +- 0.0049"
+std::string accuracy(double value, double error) {
+  return std::isnan(error) ? fmt::format("{:.4f}", value) : fmt::format("{:.4f} +- {:.4f}", value, error);
+}
+
+const EvalResult* find_role(const std::vector<EvalResult>& results, EvalRole role) {
+  const auto found = std::ranges::find(results, role, &EvalResult::role);
+  return found == results.end() ? nullptr : &*found;
+}
+
+// Null unless both ends of the loss through quantization are there.
+const EvalResult* ptq_beside_baseline(const std::vector<EvalResult>& results) {
+  return find_role(results, EvalRole::baseline) != nullptr ? find_role(results, EvalRole::ptq) : nullptr;
+}
+
+Json figures_json(const std::vector<EvalFigure>& figures) {
+  Json json = Json::object();
+  for (const EvalFigure& figure : figures) json.set(figure.name, figure.value);
+  return json;
+}
+
+void add_perplexity(Json& json, const PerplexityReport& r) {
+  json.set("documents", r.documents);
+  json.set("tokens", r.tokens);
+  json.set("words", r.words > 0 ? Json(r.words) : Json());
+  json.set("bytes", r.bytes > 0 ? Json(r.bytes) : Json());
+  json.set("loss", r.loss());
+  json.set("token_perplexity", r.token_perplexity());
+  json.set("word_perplexity", r.word_perplexity());
+  json.set("byte_perplexity", r.byte_perplexity());
+  json.set("bits_per_byte", r.bits_per_byte());
+}
+
+Json result_json(const EvalResult& result) {
+  Json json = result.convention.is_object() ? result.convention : Json::object();
+  if (result.perplexity) add_perplexity(json, *result.perplexity);
+  if (!result.tasks.empty()) {
+    Json tasks = Json::object();
+    for (const auto& [name, r] : result.tasks)
+      tasks.set(name, Json::Object{{"items", r.items},
+                                   {"acc", r.accuracy},
+                                   {"acc_stderr", r.accuracy_error},
+                                   {"acc_norm", r.normalized},
+                                   {"acc_norm_stderr", r.normalized_error}});
+    json.set("tasks", std::move(tasks));
+  }
+  if (!result.recipe.empty()) json.set("recipe", result.recipe);
+  if (!result.adapter.empty()) json.set("adapter", result.adapter);
+  return json;
+}
+
+}  // namespace
+
+std::vector<EvalFigure> figures_of(const EvalResult& result) {
+  std::vector<EvalFigure> figures;
+  if (result.perplexity) {
+    figures.push_back({"token_perplexity", result.perplexity->token_perplexity()});
+    figures.push_back({"word_perplexity", result.perplexity->word_perplexity()});
+    figures.push_back({"byte_perplexity", result.perplexity->byte_perplexity()});
+  }
+  for (const auto& [name, report] : result.tasks) {
+    figures.push_back({fmt::format("{}.acc", name), report.accuracy});
+    figures.push_back({fmt::format("{}.acc_norm", name), report.normalized});
+  }
+  return figures;
+}
+
+std::vector<EvalFigure> recovery(const EvalResult& model, const EvalResult& baseline, const EvalResult& ptq) {
+  std::vector<EvalFigure> figures = figures_of(model);
+  const std::vector<EvalFigure> full = figures_of(baseline), quantized = figures_of(ptq);
+  QUENCH_CHECK(full.size() == figures.size() && quantized.size() == figures.size(), "recovery: {}, {} and {} figures",
+               figures.size(), full.size(), quantized.size());
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    const double lost = full[i].value - quantized[i].value;
+    figures[i].value = lost != 0 ? (figures[i].value - quantized[i].value) / lost : std::nan("");
+  }
+  return figures;
+}
+
+void print_result(const EvalResult& result) {
+  if (result.perplexity) print_perplexity(*result.perplexity);
+  for (const auto& [name, r] : result.tasks)
+    std::printf("%s\n",
+                fmt::format("{:<17} acc {}, acc_norm {}, {} items", name, accuracy(r.accuracy, r.accuracy_error),
+                            accuracy(r.normalized, r.normalized_error), r.items)
+                    .c_str());
+}
+
+void print_comparison(const std::vector<EvalResult>& results) {
+  const EvalResult* const ptq = ptq_beside_baseline(results);
+  const EvalResult* const baseline = find_role(results, EvalRole::baseline);
+  std::vector<std::vector<std::string>> columns{{"", ""}};
+  for (const EvalFigure& figure : figures_of(results.front())) {
+    columns.front().push_back(figure.name);
+    if (ptq != nullptr) columns.front().emplace_back("  recovered");
+  }
+  for (const EvalResult& result : results) {
+    const std::string what = result.recipe.empty() ? result.model : fmt::format("{}, {}", result.model, result.recipe);
+    std::vector<std::string> column{std::string(role_name(result.role)),
+                                    result.adapter.empty() ? what : fmt::format("{} + {}", what, result.adapter)};
+    const std::vector<EvalFigure> figures = figures_of(result);
+    const std::vector<EvalFigure> recovered =
+        ptq != nullptr && result.role == EvalRole::model ? recovery(result, *baseline, *ptq) : figures;
+    for (std::size_t i = 0; i < figures.size(); ++i) {
+      const auto known = [](double value, std::string text) { return std::isnan(value) ? "n/a" : std::move(text); };
+      column.push_back(known(figures[i].value, fmt::format("{:.4f}", figures[i].value)));
+      if (ptq == nullptr) continue;
+      column.push_back(result.role != EvalRole::model
+                           ? ""
+                           : known(recovered[i].value, fmt::format("{:.1f}%", 100 * recovered[i].value)));
+    }
+    columns.push_back(std::move(column));
+  }
+  for (std::size_t row = 0; row < columns.front().size(); ++row) {
+    std::string line;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      std::size_t width = 0;
+      for (const std::string& cell : columns[c]) width = std::max(width, cell.size());
+      line += c == 0 ? fmt::format("{:<{}}", columns[c][row], width) : fmt::format("  {:>{}}", columns[c][row], width);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    std::printf("%s\n", line.c_str());
+  }
+}
+
+Json eval_json(const std::vector<EvalResult>& results) {
+  if (results.size() == 1) return result_json(results.front());
+  const EvalResult* const ptq = ptq_beside_baseline(results);
+  Json list = Json::array();
+  for (const EvalResult& result : results) {
+    Json json = result_json(result);
+    json.set("model", result.model);
+    json.set("role", role_name(result.role));
+    if (ptq != nullptr && result.role == EvalRole::model)
+      json.set("recovery", figures_json(recovery(result, *find_role(results, EvalRole::baseline), *ptq)));
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+}  // namespace quench

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""What few bits cost a model, and what training for them recovers: a Llama of 100 million parameters is trained on real
+text, then fine-tuned in bf16, under quantization-aware training, and with adapters; and what each optimizer makes of the
+same run.
+
+  bench/gpu_qat_quality.py --text corpus/*.txt.gz --work build/qat-quality --json qat.json
+
+The last --held-out share of every text is the validation text; tokens are bytes. A first training of --pretrain-steps
+makes the model, which is kept in --work and used again by later calls with the same settings. From it, for each seed:
+
+  baseline   --tune-steps of bf16, evaluated as it is, and with its layers quantized as each scheme says (PTQ)
+  qat        as many steps under the scheme's recipe, evaluated under it
+  lora       the same two with adapters of rank --rank over the frozen model; what is quantized is the merged weight
+
+Perplexities are those of the held-out bytes in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
+run with adapters against the baseline with adapters. --stages chooses: qat, lora, optimizers.
+"""
+import argparse
+import concurrent.futures
+import gzip
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+from gpu_common import BENCH, BenchError, add_program_options, load_run_config, program_environment, quench_train, run_program
+from gpu_loss_curve import make_tokens
+
+# name: recipe, config keys of the recipe, options of `quench eval`
+SCHEMES = {
+    "int4_g32": ("qat_int4_weight_only", {"group_size": 32}),
+    "int4_g128": ("qat_int4_weight_only", {"group_size": 128}),
+    "int8dyn_int4_g32": ("qat_int8dyn_int4", {"group_size": 32}),
+    "int3_g32": ("qat_intx_weight_only", {"group_size": 32, "weight_bits": 3}),
+    "int2_g32": ("qat_intx_weight_only", {"group_size": 32, "weight_bits": 2}),
+    "mxfp4": ("qat_mxfp4", {}),
+    "nvfp4": ("qat_nvfp4", {}),
+    "float8": ("qat_float8", {}),
+}
+# name: keys of the section optimizer beside AdamW's rate
+OPTIMIZERS = {
+    "adamw": {},
+    "adamw_8bit": {},
+    "adamw_4bit": {},
+    "adamw_fp8": {},
+    "muon": {},
+}
+LOG_EVERY = 10
+
+
+def read_text(path):
+    data = pathlib.Path(path).read_bytes()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+def split_texts(args, folder):
+    """The beginning and the end of every text, cut at line ends: two files."""
+    parts = [b"", b""]
+    for name in args.text:
+        text = read_text(name)
+        cut = text.rfind(b"\n", 0, int(len(text) * (1 - args.held_out))) + 1
+        parts[0] += text[:cut]
+        parts[1] += text[cut:]
+    paths = []
+    for name, part in zip(("train", "held-out"), parts):
+        paths.append(folder / f"{name}.txt")
+        paths[-1].write_bytes(part)
+    return paths
+
+
+def tokens_of(args, folder, text, name):
+    args.text = [text]
+    path, count = make_tokens(args, folder, args.vocab)
+    return path.rename(folder / name), count
+
+
+def base_config(args, tokens):
+    config = load_run_config(args.config)
+    config["model"].update(vocab_size=args.vocab, num_hidden_layers=args.layers)
+    config["data"].update(train=[str(tokens[0])], validation=[str(tokens[1])], seq_len=args.length, shuffle=True)
+    config["training"].update(micro_batch_size=args.batch, global_batch_size=args.batch, dtype="bf16", master_dtype="f32")
+    config["metrics"].update(log_every=LOG_EVERY, health_every=0)
+    config["checkpoint"] = dict(enable=False)
+    config["evaluation"] = dict(interval=0)
+    return config
+
+
+def pretrain(args, tokens, folder):
+    """The model folder that everything starts from."""
+    target, settings = folder / "model", dict(steps=args.pretrain_steps, lr=args.lr, batch=args.batch, length=args.length,
+                                              layers=args.layers, config=args.config, held_out=args.held_out,
+                                              text=[str(t) for t in args.names])
+    mark = folder / "pretrained.json"
+    if mark.exists() and json.loads(mark.read_text())["settings"] == settings:
+        return target, json.loads(mark.read_text())["loss"]
+    config = base_config(args, tokens)
+    config["training"].update(steps=args.pretrain_steps, seed=1)
+    config["optimizer"]["lr"] = args.lr
+    config["lr_schedule"] = dict(name="cosine", warmup_steps=args.pretrain_steps // 20, min_lr_ratio=0.1)
+    config["export"] = dict(format="hf", folder=str(target), overwrite=True)
+    config["evaluation"] = dict(interval=args.pretrain_steps, steps=0)
+    _, evaluations = quench_train(args.quench, config, folder / "pretraining", args.extra, args.device, args.timeout)
+    loss = evaluations[-1]["values"]["loss"]
+    mark.write_text(json.dumps(dict(settings=settings, loss=loss)))
+    return target, loss
+
+
+def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=False):
+    """The model folder of a fine-tuning, adapters merged."""
+    config = base_config(args, tokens)
+    config["model"] = {"path": str(model)}
+    config["data"]["tokenizer"] = "bytes"
+    config["training"].update(steps=args.tune_steps, seed=seed)
+    config["optimizer"].update(lr=args.lora_lr if lora else args.tune_lr, weight_decay=0.0 if lora else 0.1)
+    config["lr_schedule"] = dict(name="cosine", warmup_steps=args.tune_steps // 20, min_lr_ratio=0.1)
+    if recipe:
+        config["recipe"] = dict(name=recipe, **keys)
+    if lora:
+        config["lora"] = dict(rank=args.rank, alpha=2 * args.rank)
+    config["export"] = dict(format="hf")
+    run = folder / f"{name}-{seed}"
+    quench_train(args.quench, config, run, args.extra, args.device, args.timeout)
+    return run / "run" / "export"
+
+
+def compare(args, tokens, baseline, model, recipe, keys):
+    """Perplexities of a baseline, the baseline under the recipe and a model under it."""
+    options = [part for key, value in keys.items() for part in (f"--{key.replace('_', '-')}", value)]
+    output = run_program([args.quench, "eval", "--baseline", baseline, "--model", model, "--recipe", recipe, *options,
+                          "--data", tokens[1], "--tokenizer", "bytes", "--seq-len", args.length, "--device", args.device,
+                          "--json"], args.timeout, environment=program_environment(args.quench))
+    by_role = {result["role"]: result["token_perplexity"] for result in json.loads(output)}
+    return dict(baseline=by_role["baseline"], ptq=by_role["ptq"], qat=by_role["model"],
+                recovery=(by_role["model"] - by_role["ptq"]) / (by_role["baseline"] - by_role["ptq"]))
+
+
+def one_seed(args, tokens, folder, model, seed, stages, pool):
+    """The rows of one seed: {kind, scheme, seed, baseline, ptq, qat, recovery} or {..., error}."""
+    kinds = [kind for kind in ("qat", "lora") if kind in stages]
+    baselines = {kind: pool.submit(tune, args, tokens, folder, model, f"{kind}-bf16", seed, lora=kind == "lora")
+                 for kind in kinds}
+
+    def row(kind, scheme):
+        recipe, keys = SCHEMES[scheme]
+        one = dict(kind=kind, scheme=scheme, seed=seed)
+        try:
+            tuned = tune(args, tokens, folder, model, f"{kind}-{scheme}", seed, recipe, keys, kind == "lora")
+            one.update(compare(args, tokens, baselines[kind].result(), tuned, recipe, keys))
+            print(f"  {kind} {scheme}, seed {seed}: {one['baseline']:.4f} / {one['ptq']:.4f} / {one['qat']:.4f}, "
+                  f"recovered {one['recovery']:.0%}", file=sys.stderr, flush=True)
+        except BenchError as error:
+            one["error"] = str(error)
+            print(f"  {kind} {scheme}, seed {seed}: {error}", file=sys.stderr, flush=True)
+        return one
+
+    schemes = {"qat": args.schemes, "lora": args.lora_schemes}
+    return [pool.submit(row, kind, scheme) for kind in kinds for scheme in schemes[kind].split(",")]
+
+
+def one_optimizer(args, tokens, folder, name, seed):
+    config = base_config(args, tokens)
+    config["training"].update(steps=args.optimizer_steps, seed=seed)
+    config["optimizer"].update(name=name, lr=args.muon_lr if name == "muon" else args.lr, **OPTIMIZERS[name])
+    config["lr_schedule"] = dict(name="cosine", warmup_steps=args.optimizer_steps // 20, min_lr_ratio=0.1)
+    config["evaluation"] = dict(interval=args.optimizer_steps, steps=0)
+    one = dict(optimizer=name, seed=seed)
+    try:
+        records, evaluations = quench_train(args.quench, config, folder / f"optimizer-{name}-{seed}", args.extra, args.device,
+                                            args.timeout)
+        one.update(loss=evaluations[-1]["values"]["loss"], training=[[r["step"], r["loss"]] for r in records])
+        print(f"  {name}, seed {seed}: {one['loss']:.4f}", file=sys.stderr, flush=True)
+    except BenchError as error:
+        one["error"] = str(error)
+        print(f"  {name}, seed {seed}: {error}", file=sys.stderr, flush=True)
+    return one
+
+
+def print_tables(rows, optimizers):
+    done = [row for row in rows if "error" not in row]
+    if done:
+        print(f"{'':<6}{'scheme':<20}{'bf16':>9}{'PTQ':>9}{'trained':>9}{'lost':>8}{'recovered':>11}{'worst':>8}{'seeds':>7}")
+    for kind in ("qat", "lora"):
+        for scheme in SCHEMES:
+            of = [row for row in done if row["kind"] == kind and row["scheme"] == scheme]
+            if not of:
+                continue
+            mean = lambda key: statistics.mean(row[key] for row in of)
+            recovered = (mean("qat") - mean("ptq")) / (mean("baseline") - mean("ptq"))
+            print(f"{kind:<6}{scheme:<20}{mean('baseline'):>9.4f}{mean('ptq'):>9.4f}{mean('qat'):>9.4f}"
+                  f"{mean('ptq') / mean('baseline') - 1:>8.2%}{recovered:>11.0%}{min(r['recovery'] for r in of):>8.0%}"
+                  f"{len(of):>7}")
+    done = [run for run in optimizers if "error" not in run]
+    base = [run["loss"] for run in done if run["optimizer"] == "adamw"]
+    if done:
+        print(f"{'optimizer':<16}{'validation loss':>16}{'against adamw':>15}{'seeds':>7}")
+    for name in OPTIMIZERS:
+        losses = [run["loss"] for run in done if run["optimizer"] == name]
+        if losses:
+            against = f"{statistics.mean(losses) / statistics.mean(base) - 1:+.2%}" if base else "n/a"
+            print(f"{name:<16}{statistics.mean(losses):>16.4f}{against:>15}{len(losses):>7}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_program_options(parser)
+    parser.add_argument("--text", nargs="+", required=True, help="text files, which may be gzipped")
+    parser.add_argument("--config", default=str(BENCH / "workloads" / "110m.json"))
+    parser.add_argument("--layers", type=int, default=16, help="16 with bytes: 114 million parameters")
+    parser.add_argument("--stages", default="qat,lora")
+    parser.add_argument("--schemes", default=",".join(SCHEMES))
+    parser.add_argument("--lora-schemes", default="int4_g32,int3_g32")
+    parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--pretrain-steps", type=int, default=4000)
+    parser.add_argument("--tune-steps", type=int, default=400)
+    parser.add_argument("--optimizer-steps", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=6e-4)
+    parser.add_argument("--muon-lr", type=float, default=6e-4)
+    parser.add_argument("--tune-lr", type=float, default=1e-4)
+    parser.add_argument("--lora-lr", type=float, default=1e-3)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--held-out", type=float, default=0.02, help="share of each text, at its end")
+    parser.add_argument("--jobs", type=int, default=1, help="runs that share the device at a time")
+    parser.add_argument("--json", help="file for all numbers")
+    parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
+    args = parser.parse_args()
+    args.vocab = args.vocab_size = 512
+    args.tokenizer, args.names = "bytes", list(args.text)
+    stages, seeds = args.stages.split(","), [int(seed) for seed in args.seeds.split(",")]
+    rows, optimizers = [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(args.work or temporary).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = split_texts(args, folder)
+        train, count = tokens_of(args, folder, texts[0], "train.npy")
+        held_out, held_out_count = tokens_of(args, folder, texts[1], "held-out.npy")
+        tokens = train, held_out
+        print(f"{count:,} training bytes, {held_out_count:,} held out", file=sys.stderr, flush=True)
+        if "qat" in stages or "lora" in stages:
+            model, loss = pretrain(args, tokens, folder)
+            epochs = args.pretrain_steps * args.batch * args.length / count
+            print(f"first training: {epochs:.1f} epochs, validation loss {loss:.4f}", file=sys.stderr, flush=True)
+            # Rows wait for their baselines, which are begun before them.
+            with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+                pending = [future for seed in seeds for future in one_seed(args, tokens, folder, model, seed, stages, pool)]
+                rows = [future.result() for future in pending]
+        if "optimizers" in stages:
+            with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+                pending = [pool.submit(one_optimizer, args, tokens, folder, name, seed)
+                           for seed in seeds for name in args.optimizers.split(",")]
+                optimizers = [future.result() for future in pending]
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(dict(rows=rows, optimizers=optimizers), indent=1) + "\n")
+    print_tables(rows, optimizers)
+    if any("error" in one for one in rows + optimizers):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
