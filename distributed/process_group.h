@@ -84,8 +84,9 @@ class ProcessGroup {
   // Waits for all ranks, on the host.
   void barrier(std::string_view label);
 
-  // Between the two calls an engine may gather operations into one start (NCCL). Nothing else may be called meanwhile
-  // but operations of this group.
+  // Between the two calls an engine may put operations off, to start them as one (NCCL: one kernel in place of one
+  // each). Nothing else may be called meanwhile but operations of this group, and nothing waited for
+  // (CollectiveBatch).
   virtual void begin_batch() {}
   virtual void end_batch() {}
 
@@ -116,6 +117,18 @@ class ProcessGroup {
   std::uint64_t sequence_ = 0;
   TrafficByKind traffic_{};
   CollectiveLog log_;
+};
+
+// Operations of a group that are called while this object lives start together, at its end.
+class CollectiveBatch {
+ public:
+  explicit CollectiveBatch(ProcessGroup& group) : group_(group) { group_.begin_batch(); }
+  ~CollectiveBatch() noexcept(false) { group_.end_batch(); }
+  CollectiveBatch(const CollectiveBatch&) = delete;
+  CollectiveBatch& operator=(const CollectiveBatch&) = delete;
+
+ private:
+  ProcessGroup& group_;
 };
 
 // One rank, any device: operations copy where they must.
