@@ -11,6 +11,7 @@
 // another operation on another rank) come out of wait(), as Error(failed) naming group, rank, operation and label.
 
 #include <array>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -123,12 +124,23 @@ class ProcessGroup {
 class CollectiveBatch {
  public:
   explicit CollectiveBatch(ProcessGroup& group) : group_(group) { group_.begin_batch(); }
-  ~CollectiveBatch() noexcept(false) { group_.end_batch(); }
+  // An error of a call within is the one to know.
+  ~CollectiveBatch() noexcept(false) {
+    if (std::uncaught_exceptions() == unwinding_) {
+      group_.end_batch();
+      return;
+    }
+    try {
+      group_.end_batch();
+    } catch (const Error&) {
+    }
+  }
   CollectiveBatch(const CollectiveBatch&) = delete;
   CollectiveBatch& operator=(const CollectiveBatch&) = delete;
 
  private:
   ProcessGroup& group_;
+  int unwinding_ = std::uncaught_exceptions();
 };
 
 // One rank, any device: operations copy where they must.

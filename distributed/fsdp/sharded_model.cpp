@@ -7,6 +7,8 @@ namespace {
 
 // Reductions on their way while the next unit computes: each holds the whole gradients of a unit.
 constexpr std::size_t kReductionsInFlight = 1;
+// Embedding and first layer: nothing computes while they are gathered in the pass.
+constexpr std::size_t kLeadingUnits = 2;
 
 std::vector<const nn::Linear*> linear_layers(nn::CausalLm& model) {
   std::vector<const nn::Linear*> layers;
@@ -79,9 +81,19 @@ void ShardedModel::begin_pass(bool last) {
     unit.reduced = false;
     if (unit.sharded) unit.sharded->expect_gradients();
   }
-  if (!units_.front().sharded) return;
-  units_.front().sharded->weights().gather(PassPart::forward);
-  layer_unit(0).sharded->weights().gather(PassPart::forward);
+  gather_leading();
+}
+
+std::size_t ShardedModel::leading_parameters() const {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < kLeadingUnits; ++i)
+    for (const nn::Parameter* parameter : units_[i].parameters) count += parameter->variable.requires_grad() ? 1 : 0;
+  return count;
+}
+
+void ShardedModel::gather_leading() {
+  for (std::size_t i = 0; i < kLeadingUnits; ++i)
+    if (units_[i].sharded) units_[i].sharded->weights().gather(PassPart::forward);
 }
 
 void ShardedModel::before_forward(std::int64_t layer) {

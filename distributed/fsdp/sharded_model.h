@@ -46,6 +46,10 @@ class ShardedModel {
   [[nodiscard]] double take_waiting_seconds() { return shared_->clock->take_seconds(); }
   // After an update: magnitudes that the optimizer has kept up of its shards become those of the whole parameters.
   void parameters_changed() { shared_->maxima->refresh(); }
+  // How many of the trained parameters, in the order of the model, a pass reads first; and once these have been
+  // updated: begins to gather them for the next pass, behind the update of the others.
+  [[nodiscard]] std::size_t leading_parameters() const;
+  void gather_leading();
 
  private:
   struct Unit {

@@ -21,6 +21,7 @@ Tensor WeightMaxima::place(std::size_t index) const {
 }
 
 void WeightMaxima::refresh() {
+  if (group_->size() == 1) return;  // every parameter is whole
   bool changed = false;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
