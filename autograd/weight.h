@@ -12,6 +12,15 @@
 
 namespace quench::autograd {
 
+// Float8 codes of a matrix in natural orientation, as quantize_float8 makes them (core/ops/quantize.h): what a product
+// may read in place of values.
+struct WeightCodes {
+  ElementFormat element = ElementFormat::e4m3;
+  Granularity granularity = Granularity::tensor;  // tensor, row or column
+  bool power_of_two_scale = false;
+  friend bool operator==(const WeightCodes&, const WeightCodes&) = default;
+};
+
 // Where a weight's values come from.
 class WeightSource {
  public:
@@ -19,6 +28,9 @@ class WeightSource {
   // Values of the weight's shape and dtype on its device, for work queued on the current stream until done(). Uses may
   // nest. Throws what bringing the values may throw.
   [[nodiscard]] virtual Tensor request() = 0;
+  // The same for codes of the values, for a source that brings them in fewer bytes. Undefined, and no use has begun,
+  // where it does not: the caller makes them of the values.
+  [[nodiscard]] virtual QuantTensor request_codes(const WeightCodes& /*form*/) { return {}; }
   // One use ends: as many calls as requests.
   virtual void done() noexcept = 0;
 };
@@ -62,6 +74,30 @@ class Weight {
     Tensor value_;
   };
   [[nodiscard]] Use use() const { return Use(source_); }
+
+  // Codes, as long as this object lives.
+  class CodesUse {
+   public:
+    CodesUse() = default;  // none
+    CodesUse(std::shared_ptr<WeightSource> source, const WeightCodes& form) {
+      codes_ = source->request_codes(form);
+      if (codes_.defined()) source_ = std::move(source);
+    }
+    CodesUse(CodesUse&& other) noexcept
+        : source_(std::exchange(other.source_, nullptr)), codes_(std::exchange(other.codes_, QuantTensor())) {}
+    CodesUse& operator=(CodesUse&&) = delete;
+    ~CodesUse() {
+      codes_ = QuantTensor();
+      if (source_) source_->done();
+    }
+    // Undefined where the source has values only.
+    [[nodiscard]] const QuantTensor& codes() const noexcept { return codes_; }
+
+   private:
+    std::shared_ptr<WeightSource> source_;
+    QuantTensor codes_;
+  };
+  [[nodiscard]] CodesUse use_codes(const WeightCodes& form) const { return {source_, form}; }
 
  private:
   Shape shape_;

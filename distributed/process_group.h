@@ -11,6 +11,7 @@
 // another operation on another rank) come out of wait(), as Error(failed) naming group, rank, operation and label.
 
 #include <array>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -84,8 +85,9 @@ class ProcessGroup {
   // Waits for all ranks, on the host.
   void barrier(std::string_view label);
 
-  // Between the two calls an engine may gather operations into one start (NCCL). Nothing else may be called meanwhile
-  // but operations of this group.
+  // Between the two calls an engine may put operations off, to start them as one (NCCL: one kernel in place of one
+  // each). Nothing else may be called meanwhile but operations of this group, and nothing waited for
+  // (CollectiveBatch).
   virtual void begin_batch() {}
   virtual void end_batch() {}
 
@@ -116,6 +118,29 @@ class ProcessGroup {
   std::uint64_t sequence_ = 0;
   TrafficByKind traffic_{};
   CollectiveLog log_;
+};
+
+// Operations of a group that are called while this object lives start together, at its end.
+class CollectiveBatch {
+ public:
+  explicit CollectiveBatch(ProcessGroup& group) : group_(group) { group_.begin_batch(); }
+  // An error of a call within is the one to know.
+  ~CollectiveBatch() noexcept(false) {
+    if (std::uncaught_exceptions() == unwinding_) {
+      group_.end_batch();
+      return;
+    }
+    try {
+      group_.end_batch();
+    } catch (const Error&) {
+    }
+  }
+  CollectiveBatch(const CollectiveBatch&) = delete;
+  CollectiveBatch& operator=(const CollectiveBatch&) = delete;
+
+ private:
+  ProcessGroup& group_;
+  int unwinding_ = std::uncaught_exceptions();
 };
 
 // One rank, any device: operations copy where they must.

@@ -2,6 +2,7 @@
 // How a linear layer is computed. nn::Linear asks; precision recipes answer (recipes/).
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct KernelParameter {
 
 class LowRankAdapter;
 
+// In which form a kernel's products read the weight of its layer, where whoever brings the weight can bring it so
+// (autograd::WeightSource::request_codes); absent: as values.
+struct WeightForms {
+  std::optional<autograd::WeightCodes> forward, backward;
+  friend bool operator==(const WeightForms&, const WeightForms&) = default;
+};
+
 class LinearKernel {
  public:
   virtual ~LinearKernel() = default;
@@ -48,6 +56,8 @@ class LinearKernel {
   [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
+  // Asked before each gather: answers may change with the recipe alone.
+  [[nodiscard]] virtual WeightForms weight_forms(const Parameter&) const { return {}; }
   // A kernel of the same precision for the weight W + (the adapter's product), which takes part in its quantization;
   // null: it has none, and the adapter's product is added to the layer's output.
   [[nodiscard]] virtual std::shared_ptr<const LinearKernel> with_adapter(
@@ -75,6 +85,9 @@ class LinearKernelWrapper : public LinearKernel {
   }
   [[nodiscard]] std::vector<KernelParameter> parameters() const override { return kernel_->parameters(); }
   [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
+  [[nodiscard]] WeightForms weight_forms(const Parameter& weight) const override {
+    return kernel_->weight_forms(weight);
+  }
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const Parameter& weight) const override {
     return kernel_->head_products(weight);
   }

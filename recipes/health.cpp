@@ -38,7 +38,7 @@ void HealthRecorder::arm() {
 void HealthRecorder::record(std::size_t layer, LayerOperand operand, const Tensor& x, const QuantTensor& codes,
                             std::int64_t elements, bool stochastic) {
   if (!armed_ || !codes.defined()) return;
-  Entry& entry = entries_.at(layer * kLayerOperandCount + static_cast<std::size_t>(operand));
+  Entry& entry = entries_.at(place(layer, operand));
   if (entry.row >= 0) return;
   const auto capacity = static_cast<std::int64_t>(entries_.size());
   if (recorded_ == 0 && (!results_.defined() || results_.size(0) != capacity || results_.device() != x.device())) {

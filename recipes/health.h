@@ -64,6 +64,10 @@ class HealthRecorder {
   // Starts a step's record; what is left of an earlier one is dropped.
   void arm();
   [[nodiscard]] bool armed() const noexcept { return armed_; }
+  // Whether record() of this operand would measure.
+  [[nodiscard]] bool wants(std::size_t layer, LayerOperand operand) const {
+    return armed_ && entries_.at(place(layer, operand)).row < 0;
+  }
   // `codes` are those of x, natural orientation. `elements` of x count, where others are padding. No effect without
   // codes, unless armed, and for an operand that has been recorded already.
   void record(std::size_t layer, LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
@@ -79,6 +83,10 @@ class HealthRecorder {
     bool stochastic = false;
   };
 
+  static std::size_t place(std::size_t layer, LayerOperand operand) {
+    return layer * kLayerOperandCount + static_cast<std::size_t>(operand);
+  }
+
   std::vector<std::string> layers_;
   std::vector<Entry> entries_;  // kLayerOperandCount a layer
   std::int64_t recorded_ = 0;
@@ -92,6 +100,8 @@ class LayerHealth {
   LayerHealth() = default;
   LayerHealth(std::shared_ptr<HealthRecorder> recorder, const std::string& name);
 
+  // Whether record() would measure: for operands whose values have to be brought for it.
+  [[nodiscard]] bool wants(LayerOperand operand) const { return recorder_ && recorder_->wants(layer_, operand); }
   void record(LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
               bool stochastic = false) const {
     if (recorder_ && recorder_->armed()) recorder_->record(layer_, operand, x, codes, elements, stochastic);

@@ -68,9 +68,9 @@ void scale(const ScaleArgs& args) {
 
 void copy_rows(const CopyRowsArgs& args) {
   constexpr std::string_view op = "copy_rows";
-  QUENCH_CHECK(args.from.defined() && args.from.rank() == 2 &&
-                   (bit_width(args.from.dtype()) == 16 || bit_width(args.from.dtype()) == 32),
-               "copy_rows: from is {}, expected rank 2 and 16- or 32-bit elements", args.from.describe());
+  const int width = args.from.defined() ? bit_width(args.from.dtype()) : 0;
+  QUENCH_CHECK(args.from.defined() && args.from.rank() == 2 && (width == 8 || width == 16 || width == 32),
+               "copy_rows: from is {}, expected rank 2 and 8-, 16- or 32-bit elements", args.from.describe());
   check_tensor(op, "to", args.to, {args.rows.defined() ? -1 : args.from.size(0), args.from.size(1)}, args.from.dtype());
   check_contiguous_rows(op, "from", args.from);
   check_contiguous_rows(op, "to", args.to);

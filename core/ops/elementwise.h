@@ -21,7 +21,7 @@ struct ScaleArgs {
   float factor = 1.0f;
 };  // x *= factor
 struct CopyRowsArgs {
-  Tensor from, to;  // [N,W] to [N,W], rows strided on either side, any 16- or 32-bit dtype
+  Tensor from, to;  // [N,W] to [N,W], rows strided on either side, any 8-, 16- or 32-bit dtype
   // i32 [N], or undefined: row i goes to row rows[i] of to, [M,W], each at most once; nowhere if to has no such row.
   Tensor rows{};
 };

@@ -7,6 +7,16 @@ namespace {
 
 // Reductions on their way while the next unit computes: each holds the whole gradients of a unit.
 constexpr std::size_t kReductionsInFlight = 1;
+// Embedding and first layer: nothing computes while they are gathered in the pass.
+constexpr std::size_t kLeadingUnits = 2;
+
+std::vector<const nn::Linear*> linear_layers(nn::CausalLm& model) {
+  std::vector<const nn::Linear*> layers;
+  model.visit([&](const std::string&, nn::Module& module) {
+    if (const auto* linear = dynamic_cast<const nn::Linear*>(&module)) layers.push_back(linear);
+  });
+  return layers;
+}
 
 }  // namespace
 
@@ -19,15 +29,19 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
       device_(model.options().device),
       layers_(model.config().num_hidden_layers) {
   Backend& owner = backend(device_.type);
-  shared_ = std::make_shared<ShardedUnit::Shared>(
-      ShardedUnit::Shared{.shard = shard_,
-                          .device = device_,
-                          .reduce_dtype = options_.reduce_dtype,
-                          .weights = BufferPool(device_, MemoryCategory::parameters),
-                          .gradients = BufferPool(device_, MemoryCategory::gradients),
-                          .stream = owner.create_stream(device_),
-                          .reached = owner.create_event(device_),
-                          .clock = std::make_shared<WaitClock>(device_)});
+  const auto clock = std::make_shared<WaitClock>(device_);
+  shared_ = std::make_shared<UnitShared>(
+      UnitShared{.shard = shard_,
+                 .device = device_,
+                 .reduce_dtype = options_.reduce_dtype,
+                 .keeps_whole = !options_.reshard_after_forward,
+                 .weights = BufferPool(device_, MemoryCategory::parameters),
+                 .gradients = BufferPool(device_, MemoryCategory::gradients),
+                 .stream = owner.create_stream(device_),
+                 .reached = owner.create_event(device_),
+                 .clock = clock,
+                 .maxima = std::make_shared<WeightMaxima>(model_.parameters(), shard_, device_, clock)});
+  const std::vector<const nn::Linear*> linear = linear_layers(model_);
   const nn::Sharding sharding{shard_->rank(), shard_->size()};
   for (const nn::CausalLm::Unit& part : model_.units()) {
     Unit& unit = units_.emplace_back();
@@ -36,9 +50,12 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     for (nn::Parameter* parameter : unit.parameters)
       if (!parameter->padded.defined()) nn::shard_parameter(*parameter, sharding);
     const bool is_layer = part.layer >= 0;
-    unit.sharded = std::make_unique<ShardedUnit>(part.name, unit.parameters, is_layer, shared_);
+    // The loss takes the head's weight as values.
+    unit.sharded = std::make_unique<ShardedUnit>(
+        part.name, unit.parameters, is_layer && options_.gather_codes ? linear : std::vector<const nn::Linear*>(),
+        is_layer, shared_);
     // Embedding and head are used at one place of a pass each; hooks free layers. The norm is small and stays.
-    unit.sharded->set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
+    unit.sharded->weights().set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
   }
   const auto parts = model_.units();
   for (std::size_t i = 0; i < parts.size(); ++i)
@@ -64,40 +81,51 @@ void ShardedModel::begin_pass(bool last) {
     unit.reduced = false;
     if (unit.sharded) unit.sharded->expect_gradients();
   }
-  if (!units_.front().sharded) return;
-  units_.front().sharded->gather();
-  layer_unit(0).sharded->gather();
+  gather_leading();
+}
+
+std::size_t ShardedModel::leading_parameters() const {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < kLeadingUnits; ++i)
+    for (const nn::Parameter* parameter : units_[i].parameters) count += parameter->variable.requires_grad() ? 1 : 0;
+  return count;
+}
+
+void ShardedModel::gather_leading() {
+  for (std::size_t i = 0; i < kLeadingUnits; ++i)
+    if (units_[i].sharded) units_[i].sharded->weights().gather(PassPart::forward);
 }
 
 void ShardedModel::before_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
-  layer_unit(layer).sharded->gather();
+  layer_unit(layer).sharded->weights().gather(PassPart::forward);
   if (layer + 1 < layers_) {
-    layer_unit(layer + 1).sharded->gather();
+    layer_unit(layer + 1).sharded->weights().gather(PassPart::forward);
     return;
   }
   const bool training = autograd::Tape::current() != nullptr;
   for (Unit* unit : head_units_) {
-    unit->sharded->gather();
+    unit->sharded->weights().gather(PassPart::forward);
     if (training) unit->sharded->attach_gradients();
   }
 }
 
 void ShardedModel::after_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded || !options_.reshard_after_forward) return;
-  // The last layer is the first of the backward pass.
-  if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return;
-  layer_unit(layer).sharded->free();
+  UnitWeights& weights = layer_unit(layer).sharded->weights();
+  // The last layer is the first of the backward pass: what that reads arrives behind the head.
+  if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(PassPart::backward);
+  weights.free();
 }
 
 void ShardedModel::before_backward(std::int64_t layer) {
   reduce_ready();
   Unit& unit = layer_unit(layer);
   if (!unit.sharded) return;
-  unit.sharded->gather();
+  unit.sharded->weights().gather(PassPart::backward);
   unit.sharded->attach_gradients();
   if (layer > 0)
-    layer_unit(layer - 1).sharded->gather();
+    layer_unit(layer - 1).sharded->weights().gather(PassPart::backward);
   else
     units_.front().sharded->attach_gradients();
 }
@@ -106,7 +134,7 @@ void ShardedModel::after_backward(std::int64_t layer) {
   Unit& unit = layer_unit(layer);
   if (reduces()) begin_reduce(unit);
   end_reductions(kReductionsInFlight);
-  if (unit.sharded && (last_ || options_.reshard_after_forward)) unit.sharded->free();
+  if (unit.sharded && (last_ || options_.reshard_after_forward)) unit.sharded->weights().free();
 }
 
 void ShardedModel::reduce_ready() {
@@ -157,28 +185,6 @@ void ShardedModel::end_pass() {
 
 void ShardedModel::sum_squared_norm(const Tensor& norm) {
   if (shard_->size() > 1) shard_->all_reduce(norm, ReduceOp::sum, "gradient norm").wait();
-}
-
-void ShardedModel::parameters_changed() {
-  if (shard_->size() == 1) return;
-  std::vector<nn::Parameter*> kept_up;
-  for (const Unit& unit : units_)
-    for (nn::Parameter* parameter : unit.parameters)
-      if (parameter->amax.defined() && parameter->amax_version == parameter->version) kept_up.push_back(parameter);
-  if (kept_up.empty()) return;
-  // One reduction for all: they stand in one tensor from the first time on, until a recipe changes.
-  const auto count = static_cast<std::int64_t>(kept_up.size());
-  if (!amax_.defined() || amax_.numel() != count) amax_ = Tensor::zeros({count}, DType::f32, device_);
-  for (std::int64_t i = 0; i < count; ++i) {
-    nn::Parameter& parameter = *kept_up[static_cast<std::size_t>(i)];
-    Tensor place = amax_.narrow(0, i, 1).view({});
-    if (parameter.amax.raw_data() != place.raw_data()) place.copy_from(parameter.amax);
-    if (parameter.shard.rows == 0) place.zero();
-    parameter.amax = place;
-  }
-  Works works;
-  works.push_back(shard_->all_reduce(amax_, ReduceOp::max, "magnitudes of the weights"));
-  shared_->clock->wait(works);
 }
 
 }  // namespace quench::distributed

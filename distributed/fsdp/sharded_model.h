@@ -23,6 +23,7 @@ struct ShardedModelOptions {
   bool reshard_after_forward = true;     // false: layers stay whole until the backward pass has used them
   bool reduce_every_micro_batch = true;  // false: whole gradients are kept until the last micro-batch
   DType reduce_dtype = DType::f32;       // f32 or bf16: of gradients summed within a shard group
+  bool gather_codes = true;              // weights of float8 layers travel as codes (UnitWeights), not as values
 };
 
 class ShardedModel {
@@ -44,7 +45,11 @@ class ShardedModel {
   // Seconds in which computation stood still for communication, since the last call.
   [[nodiscard]] double take_waiting_seconds() { return shared_->clock->take_seconds(); }
   // After an update: magnitudes that the optimizer has kept up of its shards become those of the whole parameters.
-  void parameters_changed();
+  void parameters_changed() { shared_->maxima->refresh(); }
+  // How many of the trained parameters, in the order of the model, a pass reads first; and once these have been
+  // updated: begins to gather them for the next pass, behind the update of the others.
+  [[nodiscard]] std::size_t leading_parameters() const;
+  void gather_leading();
 
  private:
   struct Unit {
@@ -71,12 +76,11 @@ class ShardedModel {
   ShardedModelOptions options_;
   Device device_;
   std::int64_t layers_;
-  std::shared_ptr<ShardedUnit::Shared> shared_;
+  std::shared_ptr<UnitShared> shared_;
   std::vector<Unit> units_;        // embedding, layers, final norm, head
   std::vector<Unit*> head_units_;  // of the final norm and of the logits
   std::deque<Unit*> reducing_;     // oldest first
   Works replica_sums_;
-  Tensor amax_;  // f32 [n]: where the parameters' magnitudes are
   nn::UnitHooks hooks_;
   bool last_ = true;
 };

@@ -5,33 +5,32 @@
 #include "core/ops/elementwise.h"
 
 namespace quench::distributed {
-namespace {
 
-// A chunk of fewer bytes costs more to start than to send.
-constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
-// Chunks begin at multiples of 128 bytes of the widest type.
-constexpr std::int64_t kPlaceElements = 32;
-
-}  // namespace
-
-// What layers get as the weight's values.
+// What layers get as the weight.
 class ShardedUnit::Source final : public autograd::WeightSource {
  public:
-  Source(ShardedUnit& unit, std::size_t entry) : unit_(unit), entry_(entry) {}
-  Tensor request() override { return unit_.request(entry_); }
-  void done() noexcept override { unit_.done(); }
+  Source(UnitWeights& weights, std::size_t parameter) : weights_(weights), parameter_(parameter) {}
+  Tensor request() override { return weights_.request(parameter_); }
+  QuantTensor request_codes(const autograd::WeightCodes& form) override {
+    return weights_.request_codes(parameter_, form);
+  }
+  void done() noexcept override { weights_.done(); }
 
  private:
-  ShardedUnit& unit_;
-  std::size_t entry_;
+  UnitWeights& weights_;
+  std::size_t parameter_;
 };
 
-ShardedUnit::ShardedUnit(std::string name, std::vector<nn::Parameter*> parameters, bool takes_turns,
-                         std::shared_ptr<Shared> shared)
-    : name_(std::move(name)), takes_turns_(takes_turns), shared_(std::move(shared)) {
+ShardedUnit::ShardedUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
+                         const std::vector<const nn::Linear*>& layers, bool takes_turns,
+                         std::shared_ptr<UnitShared> shared)
+    : name_(name),
+      takes_turns_(takes_turns),
+      shared_(std::move(shared)),
+      layout_(parameters, layers, *shared_),
+      weights_(name, layout_, takes_turns, shared_) {
   for (nn::Parameter* parameter : parameters) {
-    Entry entry{.parameter = parameter, .padded_shape = parameter->global_shape};
-    entry.padded_shape[0] = parameter->padded.size(0) * shared_->shard->size();
+    Entry entry;
     if (parameter->variable.requires_grad()) {
       entry.gradient =
           std::make_shared<autograd::Gradient>(parameter->global_shape, shared_->reduce_dtype, shared_->device, true);
@@ -39,141 +38,53 @@ ShardedUnit::ShardedUnit(std::string name, std::vector<nn::Parameter*> parameter
       ++trainable_count_;
     }
     parameter->whole = nn::Weight(parameter->global_shape, parameter->padded.dtype(), shared_->device,
-                                  std::make_shared<Source>(*this, entries_.size()), entry.gradient);
+                                  std::make_shared<Source>(weights_, entries_.size()), entry.gradient);
     entries_.push_back(std::move(entry));
   }
-  trainable_ = trainable_count_ > 0;
-  pack_small();
-}
-
-void ShardedUnit::pack_small() {
-  std::int64_t elements = 0;
-  DType dtype = DType::f32;
-  for (Entry& entry : entries_) {
-    const Tensor& chunk = entry.parameter->padded;
-    if (chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype)) continue;
-    dtype = chunk.dtype();
-    entry.place = elements;
-    elements += (chunk.numel() + kPlaceElements - 1) / kPlaceElements * kPlaceElements;
-  }
-  if (elements == 0) return;
-  const MemoryScope scope(MemoryCategory::parameters);
-  small_ = Tensor::zeros({elements}, dtype, shared_->device);
-  for (Entry& entry : entries_) {
-    if (!entry.small()) continue;
-    nn::Parameter& parameter = *entry.parameter;
-    const Shape shape = parameter.padded.shape();
-    parameter.padded = small_.narrow(0, entry.place, shape.numel()).view(shape);
-    parameter.variable.set_value(parameter.padded.narrow(0, 0, parameter.shard.rows));
-  }
-}
-
-Tensor ShardedUnit::small_chunks(const Tensor& sent, const Entry& entry) const {
-  return sent.view({shared_->shard->size(), small_.numel()}).narrow(1, entry.place, entry.parameter->padded.numel());
 }
 
 ShardedUnit::~ShardedUnit() {
-  for (Entry& entry : entries_) entry.parameter->whole = nn::Weight();
+  for (const UnitParameter& entry : layout_.parameters) entry.parameter->whole = nn::Weight();
 }
 
-Tensor ShardedUnit::acquire(BufferPool& pool, const Shape& shape, DType dtype) const {
-  if (takes_turns_) return pool.acquire(shape, dtype);
-  const MemoryScope scope(pool.category());
-  return Tensor::empty(shape, dtype, shared_->device);
+Tensor ShardedUnit::acquire(const Shape& shape) const {
+  if (takes_turns_) return shared_->gradients.acquire(shape, shared_->reduce_dtype);
+  const MemoryScope scope(shared_->gradients.category());
+  return Tensor::empty(shape, shared_->reduce_dtype, shared_->device);
 }
 
-void ShardedUnit::give_back(BufferPool& pool, Tensor& buffer) const {
-  if (takes_turns_) pool.give_back(buffer);
+void ShardedUnit::give_back(Tensor& buffer) const {
+  if (takes_turns_) shared_->gradients.give_back(buffer);
   buffer = Tensor();
 }
 
-void ShardedUnit::follow() const {
-  Backend& owner = backend(shared_->device.type);
-  owner.record(shared_->reached, current_stream(shared_->device));
-  owner.wait(shared_->stream, shared_->reached);
-}
-
-bool ShardedUnit::current() const {
-  if (!gathered_) return false;
-  for (const Entry& entry : entries_)
-    if (entry.version != entry.parameter->version) return false;
-  return true;
-}
-
-void ShardedUnit::gather() {
-  if (current()) return;
-  end_gather();
-  for (Entry& entry : entries_)
-    if (!entry.values.defined())
-      entry.values = acquire(shared_->weights, entry.padded_shape, entry.parameter->padded.dtype());
-  if (small_.defined())
-    small_gathered_ = acquire(shared_->weights, {small_.numel() * shared_->shard->size()}, small_.dtype());
-  follow();
-  const StreamGuard guard(shared_->stream);
-  shared_->shard->begin_batch();
-  for (Entry& entry : entries_) {
-    entry.version = entry.parameter->version;
-    if (!entry.small())
-      gathering_.push_back(shared_->shard->all_gather(entry.parameter->padded, entry.values, entry.parameter->name));
-  }
-  if (small_.defined()) gathering_.push_back(shared_->shard->all_gather(small_, small_gathered_, name_));
-  shared_->shard->end_batch();
-  gathered_ = true;
-}
-
-void ShardedUnit::end_gather() {
-  shared_->clock->wait(gathering_);
-  if (!small_gathered_.defined()) return;
-  const std::int64_t processes = shared_->shard->size();
-  for (const Entry& entry : entries_)
-    if (entry.small())
-      copy_rows(
-          {small_chunks(small_gathered_, entry), entry.values.view({processes, entry.parameter->padded.numel()})});
-  give_back(shared_->weights, small_gathered_);
-}
-
-void ShardedUnit::free() {
-  if (!gathered_) return;
-  end_gather();
-  for (Entry& entry : entries_) give_back(shared_->weights, entry.values);
-  gathered_ = false;
-}
-
-Tensor ShardedUnit::request(std::size_t entry) {
-  if (users_ == 0) gather();
-  end_gather();
-  ++users_;
-  const Entry& wanted = entries_[entry];
-  return wanted.values.narrow(0, 0, wanted.parameter->global_shape[0]);
-}
-
-void ShardedUnit::done() noexcept {
-  if (--users_ == 0 && frees_itself_) free();
-}
-
 void ShardedUnit::attach_gradients() {
-  for (Entry& entry : entries_) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
     if (entry.gradient == nullptr || entry.gradient_values.defined()) continue;
-    entry.gradient_values = acquire(shared_->gradients, entry.padded_shape, shared_->reduce_dtype);
-    const std::int64_t rows = entry.parameter->global_shape[0], more = entry.padded_shape[0] - rows;
+    const UnitParameter& of = layout_.parameters[i];
+    entry.gradient_values = acquire(of.padded_shape);
+    const std::int64_t rows = of.parameter->global_shape[0], more = of.padded_shape[0] - rows;
     if (more > 0) entry.gradient_values.narrow(0, rows, more).zero();
     entry.gradient->set_buffer(entry.gradient_values.narrow(0, 0, rows));
   }
 }
 
 Tensor ShardedUnit::pack_gradients() {
-  const std::int64_t processes = shared_->shard->size();
+  const std::int64_t processes = shared_->processes(), elements = layout_.small.defined() ? layout_.small.numel() : 0;
   Tensor reduced;
-  for (Entry& entry : entries_) {
-    if (entry.gradient == nullptr || !entry.small()) continue;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    const UnitParameter& of = layout_.parameters[i];
+    if (entry.gradient == nullptr || !of.small()) continue;
     if (!reduced.defined()) {
-      small_gradients_ = acquire(shared_->gradients, {small_.numel() * processes}, shared_->reduce_dtype);
+      small_gradients_ = acquire({elements * processes});
       small_gradients_.zero();  // between the chunks, and those of frozen parameters
-      reduced = Tensor::empty({small_.numel()}, shared_->reduce_dtype, shared_->device);
+      reduced = Tensor::empty({elements}, shared_->reduce_dtype, shared_->device);
     }
-    const std::int64_t elements = entry.parameter->padded.numel();
-    copy_rows({entry.gradient_values.view({processes, elements}), small_chunks(small_gradients_, entry)});
-    entry.reduced = reduced.narrow(0, entry.place, elements).view(entry.parameter->padded.shape());
+    copy_rows({entry.gradient_values.view({processes, of.chunk_elements()}),
+               layout_.chunks(small_gradients_, of, processes)});
+    entry.reduced = reduced.narrow(0, of.place, of.chunk_elements()).view(of.parameter->padded.shape());
   }
   return reduced;
 }
@@ -181,39 +92,42 @@ Tensor ShardedUnit::pack_gradients() {
 void ShardedUnit::begin_reduce() {
   attach_gradients();
   const MemoryScope scope(MemoryCategory::gradients);
-  for (Entry& entry : entries_) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
     if (entry.gradient == nullptr) continue;
     if (!entry.gradient->has_value()) entry.gradient->target().tensor.zero();
-    if (!entry.small())
-      entry.reduced = Tensor::empty(entry.parameter->padded.shape(), shared_->reduce_dtype, shared_->device);
+    if (!layout_.parameters[i].small())
+      entry.reduced = Tensor::empty(layout_.parameters[i].parameter->padded.shape(), shared_->reduce_dtype,
+                                    shared_->device);
   }
   const Tensor small_reduced = pack_gradients();
-  follow();
+  shared_->follow();
   const StreamGuard guard(shared_->stream);
-  shared_->shard->begin_batch();
-  for (Entry& entry : entries_)
-    if (entry.gradient != nullptr && !entry.small())
-      reducing_.push_back(
-          shared_->shard->reduce_scatter(entry.gradient_values, entry.reduced, ReduceOp::sum, entry.parameter->name));
+  const CollectiveBatch batch(*shared_->shard);
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].gradient != nullptr && !layout_.parameters[i].small())
+      reducing_.push_back(shared_->shard->reduce_scatter(entries_[i].gradient_values, entries_[i].reduced,
+                                                         ReduceOp::sum, layout_.parameters[i].parameter->name));
   if (small_reduced.defined())
     reducing_.push_back(shared_->shard->reduce_scatter(small_gradients_, small_reduced, ReduceOp::sum, name_));
-  shared_->shard->end_batch();
 }
 
 void ShardedUnit::end_reduce() {
   shared_->clock->wait(reducing_);
-  for (Entry& entry : entries_) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
     if (entry.gradient == nullptr) continue;
-    const Tensor rows = std::exchange(entry.reduced, Tensor()).narrow(0, 0, entry.parameter->shard.rows);
-    autograd::Gradient& sum = *entry.parameter->variable.gradient();
+    const nn::Parameter& parameter = *layout_.parameters[i].parameter;
+    const Tensor rows = std::exchange(entry.reduced, Tensor()).narrow(0, 0, parameter.shard.rows);
+    autograd::Gradient& sum = *parameter.variable.gradient();
     if (!sum.has_value() && sum.dtype() == rows.dtype())
       sum.set_value(rows);
     else
       sum.contribute(rows);
     entry.gradient->release();
-    give_back(shared_->gradients, entry.gradient_values);
+    give_back(entry.gradient_values);
   }
-  if (small_gradients_.defined()) give_back(shared_->gradients, small_gradients_);
+  if (small_gradients_.defined()) give_back(small_gradients_);
 }
 
 }  // namespace quench::distributed

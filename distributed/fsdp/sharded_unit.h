@@ -1,56 +1,27 @@
 #pragma once
 // One unit of a sharded model: parameters that are gathered, freed and reduced together.
-//
-// A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones lie behind
-// one another in one buffer on each process, and travel as one.
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "distributed/fsdp/buffer_pool.h"
-#include "distributed/fsdp/wait_clock.h"
-#include "distributed/process_group.h"
-#include "nn/parameter.h"
+#include "distributed/fsdp/unit_weights.h"
 
 namespace quench::distributed {
 
-// Work of one kind that several tensors of a unit wait for.
-using Works = std::vector<Work>;
-
 class ShardedUnit {
  public:
-  // What the units of a model share.
-  struct Shared {
-    std::shared_ptr<ProcessGroup> shard;
-    Device device;
-    DType reduce_dtype;  // of gradients on their way
-    BufferPool weights;
-    BufferPool gradients;
-    Stream stream;  // where collectives are queued
-    Event reached;  // on the current stream: what they follow
-    std::shared_ptr<WaitClock> clock;
-  };
-
-  // Gives every parameter its handle to the whole values (nn::Parameter::whole). `takes_turns`: there are more units of
-  // the same sizes, which share buffers; else memory comes from the allocator each time.
-  ShardedUnit(std::string name, std::vector<nn::Parameter*> parameters, bool takes_turns,
-              std::shared_ptr<Shared> shared);
+  // Gives every parameter its handle to the whole values (nn::Parameter::whole). The weights of `layers` may travel as
+  // codes. `takes_turns`: there are more units of the same sizes, which share buffers; else memory comes from the
+  // allocator each time.
+  ShardedUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
+              const std::vector<const nn::Linear*>& layers, bool takes_turns, std::shared_ptr<UnitShared> shared);
   ~ShardedUnit();
   ShardedUnit(const ShardedUnit&) = delete;
   ShardedUnit& operator=(const ShardedUnit&) = delete;
 
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] bool trainable() const noexcept { return trainable_; }
-  // Uses of values at this moment.
-  [[nodiscard]] int users() const noexcept { return users_; }
-  // Whether values stay after the last use.
-  void set_frees_itself(bool frees) noexcept { frees_itself_ = frees; }
-
-  // Begins to gather, unless the values of the parameters' present versions are there or on their way.
-  void gather();
-  // Gives the memory of gathered values back.
-  void free();
+  [[nodiscard]] UnitWeights& weights() noexcept { return weights_; }
+  [[nodiscard]] bool trainable() const noexcept { return trainable_count_ > 0; }
 
   // Memory for the gradients of the whole parameters, before the first function that writes into one.
   void attach_gradients();
@@ -66,42 +37,24 @@ class ShardedUnit {
  private:
   class Source;
   struct Entry {
-    nn::Parameter* parameter;
-    Shape padded_shape;                            // of the whole, in rows of equal chunks
-    Tensor values;                                 // of that shape, while gathered
     std::shared_ptr<autograd::Gradient> gradient;  // of the whole; null where frozen
-    Tensor gradient_values;                        // of that shape, while it is wanted
+    Tensor gradient_values;                        // of the padded shape, while it is wanted
     Tensor reduced;                                // this process's chunk of it, while it arrives
-    std::uint64_t version = 0;                     // of the values
-    std::int64_t place = -1;                       // of its chunk among the small ones, in elements; -1: travels alone
-    [[nodiscard]] bool small() const noexcept { return place >= 0; }
   };
 
-  [[nodiscard]] Tensor acquire(BufferPool& pool, const Shape& shape, DType dtype) const;
-  void give_back(BufferPool& pool, Tensor& buffer) const;
-  void pack_small();
-  // A chunk of every process, [processes, elements], within what all processes sent together.
-  [[nodiscard]] Tensor small_chunks(const Tensor& sent, const Entry& entry) const;
-  void end_gather();
+  [[nodiscard]] Tensor acquire(const Shape& shape) const;
+  void give_back(Tensor& buffer) const;
   // Of the small trainable parameters; returns where this process's sums will be, undefined where there are none.
   Tensor pack_gradients();
-  Tensor request(std::size_t entry);
-  void done() noexcept;
-  [[nodiscard]] bool current() const;
-  // Collectives queued from now on follow what is queued on the current stream.
-  void follow() const;
 
   std::string name_;
   bool takes_turns_;
-  std::shared_ptr<Shared> shared_;
-  std::vector<Entry> entries_;
-  Works gathering_, reducing_;
-  Tensor small_;                             // chunks of the small parameters
-  Tensor small_gathered_, small_gradients_;  // those of all processes, while they travel
-  bool gathered_ = false;                    // or on its way
-  bool frees_itself_ = false;
-  bool trainable_ = false;
-  int users_ = 0;
+  std::shared_ptr<UnitShared> shared_;
+  UnitLayout layout_;
+  UnitWeights weights_;
+  std::vector<Entry> entries_;  // of the layout's parameters
+  Works reducing_;
+  Tensor small_gradients_;  // of all processes, while they travel
   int ready_ = 0;
   int trainable_count_ = 0;
 };

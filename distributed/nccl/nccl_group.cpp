@@ -5,7 +5,10 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <optional>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "core/cuda/common/cuda_error.h"
 #include "core/system/log.h"
@@ -80,6 +83,17 @@ class EventPool {
   std::vector<Event> free_;
 };
 
+// Blocks of its kernels go before those of computation that waits for room: what arrives early is waited for by nobody.
+Stream make_urgent_stream(Device device) {
+  const cuda::DeviceGuard guard(device);
+  int least = 0, greatest = 0;
+  cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange", device);
+  cudaStream_t stream = nullptr;
+  cuda::check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority",
+              device);
+  return {device, stream};
+}
+
 // Holds the tensors until the current stream is behind the operation, also where nobody waits.
 class Queued final : public PendingCollective {
  public:
@@ -104,7 +118,7 @@ class NcclGroup final : public ProcessGroup {
       : ProcessGroup(place.name, place.rank, place.size, device),
         timeout_(options.timeout),
         communicator_(id, place.rank, place.size, device, options.join_timeout),
-        stream_(backend(device.type).create_stream(device)),
+        stream_(make_urgent_stream(device)),
         events_(std::make_shared<EventPool>(device)),
         token_(Tensor::zeros({1}, DType::f32, device)),
         watcher_([this] { watch(); }) {}
@@ -127,6 +141,15 @@ class NcclGroup final : public ProcessGroup {
 
   void abort(const std::string& reason) override { communicator_.abort(reason); }
 
+  void begin_batch() override {
+    QUENCH_CHECK(!batch_, "group '{}': a batch within a batch", name());
+    batch_.emplace(Batch{{}, EventPool::take(events_)});
+  }
+  void end_batch() override {
+    const Batch batch = *std::exchange(batch_, std::nullopt);
+    if (!batch.collectives.empty()) launch(batch.collectives, batch.done);
+  }
+
   void poll() override {
     const std::scoped_lock lock(mutex_);
     while (!in_flight_.empty() && backend(device().type).is_done(*in_flight_.front().done)) {
@@ -137,25 +160,14 @@ class NcclGroup final : public ProcessGroup {
 
  protected:
   std::shared_ptr<PendingCollective> start(const Collective& collective) override {
-    poll();
-    Backend& gpu = backend(device().type);
-    const std::shared_ptr<Event> before = EventPool::take(events_), done = EventPool::take(events_);
-    gpu.record(*before, current_stream(device()));
-    gpu.wait(stream_, *before);
-    log().started(collective.sequence);
-    try {
-      communicator_.run([&](ncclComm_t comm) { return queue(collective, comm, cuda::native(stream_)); }, timeout_);
-    } catch (const CommunicationError& error) {
-      throw CommunicationError(fmt::format("{} in group '{}' on rank {} of {} failed: {}", collective.describe(),
-                                           name(), rank(), size(), error.what()));
+    if (batch_ && collective.kind != CollectiveKind::barrier) {
+      batch_->collectives.push_back(collective);
+      return std::make_shared<Queued>(collective, batch_->done);
     }
-    gpu.record(*done, stream_);
-    {
-      const std::scoped_lock lock(mutex_);
-      in_flight_.push_back({collective.sequence, done, std::chrono::steady_clock::now()});
-    }
+    const std::shared_ptr<Event> done = EventPool::take(events_);
+    launch({&collective, 1}, done);
     if (collective.kind == CollectiveKind::barrier) {
-      gpu.synchronize(*done);
+      backend(device().type).synchronize(*done);
       return nullptr;
     }
     return std::make_shared<Queued>(collective, done);
@@ -167,6 +179,46 @@ class NcclGroup final : public ProcessGroup {
     std::shared_ptr<Event> done;
     std::chrono::steady_clock::time_point since;
   };
+
+  // What is put off until the end of the batch.
+  struct Batch {
+    std::vector<Collective> collectives;
+    std::shared_ptr<Event> done;  // of all of them
+  };
+
+  // Queues the operations as one kernel of NCCL's.
+  void launch(std::span<const Collective> collectives, const std::shared_ptr<Event>& done) {
+    poll();
+    Backend& gpu = backend(device().type);
+    const std::shared_ptr<Event> before = EventPool::take(events_);
+    gpu.record(*before, current_stream(device()));
+    gpu.wait(stream_, *before);
+    for (const Collective& collective : collectives) log().started(collective.sequence);
+    const Collective& first = collectives.front();
+    try {
+      communicator_.run(
+          [&](ncclComm_t comm) {
+            ncclResult_t worst = ncclSuccess;
+            for (const Collective& collective : collectives)
+              worst = worse(worst, queue(collective, comm, cuda::native(stream_)));
+            return worst;
+          },
+          timeout_);
+    } catch (const CommunicationError& error) {
+      throw CommunicationError(fmt::format("{}{} in group '{}' on rank {} of {} failed: {}", first.describe(),
+                                           collectives.size() > 1 ? " and those that start with it" : "", name(),
+                                           rank(), size(), error.what()));
+    }
+    gpu.record(*done, stream_);
+    const std::scoped_lock lock(mutex_);
+    for (const Collective& collective : collectives)
+      in_flight_.push_back({collective.sequence, done, std::chrono::steady_clock::now()});
+  }
+
+  // An error, else what is not done yet.
+  static ncclResult_t worse(ncclResult_t worst, ncclResult_t result) {
+    return result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress) ? result : worst;
+  }
 
   ncclResult_t queue(const Collective& c, ncclComm_t comm, cudaStream_t stream) const {
     const NcclLibrary& f = nccl();
@@ -197,9 +249,7 @@ class NcclGroup final : public ProcessGroup {
     const auto* from = static_cast<const std::byte*>(c.input.raw_data());
     auto* to = static_cast<std::byte*>(c.output.raw_data());
     ncclResult_t worst = ncclSuccess;
-    const auto note = [&](ncclResult_t result) {
-      if (result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress)) worst = result;
-    };
+    const auto note = [&](ncclResult_t result) { worst = worse(worst, result); };
     for (int peer = 0; peer < size(); ++peer) {
       const auto i = static_cast<std::size_t>(peer);
       const auto sent = static_cast<std::size_t>(c.send_counts[i]), got = static_cast<std::size_t>(c.receive_counts[i]);
@@ -243,6 +293,7 @@ class NcclGroup final : public ProcessGroup {
   Stream stream_;
   std::shared_ptr<EventPool> events_;
   Tensor token_;  // what a barrier reduces
+  std::optional<Batch> batch_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<InFlight> in_flight_;

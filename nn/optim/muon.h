@@ -6,6 +6,7 @@
 // C)), which gives it the root mean square of AdamW's steps (Liu et al., "Muon is scalable for LLM training", 2025), so
 // that one learning rate serves both.
 
+#include <span>
 #include <vector>
 
 #include "nn/optim/optimizer.h"
@@ -18,7 +19,8 @@ namespace quench::nn {
 
 class Muon final : public Optimizer {
  public:
-  // Every parameter is a whole matrix on this process; throws unsupported for a shard. Momentum starts at zero.
+  // Every parameter is a whole matrix on this process, or options.rows brings it together; throws unsupported
+  // otherwise. Momentum starts at zero.
   Muon(const std::vector<Parameter*>& parameters, OptimizerOptions options);
 
   using Optimizer::step;
@@ -30,6 +32,27 @@ class Muon final : public Optimizer {
   struct Entry {
     Tensor momentum, master;
   };
+  // One matrix: a piece of a parameter.
+  struct Matrix {
+    std::size_t parameter;
+    ParameterPiece piece;
+    std::int64_t columns;
+  };
+  struct Step {
+    double lr;
+    std::int64_t number;
+    Tensor grad_scale;
+  };
+
+  [[nodiscard]] std::vector<Matrix> matrices(ParameterRange part) const;
+  // The rows of the matrix that this process holds: within the parameter's local tensors.
+  [[nodiscard]] ShardSpec own_rows(const Matrix& matrix) const;
+  // The momentum of this process's rows, stepped and as the update starts from it, to `update`, bf16.
+  void step_momentum(const Matrix& matrix, const Step& step, const Tensor& update);
+  void apply(const Matrix& matrix, const Step& step, const Tensor& update);
+  // Matrices of the same number as there are processes, or fewer.
+  void step_round(std::span<const Matrix> round, const Step& step);
+
   OptimizerOptions options_;
   std::vector<Entry> entries_;  // of parameters()
 };

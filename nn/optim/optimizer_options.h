@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "core/number/dtype.h"
-#include "nn/parameter.h"
+#include "nn/optim/row_exchange.h"
 
 namespace quench::nn {
 
@@ -26,6 +27,8 @@ struct OptimizerOptions {
   std::optional<bool> nesterov = {};    // unset: no for sgd, yes for muon
   // Matrices that muon leaves to AdamW (embeddings, the head); empty: none.
   std::function<bool(const Parameter&)> exclude_from_muon = {};
+  // Where processes hold the parameters by rows: how muon brings a matrix together. Null: every parameter is whole.
+  std::shared_ptr<RowExchange> rows = nullptr;
 
   // As f32, the way the kernels take it.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {

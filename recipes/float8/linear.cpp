@@ -79,8 +79,8 @@ struct Float8Linear::Backward {
       gemm({.a = dy, .b = w.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       return;
     }
-    const std::int64_t m = products.size(rows), k = products.size(in), n = products.size(out);
-    const QuantTensor transposed = weight->along_rows(*parameter, zero_padded(w.use().value(), n, k));
+    const std::int64_t m = products.size(rows), k = products.size(in);
+    const QuantTensor transposed = weight->along_rows(*parameter, products);
     into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(),
                   [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
   }
@@ -155,22 +155,22 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
                             bool backward_follows, const LayerHealth& health) const {
   const Float8Products& products = input.products;
-  const Weight::Use use = weight.weight().use();
-  const Tensor& w = use.value();
   health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
   if (!scheme_.forward) {
-    gemm({.a = input.x, .b = w, .c = y, .transpose_b = true, .bias = bias.use().value()});
+    gemm({.a = input.x,
+          .b = weight.weight().use().value(),
+          .c = y,
+          .transpose_b = true,
+          .bias = bias.use().value()});
     return;
   }
-  const Tensor weight_source = zero_padded(w, products.size(w.size(0)), products.size(w.size(1)));
-  const QuantTensor weight_codes = weight_->along_columns(weight, weight_source, backward_follows);
-  health.record(LayerOperand::weight, weight_source, weight_codes, w.numel());
-  const Shape whole_shape{input.source.size(0), weight_source.size(0)};
+  const Float8Weight::Operand w = weight_->along_columns(weight, products, backward_follows, health);
+  const Shape whole_shape{input.source.size(0), w.codes.shape()[0]};
   if (whole_shape == y.shape()) {
-    products.multiply(input.codes.along_columns(), weight_codes, y, 0.0f, *scheme_.forward);
+    products.multiply(input.codes.along_columns(), w.codes, y, 0.0f, *scheme_.forward);
   } else {
     const Tensor whole = Tensor::empty(whole_shape, y.dtype(), y.device());
-    products.multiply(input.codes.along_columns(), weight_codes, whole, 0.0f, *scheme_.forward);
+    products.multiply(input.codes.along_columns(), w.codes, whole, 0.0f, *scheme_.forward);
     copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
   }
   if (bias.defined()) add_bias(y, bias.use().value());
@@ -223,6 +223,14 @@ Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight,
   // recorded pass.
   multiply(quantized(x, weight.weight().requires_grad(), false, false), weight, bias, y, true, LayerHealth());
   return y;
+}
+
+nn::WeightForms Float8Linear::weight_forms(const nn::Parameter& weight) const {
+  const Float8Products products(scheme_, options_.emulate, weight.variable.value().device());
+  for (const std::int64_t size : {weight.global_shape[0], weight.global_shape[1]})
+    if (products.size(size) != size) return {};  // values are padded before they are quantized
+  // What is kept needs no bringing.
+  return options_.keep_weight ? nn::WeightForms() : recipes::weight_forms(products.weight_uses());
 }
 
 bool Float8Linear::uses_weight_amax() const {

@@ -36,6 +36,7 @@ class Float8Linear final : public nn::LinearKernel {
                                    const autograd::Weight& bias) const override;
   [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
+  [[nodiscard]] nn::WeightForms weight_forms(const nn::Parameter& weight) const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 

@@ -1,6 +1,27 @@
 #include "recipes/float8/weight.h"
 
+#include "core/ops/transpose_codes.h"
+
 namespace quench::recipes {
+namespace {
+
+Tensor padded(const Tensor& value, const Float8Products& products) {
+  return zero_padded(value, products.size(value.size(0)), products.size(value.size(1)));
+}
+
+}  // namespace
+
+nn::WeightForms weight_forms(const Float8Uses& uses) {
+  const auto form = [&](const std::optional<Float8Operand>& operand,
+                        Granularity by_row) -> std::optional<autograd::WeightCodes> {
+    if (!operand) return std::nullopt;
+    return autograd::WeightCodes{operand->element,
+                                 operand->scaling == Float8Scaling::tensor ? Granularity::tensor : by_row,
+                                 uses.power_of_two_scales};
+  };
+  // A scale for each row of W^T is one for each column of W.
+  return {form(uses.along_columns, Granularity::row), form(uses.along_rows, Granularity::column)};
+}
 
 Float8Sink known_maxima(const nn::Parameter& parameter) {
   Float8Sink known;
@@ -25,14 +46,34 @@ void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, 
   valid_ = true;
 }
 
-QuantTensor Float8Weight::along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow) {
+Float8Weight::Operand Float8Weight::along_columns(const nn::Parameter& parameter, const Float8Products& products,
+                                                  bool rows_follow, const LayerHealth& health) {
+  const autograd::Weight weight = parameter.weight();
+  if (const auto form = weight_forms(uses_).forward) {
+    if (autograd::Weight::CodesUse brought = weight.use_codes(*form); brought.codes().defined()) {
+      if (health.wants(LayerOperand::weight))
+        health.record(LayerOperand::weight, weight.use().value(), brought.codes(), parameter.numel());
+      const QuantTensor codes = brought.codes();
+      return {codes, std::move(brought)};
+    }
+  }
+  const autograd::Weight::Use use = weight.use();
+  const Tensor value = padded(use.value(), products);
   refresh(parameter, value, true, rows_follow);
   QuantTensor codes = matrix_.along_columns();
   if (!keep_) matrix_.drop_codes();
-  return codes;
+  health.record(LayerOperand::weight, value, codes, parameter.numel());
+  return {std::move(codes), {}};
 }
 
-QuantTensor Float8Weight::along_rows(const nn::Parameter& parameter, const Tensor& value) {
+QuantTensor Float8Weight::along_rows(const nn::Parameter& parameter, const Float8Products& products) {
+  const autograd::Weight weight = parameter.weight();
+  if (const auto form = weight_forms(uses_).backward) {
+    const autograd::Weight::CodesUse brought = weight.use_codes(*form);
+    if (brought.codes().defined()) return with_transposed_payload(brought.codes()).transposed_view();
+  }
+  const autograd::Weight::Use use = weight.use();
+  const Tensor value = padded(use.value(), products);
   refresh(parameter, value, false, true);
   return matrix_.make_along_rows(value);
 }

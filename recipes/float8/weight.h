@@ -1,13 +1,17 @@
 #pragma once
-// The quantized forms of one layer's weight, made once for each version of it.
+// The quantized forms of one layer's weight, made once for each version of it, or brought as codes by its source.
 
-#include "nn/parameter.h"
-#include "recipes/float8/matrix.h"
+#include "nn/linear_kernel.h"
+#include "recipes/float8/products.h"
+#include "recipes/health.h"
 
 namespace quench::recipes {
 
 // What the optimizer keeps up of a parameter's value, where it is of this version.
 [[nodiscard]] Float8Sink known_maxima(const nn::Parameter& parameter);
+
+// The codes that a scheme's products read of a weight.
+[[nodiscard]] nn::WeightForms weight_forms(const Float8Uses& uses);
 
 class Float8Weight {
  public:
@@ -15,11 +19,17 @@ class Float8Weight {
   // further micro-batches of a step. Otherwise they live as long as the product that needs them.
   Float8Weight(const Float8Uses& uses, bool keep) : uses_(uses), keep_(keep) {}
 
-  // [N,K] for x W^T. `value` is the parameter's value (or a zero-padded copy of it). With `rows_follow` the scales for
-  // along_rows() are made on the way: before a backward pass.
-  [[nodiscard]] QuantTensor along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
+  // Codes for a product that is queued while this object lives.
+  struct Operand {
+    QuantTensor codes;
+    autograd::Weight::CodesUse brought;  // where they came as codes
+  };
+  // [N,K] for x W^T, with the padding of `products`. With `rows_follow` the scales for along_rows() are made on the
+  // way: before a backward pass. What quantization loses goes to `health`.
+  [[nodiscard]] Operand along_columns(const nn::Parameter& parameter, const Float8Products& products, bool rows_follow,
+                                      const LayerHealth& health);
   // [K,N] for dy W.
-  [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Tensor& value);
+  [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Float8Products& products);
 
  private:
   void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);

@@ -83,6 +83,13 @@ TEST(CudaCopyRows, HonoursBothStrides) {
   const Tensor ids = random.integers(12, 1 << 30).view({3, 4}), copy = Tensor::empty({3, 4}, DType::i32, kGpu);
   copy_rows({on_gpu(ids), copy});
   EXPECT_TRUE(same_bits(on_cpu(copy), ids));
+  std::vector<std::uint8_t> numbers(15);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::uint8_t>(i * 17);
+  const Tensor bytes = Tensor::from_values<std::uint8_t>({3, 5}, numbers), part = Tensor::empty({3, 3}, DType::u8);
+  const Tensor gpu_part = Tensor::empty({3, 3}, DType::u8, kGpu);
+  copy_rows({bytes.narrow(1, 1, 3), part});
+  copy_rows({on_gpu(bytes).narrow(1, 1, 3), gpu_part});
+  EXPECT_TRUE(same_bits(on_cpu(gpu_part), part));
   copy_rows({Tensor::empty({0, 4}, DType::f32, kGpu), Tensor::empty({0, 4}, DType::f32, kGpu)});
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/ops/quantize.h"
+#include "core/ops/transpose_codes.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {
@@ -81,6 +82,21 @@ TEST(CudaQuantizeTransposed, EveryShapeAndCombinationMatchesTheCpu) {
                                      to_string(granularity), static_cast<int>(wanted), x_shift, out_shift, seed));
             check_cast(x, seed % 4 < 2 ? ElementFormat::e4m3 : ElementFormat::e5m2, granularity, wanted, out_shift);
           }
+}
+
+TEST(CudaTransposeCodes, EveryShapeMatchesTheCpu) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 7}, Shape{16, 8}, Shape{37, 64}, Shape{128, 128}, Shape{144, 136},
+                             Shape{127, 129}, Shape{1296, 272}, Shape{1, 3000}, Shape{3000, 1}, Shape{2064, 24}})
+    for (const std::int64_t from_shift : {0, 1, 8})
+      for (const std::int64_t to_shift : {0, 8, 16}) {
+        SCOPED_TRACE(fmt::format("{} shifts {} {}", shape.to_string(), from_shift, to_shift));
+        const QuantTensor codes = quantize_float8(input(shape, DType::bf16, 0, 7), {});
+        const Guarded from(shape, DType::f8_e4m3, from_shift), to({shape[1], shape[0]}, DType::f8_e4m3, to_shift);
+        Tensor(from.inner).copy_from(codes.payload());
+        transpose_codes({from.inner, to.inner});
+        EXPECT_TRUE(equal(to.inner, with_transposed_payload(codes).payload()));
+        to.expect_guards_untouched();
+      }
 }
 
 // Scales by column that do not begin at a multiple of 16 bytes.

@@ -1,7 +1,7 @@
 // One rank of the test of groups of GPUs:
 //   quench run --nproc-per-node gpu -- nccl_driver
-// Ends with status 0 when every operation gave what it should, else with 1 and a message. Rank 0 prints what 256 MiB
-// take.
+// Ends with status 0 when every operation gave what it should and gathered codes are those of the whole weights, else
+// with 1 and a message. Rank 0 prints what 256 MiB take.
 
 #include <chrono>
 #include <cstdio>
@@ -9,6 +9,7 @@
 
 #include "core/system/log.h"
 #include "distributed/world.h"
+#include "tests/distributed/gathered_codes.h"
 
 namespace quench::distributed {
 namespace {
@@ -65,6 +66,16 @@ void collectives(World& world, std::int64_t count) {
   group.broadcast(local, size - 1, "values").wait();
   expect<T>(
       local, [&](std::int64_t i) { return value_of(size - 1, i); }, "broadcast");
+  // Operations that start as one.
+  std::vector<Tensor> sums;
+  std::vector<Work> works;
+  for (int i = 0; i < 5; ++i) sums.push_back(tensor_of<T>(device, count + i, rank));
+  {
+    const CollectiveBatch batch(group);
+    for (const Tensor& tensor : sums) works.push_back(group.all_reduce(tensor, ReduceOp::sum, "values"));
+  }
+  for (Work& work : works) work.wait();
+  for (const Tensor& tensor : sums) expect<T>(tensor, sum, "all_reduce in a batch");
   group.barrier("values");
 }
 
@@ -104,12 +115,19 @@ int run() {
     const Device device{DeviceType::cuda, static_cast<std::int8_t>(environment.local_rank)};
     GroupOptions options;
     options.timeout = std::chrono::seconds(60);
-    const std::unique_ptr<World> world = World::join(environment, device, options);
+    const std::shared_ptr<World> world = World::join(environment, device, options);
     for (const std::int64_t count : {1, 1001, 1'000'003}) {
       collectives<float>(*world, count);
       collectives<bfloat16>(*world, count);
       collectives<std::int64_t>(*world, count);
     }
+    const Ranks ranks = make_ranks(world, world->size(), 1);
+    for (const char* recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})
+      for (const DType dtype : {DType::f32, DType::bf16})
+        for (const char* sizes :
+             {R"("hidden_size": 64, "intermediate_size": 144, "num_attention_heads": 4)",
+              R"("hidden_size": 2048, "intermediate_size": 4112, "num_attention_heads": 16)"})
+          testing::GatheredCodes{recipe, dtype, sizes}.check(ranks, device);
     speeds(*world);
     std::printf("rank %d of %d: all right\n", world->rank(), world->size());
     return 0;

@@ -14,6 +14,7 @@
 #include "core/number/random.h"
 #include "core/system/log.h"
 #include "distributed/world.h"
+#include "tests/distributed/gathered_codes.h"
 
 namespace quench::distributed {
 namespace {
@@ -230,6 +231,17 @@ void different_configs(World& world, const Options&) {
   world.require_equal("config", fmt::format("steps = 10\nlr = {}\nseed = 1", world.rank() == 1 ? "2e-4" : "1e-4"));
 }
 
+// Weights of float8 layers travel as codes: RECIPE DTYPE SIZE.
+void codes(const std::shared_ptr<World>& world, const Options& options) {
+  const Ranks ranks = make_ranks(world, world->size(), 1);
+  testing::GatheredCodes test{.recipe = options[0], .dtype = options[1] == "bf16" ? DType::bf16 : DType::f32};
+  // Rows that no number of processes divides; or chunks that travel alone.
+  test.sizes = options[2] == "large"
+                   ? R"("hidden_size": 1024, "intermediate_size": 2049, "num_attention_heads": 8)"
+                   : R"("hidden_size": 24, "intermediate_size": 37, "num_attention_heads": 3, "head_dim": 7)";
+  test.check(ranks, {});
+}
+
 void late(World& world, const Options&) {
   world.all().barrier("start");
 }
@@ -252,10 +264,14 @@ int run(int count, char** arguments) {
   const char* timeout = std::getenv("TEST_TIMEOUT_SECONDS");
   options.timeout = std::chrono::seconds(timeout != nullptr ? std::atoi(timeout) : 20);
   try {
-    const std::unique_ptr<World> world = World::join(environment, {}, options);
+    const std::shared_ptr<World> world = World::join(environment, {}, options);
     std::printf("joined\n");
     std::fflush(stdout);
-    scenarios.at(arguments[1])(*world, Options(arguments + 2, arguments + count));
+    const Options given(arguments + 2, arguments + count);
+    if (std::string(arguments[1]) == "codes")
+      codes(world, given);
+    else
+      scenarios.at(arguments[1])(*world, given);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

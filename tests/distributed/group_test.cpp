@@ -28,6 +28,26 @@ TEST_P(Group, ManyOperationsAndTwoGroupsRunAtOnce) {
   ranks.expect_success();
 }
 
+// Every recipe that has codes, in both types, on uneven rows.
+TEST_P(Group, GatheredCodesAreThoseOfTheWholeWeight) {
+  for (const std::string recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})
+    for (const std::string dtype : {"f32", "bf16"}) {
+      SCOPED_TRACE(recipe + " " + dtype);
+      Ranks ranks(GetParam());
+      ranks.start_all("codes", {recipe, dtype, "small"});
+      ranks.expect_success();
+    }
+}
+
+TEST_P(Group, GatheredCodesOfLargeWeightsAreThoseOfTheWhole) {
+  for (const std::string recipe : {"float8_tensorwise", "float8_rowwise"}) {
+    SCOPED_TRACE(recipe);
+    Ranks ranks(GetParam());
+    ranks.start_all("codes", {recipe, "bf16", "large"});
+    ranks.expect_success();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Group, ::testing::Values(2, 3, 4));
 
 TEST(GroupOfSomeRanks, CommunicatesAlone) {

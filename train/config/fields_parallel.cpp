@@ -26,6 +26,11 @@ void add_parallel_fields(Fields& fields) {
       "step, with whole gradients in memory until then."));
   fields.push_back(make_field("parallel.reduce_dtype", QUENCH_MEMBER(parallel.reduce_dtype), one_of({"f32", "bf16"}),
                               free, "Type of the gradients that the processes of a shard group sum."));
+  fields.push_back(make_field("parallel.float8_all_gather", QUENCH_MEMBER(parallel.float8_all_gather), any_value(),
+                              free,
+                              "Cast the weights of float8 layers before they are gathered: one byte an element is sent "
+                              "and held, each process casts its own rows only, and the bits are the same; false: "
+                              "gather values of training.dtype."));
 }
 
 }  // namespace quench

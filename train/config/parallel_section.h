@@ -13,6 +13,7 @@ struct ParallelSection {
   bool reshard_after_forward = true;
   bool reduce_every_micro_batch = true;
   DType reduce_dtype = DType::f32;  // f32 or bf16: gradients on their way
+  bool float8_all_gather = true;    // weights of float8 layers are cast before they are gathered
 
   // Processes of the run: no key, what starts the run says. 1 for whoever only reads the config.
   std::int64_t ranks = 1;

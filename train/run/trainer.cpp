@@ -76,7 +76,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       health(setup.health, config.metrics.health_every),
       flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup))) {
   sharded = share_model(*setup.model, ranks.get(), config);
-  optimizer = make_optimizer(*setup.model, config);
+  optimizer = make_optimizer(*setup.model, config, ranks.get());
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),

@@ -57,7 +57,10 @@ constexpr std::int64_t kFewTokens = 4096;
 
 bool keeps_weights(const RunConfig& config) {
   const bool few = config.training.micro_batch_size * config.data.seq_len <= kFewTokens;
-  return config.recipe.keep_weights.value_or(few && accumulation_steps(config, config.parallel.ranks) > 1);
+  const ParallelSection& parallel = config.parallel;
+  // Codes that are gathered are cast by the process that has the rows: the others save nothing.
+  const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
+  return config.recipe.keep_weights.value_or(few && !gathers_codes && accumulation_steps(config, parallel.ranks) > 1);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "distributed/fsdp/group_row_exchange.h"
 #include "nn/optim/table.h"
 #include "recipes/convert.h"
 
@@ -23,7 +24,8 @@ std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>
 
 }  // namespace
 
-std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config) {
+std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config,
+                                              const distributed::Ranks* ranks) {
   const OptimizerSection& optimizer = config.optimizer;
   const nn::OptimizerOptions options{.beta1 = optimizer.betas[0],
                                      .beta2 = optimizer.betas[1],
@@ -36,7 +38,8 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
                                      .exclude_from_decay = matcher(optimizer.decay_exclude),
                                      .momentum = optimizer.momentum,
                                      .nesterov = optimizer.nesterov,
-                                     .exclude_from_muon = matcher(optimizer.muon_exclude)};
+                                     .exclude_from_muon = matcher(optimizer.muon_exclude),
+                                     .rows = ranks != nullptr ? distributed::make_row_exchange(ranks->shard) : nullptr};
   return nn::find_optimizer(optimizer.name).make(model.parameters(), options);
 }
 

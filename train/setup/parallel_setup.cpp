@@ -119,7 +119,8 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
       model, ranks->shard, ranks->replicate,
       distributed::ShardedModelOptions{.reshard_after_forward = parallel.reshard_after_forward,
                                        .reduce_every_micro_batch = parallel.reduce_every_micro_batch,
-                                       .reduce_dtype = parallel.reduce_dtype});
+                                       .reduce_dtype = parallel.reduce_dtype,
+                                       .gather_codes = parallel.float8_all_gather});
 }
 
 }  // namespace quench

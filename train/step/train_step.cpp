@@ -127,11 +127,21 @@ void TrainStep::apply(double lr, std::int64_t step) {
     optimizer_.step(lr, step, scale_, part);
     optimizer_.zero_grad(part);
   };
+  const std::size_t count = optimizer_.parameters().size();
+  // What the next pass reads first is updated first, and gathered while the rest is updated.
+  const std::size_t leading = options_.sharded != nullptr && !state_ ? options_.sharded->leading_parameters() : 0;
+  if (leading > 0) {
+    update({0, leading});
+    options_.sharded->parameters_changed();
+    options_.sharded->gather_leading();
+  }
   if (state_)
     state_->update(update);
   else
-    update({0, optimizer_.parameters().size()});
-  if (options_.sharded != nullptr) options_.sharded->parameters_changed();
+    update({leading, count});
+  if (options_.sharded == nullptr) return;
+  options_.sharded->parameters_changed();
+  if (leading == 0) options_.sharded->gather_leading();
 }
 
 void TrainStep::discard() {

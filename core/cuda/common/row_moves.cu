@@ -60,8 +60,10 @@ void copy_rows(const CopyRowsArgs& args) {
     run.template operator()<uint4>();
   else if (element == 4)
     run.template operator()<std::uint32_t>();
-  else
+  else if (element == 2)
     run.template operator()<std::uint16_t>();
+  else
+    run.template operator()<std::uint8_t>();
 }
 
 constexpr int kLanes = 32, kSlices = 8;

@@ -84,6 +84,11 @@ TEST(CopyRows, HonoursBothStrides) {
   const Tensor ids = random.integers(12, 100).view({3, 4}), copy = Tensor::empty({3, 4}, DType::i32);
   copy_rows({ids, copy});
   EXPECT_TRUE(same_bits(ids, copy));
+  const std::vector<std::uint8_t> numbers{1, 2, 3, 4, 5, 6};
+  const Tensor bytes = Tensor::from_values<std::uint8_t>({2, 3}, numbers), part = Tensor::zeros({2, 2}, DType::u8);
+  copy_rows({bytes.narrow(1, 1, 2), part});
+  EXPECT_EQ(part.data<std::uint8_t>()[0], 2);
+  EXPECT_EQ(part.data<std::uint8_t>()[3], 6);
   copy_rows({Tensor::zeros({0, 4}, DType::f32), Tensor::zeros({0, 4}, DType::f32)});
   EXPECT_THROW(copy_rows({ids, Tensor::zeros({4, 3}, DType::i32)}), Error);
   EXPECT_THROW(copy_rows({Tensor::zeros({2, 2}, DType::f64), Tensor::zeros({2, 2}, DType::f64)}), Error);

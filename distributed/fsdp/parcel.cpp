@@ -1,0 +1,41 @@
+#include "distributed/fsdp/parcel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/ops/elementwise.h"
+
+namespace quench::distributed {
+
+std::size_t Parcel::add(const Tensor& target, std::int64_t processes) {
+  // Places begin at multiples of 128 bytes.
+  const std::int64_t place = elements_, step = 128 / byte_size(dtype_), part = target.numel() / processes;
+  add_in_place(target, place, place + (part + step - 1) / step * step, processes);
+  return pieces_.size() - 1;
+}
+
+void Parcel::add_in_place(const Tensor& target, std::int64_t place, std::int64_t elements, std::int64_t processes) {
+  elements_ = elements;
+  pieces_.push_back({target.view({processes, target.numel() / processes}), place});
+}
+
+Tensor Parcel::own(std::size_t piece, int rank) const {
+  return buffer_.narrow(0, rank * elements_ + pieces_[piece].place, pieces_[piece].target.size(1));
+}
+
+Work Parcel::gather(ProcessGroup& group, std::string_view label) const {
+  return group.all_gather(sent_.defined() ? sent_ : buffer_.narrow(0, group.rank() * elements_, elements_), buffer_,
+                          label);
+}
+
+Tensor Parcel::unpack(std::int64_t processes) {
+  const Tensor parts = buffer_.view({processes, elements_});
+  for (const Piece& piece : pieces_)
+    copy_rows({parts.narrow(1, piece.place, piece.target.size(1)), piece.target});
+  pieces_.clear();
+  elements_ = 0;
+  sent_ = Tensor();
+  return std::exchange(buffer_, Tensor());
+}
+
+}  // namespace quench::distributed

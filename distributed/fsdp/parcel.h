@@ -1,0 +1,47 @@
+#pragma once
+// Small pieces of several tensors that all processes gather as one.
+
+#include <vector>
+
+#include "distributed/fsdp/unit_layout.h"
+
+namespace quench::distributed {
+
+class Parcel {
+ public:
+  Parcel() = default;
+  explicit Parcel(DType dtype) : dtype_(dtype) {}
+
+  // A piece of `target`, contiguous and of the parcel's dtype: an equal part of it from each process. Returns the
+  // piece's number.
+  std::size_t add(const Tensor& target, std::int64_t processes);
+  // A piece that lies at this place of `elements` that this process has behind one another already.
+  void add_in_place(const Tensor& target, std::int64_t place, std::int64_t elements, std::int64_t processes);
+  [[nodiscard]] bool empty() const noexcept { return pieces_.empty(); }
+
+  // After the last piece: memory for all processes' parts. With `sent`, this process's part is that tensor.
+  void pack(Tensor buffer, Tensor sent = {}) {
+    buffer_ = std::move(buffer);
+    sent_ = std::move(sent);
+  }
+  [[nodiscard]] std::int64_t elements() const noexcept { return elements_; }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  // Where this process writes its part of a piece: contiguous, flat.
+  [[nodiscard]] Tensor own(std::size_t piece, int rank) const;
+  [[nodiscard]] Work gather(ProcessGroup& group, std::string_view label) const;
+  // Puts the pieces in their targets, and lets go of everything. Returns the buffer.
+  Tensor unpack(std::int64_t processes);
+
+ private:
+  struct Piece {
+    Tensor target;  // [processes, elements]
+    std::int64_t place;
+  };
+
+  DType dtype_ = DType::u8;
+  std::int64_t elements_ = 0;  // of one process
+  std::vector<Piece> pieces_;
+  Tensor buffer_, sent_;
+};
+
+}  // namespace quench::distributed

@@ -1,0 +1,45 @@
+#include "distributed/fsdp/unit_layout.h"
+
+#include <algorithm>
+
+namespace quench::distributed {
+
+void UnitShared::follow() const {
+  Backend& owner = backend(device.type);
+  owner.record(reached, current_stream(device));
+  owner.wait(stream, reached);
+}
+
+UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
+                       const UnitShared& shared) {
+  std::int64_t elements = 0;
+  DType dtype = DType::f32;
+  for (nn::Parameter* parameter : unit_parameters) {
+    const auto layer =
+        std::ranges::find_if(layers, [&](const nn::Linear* linear) { return &linear->weight() == parameter; });
+    UnitParameter& entry = parameters.emplace_back(
+        UnitParameter{parameter, layer != layers.end() ? *layer : nullptr, parameter->global_shape});
+    const Tensor& chunk = parameter->padded;
+    entry.padded_shape[0] = chunk.size(0) * shared.processes();
+    if (chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype)) continue;
+    dtype = chunk.dtype();
+    entry.place = elements;
+    elements += place_elements(chunk.numel());
+  }
+  if (elements == 0) return;
+  const MemoryScope scope(MemoryCategory::parameters);
+  small = Tensor::zeros({elements}, dtype, shared.device);
+  for (const UnitParameter& entry : parameters) {
+    if (!entry.small()) continue;
+    nn::Parameter& parameter = *entry.parameter;
+    const Shape shape = parameter.padded.shape();
+    parameter.padded = small.narrow(0, entry.place, shape.numel()).view(shape);
+    parameter.variable.set_value(parameter.padded.narrow(0, 0, parameter.shard.rows));
+  }
+}
+
+Tensor UnitLayout::chunks(const Tensor& sent, const UnitParameter& parameter, std::int64_t processes) const {
+  return sent.view({processes, small.numel()}).narrow(1, parameter.place, parameter.chunk_elements());
+}
+
+}  // namespace quench::distributed

@@ -1,0 +1,66 @@
+#pragma once
+// The parameters of one unit of a sharded model, and how their chunks travel.
+//
+// A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones lie behind
+// one another in one buffer on each process, and travel as one.
+
+#include <memory>
+#include <vector>
+
+#include "distributed/fsdp/buffer_pool.h"
+#include "distributed/fsdp/wait_clock.h"
+#include "distributed/fsdp/weight_maxima.h"
+#include "distributed/process_group.h"
+#include "nn/linear.h"
+
+namespace quench::distributed {
+
+// A chunk of fewer bytes costs more to start than to send.
+inline constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
+// Places in a common buffer are multiples of 128 bytes of the widest type.
+[[nodiscard]] constexpr std::int64_t place_elements(std::int64_t elements) {
+  constexpr std::int64_t kPlace = 32;
+  return (elements + kPlace - 1) / kPlace * kPlace;
+}
+
+// What the units of a model share.
+struct UnitShared {
+  std::shared_ptr<ProcessGroup> shard;
+  Device device;
+  DType reduce_dtype;       // of gradients on their way
+  bool keeps_whole = false;  // weights stay gathered between the forward and the backward pass
+  BufferPool weights;
+  BufferPool gradients;
+  Stream stream;  // where collectives are queued
+  Event reached;  // on the current stream: what they follow
+  std::shared_ptr<WaitClock> clock;
+  std::shared_ptr<WeightMaxima> maxima;
+
+  [[nodiscard]] std::int64_t processes() const { return shard->size(); }
+  // Collectives queued from now on follow what is queued on the current stream.
+  void follow() const;
+};
+
+struct UnitParameter {
+  nn::Parameter* parameter;
+  const nn::Linear* layer;  // whose weight it is and who may read it as codes; null: it travels as values
+  Shape padded_shape;       // of the whole, in rows of equal chunks
+  std::int64_t place = -1;  // of its chunk among the small ones, in elements; -1: travels alone
+
+  [[nodiscard]] bool small() const noexcept { return place >= 0; }
+  [[nodiscard]] std::int64_t chunk_elements() const { return parameter->padded.numel(); }
+};
+
+struct UnitLayout {
+  // Moves the shards of small parameters into `small`. `layers` are those whose weights may travel as codes.
+  UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
+             const UnitShared& shared);
+
+  // The chunks of all processes, [processes, elements], of what they sent together in places like those of `small`.
+  [[nodiscard]] Tensor chunks(const Tensor& sent, const UnitParameter& parameter, std::int64_t processes) const;
+
+  std::vector<UnitParameter> parameters;
+  Tensor small;  // chunks of the small parameters, one dtype; undefined where there are none
+};
+
+}  // namespace quench::distributed

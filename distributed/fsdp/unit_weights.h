@@ -1,0 +1,99 @@
+#pragma once
+// The weights of one unit of a sharded model, gathered for the time in which they are used: as values, or as the
+// float8 codes that the layers' kernels read, one byte an element in place of two or four.
+//
+// Each process casts its own rows, so that nothing is cast twice; the scales are those of the whole weights (by tensor
+// and by column from maxima that are reduced, by row each process's own, gathered with the codes). Codes are the bits
+// that a cast of the whole weight gives. The forward and the backward pass gather what each of them reads: the forms
+// that the kernels declare (nn::LinearKernel::weight_forms), then what the last such part of a pass has asked for.
+// Something else is gathered when it is asked for.
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/fsdp/column_maxima.h"
+#include "distributed/fsdp/parcel.h"
+
+namespace quench::distributed {
+
+// Work of one kind that several tensors of a unit wait for.
+using Works = std::vector<Work>;
+
+enum class PassPart : std::uint8_t { forward, backward };
+
+class UnitWeights {
+ public:
+  // `takes_turns`: there are more units of the same sizes, which share buffers; else memory comes from the allocator
+  // each time. The layout outlives this object.
+  UnitWeights(std::string name, const UnitLayout& layout, bool takes_turns, std::shared_ptr<UnitShared> shared);
+  ~UnitWeights();
+  UnitWeights(const UnitWeights&) = delete;
+  UnitWeights& operator=(const UnitWeights&) = delete;
+
+  // Begins to gather what this part of a pass reads, unless it is there or on its way in the parameters' present
+  // versions. Gives back what it does not read.
+  void gather(PassPart part);
+  // Gives the memory of everything back.
+  void free();
+  // Whether everything is freed after the last use.
+  void set_frees_itself(bool frees) noexcept { frees_itself_ = frees; }
+
+  // Of the parameter with this number in the layout (autograd::WeightSource).
+  [[nodiscard]] Tensor request(std::size_t parameter);
+  [[nodiscard]] QuantTensor request_codes(std::size_t parameter, const autograd::WeightCodes& form);
+  void done() noexcept;
+
+ private:
+  // What of a parameter is gathered: bits.
+  using Contents = unsigned;
+  static constexpr Contents kValues = 1, kForwardCodes = 2, kBackwardCodes = 4;
+
+  struct Codes {
+    Tensor payload;  // of the padded shape
+    Tensor scales;   // of its rows or columns, or one
+  };
+  struct Entry {
+    nn::WeightForms forms;
+    std::array<Contents, 2> wanted{kValues, kValues};  // by PassPart
+    Contents used = 0;                                 // in this part of the pass
+    Contents there = 0;                                // or on its way
+    std::uint64_t version = 0;                         // of what is there
+    Tensor values;                                     // of the padded shape
+    std::array<Codes, 2> codes;                        // forward, backward
+  };
+  struct Shipment;
+
+  void begin_part(PassPart part);
+  void take_forms();
+  // The bit of a form, 0 where the parameter is not gathered in it.
+  [[nodiscard]] static Contents bit_of(const nn::WeightForms& forms, const autograd::WeightCodes& form);
+  [[nodiscard]] static std::size_t codes_index(Contents bit) { return bit == kForwardCodes ? 0 : 1; }
+  [[nodiscard]] static const autograd::WeightCodes& form_of(const Entry& entry, Contents bit);
+  void drop(std::size_t parameter, Contents contents);
+  // Makes sure that a parameter's contents are there, for a use that begins.
+  void need(std::size_t parameter, Contents bit);
+  // Begins to gather the contents of each parameter that are not there.
+  void bring(const std::vector<Contents>& contents);
+  void load_values(std::size_t parameter, bool together, Shipment& shipment);
+  void load_codes(std::size_t parameter, Contents bit, Shipment& shipment);
+  void cast_own_rows(std::size_t parameter, Contents bit, const Tensor& payload, const Tensor& scales);
+  void end_gather();
+  [[nodiscard]] Tensor acquire(const Shape& shape, DType dtype);
+  void give_back(Tensor& buffer);
+
+  std::string name_;
+  const UnitLayout& layout_;
+  bool takes_turns_;
+  std::shared_ptr<UnitShared> shared_;
+  std::vector<Entry> entries_;
+  ColumnMaxima columns_;
+  std::vector<std::unique_ptr<Shipment>> travelling_;
+  Works gathering_;
+  PassPart part_ = PassPart::forward;
+  bool frees_itself_ = false;
+  int users_ = 0;
+};
+
+}  // namespace quench::distributed

@@ -1,0 +1,52 @@
+#pragma once
+// The largest magnitudes of whole weights of which every process holds some rows: one reduction a step for all of them.
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "autograd/weight.h"
+#include "distributed/fsdp/wait_clock.h"
+#include "distributed/process_group.h"
+#include "nn/parameter.h"
+
+namespace quench::distributed {
+
+class WeightMaxima {
+ public:
+  // Of these parameters, which outlive it.
+  WeightMaxima(std::vector<nn::Parameter*> parameters, std::shared_ptr<ProcessGroup> group, Device device,
+               std::shared_ptr<WaitClock> clock);
+
+  // The magnitudes that the optimizer has kept up of this process's rows (Parameter::amax), and those that scale() has
+  // been asked for, become those of the whole parameters' present versions. Collective unless all are so already.
+  void refresh();
+  // f32 []: the encode scale of the whole parameter under a form with one scale for the tensor. Collective where its
+  // version is a new one.
+  [[nodiscard]] Tensor scale(const nn::Parameter& parameter, const autograd::WeightCodes& form);
+
+ private:
+  struct Entry {
+    nn::Parameter* parameter;
+    bool asked = false;      // for a scale
+    bool reduced = false;    // a version was
+    std::uint64_t version = 0;
+  };
+  // Scales of all places under one formula.
+  struct Scales {
+    ElementFormat element;
+    bool power_of_two;
+    Tensor values;  // undefined: maxima have changed
+  };
+  [[nodiscard]] Tensor place(std::size_t index) const;
+
+  std::vector<Entry> entries_;
+  std::map<const nn::Parameter*, std::size_t> index_;
+  std::shared_ptr<ProcessGroup> group_;
+  Device device_;
+  std::shared_ptr<WaitClock> clock_;
+  Tensor amax_;  // f32 [parameters]
+  std::vector<Scales> scales_;
+};
+
+}  // namespace quench::distributed
