@@ -92,6 +92,8 @@ class LayerHealth {
   LayerHealth() = default;
   LayerHealth(std::shared_ptr<HealthRecorder> recorder, const std::string& name);
 
+  // Whether the next record is measured.
+  [[nodiscard]] bool armed() const noexcept { return recorder_ != nullptr && recorder_->armed(); }
   void record(LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
               bool stochastic = false) const {
     if (recorder_ && recorder_->armed()) recorder_->record(layer_, operand, x, codes, elements, stochastic);

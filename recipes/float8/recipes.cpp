@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/system/check.h"
+#include "recipes/float8/experts.h"
 #include "recipes/float8/hardware.h"
 #include "recipes/float8/linear.h"
 #include "recipes/recipe.h"
@@ -110,14 +111,23 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
           float8_products(scheme)};
 }
 
-// Operands of grouped products in the values of the scheme; the products themselves read bf16.
+// Without tensor cores for them, and emulated, products of operands in the values of the scheme read bf16.
 template <const Float8Scheme& kScheme>
 ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const RoundedProducts left = RoundedProducts::without(options.high_precision);
   const RoundedProducts products{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad,
                                  left.wgrad && kScheme.wgrad};
   if (!products.any()) return {nullptr, "all of its products are in recipe.high_precision_gemms"};
-  return {rounded_experts(float8_row_rounding(), products, {options.health, layer.name}), {}};
+  const LayerHealth health(options.health, layer.name);
+  constexpr std::int64_t kMultiple = 16;
+  const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
+  if (options.emulate || !fits || !has_float8_experts(options.target.value_or(layer.device)))
+    return {rounded_experts(float8_row_rounding(), products, health), {}};
+  return {float8_experts({.float8 = products,
+                          .fast_accumulation = RoundedProducts::of(options.fast_accumulation),
+                          .keep_weights = options.keep_weights,
+                          .health = health}),
+          {}};
 }
 
 }  // namespace
