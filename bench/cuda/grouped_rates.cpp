@@ -13,6 +13,7 @@
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/quantize.h"
+#include "core/ops/round_mx.h"
 
 namespace quench::bench {
 namespace {
@@ -71,11 +72,21 @@ struct Case {
   }
 };
 
+// And mxfp8, whose products are those of bf16 on rounded operands.
 void measure_bf16(const Case& c) {
   const double forward = seconds_of([&] { grouped_gemm({c.x, c.w, c.ends, c.y, true}); });
   const double dgrad = seconds_of([&] { grouped_gemm({c.dy, c.w, c.ends, c.dx}); });
   const double wgrad = seconds_of([&] { grouped_wgrad({c.dy, c.x, c.ends, c.dw, 0.0f, 32}); });
   c.print("bf16", forward, dgrad, wgrad, 0);
+  const std::array copies{Tensor::empty_like(c.x), Tensor::empty_like(c.dy), Tensor::empty_like(c.w)};
+  const double casts = seconds_of([&] {
+    for (const Orientation orientation : {Orientation::natural, Orientation::transposed}) {
+      round_mx({.x = c.x, .out = copies[0], .orientation = orientation});
+      round_mx({.x = c.dy, .out = copies[1], .orientation = orientation});
+      round_mx({.x = c.w, .out = copies[2], .orientation = orientation});
+    }
+  });
+  c.print("mxfp8", forward, dgrad, wgrad, casts);
 }
 
 // What one training step of a layer casts: each of x, the weights and dy once by row with the columns' maxima on the

@@ -129,7 +129,7 @@ struct Float8Experts::Backward {
                     .b = codes->along_rows(*parameter, value),
                     .ends = rows.ends,
                     .c = of_rows,
-                    .fast_accumulation = options.fast_accumulation.dgrad});
+                    .fast_accumulation = options.fast_accumulation});
     else
       grouped_gemm({.a = dy, .b = value, .ends = rows.ends, .c = of_rows});
     if (!tokens) return dx->contribute(of_rows);
@@ -144,7 +144,7 @@ struct Float8Experts::Backward {
     dw->begin_use();
     const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : dy, dy_codes, rows = rows, tokens = tokens,
                          scales = x_scales, of_each = of_each,
-                         fast = options.fast_accumulation.wgrad](const Tensor& x_again) {
+                         fast = options.fast_accumulation](const Tensor& x_again) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const GroupRows of_x = rows_of(x_again, rows, tokens);
       const GradientTarget into = dw->target();
@@ -198,7 +198,7 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
                     .b = weight_codes,
                     .ends = rows.ends,
                     .c = y.value(),
-                    .fast_accumulation = options_.fast_accumulation.forward});
+                    .fast_accumulation = options_.fast_accumulation});
     } else {
       grouped_gemm({.a = copied(of_x), .b = value, .ends = rows.ends, .c = y.value(), .transpose_b = true});
     }

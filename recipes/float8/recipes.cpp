@@ -50,14 +50,15 @@ constexpr std::array kGemmsOfX{LinearGemm::forward, LinearGemm::dgrad};
 constexpr std::array<std::string_view, 6> kKeys{
     "emulate", "pad", "keep_weights", "fast_accumulation", "high_precision_gemms", "gradient_rounding"};
 
+bool named(const std::vector<LinearGemm>& list, LinearGemm which) {
+  return std::ranges::find(list, which) != list.end();
+}
+
 // The scheme as a run's options change it.
 Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
   const auto choose = [&](LinearGemm which, std::optional<Float8Product>& product) {
-    const auto named = [&](const std::vector<LinearGemm>& list) {
-      return std::ranges::find(list, which) != list.end();
-    };
-    if (named(options.high_precision)) product.reset();
-    if (product) product->fast_accumulation = named(options.fast_accumulation);
+    if (named(options.high_precision, which)) product.reset();
+    if (product) product->fast_accumulation = named(options.fast_accumulation, which);
   };
   choose(LinearGemm::forward, scheme.forward);
   choose(LinearGemm::dgrad, scheme.dgrad);
@@ -124,7 +125,7 @@ ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& option
   if (options.emulate || !fits || !has_float8_experts(options.target.value_or(layer.device)))
     return {rounded_experts(float8_row_rounding(), products, health), {}};
   return {float8_experts({.float8 = products,
-                          .fast_accumulation = RoundedProducts::of(options.fast_accumulation),
+                          .fast_accumulation = named(options.fast_accumulation, LinearGemm::forward),
                           .keep_weights = options.keep_weights,
                           .health = health}),
           {}};

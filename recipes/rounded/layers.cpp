@@ -186,11 +186,6 @@ RoundedProducts RoundedProducts::without(const std::vector<LinearGemm>& high_pre
   return {rounds(LinearGemm::forward), rounds(LinearGemm::dgrad), rounds(LinearGemm::wgrad)};
 }
 
-RoundedProducts RoundedProducts::of(const std::vector<LinearGemm>& products) {
-  const RoundedProducts others = without(products);
-  return {!others.forward, !others.dgrad, !others.wgrad};
-}
-
 std::shared_ptr<const nn::LinearKernel> rounded_linear(std::shared_ptr<const OperandRounding> rounding,
                                                        RoundedProducts products, LayerHealth health) {
   return std::make_shared<RoundedLinear>(Rounded{std::move(rounding), products, std::move(health)});

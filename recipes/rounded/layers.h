@@ -16,7 +16,6 @@ struct RoundedProducts {
 
   // All but those that a run keeps in high precision.
   [[nodiscard]] static RoundedProducts without(const std::vector<LinearGemm>& high_precision);
-  [[nodiscard]] static RoundedProducts of(const std::vector<LinearGemm>& products);
   [[nodiscard]] bool any() const noexcept { return forward || dgrad || wgrad; }
 };
 

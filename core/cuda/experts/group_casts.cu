@@ -59,15 +59,15 @@ constexpr int kRowThreads = 256;
 // Blocks take runs of rows, each thread kKept groups of eight columns of a row, and read a row while they cast the one
 // before. The columns' largest magnitudes stay in registers until the group or the run ends. Reads x once; writes a
 // byte an element, a scale a row, and raises maxima where they are not there yet.
-template <class T, int kKept>
-__global__ __launch_bounds__(kRowThreads) void cast_group_rows_kernel(RowSource<T> source, const std::int32_t* ends,
+template <class T, int kThreads, int kKept>
+__global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> source, const std::int32_t* ends,
                                                                       int groups, std::uint8_t* out, float* scales,
                                                                       std::uint32_t* column_amax, std::int64_t rows,
                                                                       std::int64_t run, bool power_of_two) {
-  __shared__ BlockMaxScratch<kRowThreads> scratch;
-  __shared__ alignas(16) float of_group[kRowThreads * kGroup];
+  __shared__ BlockMaxScratch<kThreads> scratch;
+  __shared__ alignas(16) float of_group[kThreads * kGroup];
   const int columns = static_cast<int>(source.columns);
-  const auto column = [](int k) { return (static_cast<int>(threadIdx.x) + k * kRowThreads) * kGroup; };
+  const auto column = [](int k) { return (static_cast<int>(threadIdx.x) + k * kThreads) * kGroup; };
   const std::int64_t first = blockIdx.x * run, last = min(first + run, rows);
   if (first >= last) return;
   const auto load = [&](Stored<T>(&row)[kKept], std::int64_t r) {
@@ -93,12 +93,12 @@ __global__ __launch_bounds__(kRowThreads) void cast_group_rows_kernel(RowSource<
       __syncthreads();
       std::uint32_t* to = column_amax + std::int64_t{group} * columns;
       std::uint32_t held[kGroup];
-      const auto at = [&](int i) { return (k * kGroup + i) * kRowThreads + static_cast<int>(threadIdx.x); };
+      const auto at = [&](int i) { return (k * kGroup + i) * kThreads + static_cast<int>(threadIdx.x); };
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) held[i] = at(i) < columns ? __ldcg(to + at(i)) : ~0u;
 #pragma unroll
       for (int i = 0; i < kGroup; ++i)
-        if (const std::uint32_t word = __float_as_uint(of_group[i * kRowThreads + threadIdx.x]); word > held[i])
+        if (const std::uint32_t word = __float_as_uint(of_group[i * kThreads + threadIdx.x]); word > held[i])
           atomicMax(to + at(i), word);
     }
   };
@@ -166,17 +166,19 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
     const RowSource<T> source(rows);
     const std::int64_t count = rows.rows(), columns = source.columns;
     if (rows_are_wide<T>(source.x, columns, columns) && aligned(out, 8) && columns % kGroup == 0) {
-      const auto run = [&]<int kKept>() {
-        constexpr int kBlocks = kKept * sizeof(T) <= 2 ? 6 : kKept * sizeof(T) <= 4 ? 5 : 2;
-        if (columns > std::int64_t{kKept} * kRowThreads * kGroup) return false;
+      const auto run = [&]<int kThreads, int kKept>() {
+        constexpr int kWords = kKept * Stored<T>::kWords;  // of a row, of which a thread holds three
+        constexpr int kBlocks = std::max(1, (kWords <= 4 ? 1536 : kWords <= 8 ? 1280 : kWords <= 16 ? 768 : 512) / kThreads);
+        if (columns > std::int64_t{kKept} * kThreads * kGroup) return false;
         const std::int64_t blocks = std::int64_t{multiprocessor_count(launch.device())} * kBlocks;
         const std::int64_t of_block = std::max<std::int64_t>((count + blocks - 1) / blocks, 1);
-        launch(cast_group_rows_kernel<T, kKept>, static_cast<unsigned>((count + of_block - 1) / of_block), kRowThreads,
-               0, source, ends, groups, out, scales, column_amax, count, of_block, args.power_of_two);
+        launch(cast_group_rows_kernel<T, kThreads, kKept>, static_cast<unsigned>((count + of_block - 1) / of_block),
+               kThreads, 0, source, ends, groups, out, scales, column_amax, count, of_block, args.power_of_two);
         return true;
       };
-      if (run.template operator()<1>() || run.template operator()<2>() || run.template operator()<4>() ||
-          run.template operator()<8>())
+      constexpr int kMost = sizeof(T) == 2 ? 8 : 4;
+      if (run.template operator()<256, 1>() || run.template operator()<256, 2>() || run.template operator()<256, 4>() ||
+          run.template operator()<256, kMost>() || run.template operator()<512, kMost>())
         return;
     }
     launch(cast_any_group_rows_kernel<T>, static_cast<unsigned>(count), kRowThreads, 0, source, ends, groups, out,

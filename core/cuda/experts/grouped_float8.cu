@@ -117,9 +117,11 @@ __device__ void consume(const TileMemory& shared, C* c, const Scales& scales, co
   constexpr bool kWgrad = kProduct == Product::wgrad;
   TileRing ring;
   float sums[128];
-  for (std::int64_t tile = blockIdx.x / kCluster;; tile += gridDim.x / kCluster) {
+  for (int tile = static_cast<int>(blockIdx.x) / kCluster;; tile += static_cast<int>(gridDim.x) / kCluster) {
     const TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank);
     if (work.group < 0) return;
+    const TileFactors factors(kWgrad ? scales.rows + std::int64_t{work.group} * s.rows : scales.rows,
+                              scales.columns + std::int64_t{work.group} * s.columns, s, work);
     if constexpr (kSums == Sums::fast) {
       if (work.depth == 0) {
 #pragma unroll
@@ -129,21 +131,8 @@ __device__ void consume(const TileMemory& shared, C* c, const Scales& scales, co
     } else {
       sum_carried<kProduct, kCluster>(shared, work, ring, sums);
     }
-    const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;
-    const float* rows = kWgrad ? scales.rows + std::int64_t{work.group} * s.rows : scales.rows;
-    const float* columns = scales.columns + std::int64_t{work.group} * s.columns;
-    float of_row[2];
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const std::int64_t row = work.row + 16 * consumer + lane / 4 + 8 * side;
-      of_row[side] = row < work.end ? __frcp_rn(rows[row]) : 0.0f;
-    }
     C* out = kWgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
-    store_tile<kWgrad>(shared, sums, out, s, work, beta, [&](int side, std::int64_t column, float2 pair) {
-      const float2 scale =
-          column < s.columns ? *reinterpret_cast<const float2*>(columns + column) : make_float2(1.0f, 1.0f);
-      return make_float2(pair.x * of_row[side] * __frcp_rn(scale.x), pair.y * of_row[side] * __frcp_rn(scale.y));
-    });
+    store_tile<kWgrad>(shared, sums, out, s, work, beta, factors);
   }
 }
 

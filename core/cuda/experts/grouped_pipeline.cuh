@@ -25,8 +25,10 @@ inline constexpr std::uint32_t kLeftBytes = kTileRows * kLineBytes, kRightBytes 
 inline constexpr std::uint32_t kStageBytes = kLeftBytes + kRightBytes, kBoxBytes = 64 * kLineBytes;
 // Of a warp's results on their way out: 16 rows, apart so that neighbours have other banks.
 inline constexpr std::uint32_t kOutLine = kLineBytes + 16, kOutBytes = 16 * kOutLine;
+// Of a warp's copy of the columns' factors.
+inline constexpr std::uint32_t kFactorBytes = kTileColumns * 4;
 inline constexpr std::size_t kTileSharedBytes =
-    kStages * kStageBytes + kConsumerWarps * kOutBytes + 1024 + 2 * kStages * 8;
+    kStages * kStageBytes + kConsumerWarps * (kOutBytes + kFactorBytes) + 1024 + 2 * kStages * 8;
 static_assert(kTileSharedBytes <= 227 * 1024);
 // Fewer rows are a matter of reading the weights, which smaller tiles do as well.
 inline constexpr std::int64_t kFewestTiledRows = 512;
@@ -61,20 +63,21 @@ struct TileWork {
   std::int64_t depth = 0;  // indices of it
 };
 
-// The work of a cluster's tile for one of its blocks. All lanes of a warp call it.
+// The work of a cluster's tile for one of its blocks. All lanes of a warp call it. Numbers of tiles have 32 bits.
 template <Product kProduct, int kCluster>
-__device__ TileWork find_work(const std::int32_t* ends, const TileShape& s, std::int64_t tile, std::uint32_t rank) {
+__device__ TileWork find_work(const std::int32_t* ends, const TileShape& s, int tile, std::uint32_t rank) {
   constexpr int kRows = kTileRows * kCluster, kBand = kBandRows / kCluster;
   TileWork work;
-  std::int64_t local = 0, tiles = 0, row = 0;
+  int local = 0, tiles = 0;
+  std::int64_t row = 0;
   if constexpr (kProduct == Product::wgrad) {
-    const std::int64_t of_group = std::int64_t{s.row_tiles} * s.column_tiles;
-    if (tile >= of_group * s.groups) return work;
-    work.group = static_cast<int>(tile / of_group);
+    const int of_group = s.row_tiles * s.column_tiles;
+    work.group = tile / of_group;
+    if (work.group >= s.groups) return {};
     work.begin = work.group > 0 ? ends[work.group - 1] : 0;
     work.depth = ends[work.group] - work.begin;
     work.end = s.rows;
-    local = tile % of_group;
+    local = tile - work.group * of_group;
     tiles = s.row_tiles;
   } else {
     const GroupTile found = find_group_tile<kRows>(ends, s.groups, ends[s.groups - 1], tile / s.column_tiles);
@@ -82,14 +85,14 @@ __device__ TileWork find_work(const std::int32_t* ends, const TileShape& s, std:
     work.group = found.group;
     work.end = found.end;
     work.depth = s.depth;
-    local = tile - found.first * s.column_tiles;
-    tiles = (found.end - found.begin + kRows - 1) / kRows;
+    local = tile - static_cast<int>(found.first) * s.column_tiles;
+    tiles = static_cast<int>(found.end - found.begin + kRows - 1) / kRows;
     row = found.begin;
   }
-  const std::int64_t band = local / (std::int64_t{kBand} * s.column_tiles), first = band * kBand;
-  const std::int64_t in_band = min(std::int64_t{kBand}, tiles - first), rest = local - first * s.column_tiles;
-  work.row = row + (first + rest % in_band) * kRows + rank * kTileRows;
-  work.column = rest / in_band * kTileColumns;
+  const int band = local / (kBand * s.column_tiles), first = band * kBand;
+  const int in_band = min(kBand, tiles - first), rest = local - first * s.column_tiles, column = rest / in_band;
+  work.row = row + std::int64_t{first + rest - column * in_band} * kRows + rank * kTileRows;
+  work.column = std::int64_t{column} * kTileColumns;
   return work;
 }
 
@@ -105,7 +108,7 @@ struct TileRing {
 };
 
 struct TileMemory {
-  std::uint32_t stages, out, barriers;
+  std::uint32_t stages, out, factors, barriers;
   __device__ std::uint32_t left(int stage) const { return stages + static_cast<std::uint32_t>(stage) * kStageBytes; }
   __device__ std::uint32_t right(int stage) const { return left(stage) + kLeftBytes; }
   __device__ std::uint32_t full(int stage) const { return barriers + 8 * static_cast<std::uint32_t>(stage); }
@@ -159,7 +162,7 @@ template <Product kProduct, class Operand, int kCluster>
 __device__ void produce(const TileMemory& shared, const CUtensorMap* left, const CUtensorMap* right,
                         const std::int32_t* ends, const TileShape& s, std::uint32_t rank) {
   TileRing ring;
-  for (std::int64_t tile = blockIdx.x / kCluster;; tile += gridDim.x / kCluster) {
+  for (int tile = static_cast<int>(blockIdx.x) / kCluster;; tile += static_cast<int>(gridDim.x) / kCluster) {
     const TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank);
     if (work.group < 0) return;
     if (threadIdx.x == 0) {
@@ -184,30 +187,75 @@ __device__ void release_stage(const TileMemory& shared, int stage) {
   }
 }
 
-// Stores a warp's 16 x 256 sums, plus beta times what was there. They go through shared memory, 128 bytes of 16 rows at
-// a time, so that neighbours write neighbouring 16 bytes. `scaled(side, column, sums)` gives a pair of sums its
-// factors; side: the row lane / 4, or the one 8 below.
-template <bool kAdds, class C, class Scale>
+// Factors of a tile's rows and columns, reciprocals of scales: those of a thread's two rows, and of eight columns for
+// its warp, which reads them before it needs them.
+struct TileFactors {
+  static constexpr bool kScales = true;
+  float rows[2];
+  float columns[8];
+
+  __device__ TileFactors(const float* row_scales, const float* column_scales, const TileShape& s,
+                         const TileWork& work) {
+    const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const std::int64_t row = work.row + 16 * consumer + lane / 4 + 8 * side;
+      rows[side] = row < work.end ? row_scales[row] : 1.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::int64_t column = work.column + 8 * lane + i;
+      columns[i] = column < s.columns ? column_scales[column] : 1.0f;
+    }
+  }
+  // Before the first use of column().
+  __device__ void place(std::uint32_t to) {
+    const std::uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + (8 * lane + i) * 4), "f"(__frcp_rn(columns[i])) : "memory");
+#pragma unroll
+    for (float& row : rows) row = __frcp_rn(row);
+    __syncwarp();
+  }
+};
+struct NoFactors {
+  static constexpr bool kScales = false;
+};
+
+// Stores a warp's 16 x 256 sums, times the factors, plus beta times what was there. They go through shared memory, 128
+// bytes of 16 rows at a time, so that neighbours write neighbouring 16 bytes.
+template <bool kAdds, class C, class Factors>
 __device__ void store_tile(const TileMemory& shared, const float (&sums)[128], C* c, const TileShape& s,
-                           const TileWork& work, float beta, const Scale& scaled) {
+                           const TileWork& work, float beta, Factors factors) {
   // What is still to be added to is not rounded yet.
   using Kept = std::conditional_t<kAdds, float, C>;
-  constexpr int kWidth = kLineBytes / sizeof(Kept), kPiece = 16 / sizeof(Kept);
+  constexpr int kWidth = kLineBytes / sizeof(Kept), kPiece = 16 / sizeof(Kept), kBlocks = kWidth / 8;
   const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;
   const std::uint32_t out = shared.out + static_cast<std::uint32_t>(consumer) * kOutBytes;
+  const std::uint32_t of_columns = shared.factors + static_cast<std::uint32_t>(consumer) * kFactorBytes;
   const std::int64_t first_row = work.row + 16 * consumer;
+  if constexpr (Factors::kScales) factors.place(of_columns);
 #pragma unroll
   for (int part = 0; part < kTileColumns / kWidth; ++part) {
     const std::int64_t first = work.column + part * kWidth;
     if (first >= s.columns) return;
+    float2 factor[kBlocks];
+    if constexpr (Factors::kScales) {
 #pragma unroll
-    for (int j = 0; j < kWidth / 8; ++j) {
-      const int block = part * (kWidth / 8) + j;
-      const std::int64_t column = work.column + 8 * block + lane % 4 * 2;
+      for (int j = 0; j < kBlocks; ++j)
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(factor[j].x), "=f"(factor[j].y)
+                     : "r"(of_columns + static_cast<std::uint32_t>(8 * (part * kBlocks + j) + lane % 4 * 2) * 4));
+    }
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      const int block = part * kBlocks + j;
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
-        const float2 pair =
-            scaled(side, column, make_float2(sums[4 * block + 2 * side], sums[4 * block + 2 * side + 1]));
+        float2 pair = make_float2(sums[4 * block + 2 * side], sums[4 * block + 2 * side + 1]);
+        if constexpr (Factors::kScales)
+          pair = make_float2(pair.x * factors.rows[side] * factor[j].x, pair.y * factors.rows[side] * factor[j].y);
         const std::uint32_t to = out + static_cast<std::uint32_t>(lane / 4 + 8 * side) * kOutLine +
                                  static_cast<std::uint32_t>((8 * j + lane % 4 * 2) * static_cast<int>(sizeof(Kept)));
         if constexpr (sizeof(Kept) == 4)
@@ -252,7 +300,8 @@ __device__ void run_tiles(unsigned char* memory, const CUtensorMap* left, const 
   TileMemory shared;
   shared.stages = (shared_address(memory) + 1023u) & ~1023u;
   shared.out = shared.stages + kStages * kStageBytes;
-  shared.barriers = shared.out + kConsumerWarps * kOutBytes;
+  shared.factors = shared.out + kConsumerWarps * kOutBytes;
+  shared.barriers = shared.factors + kConsumerWarps * kFactorBytes;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       init_barrier(shared.full(i), 1);

@@ -16,7 +16,7 @@ __device__ void consume(const TileMemory& shared, C* c, const std::int32_t* ends
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;
   TileRing ring;
   float sums[128];
-  for (std::int64_t tile = blockIdx.x / kCluster;; tile += gridDim.x / kCluster) {
+  for (int tile = static_cast<int>(blockIdx.x) / kCluster;; tile += static_cast<int>(gridDim.x) / kCluster) {
     const TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank);
     if (work.group < 0) return;
     if (work.depth == 0) {
@@ -56,8 +56,7 @@ __device__ void consume(const TileMemory& shared, C* c, const std::int32_t* ends
     settle(sums);
     if (previous >= 0) release_stage<kCluster>(shared, previous);
     C* out = kProduct == Product::wgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
-    store_tile<kProduct == Product::wgrad>(shared, sums, out, s, work, beta,
-                                           [](int, std::int64_t, float2 pair) { return pair; });
+    store_tile<kProduct == Product::wgrad>(shared, sums, out, s, work, beta, NoFactors{});
   }
 }
 
