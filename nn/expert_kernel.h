@@ -15,6 +15,12 @@ class ExpertKernel {
   // y [R,out] of x [R,in]: each row times the weight [E*out,in] of its expert, transposed; differentiable in both.
   [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight,
                                        const autograd::ExpertRows& rows) const = 0;
+  // The same of tokens x [N,in], a copy of each in every row of its experts (autograd::gather_rows): kernels that read
+  // the tokens where they are need no copies.
+  [[nodiscard]] virtual Variable apply_to_tokens(const Variable& x, const Parameter& weight,
+                                                 const autograd::ExpertRows& rows) const {
+    return apply(autograd::gather_rows(x, rows), weight, rows);
+  }
   // What the number of rows of an expert must be a multiple of; a power of two.
   [[nodiscard]] virtual std::int64_t alignment() const { return 1; }
   // One word for the conversion report.

@@ -26,8 +26,12 @@ class ExpertLinear final : public Module {
   [[nodiscard]] Variable forward(const Variable& x, const autograd::ExpertRows& rows) const {
     return kernel_->apply(x, weight_, rows);
   }
+  // The same of tokens x [N,in], copied to the rows of their experts.
+  [[nodiscard]] Variable forward_tokens(const Variable& x, const autograd::ExpertRows& rows) const {
+    return kernel_->apply_to_tokens(x, weight_, rows);
+  }
   // The same, and the backward pass can make the result again from what is saved of x (Linear::forward_recomputable).
-  [[nodiscard]] Variable forward_recomputable(const Variable& x, const autograd::ExpertRows& rows) const;
+  [[nodiscard]] Variable forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const;
 
   void set_kernel(std::shared_ptr<const ExpertKernel> kernel) { kernel_ = std::move(kernel); }
   [[nodiscard]] const ExpertKernel& kernel() const noexcept { return *kernel_; }

@@ -60,9 +60,8 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   Variable inner;
   {
     // Where they are not saved, their memory is free before the second product.
-    const Variable in = autograd::gather_rows(x, rows);
-    const Variable gate_up = recompute_product ? experts_.gate_up_proj.forward_recomputable(in, rows)
-                                               : experts_.gate_up_proj.forward(in, rows);
+    const Variable gate_up = recompute_product ? experts_.gate_up_proj.forward_tokens_recomputable(x, rows)
+                                               : experts_.gate_up_proj.forward_tokens(x, rows);
     inner = autograd::expert_swiglu(gate_up, routing.weights, rows);
   }
   return autograd::sum_rows(experts_.down_proj.forward(inner, rows), rows);

@@ -102,6 +102,8 @@ class LayerHealth {
 
   // Whether record() would measure: for operands whose values have to be brought for it.
   [[nodiscard]] bool wants(LayerOperand operand) const { return recorder_ && recorder_->wants(layer_, operand); }
+  // Whether the next record is measured.
+  [[nodiscard]] bool armed() const noexcept { return recorder_ != nullptr && recorder_->armed(); }
   void record(LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
               bool stochastic = false) const {
     if (recorder_ && recorder_->armed()) recorder_->record(layer_, operand, x, codes, elements, stochastic);

@@ -1,4 +1,5 @@
-// Grouped products of bf16: TFLOP/s of the forward product and of both gradients, with groups of uneven sizes.
+// Grouped products: TFLOP/s of the forward product and of both gradients, with groups of uneven sizes; float8 ones with
+// the casts of their operands.
 
 #include <cuda_runtime.h>
 
@@ -9,7 +10,10 @@
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
 #include "core/cuda/common/cuda_error.h"
+#include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/quantize.h"
+#include "core/ops/round_mx.h"
 
 namespace quench::bench {
 namespace {
@@ -38,43 +42,112 @@ double seconds_of(const std::function<void()>& call) {
   return 1e-3 * static_cast<double>(times[kBatches / 2]) / kCalls;
 }
 
-// Ends of groups whose sizes differ by up to half the mean, multiples of 16.
+// Ends of groups whose sizes differ by up to half the mean, multiples of 32.
 Tensor uneven_ends(std::int64_t rows, std::int64_t groups) {
   Generator random(5);
   std::vector<std::int32_t> ends;
   const std::int64_t mean = rows / groups;
   for (std::int64_t e = 1; e < groups; ++e)
-    ends.push_back(static_cast<std::int32_t>((e * mean + random.below(mean / 2) - mean / 4) / 16 * 16));
-  ends.push_back(static_cast<std::int32_t>(rows / 16 * 16));
+    ends.push_back(static_cast<std::int32_t>((e * mean + random.below(mean / 2) - mean / 4) / 32 * 32));
+  ends.push_back(static_cast<std::int32_t>(rows / 32 * 32));
   return on_gpu(Tensor::from_values<std::int32_t>({groups}, ends));
 }
 
-void measure(std::int64_t rows, std::int64_t n, std::int64_t k, std::int64_t groups) {
-  const Tensor x = random_on_gpu({rows, k}, DType::bf16, 1.0), w = random_on_gpu({groups, n, k}, DType::bf16, 0.02);
-  const Tensor dy = random_on_gpu({rows, n}, DType::bf16, 1.0), y = Tensor::empty({rows, n}, DType::bf16, kGpu);
-  const Tensor dx = Tensor::empty({rows, k}, DType::bf16, kGpu), dw = Tensor::empty({groups, n, k}, DType::bf16, kGpu);
-  const Tensor ends = uneven_ends(rows, groups);
-  const double forward = seconds_of([&] { grouped_gemm({x, w, ends, y, true}); });
-  const double dgrad = seconds_of([&] { grouped_gemm({dy, w, ends, dx}); });
-  const double wgrad = seconds_of([&] { grouped_wgrad({dy, x, ends, dw, 0.0f, 16}); });
-  const double flops = 2e-12 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
-  fmt::print("{:>6} {:>6} {:>6} {:>4}   {:>8.0f} {:>8.0f} {:>8.0f}   {:>8.2f} ms {:>6.0f}\n", rows, n, k, groups,
-             flops / forward, flops / dgrad, flops / wgrad, 1e3 * (forward + dgrad + wgrad),
-             3 * flops / (forward + dgrad + wgrad));
+struct Case {
+  std::int64_t rows, n, k, groups;
+  Tensor x = random_on_gpu({rows, k}, DType::bf16, 1.0), w = random_on_gpu({groups, n, k}, DType::bf16, 0.02);
+  Tensor dy = random_on_gpu({rows, n}, DType::bf16, 1.0), y = Tensor::empty({rows, n}, DType::bf16, kGpu);
+  Tensor dx = Tensor::empty({rows, k}, DType::bf16, kGpu), dw = Tensor::empty({groups, n, k}, DType::bf16, kGpu);
+  Tensor ends = uneven_ends(rows, groups);
+
+  [[nodiscard]] double teraflops() const {
+    return 2e-12 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
+  }
+  void print(std::string_view name, double forward, double dgrad, double wgrad, double casts) const {
+    const double all = forward + dgrad + wgrad + casts, flops = teraflops();
+    fmt::print("{:<12} {:>6} {:>6} {:>6} {:>4}   {:>8.0f} {:>8.0f} {:>8.0f} {:>7.2f} ms   {:>8.2f} ms {:>6.0f}\n", name,
+               rows, n, k, groups, flops / forward, flops / dgrad, flops / wgrad, 1e3 * casts, 1e3 * all,
+               3 * flops / all);
+    std::fflush(stdout);
+  }
+};
+
+// And mxfp8, whose products are those of bf16 on rounded operands.
+void measure_bf16(const Case& c) {
+  const double forward = seconds_of([&] { grouped_gemm({c.x, c.w, c.ends, c.y, true}); });
+  const double dgrad = seconds_of([&] { grouped_gemm({c.dy, c.w, c.ends, c.dx}); });
+  const double wgrad = seconds_of([&] { grouped_wgrad({c.dy, c.x, c.ends, c.dw, 0.0f, 32}); });
+  c.print("bf16", forward, dgrad, wgrad, 0);
+  const std::array copies{Tensor::empty_like(c.x), Tensor::empty_like(c.dy), Tensor::empty_like(c.w)};
+  const double casts = seconds_of([&] {
+    for (const Orientation orientation : {Orientation::natural, Orientation::transposed}) {
+      round_mx({.x = c.x, .out = copies[0], .orientation = orientation});
+      round_mx({.x = c.dy, .out = copies[1], .orientation = orientation});
+      round_mx({.x = c.w, .out = copies[2], .orientation = orientation});
+    }
+  });
+  c.print("mxfp8", forward, dgrad, wgrad, casts);
+}
+
+// What one training step of a layer casts: each of x, the weights and dy once by row with the columns' maxima on the
+// way, and once by column.
+void measure_float8(const Case& c) {
+  const auto rows = [&](const Tensor& x) { return GroupRows{.x = x, .ends = c.ends, .pairs = {}}; };
+  const auto weight_columns = [](const Tensor& x, const Tensor& scales) {
+    return cast_float8(x, scales, ElementFormat::e4m3, Granularity::column, Orientation::transposed).transposed_view();
+  };
+  Tensor x_amax, dy_amax, w_amax;
+  QuantTensor x_rows, dy_rows, w_rows, w_columns;
+  GroupColumns x_columns, dy_columns;
+  const auto cast = [&] {
+    x_amax = Tensor::zeros({c.groups, c.k}, DType::f32, kGpu);
+    dy_amax = Tensor::zeros({c.groups, c.n}, DType::f32, kGpu);
+    w_amax = Tensor::zeros({c.groups, 1, c.k}, DType::f32, kGpu);
+    x_rows = quantize_group_rows(rows(c.x), true, x_amax);
+    dy_rows = quantize_group_rows(rows(c.dy), true, dy_amax);
+    w_rows = quantize_float8_rows(c.w, ElementFormat::e4m3, true, w_amax);
+    x_columns = quantize_group_columns(rows(c.x), float8_scale(x_amax, ElementFormat::e4m3, true));
+    dy_columns = quantize_group_columns(rows(c.dy), float8_scale(dy_amax, ElementFormat::e4m3, true));
+    w_columns = weight_columns(c.w, float8_scale(w_amax, ElementFormat::e4m3, true));
+  };
+  const double casts = seconds_of(cast);
+  for (const bool fast : {true, false}) {
+    const double forward = seconds_of([&] { grouped_gemm({x_rows, w_rows, c.ends, c.y, fast}); });
+    const double dgrad = seconds_of([&] { grouped_gemm({dy_rows, w_columns, c.ends, c.dx, fast}); });
+    const double wgrad = seconds_of([&] { grouped_wgrad({dy_columns, x_columns, c.ends, c.dw, 0.0f, fast}); });
+    c.print(fast ? "float8 fast" : "float8", forward, dgrad, wgrad, casts);
+  }
+  const auto one = [&](std::string_view name, double bytes, const std::function<void()>& call) {
+    const double seconds = seconds_of(call);
+    fmt::print("    {:<24} {:>7.3f} ms {:>6.2f} TB/s\n", name, 1e3 * seconds, 1e-12 * bytes / seconds);
+  };
+  const auto bytes = [](const Tensor& t) { return 3.0 * static_cast<double>(t.numel()); };
+  one("dy by row", bytes(c.dy), [&] { dy_rows = quantize_group_rows(rows(c.dy), true, dy_amax); });
+  one("dy by column", bytes(c.dy), [&] {
+    dy_columns = quantize_group_columns(rows(c.dy), dy_columns.scales);
+  });
+  one("weight by row", bytes(c.w), [&] { w_rows = quantize_float8_rows(c.w, ElementFormat::e4m3, true, w_amax); });
+  const Tensor w_scales = float8_scale(w_amax, ElementFormat::e4m3, true);
+  one("weight by column", bytes(c.w), [&] { w_columns = weight_columns(c.w, w_scales); });
 }
 
 }  // namespace
 
 void measure_experts() {
-  fmt::print("grouped products, bf16, TFLOP/s\n  rows      n      k    E    forward    dgrad    wgrad          all\n");
+  fmt::print("grouped products, TFLOP/s\n{:<12}   rows      n      k    E    forward    dgrad    wgrad      casts          "
+             "all\n",
+             "");
   for (const auto& [rows, n, k, groups] : {std::array<std::int64_t, 4>{32768, 8192, 5120, 8},
                                            {32768, 5120, 8192, 8},
                                            {32768, 2048, 7168, 8},
                                            {32768, 7168, 2048, 8},
                                            {65536, 1536, 2048, 64},
                                            {32768, 28672, 4096, 8},
-                                           {131072, 1536, 2048, 128}})
-    measure(rows, n, k, groups);
+                                           {131072, 1536, 2048, 128}}) {
+    const Case c{rows, n, k, groups};
+    measure_bf16(c);
+    measure_float8(c);
+  }
 }
 
 }  // namespace quench::bench

@@ -1,5 +1,8 @@
 #include "recipes/float8/hardware.h"
 
+#include <array>
+
+#include "core/ops/experts/grouped_float8.h"
 #include "core/ops/quantize.h"
 #include "core/ops/scaled_gemm.h"
 
@@ -20,6 +23,25 @@ bool has_float8_products(Device device) {
   if (device.is_cpu()) return false;
   try {
     require_float8_products(device, Granularity::tensor);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return false;
+  }
+}
+
+bool has_float8_experts(Device device) {
+  if (device.is_cpu() || device.is_meta()) return true;
+  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return true;  // a plan for another machine
+  const MemoryScope scope(MemoryCategory::workspace);
+  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::bf16, device); };
+  const Tensor ends = Tensor::from_values<std::int32_t>({1}, std::array<std::int32_t, 1>{64}).to(device);
+  try {
+    grouped_gemm(GroupedFloat8GemmArgs{
+        .a = quantize_group_rows({.x = zeros({64, 96}), .ends = ends, .pairs = {}}, true),
+        .b = quantize_float8(zeros({1, 80, 96}), {.granularity = Granularity::row, .power_of_two_scale = true}),
+        .ends = ends,
+        .c = zeros({64, 80})});
     return true;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;

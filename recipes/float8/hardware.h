@@ -14,4 +14,8 @@ void require_float8_products(Device device, Granularity scales);
 // The same as an answer, for scales by tensor; false for the CPU.
 [[nodiscard]] bool has_float8_products(Device device);
 
+// Whether float8 products of experts run on float8 tensor cores there (compute capability 9.0), on the CPU (true: it
+// sums in f32), or would on the planning device's target (true).
+[[nodiscard]] bool has_float8_experts(Device device);
+
 }  // namespace quench::recipes

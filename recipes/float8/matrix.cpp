@@ -7,6 +7,12 @@ bool has(const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
   return operand && operand->scaling == scaling;
 }
 
+// f32 [.., 1, C]
+Tensor zero_column_maxima(const Tensor& x) {
+  constexpr QuantFormat kColumns{.granularity = Granularity::column};
+  return Tensor::zeros(kColumns.scales_shape(x.shape()), DType::f32, x.device());
+}
+
 }  // namespace
 
 Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now,
@@ -41,7 +47,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8
       along_columns_ = written.rows;
     } else {
       if (has(rows, Float8Scaling::row) && !column_amax.defined())
-        column_amax = Tensor::zeros({1, x.size(1)}, DType::f32, x.device());
+        column_amax = zero_column_maxima(x);
       along_columns_ = quantize_float8_rows(x, columns->element, power_of_two,
                                             written.column_amax.defined() ? Tensor() : column_amax, rounding);
     }

@@ -1,5 +1,5 @@
 #pragma once
-// One matrix quantized for the two products that contract it along one and the other of its axes.
+// One matrix, or a batch of them, quantized for the two products that contract it along one and the other of its axes.
 
 #include <optional>
 

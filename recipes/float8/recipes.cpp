@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/system/check.h"
+#include "recipes/float8/experts.h"
 #include "recipes/float8/hardware.h"
 #include "recipes/float8/linear.h"
 #include "recipes/recipe.h"
@@ -49,14 +50,15 @@ constexpr std::array kGemmsOfX{LinearGemm::forward, LinearGemm::dgrad};
 constexpr std::array<std::string_view, 6> kKeys{
     "emulate", "pad", "keep_weights", "fast_accumulation", "high_precision_gemms", "gradient_rounding"};
 
+bool named(const std::vector<LinearGemm>& list, LinearGemm which) {
+  return std::ranges::find(list, which) != list.end();
+}
+
 // The scheme as a run's options change it.
 Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
   const auto choose = [&](LinearGemm which, std::optional<Float8Product>& product) {
-    const auto named = [&](const std::vector<LinearGemm>& list) {
-      return std::ranges::find(list, which) != list.end();
-    };
-    if (named(options.high_precision)) product.reset();
-    if (product) product->fast_accumulation = named(options.fast_accumulation);
+    if (named(options.high_precision, which)) product.reset();
+    if (product) product->fast_accumulation = named(options.fast_accumulation, which);
   };
   choose(LinearGemm::forward, scheme.forward);
   choose(LinearGemm::dgrad, scheme.dgrad);
@@ -110,14 +112,23 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
           float8_products(scheme)};
 }
 
-// Operands of grouped products in the values of the scheme; the products themselves read bf16.
+// Without tensor cores for them, and emulated, products of operands in the values of the scheme read bf16.
 template <const Float8Scheme& kScheme>
 ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const RoundedProducts left = RoundedProducts::without(options.high_precision);
   const RoundedProducts products{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad,
                                  left.wgrad && kScheme.wgrad};
   if (!products.any()) return {nullptr, "all of its products are in recipe.high_precision_gemms"};
-  return {rounded_experts(float8_row_rounding(), products, {options.health, layer.name}), {}};
+  const LayerHealth health(options.health, layer.name);
+  constexpr std::int64_t kMultiple = 16;
+  const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
+  if (options.emulate || !fits || !has_float8_experts(options.target.value_or(layer.device)))
+    return {rounded_experts(float8_row_rounding(), products, health), {}};
+  return {float8_experts({.float8 = products,
+                          .fast_accumulation = named(options.fast_accumulation, LinearGemm::forward),
+                          .keep_weights = options.keep_weights,
+                          .health = health}),
+          {}};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/round_groups.h"
 #include "core/ops/quantize.h"
+#include "core/ops/round_mx.h"
 
 namespace quench::recipes {
 namespace {
@@ -45,9 +46,9 @@ class MxRounding final : public OperandRounding {
     return (n + kMxBlockSize - 1) / kMxBlockSize * kMxBlockSize;
   }
   [[nodiscard]] Tensor round(const Tensor& x, Orientation orientation) const {
-    if (x.numel() == 0) return x;
-    return dequantize(quantize_mx(x, {.element = ElementFormat::e4m3, .mode = mode_, .orientation = orientation}),
-                      x.dtype());
+    const Tensor out = Tensor::empty_like(x);
+    round_mx({.x = x, .out = out, .mode = mode_, .orientation = orientation});
+    return out;
   }
 
   MxScaleMode mode_;

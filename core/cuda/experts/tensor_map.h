@@ -10,8 +10,9 @@
 
 namespace quench::cuda {
 
-// Of a contiguous bf16 tensor [rows, columns] or [batch, rows, columns], whose rows are multiples of 16 bytes, taken in
-// boxes of box_rows x box_columns with the 128-byte swizzle; box_columns is 64. Coordinates: column, row, batch.
+// Of a contiguous tensor [rows, columns] or [batch, rows, columns] of bf16 or float8, whose rows are multiples of 16
+// bytes, taken in boxes of box_rows x box_columns with the 128-byte swizzle; box_columns are 128 bytes. Coordinates:
+// column, row, batch.
 // Throws unsupported where the driver has no such descriptions.
 [[nodiscard]] CUtensorMap make_tensor_map(const Tensor& tensor, int box_rows, int box_columns);
 

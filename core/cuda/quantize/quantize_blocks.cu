@@ -1,29 +1,12 @@
 // MX and NVFP4 casts: blocks of 32 or 16 along the last axis, or for MX down the columns with the payload stored
 // transposed.
 
-#include "core/cuda/quantize/quantize_common.cuh"
+#include "core/cuda/quantize/block_scale.cuh"
 
 namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// How a block's scale follows from its largest magnitude, what its elements are multiplied by, and whether the block
-// is NaN as a whole.
-struct BlockScale {
-  std::uint8_t code;
-  float multiplier;
-  bool is_nan;
-};
-
-template <class Element>
-struct MxScale {
-  MxScaleMode mode;
-  __device__ BlockScale operator()(float amax) const {
-    const std::uint8_t code = mx_scale<Element>(amax, mode);
-    return {code, e8m0_reciprocal(code), code == kE8m0Nan};
-  }
-};
 
 struct Nvfp4Scale {
   const float* global;  // nullptr at one level

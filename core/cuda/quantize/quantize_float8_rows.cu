@@ -62,7 +62,8 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T*
 
 // The same with blocks that stay, each for every gridDim.x-th row, and read a row while they cast the one before. The
 // columns' largest magnitudes among its rows stay in registers; at the end a block raises `column_amax`, where it does
-// not already hold as much: few of the columns of most blocks. Moves what the other kernel moves.
+// not already hold as much: few of the columns of most blocks. blockIdx.y is the matrix of a batch. Moves what the other
+// kernel moves.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
 __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
                                                                                 float* scales,
@@ -70,6 +71,11 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
                                                                                 std::int64_t rows, int columns,
                                                                                 bool power_of_two, Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
+  const std::int64_t first_row = blockIdx.y * rows;
+  x += first_row * columns;
+  out += first_row * columns;
+  scales += first_row;
+  column_amax += std::int64_t{blockIdx.y} * columns;
   Stored<T> most[kKept] = {};
   Row<T, kThreads, kKept> row, next;
   next.load(x + blockIdx.x * static_cast<std::int64_t>(columns), columns);
@@ -79,7 +85,8 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
     if (r + gridDim.x < rows) next.load(x + (r + gridDim.x) * columns, columns);
 #pragma unroll
     for (int k = 0; k < kKept; ++k) raise(most[k], row.groups[k]);
-    cast_row<Element>(row, r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch, turn);
+    cast_row<Element>(row, first_row + r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch,
+                      turn);
     turn ^= 1;
   }
   // By way of shared memory, so that neighbouring threads raise neighbouring columns.
@@ -145,6 +152,8 @@ bool with_plan(std::int64_t columns, const Body& body) {
   return ((columns <= Plans::kColumns && (body.template operator()<Plans>(), true)) || ...);
 }
 
+constexpr std::int64_t kMostMatrices = 65535;  // rows of a grid
+
 template <class T, class Element, class Rounding>
 struct RowsLaunch {
   const Float8RowsArgs& args;
@@ -165,9 +174,10 @@ struct RowsLaunch {
   template <int kThreads, int kKept>
   void one_pass_with_columns(Plan<T, kThreads, kKept>) const {
     using P = Plan<T, kThreads, kKept>;
+    const auto matrices = static_cast<unsigned>(shape.batch);
     launch(float8_rows_columns_kernel<T, Element, Rounding, kThreads, kKept, P::kColumnBlocks>,
-           dim3(strided_grid(launch.device(), rows, 1, P::kColumnBlocks)), kThreads, 0, x, out, scales,
-           reinterpret_cast<std::uint32_t*>(args.column_amax.template data<float>()), rows,
+           dim3(std::max(1u, strided_grid(launch.device(), rows, 1, P::kColumnBlocks) / matrices), matrices), kThreads,
+           0, x, out, scales, reinterpret_cast<std::uint32_t*>(args.column_amax.template data<float>()), shape.rows,
            static_cast<int>(shape.columns), args.power_of_two, rounding);
   }
   template <class Body>
@@ -182,7 +192,7 @@ struct RowsLaunch {
   void operator()() const {
     const bool wide = aligned(x) && aligned(out, 8) && shape.columns % kGroup == 0;
     const Tensor& column_amax = args.column_amax;
-    if (wide && column_amax.defined() && shape.batch == 1 &&
+    if (wide && column_amax.defined() && shape.batch <= kMostMatrices &&
         with_any_plan([&]<class P>() { one_pass_with_columns(P()); }))
       return;
     if (!wide || !with_any_plan([&]<class P>() { one_pass(P()); }))

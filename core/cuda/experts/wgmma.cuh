@@ -1,0 +1,115 @@
+#pragma once
+// Matrix products of a warp group (wgmma) with 64 rows, operands in shared memory. PTX ISA 8.x, section wgmma.mma_async.
+//
+// Thread t of the warp group holds of row 16 (t / 32) + t % 32 / 4 the columns 8 j + 2 (t % 4) (+ 1) in d[4 j]
+// (d[4 j + 1]), and those of the row 8 below in d[4 j + 2], d[4 j + 3].
+
+#include <cstdint>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__)
+#define QUENCH_HAS_WGMMA 1
+#endif
+
+namespace quench::cuda {
+
+// Where wgmma finds an operand in shared memory that TMA wrote with the 128-byte swizzle: rows of 128 bytes, eight of
+// them a pattern of 1,024 bytes. `block_bytes`: distance of blocks of 64 rows or columns where the contraction is not
+// the axis along the rows; without meaning otherwise.
+__device__ inline std::uint64_t matrix_descriptor(std::uint32_t shared, std::uint32_t block_bytes) {
+  constexpr std::uint64_t kPattern = 1024 >> 4, kSwizzle128 = 1;
+  return static_cast<std::uint64_t>((shared & 0x3FFFFu) >> 4) | static_cast<std::uint64_t>(block_bytes >> 4) << 16 |
+         kPattern << 32 | kSwizzle128 << 62;
+}
+
+__device__ inline void begin_products() {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void commit_products() {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+// Returns when all but the last `kPending` groups are done.
+template <int kPending>
+__device__ inline void wait_products() {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+#endif
+}
+// Keeps the compiler from reading sums before the wait in front of this, or changing them behind it.
+template <int kCount>
+__device__ inline void settle(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#define QUENCH_SUMS_8(d, i)                                                                                          \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define QUENCH_SUMS_64(d, i)                                                                          \
+  QUENCH_SUMS_8(d, i), QUENCH_SUMS_8(d, i + 8), QUENCH_SUMS_8(d, i + 16), QUENCH_SUMS_8(d, i + 24), \
+      QUENCH_SUMS_8(d, i + 32), QUENCH_SUMS_8(d, i + 40), QUENCH_SUMS_8(d, i + 48), QUENCH_SUMS_8(d, i + 56)
+#define QUENCH_NAMES_64                                                                      \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                   \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "         \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "         \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define QUENCH_NAMES_128                                                                          \
+  QUENCH_NAMES_64                                                                                 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "            \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "              \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+// d = a * b, plus d with `add`: 64 x 256 sums over 16 elements of bf16. kOuter: the contraction is not the axis along
+// the operand's rows.
+template <bool kOuterA, bool kOuterB>
+__device__ inline void multiply_bf16(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" QUENCH_NAMES_128
+      "}, %128, %129, add, 1, 1, %131, %132;\n"
+      "}\n"
+      : QUENCH_SUMS_64(d, 0), QUENCH_SUMS_64(d, 64)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(kOuterA ? 1 : 0), "n"(kOuterB ? 1 : 0));
+#endif
+}
+
+// The same over 32 elements of e4m3, whose contraction is along the rows, with 256 or 128 columns. The tensor core
+// keeps fewer bits of a sum than f32 has.
+__device__ inline void multiply_e4m3(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" QUENCH_NAMES_128 "}, %128, %129, add, 1, 1;\n"
+      "}\n"
+      : QUENCH_SUMS_64(d, 0), QUENCH_SUMS_64(d, 64)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+#endif
+}
+__device__ inline void multiply_e4m3(float (&d)[64], std::uint64_t a, std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" QUENCH_NAMES_64 "}, %64, %65, add, 1, 1;\n"
+      "}\n"
+      : QUENCH_SUMS_64(d, 0)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+#endif
+}
+
+#undef QUENCH_SUMS_8
+#undef QUENCH_SUMS_64
+#undef QUENCH_NAMES_64
+#undef QUENCH_NAMES_128
+
+}  // namespace quench::cuda

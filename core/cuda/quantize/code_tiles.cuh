@@ -1,0 +1,102 @@
+#pragma once
+// Tiles of float8 codes that are stored transposed: what casts along the rows of a matrix share.
+
+#include "core/cuda/quantize/quantize_common.cuh"
+
+namespace quench::cuda {
+
+// A block takes a tile, a thread eight rows by eight columns of it.
+inline constexpr int kCodeTile = 128;
+inline constexpr int kTileParts = kCodeTile / kGroup;
+inline constexpr int kCodeThreads = kTileParts * kTileParts;
+// Blocks that run together: eight tiles below each other, so that they write neighbouring pieces of the same rows of
+// x^T, 1 KiB in all, and then the next eight to the right, which read neighbouring pieces of the same rows of x.
+inline constexpr unsigned kCodeBand = 8;
+
+struct CodeTiles {
+  unsigned rows, columns;  // tiles
+  struct Position {
+    std::int64_t batch, row, column;  // of the tile's first element
+  };
+  explicit CodeTiles(const MatrixBatch& shape)
+      : rows(static_cast<unsigned>((shape.rows + kCodeTile - 1) / kCodeTile)),
+        columns(static_cast<unsigned>((shape.columns + kCodeTile - 1) / kCodeTile)) {}
+  __device__ Position operator()(unsigned block) const {
+    const unsigned batch = block / (rows * columns), tile = block - batch * (rows * columns);
+    const unsigned band = tile / (kCodeBand * columns), within = tile - band * (kCodeBand * columns);
+    const unsigned height = min(kCodeBand, rows - band * kCodeBand), column = within / height;
+    return {batch, std::int64_t{band * kCodeBand + within - column * height} * kCodeTile,
+            std::int64_t{column} * kCodeTile};
+  }
+};
+
+// Four words of four bytes, transposed.
+__device__ inline void transpose_bytes(std::uint32_t (&words)[4]) {
+  const std::uint32_t low01 = __byte_perm(words[0], words[1], 0x5140), high01 = __byte_perm(words[0], words[1], 0x7362),
+                      low23 = __byte_perm(words[2], words[3], 0x5140), high23 = __byte_perm(words[2], words[3], 0x7362);
+  words[0] = __byte_perm(low01, low23, 0x5410);
+  words[1] = __byte_perm(low01, low23, 0x7632);
+  words[2] = __byte_perm(high01, high23, 0x5410);
+  words[3] = __byte_perm(high01, high23, 0x7632);
+}
+
+// Eight rows of eight codes, transposed.
+__device__ inline void transpose_codes(uint2 (&codes)[kGroup]) {
+  std::uint32_t blocks[2][2][4];  // [half of the columns][half of the rows][row]
+#pragma unroll
+  for (int r = 0; r < kGroup; ++r) {
+    blocks[0][r / 4][r % 4] = codes[r].x;
+    blocks[1][r / 4][r % 4] = codes[r].y;
+  }
+#pragma unroll
+  for (int c = 0; c < 2; ++c)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) transpose_bytes(blocks[c][r]);
+#pragma unroll
+  for (int c = 0; c < kGroup; ++c) codes[c] = make_uint2(blocks[c / 4][0][c % 4], blocks[c / 4][1][c % 4]);
+}
+
+__device__ inline int clamped(std::int64_t rest, int most) {
+  return static_cast<int>(max(std::int64_t{0}, min(rest, static_cast<std::int64_t>(most))));
+}
+
+// Eight codes of a column, from the rows of one thread, are a unit. A column has as many units as there are banks of
+// eight bytes. Its unit u lies at u ^ (column / 8): the 16 threads that write units together differ in column / 8, and
+// 16 codes of a column stay neighbours, in either order.
+struct CodeUnits {
+  alignas(16) uint2 of_column[kCodeTile][kTileParts];
+};
+
+// Stores a tile's codes transposed: those of thread t's eight rows and columns in, [columns, rows] of the matrix out.
+// The block calls it together, once. kWide: `transposed` and its rows begin at multiples of 16 bytes.
+template <bool kWide>
+__device__ inline void store_transposed(uint2 (&codes)[kGroup], CodeUnits& units, std::uint8_t* transposed,
+                                        const MatrixBatch& shape, std::int64_t tile_row, std::int64_t tile_column) {
+  const int part_column = static_cast<int>(threadIdx.x) % kTileParts,
+            part_row = static_cast<int>(threadIdx.x) / kTileParts;
+  transpose_codes(codes);
+#pragma unroll
+  for (int c = 0; c < kGroup; ++c) units.of_column[part_column * kGroup + c][part_row ^ part_column] = codes[c];
+  __syncthreads();
+  // Eight threads write the codes of a column, 16 each.
+  constexpr int kPieces = kCodeTile / 16;
+  const int piece = static_cast<int>(threadIdx.x) % kPieces;
+  const std::int64_t out_row = tile_row + piece * 16;
+  const int count = clamped(shape.rows - out_row, 16);
+#pragma unroll
+  for (int k = 0; k < kCodeTile * kPieces / kCodeThreads; ++k) {
+    const int c = static_cast<int>(threadIdx.x) / kPieces + k * (kCodeThreads / kPieces), part = c / kGroup;
+    uint4 pair = *reinterpret_cast<const uint4*>(&units.of_column[c][2 * (piece ^ part / 2)]);
+    if (part % 2 == 1) pair = make_uint4(pair.z, pair.w, pair.x, pair.y);
+    if (tile_column + c >= shape.columns || count == 0) continue;
+    std::uint8_t* to = transposed + (tile_column + c) * shape.rows + out_row;
+    if constexpr (kWide) {
+      *reinterpret_cast<uint4*>(to) = pair;
+    } else {
+      store_codes(to, make_uint2(pair.x, pair.y), false, count);
+      store_codes(to + kGroup, make_uint2(pair.z, pair.w), false, count - kGroup);
+    }
+  }
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,118 @@
+// Rounding to MX blocks of e4m3 and back: reads x once and writes as much.
+
+#include <cuda_fp16.h>
+
+#include "core/cuda/quantize/block_scale.cuh"
+#include "core/ops/round_mx.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// What two elements are worth under their block's scale.
+__device__ float2 rounded_pair(float a, float b, const BlockScale& by, float scale) {
+  if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
+  const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
+  const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
+  return make_float2(values.x * scale, values.y * scale);
+}
+
+// A thread a group of eight, four neighbours a block along the columns.
+template <class T>
+__global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* out, std::int64_t groups,
+                                                                 MxScale<E4m3> scale, bool wide) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  // The bound is the same for a whole warp: its lanes take part in the exchange together.
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x / 32 * 32; first < groups;
+       first += stride) {
+    const std::int64_t g = first + threadIdx.x % 32;
+    const bool active = g < groups;
+    Group group = load_group(x + (active ? g : 0) * kGroup, wide);
+    std::uint32_t most = max_magnitude(group);
+#pragma unroll
+    for (int offset = 1; offset < kMxBlockSize / kGroup; offset *= 2)
+      most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
+    if (!active) continue;
+    const BlockScale by = scale(__uint_as_float(most));
+    const float decoded = decode_e8m0(by.code);
+#pragma unroll
+    for (int i = 0; i < kGroup; i += 2) {
+      const float2 pair = rounded_pair(group.x[i], group.x[i + 1], by, decoded);
+      group.x[i] = pair.x;
+      group.x[i + 1] = pair.y;
+    }
+    store_group(out + g * kGroup, group, wide);
+  }
+}
+
+// A thread a block of 32 rows of kWidth neighbouring columns.
+template <class T, int kWidth>
+__global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out, MatrixBatch shape,
+                                                              std::int64_t strips, std::int64_t parts,
+                                                              MxScale<E4m3> scale) {
+  const std::int64_t row_blocks = shape.rows / kMxBlockSize;
+  const std::int64_t strip = blockIdx.x % strips, part = blockIdx.x / strips % parts,
+                     batch = blockIdx.x / strips / parts;
+  const std::int64_t column = (strip * 32 + threadIdx.x % 32) * kWidth,
+                     row_block = part * (kThreads / 32) + threadIdx.x / 32;
+  if (column >= shape.columns || row_block >= row_blocks) return;
+  const std::int64_t first = (batch * shape.rows + row_block * kMxBlockSize) * shape.columns + column;
+  PackedOf<T, kWidth> raw[kMxBlockSize];
+#pragma unroll
+  for (int i = 0; i < kMxBlockSize; ++i)
+    raw[i] = *reinterpret_cast<const PackedOf<T, kWidth>*>(x + first + i * shape.columns);
+  std::uint32_t most[kWidth] = {};
+#pragma unroll
+  for (int i = 0; i < kMxBlockSize; ++i) {
+    const Vector<float, kWidth> values = unpack_values<T, kWidth>(raw[i]);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) most[c] = max(most[c], magnitude(values[c]));
+  }
+  BlockScale by[kWidth];
+  float decoded[kWidth];
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) {
+    by[c] = scale(__uint_as_float(most[c]));
+    decoded[c] = decode_e8m0(by[c].code);
+  }
+#pragma unroll
+  for (int i = 0; i < kMxBlockSize; i += 2) {
+    Vector<float, kWidth> values[2] = {unpack_values<T, kWidth>(raw[i]), unpack_values<T, kWidth>(raw[i + 1])};
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      const float2 pair = rounded_pair(values[0][c], values[1][c], by[c], decoded[c]);
+      values[0][c] = pair.x;
+      values[1][c] = pair.y;
+    }
+#pragma unroll
+    for (int k = 0; k < 2; ++k) store_values<T, kWidth>(out + first + (i + k) * shape.columns, 0, values[k]);
+  }
+}
+
+void round_mx_cuda(const RoundMxArgs& args) {
+  const OpLaunch launch("round_mx", {&args.x, &args.out});
+  const MxScale<E4m3> scale{args.mode};
+  const MatrixBatch shape(args.x.shape());
+  dispatch<float, bfloat16>(args.x.dtype(), "round_mx", [&]<class T>() {
+    const T* x = args.x.data<T>();
+    T* out = args.out.data<T>();
+    if (args.orientation == Orientation::natural) {
+      const std::int64_t groups = args.x.numel() / kGroup;
+      launch(round_columns_kernel<T>, strided_grid(launch.device(), groups, kThreads, 8, 4), kThreads, 0, x, out,
+             groups, scale, aligned(x) && aligned(out));
+      return;
+    }
+    constexpr int kParts = kThreads / 32, kPair = sizeof(T) == 2 ? 2 : 1;
+    const std::int64_t parts = (shape.rows / kMxBlockSize + kParts - 1) / kParts;
+    const bool pairs = shape.columns % kPair == 0 && aligned(x, 4) && aligned(out, 4);
+    const std::int64_t strips = (shape.columns / (pairs ? kPair : 1) + 31) / 32;
+    launch(pairs ? round_rows_kernel<T, kPair> : round_rows_kernel<T, 1>,
+           static_cast<unsigned>(shape.batch * strips * parts), kThreads, 0, x, out, shape, strips, parts, scale);
+  });
+}
+
+QUENCH_CUDA_KERNEL(round_mx_slot, round_mx_cuda);
+
+}  // namespace
+}  // namespace quench::cuda

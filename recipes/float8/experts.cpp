@@ -1,0 +1,230 @@
+#include "recipes/float8/experts.h"
+
+#include <array>
+
+#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/grouped_float8.h"
+#include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/quantize.h"
+#include "recipes/float8/weight.h"
+
+namespace quench::recipes {
+namespace {
+
+using autograd::ExpertRows;
+using autograd::Gradient;
+using autograd::GradientTarget;
+using autograd::Saved;
+using autograd::Tape;
+using autograd::Variable;
+using autograd::Weight;
+
+constexpr Float8Operand kByRow{ElementFormat::e4m3, Float8Scaling::row};
+
+// The rows as they lie in x [R,K], or as copies of the tokens x [N,K].
+GroupRows rows_of(const Tensor& x, const ExpertRows& rows, bool tokens) {
+  return {.x = x, .ends = rows.ends, .pairs = tokens ? rows.pairs : Tensor(), .choices = rows.choices};
+}
+
+// The rows themselves, for products in high precision.
+Tensor copied(const GroupRows& rows) {
+  if (!rows.pairs.defined()) return rows.x;
+  const Tensor out = Tensor::empty({rows.rows(), rows.x.size(1)}, rows.x.dtype(), rows.x.device());
+  gather_rows({.x = rows.x, .pairs = rows.pairs, .choices = rows.choices, .out = out});
+  return out;
+}
+
+// Codes by row, and the scales of those by column of each group.
+struct Operand {
+  QuantTensor rows;
+  Tensor column_scales;  // f32 [E,C]
+};
+
+Operand quantized(const GroupRows& rows, bool codes_wanted, bool columns_wanted) {
+  Operand result;
+  Tensor amax;
+  if (columns_wanted)
+    amax = Tensor::zeros({rows.ends.size(0), rows.x.size(1)}, DType::f32, rows.x.device());
+  // One pass finds the maxima on the way to the codes; where only they are wanted it is the same pass.
+  if (codes_wanted || columns_wanted) result.rows = quantize_group_rows(rows, true, amax);
+  if (columns_wanted) result.column_scales = float8_scale(amax, ElementFormat::e4m3, true);
+  return result;
+}
+
+// The rows of all matrices of a batch as those of one.
+QuantTensor flat(const QuantTensor& x) {
+  const Shape shape{x.shape()[0] * x.shape()[1], x.shape()[2]};
+  return {x.format(), shape, x.source_dtype(), x.payload().view(shape), x.scales().view({shape[0], 1})};
+}
+
+class Float8Experts final : public nn::ExpertKernel {
+ public:
+  explicit Float8Experts(const Float8ExpertOptions& options)
+      : options_(options),
+        weight_(std::make_shared<Float8Weight>(
+            Float8Uses{.along_columns = options.float8.forward ? std::optional(kByRow) : std::nullopt,
+                       .along_rows = options.float8.dgrad ? std::optional(kByRow) : std::nullopt,
+                       .power_of_two_scales = true},
+            options.keep_weights)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "float8_rowwise"; }
+  [[nodiscard]] std::int64_t alignment() const override { return kFloat8GroupAlignment; }
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
+                               const ExpertRows& rows) const override {
+    return run(x, parameter, rows, false);
+  }
+  [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
+                                         const ExpertRows& rows) const override {
+    return run(x, parameter, rows, true);
+  }
+
+ private:
+  struct Backward;
+  // Copies are made for it: it is asked in few steps.
+  void record_input(const GroupRows& rows, const QuantTensor& codes) const {
+    if (!options_.health.armed()) return;
+    const Tensor x = copied(rows);
+    options_.health.record(LayerOperand::input, x, codes, x.numel());
+  }
+  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows,
+                             bool tokens) const;
+
+  Float8ExpertOptions options_;
+  std::shared_ptr<Float8Weight> weight_;
+};
+
+struct Float8Experts::Backward {
+  Float8ExpertOptions options;
+  std::shared_ptr<Float8Weight> codes;
+  const nn::Parameter* parameter;
+  Weight weight;
+  Shape of_each;  // [E,N,K]
+  ExpertRows rows;
+  bool tokens;
+  Saved saved_x;
+  Tensor x_scales;  // of its columns, where wgrad is float8
+  Shape x_shape;
+  std::shared_ptr<Gradient> dx, dw, dy_of;
+
+  void operator()() const {
+    const MemoryScope workspace(MemoryCategory::workspace);
+    const Tensor dy = dy_of->value();
+    const GroupRows of_dy = rows_of(dy, rows, false);
+    const bool dgrad = dx != nullptr && options.float8.dgrad, wgrad = dw != nullptr && options.float8.wgrad;
+    const Operand operand = quantized(of_dy, dgrad, wgrad);
+    if (dgrad) options.health.record(LayerOperand::output_gradient, dy, operand.rows, dy.numel());
+    if (dw) weight_gradient(dy, wgrad ? quantize_group_columns(of_dy, operand.column_scales) : GroupColumns{});
+    if (dx) input_gradient(dy, operand.rows);
+  }
+
+  void input_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
+    const Tensor of_rows = [&] {
+      const MemoryScope activations(tokens ? MemoryCategory::workspace : MemoryCategory::activations);
+      return Tensor::empty({dy.size(0), of_each[2]}, dy.dtype(), dy.device());
+    }();
+    const Weight::Use use = weight.use();
+    const Tensor value = use.value().view(of_each);
+    if (options.float8.dgrad)
+      grouped_gemm({.a = dy_codes,
+                    .b = codes->along_rows(*parameter, value),
+                    .ends = rows.ends,
+                    .c = of_rows,
+                    .fast_accumulation = options.fast_accumulation});
+    else
+      grouped_gemm({.a = dy, .b = value, .ends = rows.ends, .c = of_rows});
+    if (!tokens) return dx->contribute(of_rows);
+    const MemoryScope activations(MemoryCategory::activations);
+    const Tensor gradient = Tensor::empty(x_shape, dy.dtype(), dy.device());
+    sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
+    dx->contribute(gradient);
+  }
+
+  // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
+  void weight_gradient(const Tensor& dy, const GroupColumns& dy_codes) const {
+    dw->begin_use();
+    const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : dy, dy_codes, rows = rows, tokens = tokens,
+                         scales = x_scales, of_each = of_each,
+                         fast = options.fast_accumulation](const Tensor& x_again) {
+      const MemoryScope workspace(MemoryCategory::workspace);
+      const GroupRows of_x = rows_of(x_again, rows, tokens);
+      const GradientTarget into = dw->target();
+      const float beta = into.accumulate ? 1.0f : 0.0f;
+      if (dy_codes.defined())
+        grouped_wgrad({.a = dy_codes,
+                       .b = quantize_group_columns(of_x, scales),
+                       .ends = rows.ends,
+                       .c = into.tensor.view(of_each),
+                       .beta = beta,
+                       .fast_accumulation = fast});
+      else
+        grouped_wgrad({.a = dy,
+                       .b = copied(of_x),
+                       .ends = rows.ends,
+                       .c = into.tensor.view(of_each),
+                       .beta = beta,
+                       .alignment = rows.alignment});
+      dw->end_use();
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+};
+
+Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows,
+                            bool tokens) const {
+  const Weight weight = parameter.weight();
+  const Tensor in = x.value();
+  const std::int64_t experts = rows.ends.size(0);
+  QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
+               "{} experts: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", name(), in.describe(),
+               weight.describe(), experts);
+  const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+  const GroupRows of_x = rows_of(in, rows, tokens);
+  const MemoryScope scope(MemoryCategory::activations);
+  Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
+  const bool training = Tape::current() != nullptr && weight.requires_grad();
+  Tensor x_scales;
+  {
+    const Operand operand = quantized(of_x, options_.float8.forward, training && options_.float8.wgrad);
+    x_scales = operand.column_scales;
+    const MemoryScope workspace(MemoryCategory::workspace);
+    const Weight::Use use = weight.use();
+    const Tensor value = use.value().view(of_each);
+    if (options_.float8.forward) {
+      record_input(of_x, operand.rows);
+      const bool backward_follows = Tape::current() != nullptr && x.requires_grad();
+      const QuantTensor weight_codes = weight_->along_columns(parameter, value, backward_follows);
+      options_.health.record(LayerOperand::weight, use.value(), flat(weight_codes), value.numel());
+      grouped_gemm({.a = operand.rows,
+                    .b = weight_codes,
+                    .ends = rows.ends,
+                    .c = y.value(),
+                    .fast_accumulation = options_.fast_accumulation});
+    } else {
+      grouped_gemm({.a = copied(of_x), .b = value, .ends = rows.ends, .c = y.value(), .transpose_b = true});
+    }
+  }
+  Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
+    return Backward{options_,
+                    weight_,
+                    &parameter,
+                    weight,
+                    of_each,
+                    rows,
+                    tokens,
+                    weight.requires_grad() ? Saved(x) : Saved(),
+                    x_scales,
+                    in.shape(),
+                    x.gradient(),
+                    weight.gradient(),
+                    y.gradient()};
+  });
+  return y;
+}
+
+}  // namespace
+
+std::shared_ptr<const nn::ExpertKernel> float8_experts(const Float8ExpertOptions& options) {
+  return std::make_shared<Float8Experts>(options);
+}
+
+}  // namespace quench::recipes
