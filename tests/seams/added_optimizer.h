@@ -31,20 +31,10 @@ class Lion final : public nn::Optimizer {
       parameters()[i]->mark_changed();
     }
   }
-  void refresh_master() override {}
-  [[nodiscard]] std::vector<StateTensor> state() const override {
-    std::vector<StateTensor> all;
-    for (std::size_t i = 0; i < momenta_.size(); ++i)
-      all.push_back({"optimizer.momentum." + parameters()[i]->name, momenta_[i], parameters()[i]});
-    return all;
-  }
-  [[nodiscard]] std::vector<nn::ParameterState> parameter_states() override {
-    std::vector<nn::ParameterState> all;
-    for (std::size_t i = 0; i < momenta_.size(); ++i) all.push_back({{&momenta_[i]}, gradient_bytes(i)});
-    return all;
-  }
 
  private:
+  [[nodiscard]] std::vector<KeptTensor> kept(std::size_t index) override { return {{"momentum", &momenta_[index]}}; }
+
   void update(std::size_t index, const Tensor& gradient, double lr, float grad_scale) {
     if (!std::isfinite(grad_scale)) return;
     const Tensor param = parameters()[index]->variable.value();
