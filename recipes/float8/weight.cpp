@@ -59,9 +59,7 @@ Float8Weight::Operand Float8Weight::along_columns(const nn::Parameter& parameter
   }
   const autograd::Weight::Use use = weight.use();
   const Tensor value = padded(use.value(), products);
-  refresh(parameter, value, true, rows_follow);
-  QuantTensor codes = matrix_.along_columns();
-  if (!keep_) matrix_.drop_codes();
+  QuantTensor codes = along_columns(parameter, value, rows_follow);
   health.record(LayerOperand::weight, value, codes, parameter.numel());
   return {std::move(codes), {}};
 }
@@ -73,7 +71,17 @@ QuantTensor Float8Weight::along_rows(const nn::Parameter& parameter, const Float
     if (brought.codes().defined()) return with_transposed_payload(brought.codes()).transposed_view();
   }
   const autograd::Weight::Use use = weight.use();
-  const Tensor value = padded(use.value(), products);
+  return along_rows(parameter, padded(use.value(), products));
+}
+
+QuantTensor Float8Weight::along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow) {
+  refresh(parameter, value, true, rows_follow);
+  QuantTensor codes = matrix_.along_columns();
+  if (!keep_) matrix_.drop_codes();
+  return codes;
+}
+
+QuantTensor Float8Weight::along_rows(const nn::Parameter& parameter, const Tensor& value) {
   refresh(parameter, value, false, true);
   return matrix_.make_along_rows(value);
 }

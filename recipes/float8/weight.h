@@ -30,6 +30,9 @@ class Float8Weight {
                                       const LayerHealth& health);
   // [K,N] for dy W.
   [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Float8Products& products);
+  // The same from the parameter's value in any shape, as the products read it: [E,N,K] for experts.
+  [[nodiscard]] QuantTensor along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
+  [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Tensor& value);
 
  private:
   void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);
