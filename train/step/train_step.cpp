@@ -20,8 +20,8 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
   if (options_.activations.count(autograd::LargestActivation::offloaded) > 0)
     offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
   if (options.state_offload_ratio > 0)
-    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio,
-                                                  options.state_late_ratio, device, model.config().num_hidden_layers);
+    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio, device,
+                                                  model.config().num_hidden_layers);
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -123,20 +123,13 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
 
 void TrainStep::apply(double lr, std::int64_t step) {
   const TraceRange range(model_.options().device, "optimizer");
-  const auto update = [&](nn::ParameterRange part) {
-    optimizer_.step(lr, step, scale_, part);
-    optimizer_.zero_grad(part);
-  };
-  if (state_)
-    state_->update(update);
-  else
-    update({0, optimizer_.parameters().size()});
+  optimizer_.step(lr, step, scale_);
+  optimizer_.zero_grad();
   if (options_.sharded != nullptr) options_.sharded->parameters_changed();
 }
 
 void TrainStep::discard() {
   optimizer_.zero_grad();
-  if (state_) state_->bring_back();
 }
 
 }  // namespace quench
