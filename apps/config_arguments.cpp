@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "core/system/check.h"
+#include "train/config/override.h"
 
 namespace quench {
 
@@ -27,6 +28,7 @@ bool takes_config(const CLI::App& verb) {
 
 ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments, const std::string& verb) {
   ConfigArguments result;
+  std::vector<std::string> rest;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument == "--help" || argument == "-h") throw CLI::CallForHelp();
@@ -44,13 +46,15 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
       result.world_size = world_size(argument.substr(13));
     } else if (argument == "--world-size") {
       result.world_size = world_size(i + 1 < arguments.size() ? arguments[++i] : "");
-    } else if (result.config.empty() && result.overrides.empty() && !argument.starts_with('-') &&
-               !argument.starts_with('~')) {
-      result.config = argument;
     } else {
-      result.overrides.push_back(argument);
+      rest.push_back(argument);
     }
   }
+  SplitArguments split = split_arguments(rest);
+  result.overrides = std::move(split.overrides);
+  if (!split.words.empty()) result.config = split.words.front();
+  // Further words are no overrides, which the reader of overrides says.
+  for (std::size_t i = 1; i < split.words.size(); ++i) result.overrides.push_back(split.words[i]);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !result.config.empty(),
                   "quench {} needs a config first: a JSON file, or a name that `quench config ls` shows", verb);
   return result;

@@ -27,8 +27,9 @@ struct ConfigArguments {
   std::optional<std::int64_t> world_size;  // of a planned run
 };
 
-// Takes --device, --json, --quiet and --world-size out of the arguments, the first that is no override as the config;
-// the rest are overrides. Throws bad_config when there is no config. Asked for help, it throws CLI11's call for it.
+// Takes --device, --json, --quiet and --world-size out of the arguments; split_arguments (train/config/override.h)
+// divides the rest: the first word is the config. Throws bad_config when there is no config. Asked for help, it throws
+// CLI11's call for it.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 

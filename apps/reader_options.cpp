@@ -1,21 +1,13 @@
 #include "apps/reader_options.h"
 
-#include "data/formats/token_format.h"
+#include "data/sampling/data_formats.h"
 
 namespace quench {
 
-namespace {
-
-bool is_text_format(std::string_view name) {
-  return name == "auto" || name == "text" || name == "jsonl";
-}
-
-}  // namespace
-
 void add_reader_options(CLI::App& verb, ReaderArguments& a, bool token_files) {
   verb.add_option("--format", a.format,
-                  token_files ? "auto (by name and first bytes), text, jsonl, or a token format: quench, llm.c, llmq, "
-                                "megatron, nanogpt, npy"
+                  token_files ? fmt::format("By name and first bytes (auto), or one of {}",
+                                            fmt::join(data_format_names(), ", "))
                               : "auto (by file name), text or jsonl")
       ->capture_default_str();
   verb.add_option("--split", a.split, "Where a text file's documents end: file, blank_line, marker (<|endoftext|>)")
@@ -37,10 +29,7 @@ void add_reader_options(CLI::App& verb, ReaderArguments& a, bool token_files) {
 
 ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   ReaderOptions options;
-  if (token_files && !is_text_format(a.format))
-    (void)token_format_from_string(a.format);
-  else
-    options.format = document_format_from_string(a.format);
+  if (!token_files || token_format_named(a.format) == nullptr) options.format = document_format_from_string(a.format);
   options.split = text_split_from_string(a.split);
   options.record = record_kind_from_string(a.record);
   options.field = a.field;

@@ -25,7 +25,6 @@ TokenLayout read_llmc_layout(const BinaryFile& file) {
   QUENCH_CHECK_AS(ErrorCode::corrupt, count > 0, "{}: the header says {} tokens", name, count);
 
   TokenLayout layout;
-  layout.format = TokenFormat::llmc;
   layout.element = wide ? DType::u32 : DType::u16;
   layout.data_offset = kHeaderBytes;
   layout.token_count = static_cast<std::uint64_t>(count);

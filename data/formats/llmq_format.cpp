@@ -32,7 +32,6 @@ TokenLayout read_llmq_layout(const BinaryFile& file) {
                   "{}: has_masks is {}, expected 0 or 1", name, masks);
 
   TokenLayout layout;
-  layout.format = TokenFormat::llmq;
   layout.element = DType::i32;
   layout.data_offset = kHeaderBytes;
   layout.token_count = static_cast<std::uint64_t>(count);

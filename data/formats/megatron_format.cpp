@@ -65,7 +65,6 @@ TokenLayout read_megatron_layout(const BinaryFile& index, const BinaryFile& toke
   QUENCH_CHECK_AS(ErrorCode::unsupported, version == 1, "{}: Megatron index of version {}; 1 is read", name, version);
 
   TokenLayout layout;
-  layout.format = TokenFormat::megatron;
   layout.element = element_of(index.value<std::uint8_t>(17), name);
   const auto sequences = index.value<std::uint64_t>(18);
   const auto bounds = index.value<std::uint64_t>(26);

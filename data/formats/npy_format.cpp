@@ -170,7 +170,6 @@ TokenLayout read_npy_layout(const BinaryFile& file) {
   const NpyHeader header = parse_npy_header(text, name);
 
   TokenLayout layout;
-  layout.format = TokenFormat::npy;
   layout.element = header.element;
   layout.data_offset = text_offset + length;
   const std::uint64_t body = file.size() - layout.data_offset;

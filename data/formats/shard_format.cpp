@@ -53,7 +53,6 @@ TokenLayout read_shard_layout(const BinaryFile& file) {
   QUENCH_CHECK_AS(ErrorCode::corrupt, trailer.token_count > 0, "{}: holds no tokens", name);
 
   TokenLayout layout;
-  layout.format = TokenFormat::quench;
   layout.element = width == 2 ? DType::u16 : DType::u32;
   layout.data_offset = kShardHeaderBytes;
   layout.token_count = trailer.token_count;

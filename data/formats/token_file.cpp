@@ -4,11 +4,6 @@
 
 #include "core/system/log.h"
 #include "data/formats/file_checks.h"
-#include "data/formats/llmc_format.h"
-#include "data/formats/llmq_format.h"
-#include "data/formats/megatron_format.h"
-#include "data/formats/npy_format.h"
-#include "data/formats/shard_format.h"
 #include "data/formats/token_source.h"
 
 namespace quench {
@@ -37,8 +32,8 @@ std::size_t convert_ids(const T* values, std::span<std::int32_t> out, std::uint6
 
 class TokenFile final : public TokenSource {
  public:
-  TokenFile(std::unique_ptr<BinaryFile> file, TokenLayout layout, const TokenSourceOptions& options)
-      : file_(std::move(file)), layout_(std::move(layout)) {
+  TokenFile(const TokenFormat& format, OpenTokens tokens, const TokenSourceOptions& options)
+      : format_(format), file_(std::move(tokens.file)), layout_(std::move(tokens.layout)) {
     const std::string name = file_->path().string();
     QUENCH_CHECK(options.vocab_size <= kIdLimit, "{}: a vocabulary of {} does not fit 32-bit ids", name,
                  options.vocab_size);
@@ -47,9 +42,10 @@ class TokenFile final : public TokenSource {
         "{}: made with a tokenizer of {} entries, the model's vocabulary has {}; tokenize again with the model's "
         "tokenizer",
         name, layout_.vocab_size, options.vocab_size);
-    QUENCH_CHECK(layout_.format != TokenFormat::nanogpt || options.vocab_size <= 65536,
-                 "{}: 16-bit tokens cannot hold a vocabulary of {}; tokenize again into a format with 32-bit ids", name,
-                 options.vocab_size);
+    QUENCH_CHECK(format.largest_vocab == 0 || options.vocab_size <= format.largest_vocab,
+                 "{}: tokens of the format {} cannot hold a vocabulary of {}; tokenize again into a format with 32-bit "
+                 "ids",
+                 name, format.name, options.vocab_size);
     QUENCH_CHECK(options.tokenizer_fingerprint.empty() || layout_.tokenizer_fingerprint.empty() ||
                      options.tokenizer_fingerprint == layout_.tokenizer_fingerprint,
                  "{}: made with another tokenizer (fingerprint {}, expected {}); tokenize again", name,
@@ -64,8 +60,8 @@ class TokenFile final : public TokenSource {
   [[nodiscard]] std::uint64_t size() const override { return layout_.token_count; }
 
   [[nodiscard]] std::string describe() const override {
-    return fmt::format("{}: {}, {}, {} tokens{}", file_->path().string(), to_string(layout_.format),
-                       to_string(layout_.element), layout_.token_count, layout_.mask_offset ? ", target mask" : "");
+    return fmt::format("{}: {}, {}, {} tokens{}", file_->path().string(), format_.name, to_string(layout_.element),
+                       layout_.token_count, layout_.mask_offset ? ", target mask" : "");
   }
 
   [[nodiscard]] bool has_target_mask() const override { return layout_.mask_offset.has_value(); }
@@ -133,13 +129,13 @@ class TokenFile final : public TokenSource {
   }
 
   void check_all(FileChecks& checks) const {
-    const std::string format(to_string(layout_.format));
+    const std::string format(format_.name);
     const auto known = checks.tokens(*file_);
     if (known && known->format == format && known->id_bound <= limit_) return;
     if (file_->size() >= kLargeFile)
       QUENCH_LOG_INFO("{}: checking all tokens, once ({:.1f} GiB)", file_->path().string(),
                       static_cast<double>(file_->size()) / (1 << 30));
-    if (layout_.format == TokenFormat::quench) verify_shard(*file_);
+    if (format_.verify != nullptr) format_.verify(*file_);
     std::vector<std::int32_t> block(std::size_t{1} << 16);
     std::uint64_t bound = 0;
     for (std::uint64_t begin = 0; begin < layout_.token_count; begin += block.size()) {
@@ -172,53 +168,19 @@ class TokenFile final : public TokenSource {
         file_->path().string(), index, id, limit_);
   }
 
+  const TokenFormat& format_;
   std::unique_ptr<BinaryFile> file_;
   TokenLayout layout_;
   std::uint64_t limit_ = 0;
   std::size_t width_ = 0;
 };
 
-TokenLayout read_nanogpt_layout(const BinaryFile& file) {
-  QUENCH_CHECK_AS(ErrorCode::corrupt, file.size() > 0 && file.size() % 2 == 0,
-                  "{}: {} bytes is not a whole number of 16-bit tokens", file.path().string(), file.size());
-  TokenLayout layout;
-  layout.format = TokenFormat::nanogpt;
-  layout.element = DType::u16;
-  layout.token_count = file.size() / 2;
-  return layout;
-}
-
-// Automatic detection also takes the common prefix of a Megatron-LM pair, which is no file itself.
-TokenFormat resolve_format(const std::filesystem::path& path, TokenFormat format) {
-  if (format != TokenFormat::automatic) return format;
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored) && std::filesystem::exists(megatron_paths(path).idx, ignored))
-    return TokenFormat::megatron;
-  return detect_token_format(BinaryFile(path));
-}
-
 }  // namespace
 
 std::unique_ptr<TokenSource> open_token_file(const std::filesystem::path& path, const TokenSourceOptions& options) {
-  const TokenFormat format = resolve_format(path, options.format);
-  if (format == TokenFormat::megatron) {
-    const MegatronPaths paths = megatron_paths(path);
-    auto tokens = std::make_unique<BinaryFile>(paths.bin);
-    TokenLayout layout = read_megatron_layout(BinaryFile(paths.idx), *tokens);
-    return std::make_unique<TokenFile>(std::move(tokens), std::move(layout), options);
-  }
-  auto file = std::make_unique<BinaryFile>(path);
-  TokenLayout layout;
-  switch (format) {
-    case TokenFormat::quench: layout = read_shard_layout(*file); break;
-    case TokenFormat::llmc: layout = read_llmc_layout(*file); break;
-    case TokenFormat::llmq: layout = read_llmq_layout(*file); break;
-    case TokenFormat::npy: layout = read_npy_layout(*file); break;
-    case TokenFormat::nanogpt: layout = read_nanogpt_layout(*file); break;
-    case TokenFormat::automatic:
-    case TokenFormat::megatron: QUENCH_FAIL(ErrorCode::failed, "{}: no reader for this format", path.string());
-  }
-  return std::make_unique<TokenFile>(std::move(file), std::move(layout), options);
+  const TokenFormat& format = options.format != nullptr ? *options.format : detect_token_format(path);
+  OpenTokens tokens = format.open(path);
+  return std::make_unique<TokenFile>(format, std::move(tokens), options);
 }
 
 }  // namespace quench

@@ -7,18 +7,64 @@
 #include <utility>
 
 #include "data/formats/llmc_format.h"
+#include "data/formats/llmq_format.h"
+#include "data/formats/megatron_format.h"
+#include "data/formats/npy_format.h"
 #include "data/formats/shard_format.h"
 
 namespace quench {
 namespace {
 
-constexpr std::array<std::pair<TokenFormat, std::string_view>, 7> kNames = {{{TokenFormat::automatic, "auto"},
-                                                                             {TokenFormat::quench, "quench"},
-                                                                             {TokenFormat::llmc, "llm.c"},
-                                                                             {TokenFormat::llmq, "llmq"},
-                                                                             {TokenFormat::megatron, "megatron"},
-                                                                             {TokenFormat::nanogpt, "nanogpt"},
-                                                                             {TokenFormat::npy, "npy"}}};
+template <TokenLayout (*kRead)(const BinaryFile&)>
+OpenTokens open_with(const std::filesystem::path& path) {
+  auto file = std::make_unique<BinaryFile>(path);
+  TokenLayout layout = kRead(*file);
+  return {std::move(file), std::move(layout)};
+}
+
+OpenTokens open_megatron(const std::filesystem::path& path) {
+  const MegatronPaths paths = megatron_paths(path);
+  auto tokens = std::make_unique<BinaryFile>(paths.bin);
+  TokenLayout layout = read_megatron_layout(BinaryFile(paths.idx), *tokens);
+  return {std::move(tokens), std::move(layout)};
+}
+
+TokenLayout read_nanogpt_layout(const BinaryFile& file) {
+  QUENCH_CHECK_AS(ErrorCode::corrupt, file.size() > 0 && file.size() % 2 == 0,
+                  "{}: {} bytes is not a whole number of 16-bit tokens", file.path().string(), file.size());
+  TokenLayout layout;
+  layout.element = DType::u16;
+  layout.token_count = file.size() / 2;
+  return layout;
+}
+
+bool is_shard(const std::filesystem::path&, std::string_view start) {
+  return start.starts_with(kShardMagic);
+}
+
+bool is_llmc(const std::filesystem::path&, std::string_view start) {
+  std::int32_t magic = 0;
+  if (start.size() < sizeof magic) return false;
+  std::memcpy(&magic, start.data(), sizeof magic);
+  return magic == kLlmcMagicU16 || magic == kLlmcMagicU32 || magic == kLlmcEvalMagic;
+}
+
+bool is_llmq(const std::filesystem::path&, std::string_view start) {
+  return start.starts_with("BIN.TOK\n") || start.starts_with("********");
+}
+
+bool is_npy(const std::filesystem::path&, std::string_view start) {
+  return start.starts_with("\x93NUMPY");
+}
+
+// Either file of a pair, or their common prefix, which is no file itself.
+bool is_megatron(const std::filesystem::path& path, std::string_view start) {
+  std::error_code ignored;
+  const MegatronPaths pair = megatron_paths(path);
+  if (start.empty() && !std::filesystem::exists(path, ignored)) return std::filesystem::exists(pair.idx, ignored);
+  return (path.extension() == ".idx" || path.extension() == ".bin") && std::filesystem::exists(pair.idx, ignored) &&
+         std::filesystem::exists(pair.bin, ignored);
+}
 
 // What a file that is no token file most likely is.
 std::string_view guess(std::string_view start) {
@@ -37,17 +83,16 @@ std::string_view guess(std::string_view start) {
 
 }  // namespace
 
-std::string_view to_string(TokenFormat format) noexcept {
-  for (const auto& [value, name] : kNames)
-    if (value == format) return name;
-  return "unknown";
-}
-
-TokenFormat token_format_from_string(std::string_view name) {
-  for (const auto& [value, text] : kNames)
-    if (text == name) return value;
-  QUENCH_FAIL(ErrorCode::bad_config,
-              "unknown token format '{}'; known: auto, quench, llm.c, llmq, megatron, nanogpt, npy", name);
+const ChoiceTable<TokenFormat>& token_formats() {
+  static const ChoiceTable<TokenFormat> table(
+      "token format",
+      {{"quench", "shards that quench tokenize writes", open_with<read_shard_layout>, is_shard, 0, verify_shard},
+       {"llm.c", "llm.c's training data, u16 or u32", open_with<read_llmc_layout>, is_llmc},
+       {"llmq", "files of LLM.Q and Surogate", open_with<read_llmq_layout>, is_llmq},
+       {"nanogpt", "u16 without a header; must be named", open_with<read_nanogpt_layout>, nullptr, 65536},
+       {"megatron", "Megatron-LM's .bin and .idx", open_megatron, is_megatron},
+       {"npy", "NumPy arrays of integers, 1-D or 2-D", open_with<read_npy_layout>, is_npy}});
+  return table;
 }
 
 MegatronPaths megatron_paths(const std::filesystem::path& path) {
@@ -70,28 +115,24 @@ std::optional<std::filesystem::path> megatron_pair(const std::filesystem::path& 
   return both ? std::optional(pair.bin) : std::nullopt;
 }
 
-TokenFormat detect_token_format(const BinaryFile& file) {
+const TokenFormat& detect_token_format(const std::filesystem::path& path) {
   std::array<char, 256> bytes{};
-  const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), file.size()));
+  std::size_t count = 0;
+  const auto recognised = [&]() -> const TokenFormat* {
+    for (const TokenFormat& format : token_formats())
+      if (format.recognises != nullptr && format.recognises(path, {bytes.data(), count})) return &format;
+    return nullptr;
+  };
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    if (const TokenFormat* format = recognised()) return *format;
+  const BinaryFile file(path);
+  count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), file.size()));
   file.read(0, std::as_writable_bytes(std::span(bytes).first(count)));
-  const std::string_view start(bytes.data(), count);
-  if (start.starts_with(kShardMagic)) return TokenFormat::quench;
-  if (start.starts_with("BIN.TOK\n") || start.starts_with("********")) return TokenFormat::llmq;
-  if (start.starts_with("\x93NUMPY")) return TokenFormat::npy;
-  if (count >= 4) {
-    std::int32_t magic = 0;
-    std::memcpy(&magic, bytes.data(), sizeof magic);
-    if (magic == kLlmcMagicU16 || magic == kLlmcMagicU32 || magic == kLlmcEvalMagic) return TokenFormat::llmc;
-  }
-  if (file.path().extension() == ".idx" || file.path().extension() == ".bin") {
-    std::error_code ignored;
-    const MegatronPaths paths = megatron_paths(file.path());
-    if (std::filesystem::exists(paths.idx, ignored) && std::filesystem::exists(paths.bin, ignored))
-      return TokenFormat::megatron;
-  }
-  QUENCH_CHECK_AS(ErrorCode::unsupported, count > 0, "{} is empty", file.path().string());
-  QUENCH_FAIL(ErrorCode::unsupported, "{} is not a token file of a known format; {}", file.path().string(),
-              guess(start));
+  if (const TokenFormat* format = recognised()) return *format;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, count > 0, "{} is empty", path.string());
+  QUENCH_FAIL(ErrorCode::unsupported, "{} is not a token file of a known format; {}", path.string(),
+              guess({bytes.data(), count}));
 }
 
 }  // namespace quench

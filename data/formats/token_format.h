@@ -3,31 +3,38 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 
-#include "data/formats/binary_file.h"
+#include "core/system/choice_table.h"
+#include "data/formats/token_layout.h"
 
 namespace quench {
 
-enum class TokenFormat : std::uint8_t {
-  automatic,  // by the first bytes, or a .idx file beside a .bin file; never guesses the headerless format
-  quench,     // data/formats/shard_format.h
-  llmc,       // llm.c training data: u16 (GPT-2) or u32 (Llama 3)
-  llmq,       // LLM.Q and Surogate: "BIN.TOK", i32, optionally masks and position ids
-  megatron,   // Megatron-LM .bin and .idx
-  nanogpt,    // headerless u16
-  npy,        // NumPy array of integers, 1-D or 2-D
+// A token file, open: the file that holds the tokens, and where they are in it.
+struct OpenTokens {
+  std::unique_ptr<BinaryFile> file;
+  TokenLayout layout;
 };
 
-// "auto", "quench", "llm.c", "llmq", "megatron", "nanogpt", "npy"
-[[nodiscard]] std::string_view to_string(TokenFormat format) noexcept;
-// Throws bad_config listing the names.
-[[nodiscard]] TokenFormat token_format_from_string(std::string_view name);
+struct TokenFormat {
+  std::string_view name;
+  std::string_view summary;
+  // Throws what the format's header reader throws.
+  OpenTokens (*open)(const std::filesystem::path& path);
+  // Whether a file that begins with `start`, at most 256 bytes, is of the format; `start` is empty where no file is
+  // called `path`. Null: files must be named to be of it.
+  bool (*recognises)(const std::filesystem::path& path, std::string_view start) = nullptr;
+  std::uint64_t largest_vocab = 0;                   // that its ids can count; 0: any
+  void (*verify)(const BinaryFile& file) = nullptr;  // reads the whole file; throws corrupt
+};
 
-// The format of a file by its first bytes. Throws unsupported with what the file looks like (an evaluation file, a
+[[nodiscard]] const ChoiceTable<TokenFormat>& token_formats();
+
+// The format that recognises a file. Throws not_found; unsupported with what the file looks like (an evaluation file, a
 // model file, text, a headerless file) and what to do.
-[[nodiscard]] TokenFormat detect_token_format(const BinaryFile& file);
+[[nodiscard]] const TokenFormat& detect_token_format(const std::filesystem::path& path);
 
 // The .bin and .idx files of a Megatron-LM dataset, from the path of either or their common prefix.
 struct MegatronPaths {

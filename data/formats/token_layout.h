@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "core/number/dtype.h"
-#include "data/formats/token_format.h"
+#include "data/formats/binary_file.h"
 
 namespace quench {
 
 struct TokenLayout {
-  TokenFormat format = TokenFormat::quench;
   DType element = DType::u16;     // u8, i8, u16, i16, u32, i32, u64 or i64
   std::uint64_t data_offset = 0;  // bytes
   std::uint64_t token_count = 0;  // > 0; data_offset + token_count * element size is within the file

@@ -38,8 +38,8 @@ class TokenSource {
 };
 
 struct TokenSourceOptions {
-  TokenFormat format = TokenFormat::automatic;
-  std::uint64_t vocab_size = 0;  // ids must be below it; 0: only what the file itself says, and 2^31
+  const TokenFormat* format = nullptr;  // null: the one that recognises the file (detect_token_format)
+  std::uint64_t vocab_size = 0;         // ids must be below it; 0: only what the file itself says, and 2^31
   // Marks the last token of each document in files that keep no document table. Without either, a file is one document.
   std::optional<std::int32_t> eos_id{};
   std::string tokenizer_fingerprint{};  // when set, a file made with another tokenizer is refused

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/formats/token_stream.h"
+#include "data/sampling/data_formats.h"
 
 namespace quench {
 namespace {
@@ -22,14 +23,14 @@ std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, con
     if (!options.eos_id) options.eos_id = spec.tokenizer->eos_id();
   }
   std::vector<std::string> names;
-  if (spec.format == "text" || spec.format == "jsonl" || (automatic && text_files > 0)) {
+  if (is_text_format(spec.format) || (automatic && text_files > 0)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, spec.tokenizer != nullptr,
                     "{} is text: a tokenizer is needed to train on it", paths.front().string());
     TextCacheOptions text = spec.text;
     text.reader.format = document_format_from_string(spec.format);
     for (const auto& shard : tokenize_cached(source.paths, *spec.tokenizer, text)) names.push_back(shard.string());
   } else {
-    options.format = token_format_from_string(spec.format);
+    options.format = token_format_named(spec.format);
     for (const auto& path : paths) names.push_back(path.string());
   }
   return TokenStream::open(names, options);

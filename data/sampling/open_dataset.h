@@ -17,7 +17,7 @@ struct DataSourceSpec {
 
 struct DatasetSpec {
   std::vector<DataSourceSpec> sources;
-  // "auto", "text", "jsonl" or a token format (data/formats/token_format.h). Automatic takes files by their names for
+  // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their names for
   // text or JSON lines, else by their first bytes for tokens.
   std::string format = "auto";
   std::uint64_t vocab_size = 0;          // of the model; ids must be below it

@@ -18,34 +18,40 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+
+#include "core/system/choice_table.h"
 
 namespace quench {
 
-enum class LrScheduleKind {
-  constant,  // warm-up, then the peak: D = 0
-  linear,    // decays right after the warm-up: S = W, D = decay_steps or T - W
-  cosine,    // the same with the cosine shape
-  wsd,       // warm-up, stable, then a decay that ends with the run: D = decay_steps, S = T - D
-};
-
 enum class LrDecayShape { linear, cosine, sqrt };
 
-[[nodiscard]] std::string_view to_string(LrScheduleKind kind) noexcept;
-[[nodiscard]] std::string_view to_string(LrDecayShape shape) noexcept;
-// Throw Error(bad_config) with the list of names for an unknown one.
-[[nodiscard]] LrScheduleKind parse_lr_schedule_kind(std::string_view name);
-[[nodiscard]] LrDecayShape parse_lr_decay_shape(std::string_view name);
+struct LrScheduleEntry {
+  enum class Decay {
+    none,          // warm-up, then the peak: D = 0
+    after_warmup,  // S = W, D = decay_steps or T - W
+    at_end,        // warm-up, stable, then a decay that ends with the run: D = decay_steps, S = T - D
+  };
+  std::string_view name;
+  std::string_view summary;  // for help and documents
+  Decay decay = Decay::none;
+  double (*shape)(double progress) = nullptr;  // null: that of LrScheduleOptions::decay_shape
+  double decay_ratio = 0;                      // at_end: D over T where nothing else is said
+};
+
+// All schedules, the default first.
+[[nodiscard]] const ChoiceTable<LrScheduleEntry>& lr_schedules();
 
 struct LrScheduleOptions {
-  LrScheduleKind kind = LrScheduleKind::cosine;
+  std::string name = "cosine";  // one of lr_schedules()
   double peak_lr = 3e-4;
   std::int64_t total_steps = 1;
   std::int64_t warmup_steps = 0;
-  double min_lr_ratio = 0.0;  // r, in [0, 1]; no effect on the constant schedule
-  // D. wsd: at most T - W, by default a fifth of T. linear, cosine: may end before or after the run.
+  double min_lr_ratio = 0.0;  // r, in [0, 1]; no effect without a decay
+  // D. at_end: at most T - W. after_warmup: may end before or after the run.
   std::optional<std::int64_t> decay_steps;
-  LrDecayShape decay_shape = LrDecayShape::linear;  // wsd only
+  LrDecayShape decay_shape = LrDecayShape::linear;  // of schedules without a shape of their own
 };
 
 class LrSchedule {
@@ -67,7 +73,7 @@ class LrSchedule {
   LrScheduleOptions options_;
   std::int64_t decay_start_ = 0;
   std::int64_t decay_steps_ = 0;
-  LrDecayShape shape_ = LrDecayShape::linear;
+  double (*shape_)(double progress) = nullptr;
 };
 
 }  // namespace quench

@@ -40,7 +40,6 @@ std::vector<ParameterState> Optimizer::parameter_states() {
   std::vector<ParameterState> all;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ParameterState& state = all.emplace_back();
-    state.gradient_bytes = gradient_bytes(i);
     for (const KeptTensor& entry : defined(i)) state.tensors.push_back(entry.tensor);
   }
   return all;
@@ -57,11 +56,6 @@ Tensor Optimizer::gradient_of(std::size_t index) const {
   const auto& gradient = parameters_[index]->variable.gradient();
   if (!gradient->has_value()) gradient->target().tensor.zero();
   return gradient->value();
-}
-
-std::int64_t Optimizer::gradient_bytes(std::size_t index) const {
-  const Variable& variable = parameters_[index]->variable;
-  return variable.value().numel() * static_cast<std::int64_t>(byte_size(variable.gradient()->dtype()));
 }
 
 void Optimizer::zero_grad(ParameterRange part) {

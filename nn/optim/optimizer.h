@@ -59,7 +59,6 @@ class Optimizer {
   [[nodiscard]] virtual std::vector<KeptTensor> kept(std::size_t index) = 0;
   // The gradient of a parameter, zeros where it got no contribution.
   [[nodiscard]] Tensor gradient_of(std::size_t index) const;
-  [[nodiscard]] std::int64_t gradient_bytes(std::size_t index) const;
 
  private:
   [[nodiscard]] static std::string state_name(std::string_view what, const Parameter& parameter);

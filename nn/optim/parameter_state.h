@@ -17,8 +17,7 @@ struct ParameterRange {
 };
 
 struct ParameterState {
-  std::vector<Tensor*> tensors;     // where the state of the parameter is kept
-  std::int64_t gradient_bytes = 0;  // what its gradient gives back once it is updated
+  std::vector<Tensor*> tensors;  // where the state of the parameter is kept
 };
 
 }  // namespace quench::nn

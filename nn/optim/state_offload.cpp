@@ -4,31 +4,19 @@
 
 namespace quench::nn {
 
-StateOffloader::StateOffloader(std::span<const ParameterState> state, double ratio, double late_ratio, Device device,
-                               std::int64_t layers)
+StateOffloader::StateOffloader(std::span<const ParameterState> state, double ratio, Device device, std::int64_t layers)
     : device_(device), layers_(layers) {
   double all = 0;
-  for (const ParameterState& parameter : state) {
-    gradient_bytes_.push_back(parameter.gradient_bytes);
+  for (const ParameterState& parameter : state)
     for (const Tensor* tensor : parameter.tensors) all += static_cast<double>(tensor->nbytes());
-  }
-  for (std::size_t i = 0; i < state.size(); ++i) {
-    for (Tensor* tensor : state[i].tensors) {
+  for (const ParameterState& parameter : state) {
+    for (Tensor* tensor : parameter.tensors) {
       const auto size = static_cast<std::int64_t>(tensor->nbytes());
       // The last one that begins within the share goes whole.
       if (size == 0 || static_cast<double>(bytes_) >= ratio * all) continue;
       bytes_ += size;
-      entries_.push_back({tensor, i, size, bytes_});
+      entries_.push_back({tensor, bytes_});
     }
-  }
-  prompt_bytes_ = bytes_;
-  first_late_ = entries_.size();
-  while (first_late_ > 0 && static_cast<double>(late_bytes()) < late_ratio * static_cast<double>(bytes_)) {
-    // A parameter can be updated when all of its state is there.
-    const std::size_t parameter = entries_[first_late_ - 1].parameter;
-    for (; first_late_ > 0 && entries_[first_late_ - 1].parameter == parameter; --first_late_)
-      prompt_bytes_ -= entries_[first_late_ - 1].size;
-    late_ = {parameter, entries_.back().parameter + 1};
   }
   out_ = backend(device.type).create_stream(device);
   in_ = backend(device.type).create_stream(device);
@@ -56,70 +44,30 @@ void StateOffloader::drop(std::int64_t slot, std::int64_t slots) {
 }
 
 void StateOffloader::fetch(std::int64_t slot, std::int64_t slots) {
-  for (; fetched_ < first_late_ && entries_[fetched_].end * slots <= prompt_bytes_ * slot; ++fetched_)
+  for (; fetched_ < entries_.size() && entries_[fetched_].end * slots <= bytes_ * slot; ++fetched_)
     entries_[fetched_].away->prefetch(in_);
 }
 
-std::int64_t StateOffloader::fetch_into(std::int64_t room) {
-  for (; sent_ && fetched_ < entries_.size() && entries_[fetched_].size <= room; ++fetched_) {
-    entries_[fetched_].away->prefetch(in_);
-    room -= entries_[fetched_].size;
-  }
-  return room;
-}
-
-void StateOffloader::restore(std::size_t end) {
+void StateOffloader::restore() {
   if (!sent_) return;
-  for (; restored_ < end; ++restored_) {
-    Entry& entry = entries_[restored_];
+  for (Entry& entry : entries_) {
     if (!entry.away) continue;
     *entry.place = entry.away->get(in_);
     entry.away.reset();
   }
-  fetched_ = std::max(fetched_, restored_);
-  if (restored_ < entries_.size()) return;
-  dropped_ = fetched_ = restored_ = 0;
+  dropped_ = fetched_ = 0;
   sent_ = false;
 }
 
 void StateOffloader::restore_quietly() noexcept {
   try {
-    bring_back();
+    restore();
   } catch (const Error&) {
     // The device is lost or out of memory, and the error that says so is on its way; the run ends with it.
   }
 }
 
-void StateOffloader::update(const std::function<void(ParameterRange part)>& apply) {
-  const std::size_t count = gradient_bytes_.size();
-  restore(first_late_);
-  if (!sent_) return apply({0, count});
-  const struct Guard {
-    StateOffloader& offloader;
-    ~Guard() { offloader.restore_quietly(); }
-  } guard{*this};
-  std::int64_t room = 0;  // that gradients have left, less what returned into it
-  for (const ParameterRange early : {ParameterRange{late_.end, count}, ParameterRange{0, late_.begin}}) {
-    for (std::size_t begin = early.begin, end = begin; begin < early.end; begin = end) {
-      // Small parts first, so that the link begins early; all the rest when it has all its work.
-      const bool all = fetched_ == entries_.size();
-      for (; end < early.end && (all || room < entries_[fetched_].size); ++end) room += gradient_bytes_[end];
-      apply({begin, end});
-      room = fetch_into(room);
-    }
-  }
-  for (std::size_t parameter = late_.begin, last = first_late_; parameter < late_.end; ++parameter) {
-    for (; last < entries_.size() && entries_[last].parameter == parameter; ++last)
-      if (last >= fetched_) room -= entries_[last].size;  // it must come, with or without room
-    restore(last);
-    apply({parameter, parameter + 1});
-    room = fetch_into(room + gradient_bytes_[parameter]);
-  }
-}
-
-StateOffloader::Step::Step(StateOffloader* offloader) : offloader_(offloader) {
-  if (offloader != nullptr) offloader->bring_back();
-}
+StateOffloader::Step::Step(StateOffloader* offloader) : offloader_(offloader) {}
 
 const UnitHooks* StateOffloader::Step::hooks(bool first, bool last) {
   if (offloader_ == nullptr) return nullptr;
@@ -142,7 +90,7 @@ const UnitHooks* StateOffloader::Step::hooks(bool first, bool last) {
 }
 
 void StateOffloader::Step::end() {
-  if (offloader_ != nullptr) offloader_->restore(offloader_->first_late_);
+  if (offloader_ != nullptr) offloader_->restore();
   offloader_ = nullptr;
 }
 

@@ -16,7 +16,7 @@ struct OptimizerEntry {
   std::string_view name;
   std::string_view summary;  // one line for documents
   // Keys of the config section optimizer that act on it, beside those that act on every one (name, lr, weight_decay,
-  // decay_exclude, stochastic_rounding, offload_ratio, return_during_update).
+  // decay_exclude, stochastic_rounding, offload_ratio).
   std::span<const std::string_view> keys;
   int moments;                     // numbers that it keeps for a parameter, beside a master weight
   double moment_bytes;             // of one, at least; 0: those of the key state

@@ -21,8 +21,6 @@
 
 namespace {
 
-using quench::TokenFormat;
-
 constexpr std::int32_t kVocabSize = 1 << 20;
 
 // A folder in memory where there is one: the readers take paths.
@@ -70,13 +68,12 @@ void read_everything(const quench::TokenSource& source) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 3) return 0;
-  constexpr std::array<TokenFormat, 7> kFormats = {TokenFormat::automatic, TokenFormat::quench,   TokenFormat::llmc,
-                                                   TokenFormat::llmq,      TokenFormat::megatron, TokenFormat::nanogpt,
-                                                   TokenFormat::npy};
-  const TokenFormat format = kFormats[data[0] % kFormats.size()];
+  constexpr std::array<std::string_view, 7> kFormats = {"auto",     "quench",  "llm.c", "llmq",
+                                                        "megatron", "nanogpt", "npy"};
+  const std::string_view name = kFormats[data[0] % kFormats.size()];
   std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto path = scratch() / "input.bin";
-  if (format == TokenFormat::megatron) {
+  if (name == "megatron") {
     std::uint16_t length = 0;
     std::memcpy(&length, bytes.data(), sizeof length);
     bytes.remove_prefix(sizeof length);
@@ -84,20 +81,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     bytes.remove_prefix(std::min<std::size_t>(length, bytes.size()));
   }
   std::string content(bytes);
-  if (format == TokenFormat::quench && content.size() >= sizeof(quench::ShardTrailer)) {
+  if (name == "quench" && content.size() >= sizeof(quench::ShardTrailer)) {
     char* trailer = content.data() + content.size() - sizeof(quench::ShardTrailer);
     const std::uint64_t hash = XXH3_64bits(trailer, offsetof(quench::ShardTrailer, trailer_hash));
     std::memcpy(trailer + offsetof(quench::ShardTrailer, trailer_hash), &hash, sizeof hash);
     std::memcpy(trailer + offsetof(quench::ShardTrailer, magic), quench::kShardEndMagic.data(), 8);
   }
   write(path, content);
-  const std::uint64_t vocab_size = format == TokenFormat::nanogpt ? 65536 : kVocabSize;
+  const std::uint64_t vocab_size = name == "nanogpt" ? 65536 : kVocabSize;
   try {
-    const auto source = quench::open_token_file(path, {.format = format, .vocab_size = vocab_size, .eos_id = 0});
+    const auto source = quench::open_token_file(
+        path, {.format = quench::token_formats().find(name), .vocab_size = vocab_size, .eos_id = 0});
     read_everything(*source);
-    if (format == TokenFormat::quench) quench::verify_shard(quench::BinaryFile(path));
+    if (name == "quench") quench::verify_shard(quench::BinaryFile(path));
   } catch (const quench::Error&) {
   }
-  if (format == TokenFormat::megatron) std::filesystem::remove(scratch() / "input.idx");
+  if (name == "megatron") std::filesystem::remove(scratch() / "input.idx");
   return 0;
 }

@@ -69,9 +69,11 @@ void check_schedule(Checker& checker) {
                    *schedule.decay_ratio, *schedule.decay_steps);
     return;
   }
-  if (schedule.name == LrScheduleKind::constant && (schedule.decay_steps || schedule.decay_ratio)) {
+  using Decay = LrScheduleEntry::Decay;
+  const LrScheduleEntry* entry = checker.usable({"lr_schedule.name"}) ? lr_schedules().find(schedule.name) : nullptr;
+  if (entry != nullptr && entry->decay == Decay::none && (schedule.decay_steps || schedule.decay_ratio)) {
     const std::string key = schedule.decay_steps ? "decay_steps" : "decay_ratio";
-    checker.report("lr_schedule." + key, "the constant schedule has no decay; remove it or choose wsd");
+    checker.report("lr_schedule." + key, "the {} schedule has no decay; remove it or choose another", schedule.name);
     return;
   }
   if (!steps || !checker.usable({"training.steps", "lr_schedule.warmup_steps"})) return;
@@ -80,9 +82,9 @@ void check_schedule(Checker& checker) {
                    *steps);
     return;
   }
-  // The decay of cosine and linear may end after the run; that of wsd ends with it.
-  if (schedule.name != LrScheduleKind::wsd ||
-      !checker.usable({"lr_schedule.name", "lr_schedule.decay_steps", "lr_schedule.decay_ratio"}))
+  // A decay that begins after the warm-up may end after the run.
+  if (entry == nullptr || entry->decay != Decay::at_end ||
+      !checker.usable({"lr_schedule.decay_steps", "lr_schedule.decay_ratio"}))
     return;
   const std::int64_t decay = lr_schedule_options(checker.config(), *steps).decay_steps.value_or(0);
   if (decay <= *steps - schedule.warmup_steps) return;
@@ -113,10 +115,9 @@ void check_choices(Checker& checker) {
     check_used_keys(checker, "recipe", config.recipe.name, {"name", "high_precision_tail", "start_step", "stop_step"},
                     recipes::find_recipe(config.recipe.name).capabilities.keys);
   if (checker.usable({"optimizer.name"}))
-    check_used_keys(
-        checker, "optimizer", config.optimizer.name,
-        {"name", "lr", "weight_decay", "decay_exclude", "stochastic_rounding", "offload_ratio", "return_during_update"},
-        nn::find_optimizer(config.optimizer.name).keys);
+    check_used_keys(checker, "optimizer", config.optimizer.name,
+                    {"name", "lr", "weight_decay", "decay_exclude", "stochastic_rounding", "offload_ratio"},
+                    nn::find_optimizer(config.optimizer.name).keys);
 }
 
 // Rounding of gradients that no product reads would do nothing.
@@ -148,17 +149,6 @@ void check_parallel(Checker& checker) {
     checker.report("parallel.reduce_dtype", "bf16, but training.dtype f32 makes gradients in f32; set one of the two");
 }
 
-// Without state that travels the key would be silently ignored.
-void check_state_offload(Checker& checker) {
-  const OptimizerSection& optimizer = checker.config().optimizer;
-  if (!checker.usable({"optimizer.offload_ratio", "optimizer.return_during_update"})) return;
-  if (optimizer.return_during_update > 0 && optimizer.offload_ratio == 0)
-    checker.report("optimizer.return_during_update",
-                   "{}, but optimizer.offload_ratio is 0: no state is away that could return; raise it, or set "
-                   "return_during_update to 0",
-                   optimizer.return_during_update);
-}
-
 }  // namespace
 
 void check_training(Checker& checker) {
@@ -171,7 +161,6 @@ void check_training(Checker& checker) {
   check_schedule(checker);
   check_choices(checker);
   check_gradient_rounding(checker);
-  check_state_offload(checker);
   check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (training.on_nonfinite == NonfinitePolicy::rollback &&
@@ -202,7 +191,7 @@ LrScheduleOptions lr_schedule_options(const RunConfig& config, std::int64_t tota
   std::optional<std::int64_t> decay_steps = schedule.decay_steps;
   if (schedule.decay_ratio)
     decay_steps = std::max<std::int64_t>(1, std::llround(*schedule.decay_ratio * static_cast<double>(total_steps)));
-  return {.kind = schedule.name,
+  return {.name = schedule.name,
           .peak_lr = config.optimizer.lr,
           .total_steps = total_steps,
           .warmup_steps = schedule.warmup_steps,

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "data/formats/token_format.h"
 #include "nn/model_config.h"
 #include "train/check/checker.h"
 #include "train/config/field.h"
@@ -98,8 +99,11 @@ void check_use(Checker& checker, const Json& config) {
     checker.report("model.attention_dropout", "{} is not supported: attention has no dropout; set it to 0",
                    dropout->dump());
   const Json* vocab = config.find("vocab_size");
-  if (vocab != nullptr && checker.config().data.format == "nanogpt" && extent(config, "vocab_size").value_or(0) > 65536)
-    checker.report("data.format", "nanogpt files hold 16-bit tokens, but the model's vocab_size is {}", vocab->dump());
+  const TokenFormat* format = token_formats().find(checker.config().data.format);
+  if (vocab != nullptr && format != nullptr && format->largest_vocab > 0 &&
+      static_cast<std::uint64_t>(extent(config, "vocab_size").value_or(0)) > format->largest_vocab)
+    checker.report("data.format", "{} files hold ids below {}, but the model's vocab_size is {}", format->name,
+                   format->largest_vocab, vocab->dump());
 }
 
 // False where a field of the architecture is missing or was refused, which has been reported.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/sampling/data_formats.h"
 #include "data/text/chat_template.h"
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
@@ -40,7 +41,7 @@ void check_tokenizer(Checker& checker) {
   if (data.tokenizer.empty()) {
     if (!checker.config().model.path.empty()) return;
     const bool by_name = data.format == "auto" && std::any_of(data.train.begin(), data.train.end(), looks_like_text);
-    if (data.format == "text" || data.format == "jsonl" || by_name)
+    if (is_text_format(data.format) || by_name)
       checker.report("data.tokenizer", "missing: data.train is text, and there is no model.path to take one from");
     return;
   }

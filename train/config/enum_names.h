@@ -44,13 +44,6 @@ struct EnumNames<NonfinitePolicy> {
 };
 
 template <>
-struct EnumNames<LrScheduleKind> {
-  using E = LrScheduleKind;
-  static constexpr EnumTable<E, 4> values = {
-      {{E::cosine, "cosine"}, {E::linear, "linear"}, {E::wsd, "wsd"}, {E::constant, "constant"}}};
-};
-
-template <>
 struct EnumNames<LrDecayShape> {
   using E = LrDecayShape;
   static constexpr EnumTable<E, 3> values = {{{E::linear, "linear"}, {E::cosine, "cosine"}, {E::sqrt, "sqrt"}}};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "data/sampling/data_formats.h"
 #include "data/text/chat_renderer.h"
 #include "data/text/chat_template.h"
 #include "train/config/enum_names.h"
@@ -17,10 +18,8 @@ void add_data_fields(Fields& fields) {
                               "Held-out data in the same forms."));
   fields.push_back(make_field("data.seq_len", QUENCH_MEMBER(data.seq_len), between(1, 1 << 24), guarded,
                               "Tokens of one training sequence."));
-  fields.push_back(make_field(
-      "data.format", QUENCH_MEMBER(data.format),
-      one_of({"auto", "text", "jsonl", "quench", "llm.c", "llmq", "nanogpt", "megatron", "npy"}), guarded,
-      "Format of the files; auto looks at names and first bytes (nanogpt files have no header and must be named)."));
+  fields.push_back(
+      make_field("data.format", QUENCH_MEMBER(data.format), one_of(data_format_names()), guarded, data_format_help()));
   fields.push_back(make_field("data.packing", QUENCH_MEMBER(data.packing), any_value(), guarded,
                               "Fill sequences with several documents, attention separated; false: one a sequence, "
                               "padded."));

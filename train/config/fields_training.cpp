@@ -109,10 +109,6 @@ void add_optimizer_fields(Fields& fields) {
   fields.push_back(make_field("optimizer.offload_ratio", QUENCH_MEMBER(optimizer.offload_ratio), between(0, 1), free,
                               "On a GPU: share of the optimizer's state (running means and f32 master weights) that "
                               "waits in host memory while gradients are computed."));
-  fields.push_back(make_field("optimizer.return_during_update", QUENCH_MEMBER(optimizer.return_during_update),
-                              between(0, 1), free,
-                              "Share of the state that optimizer.offload_ratio sends away which returns only during "
-                              "the update, into the room that gradients of parameters already updated leave."));
   fields.push_back(make_field("optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
                               "Parameters without weight decay: glob patterns over Hugging Face tensor names."));
   fields.push_back(make_field("optimizer.momentum", QUENCH_MEMBER(optimizer.momentum), from_below(0, 1), free,
@@ -122,8 +118,8 @@ void add_optimizer_fields(Fields& fields) {
   fields.push_back(make_field("optimizer.muon_exclude", QUENCH_MEMBER(optimizer.muon_exclude), any_value(), fixed,
                               "Matrices that muon leaves to AdamW: glob patterns over Hugging Face tensor names."));
 
-  fields.push_back(make_field("lr_schedule.name", QUENCH_MEMBER(lr_schedule.name), any_value(), free,
-                              "Shape after the linear warmup; wsd is warmup, stable, decay."));
+  fields.push_back(make_field("lr_schedule.name", QUENCH_MEMBER(lr_schedule.name), one_of(lr_schedules().names()), free,
+                              lr_schedules().help("Learning rate after the linear warmup.")));
   fields.push_back(make_field("lr_schedule.warmup_steps", QUENCH_MEMBER(lr_schedule.warmup_steps),
                               between(0, kMaxSteps), free, "Steps of linear warmup up to optimizer.lr."));
   fields.push_back(make_field("lr_schedule.decay_steps", QUENCH_MEMBER(lr_schedule.decay_steps), between(1, kMaxSteps),

@@ -12,11 +12,14 @@ struct Key {
   std::string_view path;
   std::string_view what;
   std::string_view neutral;  // JSON list of the values that ask for nothing
+  std::string_view when = "yet";
 };
 
 constexpr Key kKeys[] = {
     {"parallel.expert", "expert parallelism", "[1]"},
     {"export.scheme", "quantized exports", "[null]"},
+    {"optimizer.return_during_update", "state that returns during the update (lower optimizer.offload_ratio)",
+     "[0, 0.0]", "any more"},
 };
 
 struct Value {
@@ -53,11 +56,11 @@ std::string not_yet_refusal(std::string_view path, const Json& value) {
     // Above such keys there is an object of them, or nothing.
     key = std::ranges::find_if(kKeys, [&](const Key& one) { return within(one.path, path); });
     if (key == std::end(kKeys) || value.is_null() || value.is_object()) return {};
-    return fmt::format("this version does not have {} yet", key->what);
+    return fmt::format("this version does not have {} {}", key->what, key->when);
   }
   const Json neutral = Json::parse(key->neutral);
   if (path == key->path && std::ranges::find(neutral.as_array(), value) != neutral.as_array().end()) return {};
-  return fmt::format("this version does not have {} yet", key->what);
+  return fmt::format("this version does not have {} {}", key->what, key->when);
 }
 
 std::string not_yet_value(std::string_view path, const Json& value) {

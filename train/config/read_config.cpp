@@ -187,8 +187,8 @@ void derive_values(RunConfig& config, const std::string& name) {
   if (config.export_model) inside_run(config.export_model->folder, "export");
   if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;
   LrScheduleSection& schedule = config.lr_schedule;
-  if (schedule.name == LrScheduleKind::wsd && !schedule.decay_steps && !schedule.decay_ratio)
-    schedule.decay_ratio = 0.2;
+  const double decay_ratio = lr_schedules().require(schedule.name).decay_ratio;
+  if (decay_ratio > 0 && !schedule.decay_steps && !schedule.decay_ratio) schedule.decay_ratio = decay_ratio;
   if (config.data.validation.empty() && config.evaluation.prompts.empty()) config.evaluation.interval = 0;
 }
 

@@ -54,7 +54,7 @@ struct DataSection {
   std::vector<DataSource> train;
   std::vector<DataSource> validation;
   std::int64_t seq_len = 2048;  // tokens of one sequence
-  std::string format = "auto";  // auto, text, jsonl, quench, llm.c, llmq, nanogpt, megatron, npy
+  std::string format = "auto";  // one of data_format_names()
   bool packing = true;
   std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
   Eos eos = Eos::automatic;
@@ -109,7 +109,6 @@ struct OptimizerSection {
   DType state = DType::f32;         // f32 or bf16 moments
   bool stochastic_rounding = true;  // where bf16 parameters (master_dtype none) or bf16 moments are written
   double offload_ratio = 0;         // share of moments and master weights that waits in host memory
-  double return_during_update = 0;  // share of that which returns as updated gradients make room
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
   std::optional<double> momentum;                                       // unset: the optimizer's own
   std::optional<bool> nesterov;
@@ -120,11 +119,11 @@ struct OptimizerSection {
 
 // The schedule itself is nn/optim/lr_schedule.h; lr_schedule_options() below makes its options.
 struct LrScheduleSection {
-  LrScheduleKind name = LrScheduleKind::cosine;
+  std::string name = "cosine";  // one of lr_schedules()
   std::int64_t warmup_steps = 0;
   std::optional<std::int64_t> decay_steps;
   std::optional<double> decay_ratio;  // decay_steps as a share of all steps; at most one of the two is set
-  LrDecayShape decay_shape = LrDecayShape::linear;  // wsd only
+  LrDecayShape decay_shape = LrDecayShape::linear;  // of schedules without a shape of their own
   double min_lr_ratio = 0.1;                        // final learning rate over peak learning rate
 
   friend bool operator==(const LrScheduleSection&, const LrScheduleSection&) = default;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/formats/token_stream.h"
+#include "data/sampling/data_formats.h"
 #include "data/text/document_encoder.h"
 
 namespace quench {
@@ -71,7 +72,7 @@ class ShardDocuments {
  private:
   static TokenSourceOptions options(const EvaluationData& data, const Tokenizer* tokenizer,
                                     const nn::ModelConfig& model) {
-    TokenSourceOptions options{.format = token_format_from_string(data.format),
+    TokenSourceOptions options{.format = token_format_named(data.format),
                                .vocab_size = static_cast<std::uint64_t>(model.vocab_size)};
     if (tokenizer != nullptr) {
       options.eos_id = tokenizer->eos_id();
@@ -125,8 +126,7 @@ void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer
                           const DocumentSink& each) {
   std::vector<std::string> token_files;
   for (const auto& path : expand_file_patterns(data.files)) {
-    const bool text = data.format == "text" || data.format == "jsonl" ||
-                      (data.format == "auto" && document_format_of(path).has_value());
+    const bool text = is_text_format(data.format) || (data.format == "auto" && document_format_of(path).has_value());
     if (!text) {
       token_files.push_back(path.string());
       continue;

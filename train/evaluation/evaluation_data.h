@@ -15,7 +15,7 @@ namespace quench {
 
 struct EvaluationData {
   std::vector<std::string> files;  // glob patterns
-  // "auto", "text", "jsonl" or a token format (data/formats/token_format.h). Automatic takes files by their names for
+  // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their names for
   // text or JSON lines, else by their first bytes for tokens.
   std::string format = "auto";
   ReaderOptions reader{};  // its format is taken from `format`

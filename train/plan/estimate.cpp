@@ -88,7 +88,6 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
                     .loss = loss_options(config, setup.config.vocab_size, target),
                     .activations = activations,
                     .state_offload_ratio = config.optimizer.offload_ratio,
-                    .state_late_ratio = config.optimizer.return_during_update,
                     .max_norm = config.training.max_norm,
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
@@ -233,8 +232,7 @@ void require_memory(const RunEstimate& e, Device target) {
               "training.recompute_mlp_layers{}) or to \"full\", lower training.loss_chunk_size{}",
               mib(e.total_bytes), target.to_string(), mib(e.available_bytes.value_or(0)), to_string(e),
               target.is_cpu() ? "" : " or training.offload_layers",
-              target.is_cpu() ? ", or set checkpoint.async to false"
-                              : ", or raise optimizer.offload_ratio or optimizer.return_during_update");
+              target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise optimizer.offload_ratio");
 }
 
 }  // namespace quench

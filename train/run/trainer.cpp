@@ -83,7 +83,6 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
                                                    .activations = activation_plan(config, setup.config),
                                                    .state_offload_ratio = config.optimizer.offload_ratio,
-                                                   .state_late_ratio = config.optimizer.return_during_update,
                                                    .max_norm = config.training.max_norm,
                                                    .sharded = sharded.get(),
                                                    .ranks = ranks.get(),

@@ -20,8 +20,8 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
   if (options_.activations.count(autograd::LargestActivation::offloaded) > 0)
     offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
   if (options.state_offload_ratio > 0)
-    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio,
-                                                  options.state_late_ratio, device, model.config().num_hidden_layers);
+    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio, device,
+                                                  model.config().num_hidden_layers);
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -127,18 +127,14 @@ void TrainStep::apply(double lr, std::int64_t step) {
     optimizer_.step(lr, step, scale_, part);
     optimizer_.zero_grad(part);
   };
-  const std::size_t count = optimizer_.parameters().size();
   // What the next pass reads first is updated first, and gathered while the rest is updated.
-  const std::size_t leading = options_.sharded != nullptr && !state_ ? options_.sharded->leading_parameters() : 0;
+  const std::size_t leading = options_.sharded != nullptr ? options_.sharded->leading_parameters() : 0;
   if (leading > 0) {
     update({0, leading});
     options_.sharded->parameters_changed();
     options_.sharded->gather_leading();
   }
-  if (state_)
-    state_->update(update);
-  else
-    update({leading, count});
+  update({leading, optimizer_.parameters().size()});
   if (options_.sharded == nullptr) return;
   options_.sharded->parameters_changed();
   if (leading == 0) options_.sharded->gather_leading();
@@ -146,7 +142,6 @@ void TrainStep::apply(double lr, std::int64_t step) {
 
 void TrainStep::discard() {
   optimizer_.zero_grad();
-  if (state_) state_->bring_back();
 }
 
 }  // namespace quench

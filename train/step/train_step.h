@@ -18,7 +18,6 @@ struct TrainStepOptions {
   LmHeadLossOptions loss;
   autograd::ActivationPlan activations;
   double state_offload_ratio = 0;  // of the optimizer's state that waits in host memory (nn/optim/state_offload.h)
-  double state_late_ratio = 0;     // of that, what returns during the update
   double max_norm = 1.0;           // 0: no clipping
   // Of a run of several processes; both null in a run of one. They outlive the step.
   distributed::ShardedModel* sharded = nullptr;

@@ -36,7 +36,7 @@ TEST(LlmcFormat, RejectsWhatTheHeaderDoesNotExplain) {
   TempDir folder;
   const auto path = folder / "bad.bin";
   const std::vector<std::uint16_t> tokens{1, 2, 3, 4};
-  const auto open = [&] { (void)open_token_file(path, {.format = TokenFormat::llmc}); };
+  const auto open = [&] { (void)open_token_file(path, {.format = token_formats().find("llm.c")}); };
   const auto refuses = [&](const std::string& bytes, ErrorCode code, const std::string& part) {
     write_file(path, bytes);
     expect_error(code, {"bad.bin", part}, open);

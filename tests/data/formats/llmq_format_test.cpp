@@ -62,7 +62,8 @@ TEST(LlmqFormat, RejectsUnfinishedAndBrokenFiles) {
   const std::string tokens = bytes_of(kTokens);
   const auto refuses = [&](const std::string& bytes, ErrorCode code, const std::string& part) {
     write_file(path, bytes);
-    expect_error(code, {"bad.bin", part}, [&] { (void)open_token_file(path, {.format = TokenFormat::llmq}); });
+    expect_error(code, {"bad.bin", part},
+                 [&] { (void)open_token_file(path, {.format = token_formats().find("llmq")}); });
   };
   refuses(std::string(1023, '*') + "\n" + tokens, ErrorCode::corrupt, "unfinished");
   refuses(llmq_header({2, 4, 10, 100}).substr(0, 500), ErrorCode::corrupt, "500 bytes");

@@ -83,7 +83,8 @@ TEST(NpyFormat, RejectsSizesThatDoNotMatch) {
   };
   const auto refuses = [&](const std::string& bytes, ErrorCode code, const std::string& part) {
     write_file(path, bytes);
-    expect_error(code, {"bad.npy", part}, [&] { (void)open_token_file(path, {.format = TokenFormat::npy}); });
+    expect_error(code, {"bad.npy", part},
+                 [&] { (void)open_token_file(path, {.format = token_formats().find("npy")}); });
   };
   refuses("\x93NUMPY", ErrorCode::corrupt, "6 bytes");
   refuses("\x92NUMPY\x01" + std::string(20, '\0'), ErrorCode::corrupt, "NUMPY");

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "data/formats/shard_writer.h"
+#include "data/sampling/data_formats.h"
 #include "tests/data/sampling/token_fixtures.h"
 
 namespace quench {
@@ -61,14 +62,16 @@ TEST(TokenSource, HeaderlessFilesAreNeverGuessed) {
   const auto path = folder / "train.bin";
   write_file(path, bytes_of(std::vector<std::uint16_t>{50256, 1, 2}));
   expect_error(ErrorCode::unsupported, {"train.bin", "nanogpt"}, [&] { (void)open_token_file(path); });
-  const auto source = open_token_file(path, {.format = TokenFormat::nanogpt, .vocab_size = 50257, .eos_id = 50256});
+  const auto source =
+      open_token_file(path, {.format = token_formats().find("nanogpt"), .vocab_size = 50257, .eos_id = 50256});
   EXPECT_EQ(testing::read_all_tokens(*source), (std::vector<std::int32_t>{50256, 1, 2}));
   EXPECT_EQ(testing::all_document_starts(*source), (std::vector<std::uint64_t>{0, 1}));
-  EXPECT_EQ(open_token_file(path, {.format = TokenFormat::nanogpt, .vocab_size = 65536})->size(), 3u);
+  EXPECT_EQ(open_token_file(path, {.format = token_formats().find("nanogpt"), .vocab_size = 65536})->size(), 3u);
   expect_error(ErrorCode::invalid_argument, {"train.bin", "65537"},
-               [&] { (void)open_token_file(path, {.format = TokenFormat::nanogpt, .vocab_size = 65537}); });
+               [&] { (void)open_token_file(path, {.format = token_formats().find("nanogpt"), .vocab_size = 65537}); });
   write_file(path, "abc");
-  expect_error(ErrorCode::corrupt, {"3 bytes"}, [&] { (void)open_token_file(path, {.format = TokenFormat::nanogpt}); });
+  expect_error(ErrorCode::corrupt, {"3 bytes"},
+               [&] { (void)open_token_file(path, {.format = token_formats().find("nanogpt")}); });
 }
 
 TEST(TokenSource, OtherFilesGetAHint) {
@@ -92,7 +95,7 @@ TEST(TokenSource, MissingFoldersAndPipesAreErrors) {
   expect_error(ErrorCode::unsupported, {"not a regular file"}, [&] { (void)open_token_file(folder.path()); });
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   expect_error(ErrorCode::unsupported, {"not a regular file"}, [&] { (void)open_token_file(folder / "pipe"); });
-  expect_error(ErrorCode::bad_config, {"'bin'", "nanogpt"}, [] { (void)token_format_from_string("bin"); });
+  expect_error(ErrorCode::bad_config, {"'bin'", "jsonl, quench", "nanogpt"}, [] { (void)token_format_named("bin"); });
 }
 
 TEST(TokenSource, VocabularyAndTokenizerMustMatchTheFile) {

@@ -190,8 +190,6 @@ TEST(ConfigTable, EnumNamesAreUsedBothWays) {
     EXPECT_FALSE(Codec<NonfinitePolicy>::read(Json(name), {}, read).has_value());
     EXPECT_EQ(read, value);
   }
-  for (const auto& [value, name] : EnumNames<LrScheduleKind>::values) EXPECT_EQ(name, to_string(value));
-  for (const auto& [value, name] : EnumNames<LrDecayShape>::values) EXPECT_EQ(name, to_string(value));
 }
 
 TEST(NearestName, DistanceCountsEdits) {

@@ -19,11 +19,8 @@ using testing::TinyRun;
 
 // Model, optimizer and steps of a config on the CPU, with state that travels, which runs there refuse for want of use.
 struct TravellingRun {
-  TravellingRun(const RunConfig& config, const DataSetup& data, double offload_ratio, double late_ratio)
-      : setup(build_model(config, Device{})),
-        loader(data.train, {1, 3, 0, 1}, {}),
-        ratio(offload_ratio),
-        late(late_ratio) {
+  TravellingRun(const RunConfig& config, const DataSetup& data, double offload_ratio)
+      : setup(build_model(config, Device{})), loader(data.train, {1, 3, 0, 1}, {}), ratio(offload_ratio) {
     fill_model(*setup.model, config);
     optimizer = make_optimizer(*setup.model, config);
     optimizer->refresh_master();
@@ -33,9 +30,8 @@ struct TravellingRun {
   // As a resumed run does: from what a checkpoint holds, without anything else.
   void restart() {
     step.reset();
-    step = std::make_unique<TrainStep>(
-        *setup.model, *optimizer,
-        TrainStepOptions{.loss = {.chunk_rows = 64}, .state_offload_ratio = ratio, .state_late_ratio = late});
+    step = std::make_unique<TrainStep>(*setup.model, *optimizer,
+                                       TrainStepOptions{.loss = {.chunk_rows = 64}, .state_offload_ratio = ratio});
   }
 
   std::vector<Batch> batches() {
@@ -59,7 +55,7 @@ struct TravellingRun {
   std::unique_ptr<nn::Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
   BatchLoader loader;
-  double ratio, late;
+  double ratio;
 };
 
 const std::vector<std::vector<std::string>> kOptimizerKinds{
@@ -67,8 +63,7 @@ const std::vector<std::vector<std::string>> kOptimizerKinds{
     {"--training.dtype=bf16", "--training.master_dtype=none", "--training.grad_dtype=bf16", "--optimizer.state=bf16"},
     {"--training.dtype=bf16", "--recipe.name=float8_tensorwise", "--recipe.keep_weights=true"}};
 
-constexpr std::array<std::array<double, 2>, 7> kTravels{
-    {{0.4, 0}, {1, 0}, {0.4, 0.1}, {0.4, 1}, {0.7, 0.5}, {1, 0.3}, {1, 1}}};
+constexpr std::array<double, 3> kTravels{0.4, 0.7, 1};
 
 template <class Body>
 void for_each_optimizer_kind(const Body& body) {
@@ -86,12 +81,12 @@ void for_each_optimizer_kind(const Body& body) {
 template <class Train>
 void expect_same_bytes_however_state_travels(const Train& train) {
   for_each_optimizer_kind([&](const RunConfig& config, const DataSetup& data) {
-    const auto trained = [&](double ratio, double late) {
-      TravellingRun run(config, data, ratio, late);
+    const auto trained = [&](double ratio) {
+      TravellingRun run(config, data, ratio);
       return train(run);
     };
-    const std::string here = trained(0, 0);
-    for (const auto& [ratio, late] : kTravels) EXPECT_EQ(trained(ratio, late) == here, true) << ratio << " " << late;
+    const std::string here = trained(0);
+    for (const double ratio : kTravels) EXPECT_EQ(trained(ratio) == here, true) << ratio;
   });
 }
 
@@ -105,8 +100,8 @@ TEST(TravellingState, StateInHostMemoryGivesTheSameBits) {
   });
 }
 
-// Between accumulate() and what ends the step, late state is away. However it ends, the next step finds it.
-TEST(TravellingState, StepsThatAreDroppedBringLateStateBack) {
+// However a step ends, the next one finds the state.
+TEST(TravellingState, StepsThatAreDroppedLeaveTheState) {
   expect_same_bytes_however_state_travels([](TravellingRun& run) {
     std::vector<Batch> batches = run.batches();
     (void)run.step->accumulate(batches, 1);
@@ -130,9 +125,9 @@ TEST(TravellingState, StepsThatAreDroppedBringLateStateBack) {
 }
 
 // What a checkpoint holds between two steps is all that the next ones need.
-TEST(TravellingState, ResumeIsExactWithLateState) {
+TEST(TravellingState, ResumeIsExact) {
   for_each_optimizer_kind([&](const RunConfig& config, const DataSetup& data) {
-    TravellingRun whole(config, data, 0, 0), stopped(config, data, 0.7, 0.5), resumed(config, data, 1, 0.6);
+    TravellingRun whole(config, data, 0), stopped(config, data, 0.7), resumed(config, data, 1);
     std::vector<std::vector<Batch>> batches;
     for (int s = 0; s < 4; ++s) batches.push_back(whole.batches());
     const auto train = [&](TravellingRun& run, std::int64_t from, std::int64_t to) {
@@ -162,55 +157,26 @@ TEST(TravellingState, EstimateCountsStateThatWaitsInHostMemory) {
   EXPECT_LE(away.device.peak, here.device.peak);
 }
 
-// Where weights, gradients and state are what a step holds most of, the peak falls by what is late.
-TEST(TravellingState, LateStateLowersThePlannedPeak) {
-  const TinyRun tiny;
-  const Device planning{DeviceType::meta, 0};
-  for (const char* master : {"f32", "none"}) {
-    const auto planned = [&](const char* ratio, const char* late) {
-      return estimate_run(
-          tiny.config("run",
-                      {"--model.hidden_size=512", "--model.intermediate_size=1408", "--model.num_hidden_layers=8",
-                       "--training.dtype=bf16", std::string("--training.master_dtype=") + master,
-                       "--optimizer.state=bf16", std::string("--optimizer.offload_ratio=") + ratio,
-                       std::string("--optimizer.return_during_update=") + late}),
-          planning);
-    };
-    const RunEstimate prompt = planned("0.5", "0");
-    for (const char* late : {"0.2", "0.4"}) {
-      const RunEstimate estimate = planned("0.5", late);
-      EXPECT_EQ(estimate.state_offload_bytes, prompt.state_offload_bytes);
-      const double won = static_cast<double>(prompt.device.peak - estimate.device.peak);
-      EXPECT_GT(won, 0.95 * std::stod(late) * static_cast<double>(prompt.state_offload_bytes)) << late;
-    }
-  }
-}
-
 // Travelling state changes places for a while; then the plan has seen all that the run takes.
 TEST(TravellingState, EstimateFollowsStateThatTravelsUntilItSettles) {
   const TinyRun tiny;
   const Device planning{DeviceType::meta, 0};
   Allocator& plan = Allocator::of(planning);
-  for (const double late : {0.0, 0.3}) {
-    const RunConfig config =
-        tiny.config("run", {"--model.hidden_size=512", "--model.intermediate_size=1408", "--model.num_hidden_layers=6",
-                            "--optimizer.offload_ratio=0.6", fmt::format("--optimizer.return_during_update={}", late)});
-    const RunEstimate estimate = estimate_run(config, planning);
-    plan.trim();
-    plan.reset_peak();
-    const ModelSetup setup = build_model(config, planning, planning);
-    const auto optimizer = make_optimizer(*setup.model, config);
-    TrainStep step(*setup.model, *optimizer,
-                   {.loss = loss_options(config, setup.config.vocab_size, planning),
-                    .state_offload_ratio = 0.6,
-                    .state_late_ratio = late});
-    for (std::int64_t s = 1; s <= 120; ++s) {
-      const std::vector<Batch> batches(2, planning_batch(config.training.micro_batch_size, config.data.seq_len));
-      (void)step.accumulate(batches, s);
-      step.apply(0.0, s);
-    }
-    EXPECT_EQ(plan.stats().peak_reserved, estimate.device.peak_reserved) << late;
+  const RunConfig config = tiny.config("run", {"--model.hidden_size=512", "--model.intermediate_size=1408",
+                                               "--model.num_hidden_layers=6", "--optimizer.offload_ratio=0.6"});
+  const RunEstimate estimate = estimate_run(config, planning);
+  plan.trim();
+  plan.reset_peak();
+  const ModelSetup setup = build_model(config, planning, planning);
+  const auto optimizer = make_optimizer(*setup.model, config);
+  TrainStep step(*setup.model, *optimizer,
+                 {.loss = loss_options(config, setup.config.vocab_size, planning), .state_offload_ratio = 0.6});
+  for (std::int64_t s = 1; s <= 120; ++s) {
+    const std::vector<Batch> batches(2, planning_batch(config.training.micro_batch_size, config.data.seq_len));
+    (void)step.accumulate(batches, s);
+    step.apply(0.0, s);
   }
+  EXPECT_EQ(plan.stats().peak_reserved, estimate.device.peak_reserved);
 }
 
 }  // namespace
