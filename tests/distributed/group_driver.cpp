@@ -238,7 +238,7 @@ void codes(const std::shared_ptr<World>& world, const Options& options) {
   // Rows that no number of processes divides; or chunks that travel alone.
   test.sizes = options[2] == "large"
                    ? R"("hidden_size": 1024, "intermediate_size": 2049, "num_attention_heads": 8)"
-                   : R"("hidden_size": 24, "intermediate_size": 37, "num_attention_heads": 3, "head_dim": 7)";
+                   : R"("hidden_size": 24, "intermediate_size": 37, "num_attention_heads": 3, "head_dim": 6)";
   test.check(ranks, {});
 }
 

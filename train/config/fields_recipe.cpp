@@ -40,7 +40,8 @@ void add_recipe_fields(Fields& fields) {
                               "training.dtype."));
   fields.push_back(make_field("recipe.keep_weights", QUENCH_MEMBER(recipe.keep_weights), any_value(), free,
                               "Keep quantized weights between the micro-batches of a step: two bytes a parameter.",
-                              "true where a step has several micro-batches, of 4,096 tokens or fewer"));
+                              "true where a step has several micro-batches, of 4,096 tokens or fewer, and "
+                              "no codes are gathered (parallel.float8_all_gather)"));
   fields.push_back(make_field("recipe.fast_accumulation", QUENCH_MEMBER(recipe.fast_accumulation),
                               one_of({"forward", "dgrad", "wgrad"}), guarded,
                               "Float8 products that add in the tensor core's own accumulator: faster, fewer bits."));
