@@ -123,9 +123,7 @@ void measure_float8(const Case& c) {
   };
   const auto bytes = [](const Tensor& t) { return 3.0 * static_cast<double>(t.numel()); };
   one("dy by row", bytes(c.dy), [&] { dy_rows = quantize_group_rows(rows(c.dy), true, dy_amax); });
-  one("dy by column", bytes(c.dy), [&] {
-    dy_columns = quantize_group_columns(rows(c.dy), dy_columns.scales);
-  });
+  one("dy by column", bytes(c.dy), [&] { dy_columns = quantize_group_columns(rows(c.dy), dy_columns.scales); });
   one("weight by row", bytes(c.w), [&] { w_rows = quantize_float8_rows(c.w, ElementFormat::e4m3, true, w_amax); });
   const Tensor w_scales = float8_scale(w_amax, ElementFormat::e4m3, true);
   one("weight by column", bytes(c.w), [&] { w_columns = weight_columns(c.w, w_scales); });
@@ -134,9 +132,10 @@ void measure_float8(const Case& c) {
 }  // namespace
 
 void measure_experts() {
-  fmt::print("grouped products, TFLOP/s\n{:<12}   rows      n      k    E    forward    dgrad    wgrad      casts          "
-             "all\n",
-             "");
+  fmt::print(
+      "grouped products, TFLOP/s\n{:<12}   rows      n      k    E    forward    dgrad    wgrad      casts          "
+      "all\n",
+      "");
   for (const auto& [rows, n, k, groups] : {std::array<std::int64_t, 4>{32768, 8192, 5120, 8},
                                            {32768, 5120, 8192, 8},
                                            {32768, 2048, 7168, 8},

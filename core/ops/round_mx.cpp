@@ -10,8 +10,8 @@ constinit KernelSlot<RoundMxArgs> round_mx_slot("round_mx");
 void round_mx(const RoundMxArgs& args) {
   constexpr std::string_view op = "round_mx";
   const Tensor& x = args.x;
-  QUENCH_CHECK(x.defined() && is_f32_or_bf16(x.dtype()) && x.rank() >= 2, "{}: x is {}, expected f32 or bf16 [.., R, C]",
-               op, x.describe());
+  QUENCH_CHECK(x.defined() && is_f32_or_bf16(x.dtype()) && x.rank() >= 2,
+               "{}: x is {}, expected f32 or bf16 [.., R, C]", op, x.describe());
   const int axis = args.orientation == Orientation::natural ? -1 : -2;
   QUENCH_CHECK(x.size(axis) % kMxBlockSize == 0, "{}: {} is not a multiple of {} along its blocks", op, x.describe(),
                kMxBlockSize);

@@ -43,8 +43,7 @@ struct Operand {
 Operand quantized(const GroupRows& rows, bool codes_wanted, bool columns_wanted) {
   Operand result;
   Tensor amax;
-  if (columns_wanted)
-    amax = Tensor::zeros({rows.ends.size(0), rows.x.size(1)}, DType::f32, rows.x.device());
+  if (columns_wanted) amax = Tensor::zeros({rows.ends.size(0), rows.x.size(1)}, DType::f32, rows.x.device());
   // One pass finds the maxima on the way to the codes; where only they are wanted it is the same pass.
   if (codes_wanted || columns_wanted) result.rows = quantize_group_rows(rows, true, amax);
   if (columns_wanted) result.column_scales = float8_scale(amax, ElementFormat::e4m3, true);
@@ -204,18 +203,9 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
     }
   }
   Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
-    return Backward{options_,
-                    weight_,
-                    &parameter,
-                    weight,
-                    of_each,
-                    rows,
-                    tokens,
-                    weight.requires_grad() ? Saved(x) : Saved(),
-                    x_scales,
-                    in.shape(),
-                    x.gradient(),
-                    weight.gradient(),
+    return Backward{options_,    weight_,    &parameter,   weight,
+                    of_each,     rows,       tokens,       weight.requires_grad() ? Saved(x) : Saved(),
+                    x_scales,    in.shape(), x.gradient(), weight.gradient(),
                     y.gradient()};
   });
   return y;

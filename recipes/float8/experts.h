@@ -12,9 +12,9 @@
 namespace quench::recipes {
 
 struct Float8ExpertOptions {
-  RoundedProducts float8;            // the products of float8 operands; the others run in high precision
+  RoundedProducts float8;         // the products of float8 operands; the others run in high precision
   bool fast_accumulation = true;  // of all of them (core/ops/scaled_gemm.h), as in TorchAO
-  bool keep_weights = false;         // between the micro-batches of a step
+  bool keep_weights = false;      // between the micro-batches of a step
   LayerHealth health;
 };
 

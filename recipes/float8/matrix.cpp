@@ -46,8 +46,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8
         written.power_of_two == power_of_two && !rounding.key) {
       along_columns_ = written.rows;
     } else {
-      if (has(rows, Float8Scaling::row) && !column_amax.defined())
-        column_amax = zero_column_maxima(x);
+      if (has(rows, Float8Scaling::row) && !column_amax.defined()) column_amax = zero_column_maxima(x);
       along_columns_ = quantize_float8_rows(x, columns->element, power_of_two,
                                             written.column_amax.defined() ? Tensor() : column_amax, rounding);
     }

@@ -30,8 +30,7 @@ Casts cast(const GroupRows& rows, bool power_of_two = true) {
   Casts result;
   result.amax = Tensor::zeros({rows.ends.size(0), rows.x.size(1)}, DType::f32, rows.x.device());
   result.rows = quantize_group_rows(rows, power_of_two, result.amax);
-  result.columns =
-      quantize_group_columns(rows, float8_scale(result.amax, ElementFormat::e4m3, power_of_two));
+  result.columns = quantize_group_columns(rows, float8_scale(result.amax, ElementFormat::e4m3, power_of_two));
   return result;
 }
 
@@ -54,7 +53,8 @@ TEST(CudaExpertsFloat8, CastsAreTheCpus) {
         SCOPED_TRACE(fmt::format("{} columns {} ends {}", to_string(dtype), width, fmt::join(list, ",")));
         Generator random(static_cast<std::uint32_t>(width));
         const GroupRows rows{.x = random.normal({320, width}, dtype, 3.0), .ends = ends_of(list), .pairs = {}};
-        for (const bool power_of_two : {true, false}) expect_same(cast(moved(rows), power_of_two), cast(rows, power_of_two));
+        for (const bool power_of_two : {true, false})
+          expect_same(cast(moved(rows), power_of_two), cast(rows, power_of_two));
       }
 }
 
@@ -77,7 +77,8 @@ TEST(CudaExpertsFloat8, TokensAreReadWhereTheyAre) {
   const Tensor counts = Tensor::zeros({experts}, DType::f32), ends = Tensor::zeros({experts}, DType::i32);
   const Tensor places = Tensor::zeros({tokens, choices}, DType::i32), pairs = Tensor::zeros({capacity}, DType::i32);
   expert_rows({chosen, kFloat8GroupAlignment, counts, ends, places, pairs});
-  const GroupRows in_place{.x = random.normal({tokens, 264}, DType::bf16), .ends = ends, .pairs = pairs, .choices = choices};
+  const GroupRows in_place{
+      .x = random.normal({tokens, 264}, DType::bf16), .ends = ends, .pairs = pairs, .choices = choices};
   const Tensor copies = Tensor::empty({capacity, 264}, DType::bf16);
   gather_rows({.x = in_place.x, .pairs = pairs, .choices = choices, .out = copies});
   const Casts of_copies = cast({.x = copies, .ends = ends, .pairs = {}});
@@ -92,8 +93,7 @@ void expect_near(const Tensor& gpu, const Tensor& cpu, const Tensor& magnitude, 
   ASSERT_EQ(got.size(), wanted.size());
   double signal = 0, noise = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    ASSERT_NEAR(got[i], wanted[i],
-                0x1.0p-13 * steps * size[i] + rounding(gpu.dtype()) * std::abs(wanted[i]) * 2.02)
+    ASSERT_NEAR(got[i], wanted[i], 0x1.0p-13 * steps * size[i] + rounding(gpu.dtype()) * std::abs(wanted[i]) * 2.02)
         << i;
     signal += wanted[i] * wanted[i];
     noise += (got[i] - wanted[i]) * (got[i] - wanted[i]);
@@ -134,7 +134,9 @@ void check_products(std::int64_t rows, std::int64_t n, std::int64_t k, const std
     for (const bool fast : {false, true}) {
       SCOPED_TRACE(fmt::format("{} rows {} n {} k {} ends {}{}", to_string(dtype), rows, n, k, fmt::join(list, ","),
                                fast ? ", fast" : ""));
-      const auto steps = [&](std::int64_t depth) { return static_cast<double>(fast ? depth : std::min<std::int64_t>(depth, 256)) / 32; };
+      const auto steps = [&](std::int64_t depth) {
+        return static_cast<double>(fast ? depth : std::min<std::int64_t>(depth, 256)) / 32;
+      };
       const Tensor y = Tensor::empty({rows, n}, dtype), size = Tensor::empty({rows, n}, DType::f32);
       grouped_gemm(GroupedFloat8GemmArgs{x.rows, w, ends, y});
       grouped_gemm(GroupedFloat8GemmArgs{unsigned_codes(x.rows), unsigned_codes(w), ends, size});
@@ -145,8 +147,7 @@ void check_products(std::int64_t rows, std::int64_t n, std::int64_t k, const std
       const Shape of_weights{groups, n, k};
       const Tensor dw = Tensor::empty(of_weights, dtype), dw_size = Tensor::empty(of_weights, DType::f32);
       grouped_wgrad(GroupedFloat8WgradArgs{dy.columns, x.columns, ends, dw});
-      grouped_wgrad(
-          GroupedFloat8WgradArgs{unsigned_codes(dy.columns), unsigned_codes(x.columns), ends, dw_size});
+      grouped_wgrad(GroupedFloat8WgradArgs{unsigned_codes(dy.columns), unsigned_codes(x.columns), ends, dw_size});
       const Tensor gpu_dw = poisoned(of_weights, dtype);
       grouped_wgrad(GroupedFloat8WgradArgs{moved(dy.columns), moved(x.columns), gpu_ends, gpu_dw, 0.0f, fast});
       expect_near(gpu_dw, dw, dw_size, steps(rows));
@@ -184,7 +185,8 @@ TEST(CudaExpertsFloat8, ScalesOfKeptIndicesPassThrough) {
                w = random.normal({groups, n, k}, DType::bf16);
   const auto powers = [&](std::int64_t count) {
     std::vector<float> list;
-    for (std::int64_t i = 0; i < count; ++i) list.push_back(std::ldexp(1.0f, static_cast<int>(random.between(-20, 20))));
+    for (std::int64_t i = 0; i < count; ++i)
+      list.push_back(std::ldexp(1.0f, static_cast<int>(random.between(-20, 20))));
     return list;
   };
   // t times a factor for each index of `axis`, of all matrices in front of it.
@@ -193,7 +195,8 @@ TEST(CudaExpertsFloat8, ScalesOfKeptIndicesPassThrough) {
     const std::int64_t columns = t.size(-1);
     for (std::int64_t i = 0; i < t.numel(); ++i) {
       bfloat16& value = result.data<bfloat16>()[i];
-      value = bfloat16(static_cast<float>(value) * factors[static_cast<std::size_t>(by_row ? i / columns : i % columns)]);
+      value =
+          bfloat16(static_cast<float>(value) * factors[static_cast<std::size_t>(by_row ? i / columns : i % columns)]);
     }
     return result;
   };
@@ -201,8 +204,8 @@ TEST(CudaExpertsFloat8, ScalesOfKeptIndicesPassThrough) {
     const Tensor y = poisoned({rows, n}, DType::f32);
     const Casts codes = cast({.x = on_gpu(left), .ends = ends, .pairs = {}});
     grouped_gemm(GroupedFloat8GemmArgs{
-        codes.rows,
-        quantize_float8(on_gpu(right), {.granularity = Granularity::row, .power_of_two_scale = true}), ends, y});
+        codes.rows, quantize_float8(on_gpu(right), {.granularity = Granularity::row, .power_of_two_scale = true}), ends,
+        y});
     return on_cpu(y);
   };
   const auto wgrad = [&](const Tensor& left, const Tensor& right) {
@@ -215,13 +218,12 @@ TEST(CudaExpertsFloat8, ScalesOfKeptIndicesPassThrough) {
   const Tensor y = forward(x, w), scaled_y = forward(times(x, of_rows, true), times(w, of_outputs, true));
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t i = 0; i < n; ++i)
-      ASSERT_EQ(scaled_y.data<float>()[r * n + i],
-                y.data<float>()[r * n + i] * of_rows[static_cast<std::size_t>(r)] *
-                    of_outputs[static_cast<std::size_t>((r < 480 ? 0 : n) + i)]);
+      ASSERT_EQ(scaled_y.data<float>()[r * n + i], y.data<float>()[r * n + i] * of_rows[static_cast<std::size_t>(r)] *
+                                                       of_outputs[static_cast<std::size_t>((r < 480 ? 0 : n) + i)]);
   const Tensor dw = wgrad(dy, x), scaled_dw = wgrad(times(dy, of_n, false), times(x, of_k, false));
   for (std::int64_t i = 0; i < dw.numel(); ++i)
-    ASSERT_EQ(scaled_dw.data<float>()[i], dw.data<float>()[i] * of_n[static_cast<std::size_t>(i / k % n)] *
-                                              of_k[static_cast<std::size_t>(i % k)]);
+    ASSERT_EQ(scaled_dw.data<float>()[i],
+              dw.data<float>()[i] * of_n[static_cast<std::size_t>(i / k % n)] * of_k[static_cast<std::size_t>(i % k)]);
 }
 
 // Equal input gives equal bits.
@@ -251,7 +253,8 @@ TEST(CudaExpertsFloat8, NanStaysInItsRowAndColumn) {
 TEST(CudaExpertsFloat8, SizesThatTheTensorCoresDoNotTakeAreRefused) {
   const Tensor ends = on_gpu(ends_of({64}));
   const Casts x = cast({.x = Tensor::zeros({64, 24}, DType::bf16, kGpu), .ends = ends, .pairs = {}});
-  const QuantTensor w = quantize_float8(Tensor::zeros({1, 32, 24}, DType::bf16, kGpu), {.granularity = Granularity::row});
+  const QuantTensor w =
+      quantize_float8(Tensor::zeros({1, 32, 24}, DType::bf16, kGpu), {.granularity = Granularity::row});
   try {
     grouped_gemm(GroupedFloat8GemmArgs{x.rows, w, ends, Tensor::zeros({64, 32}, DType::bf16, kGpu)});
     FAIL();

@@ -61,9 +61,9 @@ constexpr int kRowThreads = 256;
 // byte an element, a scale a row, and raises maxima where they are not there yet.
 template <class T, int kThreads, int kKept>
 __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> source, const std::int32_t* ends,
-                                                                      int groups, std::uint8_t* out, float* scales,
-                                                                      std::uint32_t* column_amax, std::int64_t rows,
-                                                                      std::int64_t run, bool power_of_two) {
+                                                                   int groups, std::uint8_t* out, float* scales,
+                                                                   std::uint32_t* column_amax, std::int64_t rows,
+                                                                   std::int64_t run, bool power_of_two) {
   __shared__ BlockMaxScratch<kThreads> scratch;
   __shared__ alignas(16) float of_group[kThreads * kGroup];
   const int columns = static_cast<int>(source.columns);
@@ -118,8 +118,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
       raise(of_row, row[k]);
       if (group < groups) raise(most[k], row[k]);
     }
-    const float by =
-        float8_scale(__uint_as_float(block_max(largest(of_row), scratch, turn)), E4m3::kMax, power_of_two);
+    const float by = float8_scale(__uint_as_float(block_max(largest(of_row), scratch, turn)), E4m3::kMax, power_of_two);
     turn ^= 1;
     if (threadIdx.x == 0) scales[r] = by;
 #pragma unroll
@@ -168,7 +167,11 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
     if (rows_are_wide<T>(source.x, columns, columns) && aligned(out, 8) && columns % kGroup == 0) {
       const auto run = [&]<int kThreads, int kKept>() {
         constexpr int kWords = kKept * Stored<T>::kWords;  // of a row, of which a thread holds three
-        constexpr int kBlocks = std::max(1, (kWords <= 4 ? 1536 : kWords <= 8 ? 1280 : kWords <= 16 ? 768 : 512) / kThreads);
+        constexpr int kBlocks = std::max(1, (kWords <= 4    ? 1536
+                                             : kWords <= 8  ? 1280
+                                             : kWords <= 16 ? 768
+                                                            : 512) /
+                                                kThreads);
         if (columns > std::int64_t{kKept} * kThreads * kGroup) return false;
         const std::int64_t blocks = std::int64_t{multiprocessor_count(launch.device())} * kBlocks;
         const std::int64_t of_block = std::max<std::int64_t>((count + blocks - 1) / blocks, 1);
@@ -228,8 +231,8 @@ void group_columns_cast_cuda(const GroupColumnsCastArgs& args) {
   const float* scales = args.out.scales.data<float>();
   dispatch<float, bfloat16>(rows.x.dtype(), "group_columns_cast", [&]<class T>() {
     const RowSource<T> source(rows);
-    const bool wide = aligned(source.x) && aligned(out) && aligned(scales) && shape.columns % kGroup == 0 &&
-                      shape.rows % 16 == 0;
+    const bool wide =
+        aligned(source.x) && aligned(out) && aligned(scales) && shape.columns % kGroup == 0 && shape.rows % 16 == 0;
     launch(wide ? cast_group_columns_kernel<T, true> : cast_group_columns_kernel<T, false>, grid.rows * grid.columns,
            kCodeThreads, 0, source, rows.ends.data<std::int32_t>(), static_cast<int>(rows.ends.size(0)), scales, out,
            shape, grid);

@@ -1,8 +1,8 @@
 // Products of float8 operands (grouped_pipeline.cuh).
 //
-// The tensor cores keep about 14 bits of a float8 sum. Unless that is wanted, products of 256 indices of the contraction
-// are summed there and then added to sums in f32; registers hold those of 64 x 256 results and half as many of the
-// tensor core's, so halves of the columns take turns. While one warp group adds, the other one's products run.
+// The tensor cores keep about 14 bits of a float8 sum. Unless that is wanted, products of 256 indices of the
+// contraction are summed there and then added to sums in f32; registers hold those of 64 x 256 results and half as many
+// of the tensor core's, so halves of the columns take turns. While one warp group adds, the other one's products run.
 
 #include "core/cuda/experts/grouped_pipeline.cuh"
 #include "core/cuda/experts/tensor_map.h"
@@ -137,9 +137,11 @@ __device__ void consume(const TileMemory& shared, C* c, const Scales& scales, co
 }
 
 template <Product kProduct, int kCluster, Sums kSums, class C>
-__global__ __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kTileThreads, 1) void grouped_float8_kernel(
-    const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right, C* c, Scales scales,
-    const std::int32_t* ends, TileShape s, float beta) {
+__global__ __cluster_dims__(kCluster, 1, 1)
+    __launch_bounds__(kTileThreads, 1) void grouped_float8_kernel(const __grid_constant__ CUtensorMap left,
+                                                                  const __grid_constant__ CUtensorMap right, C* c,
+                                                                  Scales scales, const std::int32_t* ends, TileShape s,
+                                                                  float beta) {
   extern __shared__ unsigned char memory[];
   run_tiles<kProduct, E4m3, kCluster>(memory, &left, &right, ends, s,
                                       [&](const TileMemory& shared, std::uint32_t rank) {

@@ -1,6 +1,6 @@
 #pragma once
-// What the persistent kernels of grouped products share: which tile comes next, the ring of stages in shared memory that
-// one warp fills by TMA, and how sums leave.
+// What the persistent kernels of grouped products share: which tile comes next, the ring of stages in shared memory
+// that one warp fills by TMA, and how sums leave.
 //
 // A cluster of blocks, one a multiprocessor, takes tiles in turn: 128 rows a block, below each other, and the same 256
 // columns, whose operand every block fetches a part of for all. One warp queues copies, 128 bytes of the contraction at
@@ -20,7 +20,8 @@ namespace quench::cuda {
 
 inline constexpr int kTileRows = 128, kTileColumns = 256, kStages = 4, kBandRows = 12;
 inline constexpr int kTileThreads = 384, kConsumerWarps = 8;
-inline constexpr std::uint32_t kLineBytes = 128;  // of the contraction in a stage; 64 lines are a box of an outer operand
+inline constexpr std::uint32_t kLineBytes =
+    128;  // of the contraction in a stage; 64 lines are a box of an outer operand
 inline constexpr std::uint32_t kLeftBytes = kTileRows * kLineBytes, kRightBytes = kTileColumns * kLineBytes;
 inline constexpr std::uint32_t kStageBytes = kLeftBytes + kRightBytes, kBoxBytes = 64 * kLineBytes;
 // Of a warp's results on their way out: 16 rows, apart so that neighbours have other banks.

@@ -61,9 +61,10 @@ __device__ void consume(const TileMemory& shared, C* c, const std::int32_t* ends
 }
 
 template <Product kProduct, int kCluster, class C>
-__global__ __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kTileThreads, 1) void grouped_wgmma_kernel(
-    const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right, C* c,
-    const std::int32_t* ends, TileShape s, float beta) {
+__global__ __cluster_dims__(kCluster, 1, 1)
+    __launch_bounds__(kTileThreads, 1) void grouped_wgmma_kernel(const __grid_constant__ CUtensorMap left,
+                                                                 const __grid_constant__ CUtensorMap right, C* c,
+                                                                 const std::int32_t* ends, TileShape s, float beta) {
   extern __shared__ unsigned char memory[];
   run_tiles<kProduct, bfloat16, kCluster>(memory, &left, &right, ends, s,
                                           [&](const TileMemory& shared, std::uint32_t rank) {

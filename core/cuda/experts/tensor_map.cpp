@@ -39,9 +39,9 @@ CUtensorMap make_tensor_map(const Tensor& tensor, int box_rows, int box_columns)
   const std::array<cuuint32_t, 3> steps{1, 1, 1};
   CUtensorMap map{};
   const CUresult result =
-      encode(&map, bytes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, tensor.raw_data(), sizes.data(), strides.data(), box.data(),
-             steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&map, bytes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, tensor.raw_data(),
+             sizes.data(), strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   QUENCH_CHECK_AS(ErrorCode::failed, result == CUDA_SUCCESS, "a tensor map of {} in boxes of {} x {} was refused ({})",
                   tensor.describe(), box_rows, box_columns, static_cast<int>(result));
   return map;

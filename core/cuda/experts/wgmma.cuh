@@ -1,5 +1,6 @@
 #pragma once
-// Matrix products of a warp group (wgmma) with 64 rows, operands in shared memory. PTX ISA 8.x, section wgmma.mma_async.
+// Matrix products of a warp group (wgmma) with 64 rows, operands in shared memory. PTX ISA 8.x, section
+// wgmma.mma_async.
 //
 // Thread t of the warp group holds of row 16 (t / 32) + t % 32 / 4 the columns 8 j + 2 (t % 4) (+ 1) in d[4 j]
 // (d[4 j + 1]), and those of the row 8 below in d[4 j + 2], d[4 j + 3].
@@ -45,21 +46,21 @@ __device__ inline void settle(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define QUENCH_SUMS_8(d, i)                                                                                          \
+#define QUENCH_SUMS_8(d, i)                                                                                   \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define QUENCH_SUMS_64(d, i)                                                                          \
+#define QUENCH_SUMS_64(d, i)                                                                        \
   QUENCH_SUMS_8(d, i), QUENCH_SUMS_8(d, i + 8), QUENCH_SUMS_8(d, i + 16), QUENCH_SUMS_8(d, i + 24), \
       QUENCH_SUMS_8(d, i + 32), QUENCH_SUMS_8(d, i + 40), QUENCH_SUMS_8(d, i + 48), QUENCH_SUMS_8(d, i + 56)
-#define QUENCH_NAMES_64                                                                      \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                   \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "         \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "         \
+#define QUENCH_NAMES_64                                                              \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define QUENCH_NAMES_128                                                                          \
-  QUENCH_NAMES_64                                                                                 \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "            \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "              \
+#define QUENCH_NAMES_128                                                                         \
+  QUENCH_NAMES_64                                                                                \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "           \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
@@ -88,7 +89,8 @@ __device__ inline void multiply_e4m3(float (&d)[128], std::uint64_t a, std::uint
       "{\n"
       ".reg .pred add;\n"
       "setp.ne.b32 add, %130, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" QUENCH_NAMES_128 "}, %128, %129, add, 1, 1;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" QUENCH_NAMES_128
+      "}, %128, %129, add, 1, 1;\n"
       "}\n"
       : QUENCH_SUMS_64(d, 0), QUENCH_SUMS_64(d, 64)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
@@ -100,7 +102,8 @@ __device__ inline void multiply_e4m3(float (&d)[64], std::uint64_t a, std::uint6
       "{\n"
       ".reg .pred add;\n"
       "setp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" QUENCH_NAMES_64 "}, %64, %65, add, 1, 1;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" QUENCH_NAMES_64
+      "}, %64, %65, add, 1, 1;\n"
       "}\n"
       : QUENCH_SUMS_64(d, 0)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));

@@ -62,8 +62,8 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T*
 
 // The same with blocks that stay, each for every gridDim.x-th row, and read a row while they cast the one before. The
 // columns' largest magnitudes among its rows stay in registers; at the end a block raises `column_amax`, where it does
-// not already hold as much: few of the columns of most blocks. blockIdx.y is the matrix of a batch. Moves what the other
-// kernel moves.
+// not already hold as much: few of the columns of most blocks. blockIdx.y is the matrix of a batch. Moves what the
+// other kernel moves.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
 __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
                                                                                 float* scales,

@@ -23,7 +23,8 @@ __global__ __launch_bounds__(kCodeThreads, kBlocks<T, Rounding, kWide>) void cas
     CodeTiles grid, Rounding rounding) {
   __shared__ CodeUnits units;
   const auto [batch, tile_row, tile_column] = grid(blockIdx.x);
-  const int part_column = static_cast<int>(threadIdx.x) % kTileParts, part_row = static_cast<int>(threadIdx.x) / kTileParts;
+  const int part_column = static_cast<int>(threadIdx.x) % kTileParts,
+            part_row = static_cast<int>(threadIdx.x) / kTileParts;
   const std::int64_t row = tile_row + part_row * kGroup, column = tile_column + part_column * kGroup,
                      first = (batch * shape.rows + row) * shape.columns + column;
   const int rows = clamped(shape.rows - row, kGroup), columns = clamped(shape.columns - column, kGroup);
@@ -67,8 +68,8 @@ void cast_float8_tiles(const Float8CastArgs& args) {
                       shape.columns % kGroup == 0 && (transposed == nullptr || shape.rows % 16 == 0);
     with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
       launch(wide ? cast_tiles_kernel<T, Element, Rounding, true> : cast_tiles_kernel<T, Element, Rounding, false>,
-             dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kCodeThreads, 0, x, natural, transposed,
-             scale, by_column, shape, grid, rounding);
+             dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kCodeThreads, 0, x, natural,
+             transposed, scale, by_column, shape, grid, rounding);
     });
   });
 }

@@ -18,7 +18,7 @@ void check_rows(std::string_view op, const GroupRows& rows) {
   check_contiguous(op, "x", rows.x);
   check_tensor(op, "ends", rows.ends, {-1}, DType::i32);
   if (rows.pairs.defined()) check_tensor(op, "pairs", rows.pairs, {-1}, DType::i32);
-  QUENCH_CHECK(rows.choices > 0, "{}: {} choices a token", op, rows.choices);
+  QUENCH_CHECK(!rows.pairs.defined() || rows.choices > 0, "{}: {} choices a token", op, rows.choices);
   check_same_device(op, {&rows.x, &rows.ends, &rows.pairs});
 }
 
