@@ -116,6 +116,10 @@ std::vector<Subject> subjects_of(const EvalArguments& a) {
   return subjects;
 }
 
+void add_head(std::vector<std::string>& heads, std::string head) {
+  if (std::ranges::find(heads, head) == heads.end()) heads.push_back(std::move(head));
+}
+
 // Evaluates a subject. What is printed above the results is appended to `heads`.
 void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<TaskItems>& tasks,
               std::vector<EvalResult>& results, std::vector<std::string>& heads) {
@@ -132,7 +136,7 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
   const auto measure = [&](const std::string& adapter) {
     EvalResult result{.role = subject.role, .model = subject.model, .adapter = adapter};
     if (subject.with_recipe && a.recipe.given()) {
-      (void)a.recipe.apply(loaded);
+      add_head(heads, recipes::conversion_report(a.recipe.apply(loaded)));
       result.recipe = a.recipe.name;
     }
     if (!a.data.empty()) {
@@ -155,8 +159,7 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
     use_adapter(loaded, adapter);
     measure(adapter);
   }
-  std::string head = a.data.empty() ? "" : describe(options, tokenizer.get());
-  if (!head.empty() && std::ranges::find(heads, head) == heads.end()) heads.push_back(std::move(head));
+  if (!a.data.empty()) add_head(heads, describe(options, tokenizer.get()) + "\n");
 }
 
 void run(const EvalArguments& a) {
@@ -173,7 +176,7 @@ void run(const EvalArguments& a) {
   for (const Subject& subject : subjects) evaluate(a, subject, tasks, results, heads);
   // Behind the measurements: a model that fails prints nothing.
   if (a.json) return print_json(eval_json(results));
-  for (const std::string& head : heads) std::printf("%s\n", head.c_str());
+  for (const std::string& head : heads) std::printf("%s", head.c_str());
   if (results.size() == 1)
     print_result(results.front());
   else

@@ -141,7 +141,7 @@ void print_comparison(const std::vector<EvalResult>& results) {
       if (ptq == nullptr) continue;
       column.push_back(result.role != EvalRole::model
                            ? ""
-                           : known(recovered[i].value, fmt::format("{:.1f}%", 100 * recovered[i].value)));
+                           : known(recovered[i].value, fmt::format("{:.1f}%", 100 * recovered[i].value + 0.0)));
     }
     columns.push_back(std::move(column));
   }
