@@ -14,7 +14,7 @@ work=$(mktemp -d)
 launcher=
 trap '[ -z "$launcher" ] || kill -9 $launcher 2>/dev/null; rm -rf "$work"' EXIT
 
-steps_a_kill=40
+steps_a_kill=20
 make_project $((20 + steps_a_kill * kills))
 say "undisturbed"
 mapfile -t words < <(train_words calm)

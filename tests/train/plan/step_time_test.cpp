@@ -30,17 +30,17 @@ double tokens_per_second(const RunEstimate& e) {
 }
 
 // Measured tokens/s of a GPU.
-struct Run {
+struct MeasuredRun {
   const char* workload;
   const char* recipe;
   std::int64_t ranks;
   double measured;
 };
 
-class StepTimeOf : public ::testing::TestWithParam<Run> {};
+class StepTimeOf : public ::testing::TestWithParam<MeasuredRun> {};
 
 TEST_P(StepTimeOf, MeasuredRunsIsPredictedWithinATenth) {
-  const Run& run = GetParam();
+  const MeasuredRun& run = GetParam();
   std::vector<std::string> more = {std::string("--recipe.name=") + run.recipe};
   if (run.ranks > 1)
     for (const char* word : {"--training.global_batch_size=4", "--training.master_dtype=f32", "--optimizer.state=f32",
@@ -52,11 +52,13 @@ TEST_P(StepTimeOf, MeasuredRunsIsPredictedWithinATenth) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, StepTimeOf,
-                         ::testing::Values(Run{"8b-l8", "bf16", 1, 39'065}, Run{"8b-l8", "bf16", 2, 34'732},
-                                           Run{"8b-l8", "float8_tensorwise", 1, 51'486},
-                                           Run{"8b-l8", "float8_tensorwise", 2, 45'280},
-                                           Run{"8b-l8", "float8_rowwise", 2, 44'885}, Run{"8b", "bf16", 1, 11'097},
-                                           Run{"1b", "bf16", 1, 67'799}, Run{"1b", "float8_tensorwise", 1, 84'087}));
+                         ::testing::Values(MeasuredRun{"8b-l8", "bf16", 1, 39'065},
+                                           MeasuredRun{"8b-l8", "bf16", 2, 34'732},
+                                           MeasuredRun{"8b-l8", "float8_tensorwise", 1, 51'486},
+                                           MeasuredRun{"8b-l8", "float8_tensorwise", 2, 45'280},
+                                           MeasuredRun{"8b-l8", "float8_rowwise", 2, 44'885},
+                                           MeasuredRun{"8b", "bf16", 1, 11'097}, MeasuredRun{"1b", "bf16", 1, 67'799},
+                                           MeasuredRun{"1b", "float8_tensorwise", 1, 84'087}));
 
 TEST(StepTime, SlowNetworksShow) {
   const std::vector<std::string> more = {"--training.global_batch_size=32"};
