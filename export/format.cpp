@@ -7,6 +7,7 @@
 #include "export/compressed_tensors/writer.h"
 #include "export/gguf/writer.h"
 #include "export/safetensors_items.h"
+#include "export/torchao/writer.h"
 
 namespace quench {
 namespace {
@@ -26,10 +27,16 @@ Json write_compressed(const ExportJob& job) {
   return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes);
 }
 
+Json write_torchao_folder(const ExportJob& job) {
+  return write_torchao(job.tensors, job.folder, job.max_shard_bytes);
+}
+
 constexpr std::array kFormats = {
     ExportFormat{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
     ExportFormat{"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
                  compressed_problem, write_compressed},
+    ExportFormat{"torchao", "quantized safetensors in the classes of TorchAO, for Transformers", true, std::nullopt,
+                 torchao_problem, write_torchao_folder},
     ExportFormat{"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16,
                  gguf_problem, write_gguf},
 };

@@ -23,6 +23,8 @@ struct EvaluationData {
   bool special_tokens = true;
   // Why there is no tokenizer, for the error about text without one.
   std::string no_tokenizer = "the model folder has no tokenizer.json or tokenizer.model";
+  // Asked after each document: true ends the reading. Empty: all are read.
+  std::function<bool()> enough = {};
 };
 
 // What a tokenizer's model has seen in front of a text: the beginning-of-sequence token, else the end-of-sequence
