@@ -45,8 +45,12 @@ std::vector<std::uint8_t> bytes_of(const Json& reference, const char* scheme, co
   return bytes;
 }
 
-// Sums in another order, and its factor in f32, move a value across a rounding boundary now and then; what follows in
-// the row may differ by a step then.
+// TorchAO rounds once more at the end, where a zero may lose its sign.
+int without_negative_zero(int code, int bits) {
+  return bits == 4 && code == 8 ? 0 : code;
+}
+
+// TorchAO's factor of the inverse is f32, ours f64, and sums are in another order: some values cross a rounding boundary.
 TEST(GptqGolden, CodesAreThoseOfTorchao) {
   const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/gptq.json");
   const InputStatistics statistics = inputs();
@@ -60,9 +64,10 @@ TEST(GptqGolden, CodesAreThoseOfTorchao) {
     std::size_t different = 0;
     for (std::size_t i = 0; i < codes.size(); ++i)
       for (int shift = 0; shift < 8; shift += bits)
-        different += (codes[i] >> shift & ((1 << bits) - 1)) != (own[i] >> shift & ((1 << bits) - 1));
-    EXPECT_LE(different, 40u) << "of " << kRows * kColumns;
-    if (bits == 8) EXPECT_EQ(std::memcmp(scales.data(), ours.scales.raw_data(), scales.size()), 0);
+        different += without_negative_zero(codes[i] >> shift & ((1 << bits) - 1), bits) !=
+                     without_negative_zero(own[i] >> shift & ((1 << bits) - 1), bits);
+    EXPECT_LE(different, 20u) << "of " << kRows * kColumns;
+    EXPECT_EQ(std::memcmp(scales.data(), ours.scales.raw_data(), scales.size()), 0);
   }
 }
 
