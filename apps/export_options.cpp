@@ -3,9 +3,9 @@
 #include <cstdio>
 
 #include "apps/write_model.h"
+#include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_folder.h"
-#include "train/evaluation/evaluation_data.h"
 
 namespace quench {
 namespace {
@@ -48,8 +48,8 @@ std::function<double(nn::CausalLm&)> perplexity_meter(const LoadedModel& loaded,
   };
   auto documents = std::make_shared<std::vector<Kept>>();
   read_evaluation_data(data, tokenizer, loaded.config, [&](const ScoredDocument& document) {
-    documents->push_back({{document.tokens.begin(), document.tokens.end()},
-                          {document.targets.begin(), document.targets.end()}});
+    documents->push_back(
+        {{document.tokens.begin(), document.tokens.end()}, {document.targets.begin(), document.targets.end()}});
   });
   const PerplexityOptions options{.window = loaded.config.max_position_embeddings,
                                   .prefix = prefix_token(tokenizer, loaded.config)};
@@ -77,9 +77,10 @@ void ExportOptions::add_to(CLI::App& verb) {
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  verb.add_option("--perplexity", perplexity,
-                  "Text, JSON-lines or token files: the model's perplexity on them, before and after quantization, goes "
-                  "into the report and the model card");
+  verb.add_option(
+      "--perplexity", perplexity,
+      "Text, JSON-lines or token files: the model's perplexity on them, before and after quantization, goes "
+      "into the report and the model card");
   verb.add_option("--device", device, "Where calibration and --perplexity run the model: auto, cpu, cuda or cuda:N")
       ->capture_default_str();
   verb.add_flag("--json", json, "Print the result as JSON");
@@ -103,8 +104,7 @@ void run_export(const ExportOptions& o) {
     const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);
     if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
     if (style.quantization)
-      style.quantization->calibration =
-          o.quantization.read_calibration(tokenizer.get(), loaded.config, loaded.missing);
+      style.quantization->calibration = o.quantization.read_calibration(tokenizer.get(), loaded.config, loaded.missing);
     if (!o.perplexity.empty()) style.perplexity = perplexity_meter(loaded, o, tokenizer.get());
     style.perplexity_data = fmt::format("{}", fmt::join(file_names(o.perplexity), ", "));
   }

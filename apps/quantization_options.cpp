@@ -28,10 +28,11 @@ void QuantizationOptions::add_to(CLI::App& verb) {
                               MethodOptions().damping))
       ->check(CLI::Range(0.0, 1e6));
   verb.add_flag("--act-order", activation_order, "GPTQ: columns with the largest inputs first");
-  verb.add_option("--smoothing", smoothing,
-                  fmt::format("SmoothQuant: 0 leaves the inputs as they are, 1 moves all of their range into the weights "
-                              "({})",
-                              MethodOptions().smoothing))
+  verb.add_option(
+          "--smoothing", smoothing,
+          fmt::format("SmoothQuant: 0 leaves the inputs as they are, 1 moves all of their range into the weights "
+                      "({})",
+                      MethodOptions().smoothing))
       ->check(CLI::Range(0.0, 1.0));
 }
 
@@ -51,9 +52,10 @@ std::optional<QuantizationRules> QuantizationOptions::resolve() const {
                       .smoothing = smoothing.value_or(MethodOptions().smoothing)};
   for (const std::string& rule : rules) resolved.rules.push_back(parse_rule(rule, "--rule"));
   const bool needed = needs_calibration(resolved);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !needed || !calibration.empty(),
-                  "--scheme {} with --method {} needs calibration data: name files of text or tokens with --calibration",
-                  scheme, method);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, !needed || !calibration.empty(),
+      "--scheme {} with --method {} needs calibration data: name files of text or tokens with --calibration", scheme,
+      method);
   QUENCH_CHECK_AS(ErrorCode::bad_config, needed || calibration.empty(),
                   "--calibration has no effect on --scheme {} with --method {}", scheme, method);
   return resolved;

@@ -31,10 +31,10 @@ struct Group {
     return std::clamp(std::nearbyint(x / scale) + zero, static_cast<float>(range.lowest),
                       static_cast<float>(range.highest));
   }
-  // Sum of |w - value|^p.
+  // Sum of |w - value|, by which the steps are judged.
   [[nodiscard]] double error() const {
     double sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += std::pow(std::abs(w[i] - (code(w[i]) - zero) * scale), kPower);
+    for (std::int64_t i = 0; i < count; ++i) sum += std::abs(w[i] - (code(w[i]) - zero) * scale);
     return sum;
   }
   // One least-squares step towards what the weight would be without its sparse error: of the scale, then of the zero

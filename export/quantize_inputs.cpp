@@ -75,8 +75,7 @@ recipes::InputRounding nvfp4_rounding(std::optional<float> scale) {
   const auto global = scale ? std::make_shared<ScaleTensor>(*scale, Shape{1}) : nullptr;
   return [global](const Tensor& x) {
     const MemoryScope scope(MemoryCategory::activations);
-    const Tensor factor =
-        global != nullptr ? global->on(x.device()) : nvfp4_global_scale(amax(x, Granularity::tensor));
+    const Tensor factor = global != nullptr ? global->on(x.device()) : nvfp4_global_scale(amax(x, Granularity::tensor));
     return dequantize(quantize_nvfp4(x, factor), x.dtype());
   };
 }

@@ -41,13 +41,17 @@ class Chooser {
     return rules_.quantizer != nullptr ? *rules_.quantizer : quantizers().front();
   }
 
-  // lm_head is excluded by default; a tied head has no layer of that name.
+  // A tied head has no layer of that name.
+  static bool is_default(const std::string& pattern) {
+    const std::vector<std::string> patterns = QuantizationRules{}.exclude;
+    return std::ranges::find(patterns, pattern) != patterns.end();
+  }
   void require_all_used() const {
     for (std::size_t i = 0; i < rule_used_.size(); ++i)
       QUENCH_CHECK_AS(ErrorCode::bad_config, rule_used_[i], "the quantization rule for '{}' matches no linear layer",
                       rules_.rules[i].first);
     for (std::size_t i = 0; i < exclude_used_.size(); ++i)
-      QUENCH_CHECK_AS(ErrorCode::bad_config, exclude_used_[i] || rules_.exclude == QuantizationRules{}.exclude,
+      QUENCH_CHECK_AS(ErrorCode::bad_config, exclude_used_[i] || is_default(rules_.exclude[i]),
                       "the exclusion '{}' matches no linear layer", rules_.exclude[i]);
   }
 

@@ -65,8 +65,8 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
 void use_quantized(nn::CausalLm& model, std::span<const QuantizedLayer> layers) {
   nn::Parameter& parameter = *layers[0].tensor->parameter;
   nn::Linear* linear = linear_of(model, &parameter);
-  const PackedMatrix packed = linear != nullptr && layers.size() == parameter.pieces.size() ? packed_rows(layers)
-                                                                                            : PackedMatrix();
+  const PackedMatrix packed =
+      linear != nullptr && layers.size() == parameter.pieces.size() ? packed_rows(layers) : PackedMatrix();
   const DType dtype = model.options().dtype;
   if (packed.defined()) {
     const auto& inputs = layers[0].choice.scheme->inputs;

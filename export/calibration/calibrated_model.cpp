@@ -81,9 +81,8 @@ class Calibration {
           weights.push_back({one.tensor->name, values.narrow(0, one.tensor->piece->row_begin, one.tensor->piece->rows),
                              one.choice.scheme != nullptr ? &one.choice.scheme->weights : nullptr});
       InputStatistics& inputs = observers.of(parameter);
-      const std::optional<Tensor> factors =
-          quantizer_.scales({weights, inputs, fold.rows, rules_.scale_dtype.value_or(weights_dtype()),
-                             rules_.options.smoothing});
+      const std::optional<Tensor> factors = quantizer_.scales(
+          {weights, inputs, fold.rows, rules_.scale_dtype.value_or(weights_dtype()), rules_.options.smoothing});
       if (factors) inputs.divide(apply_fold(fold, *factors));
     }
   }
@@ -110,7 +109,8 @@ class Calibration {
 
   [[nodiscard]] std::int64_t experts_of(const nn::Parameter& parameter) const {
     for (const auto& [name, module] : modules_)
-      if (auto* experts = dynamic_cast<nn::ExpertLinear*>(module); experts != nullptr && &experts->weight() == &parameter)
+      if (auto* experts = dynamic_cast<nn::ExpertLinear*>(module);
+          experts != nullptr && &experts->weight() == &parameter)
         return experts->experts();
     return 0;
   }

@@ -12,6 +12,7 @@ namespace quench {
 namespace {
 
 constexpr int kRatios = 20;
+constexpr double kSmallest = 1e-30;
 constexpr float kLeast = 1e-4f;  // of a factor, before normalisation
 
 // The largest of the columns that share a factor.
@@ -63,6 +64,9 @@ std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
   share(magnitude, args.shared);
   const std::int64_t columns = args.inputs.columns();
   const float* m = magnitude.data<float>();
+  // Projections that read the same inputs count alike, however large their outputs are.
+  std::vector<double> energies;
+  for (const ScaledWeight& one : args.weights) energies.push_back(std::max(output_error(one.weight, gram), kSmallest));
   Tensor best;
   double least = std::numeric_limits<double>::infinity();
   for (int step = 0; step < kRatios; ++step) {
@@ -74,8 +78,9 @@ std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
     const float middle = std::sqrt(*low * *high);
     for (std::int64_t c = 0; c < columns; ++c) s[c] /= middle;
     double error = 0;
-    for (const ScaledWeight& one : args.weights)
-      if (one.scheme != nullptr) error += rounding_error(one, s, gram, args.scale_dtype);
+    for (std::size_t i = 0; i < args.weights.size(); ++i)
+      if (args.weights[i].scheme != nullptr)
+        error += rounding_error(args.weights[i], s, gram, args.scale_dtype) / energies[i];
     if (!(error < least)) continue;
     least = error;
     best = step == 0 ? Tensor() : factors;  // r = 0: all factors are 1

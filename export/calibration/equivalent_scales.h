@@ -29,8 +29,8 @@ struct ScaleChoiceArgs {
 
 // All return f32 [K], positive and finite, or nothing where no factor is of use.
 
-// AWQ (Lin et al., 2023, arXiv:2306.00978): s = mean|x|^r, normalised by sqrt(max s * min s), with the r of 20 from 0 to
-// 0.95 for which the quantized weights change the layer's outputs least. Needs the Gram matrix.
+// AWQ (Lin et al., 2023, arXiv:2306.00978): s = mean|x|^r, normalised by sqrt(max s * min s), with the r of 20 from 0
+// to 0.95 for which the quantized weights change the layer's outputs least. Needs the Gram matrix.
 [[nodiscard]] std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args);
 
 // SmoothQuant (Xiao et al., 2022, arXiv:2211.10438): s = max|x|^a / max|w|^(1 - a), a being the smoothing.

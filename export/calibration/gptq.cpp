@@ -78,8 +78,13 @@ Tensor ordered(const Tensor& weight, const Inputs& in) {
 class Rounding {
  public:
   Rounding(QuantizedWeight& out, const Inputs& in, const Tensor& w, bool choose)
-      : grid_(out), in_(in), columns_(w.size(1)), choose_(choose), group_(out.scheme.group_size),
-        w_(w.data<float>()), u_(in.factor.data<float>()) {}
+      : grid_(out),
+        in_(in),
+        columns_(w.size(1)),
+        choose_(choose),
+        group_(out.scheme.group_size),
+        w_(w.data<float>()),
+        u_(in.factor.data<float>()) {}
 
   // Columns begin..end of one row; errors [end - begin], divided by the diagonal, go to `errors`.
   void row(std::int64_t row, std::int64_t begin, std::int64_t end, float* errors) {

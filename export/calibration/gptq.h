@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "export/calibration/input_statistics.h"
-#include "export/scheme.h"
 #include "export/quantized_weight.h"
+#include "export/scheme.h"
 
 namespace quench {
 

@@ -93,9 +93,10 @@ Json store_int8(const ModelTensor& tensor, Parts& parts) {
   parts.add("scale", q.scales);
   Json inputs;
   if (tensor.scheme->inputs)
-    inputs = typed("QuantizeTensorToInt8Kwargs", Json::Object{{"granularity", typed("PerRow", Json::Object{{"dim", -1}})},
-                                                              {"mapping_type", mapping(*tensor.scheme->inputs)},
-                                                              {"reduce_range", false}});
+    inputs =
+        typed("QuantizeTensorToInt8Kwargs", Json::Object{{"granularity", typed("PerRow", Json::Object{{"dim", -1}})},
+                                                         {"mapping_type", mapping(*tensor.scheme->inputs)},
+                                                         {"reduce_range", false}});
   return Json::Object{{"act_quant_kwargs", inputs},
                       {"reduce_range", false},
                       {"block_size", block_size(q)},
@@ -160,17 +161,16 @@ Json store_float8(const ModelTensor& tensor, Parts& parts) {
   parts.add("scale", scales.rank() == 2 ? scales : scales.view({1, 1}));
   const Json automatic = typed("KernelPreference", "AUTO");
   const Json products =
-      typed("Float8MMConfig",
-            Json::Object{{"emulate", false}, {"use_fast_accum", true}, {"pad_inner_dim", false}});
+      typed("Float8MMConfig", Json::Object{{"emulate", false}, {"use_fast_accum", true}, {"pad_inner_dim", false}});
   Json inputs;
   if (tensor.scheme->inputs)
-    inputs = typed("QuantizeTensorToFloat8Kwargs",
-                   Json::Object{{"float8_dtype", torch_dtype("float8_e4m3fn")},
-                                {"granularity", typed("PerRow", Json::Object{{"dim", -1}})},
-                                {"mm_config", products},
-                                {"hp_value_lb", Json()},
-                                {"hp_value_ub", Json()},
-                                {"kernel_preference", automatic}});
+    inputs =
+        typed("QuantizeTensorToFloat8Kwargs", Json::Object{{"float8_dtype", torch_dtype("float8_e4m3fn")},
+                                                           {"granularity", typed("PerRow", Json::Object{{"dim", -1}})},
+                                                           {"mm_config", products},
+                                                           {"hp_value_lb", Json()},
+                                                           {"hp_value_ub", Json()},
+                                                           {"kernel_preference", automatic}});
   return Json::Object{{"block_size", block_size(q)},
                       {"mm_config", tensor.scheme->inputs ? products : Json()},
                       {"act_quant_kwargs", inputs},
@@ -219,9 +219,9 @@ Json store_mx(const ModelTensor& tensor, Parts& parts) {
                                                             {"scaling_mode", typed("ScaleCalculationMode", "RCEIL")},
                                                             {"kernel_preference", emulated},
                                                             {"is_swizzled_scales", false}});
-  return Json::Object{{"elem_dtype", mx_element(q.scheme)},   {"block_size", kMxBlockSize},
-                      {"orig_dtype", torch_dtype(tensor.dtype)}, {"kernel_preference", emulated},
-                      {"act_quant_kwargs", inputs},           {"is_swizzled_scales", false}};
+  return Json::Object{
+      {"elem_dtype", mx_element(q.scheme)}, {"block_size", kMxBlockSize}, {"orig_dtype", torch_dtype(tensor.dtype)},
+      {"kernel_preference", emulated},      {"act_quant_kwargs", inputs}, {"is_swizzled_scales", false}};
 }
 
 Json configure_mx(const Scheme& scheme) {

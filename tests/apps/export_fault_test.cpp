@@ -9,8 +9,8 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 using testing::Finished;
+using ::testing::HasSubstr;
 using testing::Process;
 
 class ExportFaultSlow : public ::testing::TestWithParam<std::vector<std::string>> {
@@ -89,12 +89,11 @@ TEST_P(ExportFaultSlow, AFullDiskIsNamedAndLeavesNothing) {
   EXPECT_GT(faults, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, ExportFaultSlow,
-                         ::testing::Values(std::vector<std::string>{"--scheme", "int4_weight_only_g32"},
-                                           std::vector<std::string>{"--scheme", "int4_weight_only_g32", "--format",
-                                                                    "gguf"},
-                                           std::vector<std::string>{"--scheme", "int8_weight_only", "--format",
-                                                                    "torchao"}));
+INSTANTIATE_TEST_SUITE_P(
+    Formats, ExportFaultSlow,
+    ::testing::Values(std::vector<std::string>{"--scheme", "int4_weight_only_g32"},
+                      std::vector<std::string>{"--scheme", "int4_weight_only_g32", "--format", "gguf"},
+                      std::vector<std::string>{"--scheme", "int8_weight_only", "--format", "torchao"}));
 
 }  // namespace
 }  // namespace quench

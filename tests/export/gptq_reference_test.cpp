@@ -50,14 +50,16 @@ int without_negative_zero(int code, int bits) {
   return bits == 4 && code == 8 ? 0 : code;
 }
 
-// TorchAO's factor of the inverse is f32, ours f64, and sums are in another order: some values cross a rounding boundary.
+// TorchAO's factor of the inverse is f32, ours f64, and sums are in another order: some values cross a rounding
+// boundary.
 TEST(GptqGolden, CodesAreThoseOfTorchao) {
   const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/gptq.json");
   const InputStatistics statistics = inputs();
   for (const auto& [name, key, bits] : {std::tuple{"int8_weight_only", "int8", 8}, {"nvfp4_weight_only", "nvfp4", 4}}) {
     SCOPED_TRACE(name);
     const QuantizedWeight ours = gptq(weight(), find_scheme(name)->weights, "w", {}, statistics);
-    const std::vector<std::uint8_t> codes = bytes_of(reference, key, "codes"), scales = bytes_of(reference, key, "scales");
+    const std::vector<std::uint8_t> codes = bytes_of(reference, key, "codes"),
+                                    scales = bytes_of(reference, key, "scales");
     ASSERT_EQ(codes.size(), ours.codes.nbytes());
     ASSERT_EQ(scales.size(), ours.scales.nbytes());
     const auto* own = static_cast<const std::uint8_t*>(ours.codes.raw_data());

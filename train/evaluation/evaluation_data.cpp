@@ -48,7 +48,10 @@ class ShardDocuments {
  public:
   ShardDocuments(const std::vector<std::string>& files, const EvaluationData& data, const Tokenizer* tokenizer,
                  const nn::ModelConfig& model, const DocumentSink& each)
-      : tokenizer_(tokenizer), each_(each), enough_(data.enough), source_(TokenStream::open(files, options(data, tokenizer, model))) {}
+      : tokenizer_(tokenizer),
+        each_(each),
+        enough_(data.enough),
+        source_(TokenStream::open(files, options(data, tokenizer, model))) {}
 
   void read() {
     std::vector<std::int32_t> block;

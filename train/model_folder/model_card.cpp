@@ -60,8 +60,8 @@ std::string to_markdown(const ModelCard& card) {
   text += fmt::format("pipeline_tag: text-generation\ntags:\n- quench\n- {}\n---\n{}\n\n# {}\n\n", card.format.name,
                       kMark, card.title);
   text += "| | |\n|---|---|\n";
-  text += fmt::format("| Architecture | {}, {} parameters |\n", card.config.architecture,
-                      card.config.parameter_count());
+  text +=
+      fmt::format("| Architecture | {}, {} parameters |\n", card.config.architecture, card.config.parameter_count());
   if (!card.source.empty())
     text += fmt::format("| Made of | {} |\n", cell(std::filesystem::path(card.source).filename().string()));
   text += fmt::format("| Format | {} |\n| High precision | {} |\n", card.format.name, to_string(card.dtype));
@@ -72,8 +72,8 @@ std::string to_markdown(const ModelCard& card) {
     for (const auto& [pattern, scheme] : rules.rules)
       text += fmt::format("| Layers `{}` | {} |\n", cell(pattern), scheme == nullptr ? "high precision" : scheme->name);
     text += fmt::format("| Method | `{}`: {} |\n", quantizer.name, cell(quantizer.summary));
-    text += fmt::format("| Calibration | {} |\n",
-                        rules.calibration != nullptr ? cell(rules.calibration->source) : "none");
+    text +=
+        fmt::format("| Calibration | {} |\n", rules.calibration != nullptr ? cell(rules.calibration->source) : "none");
     text += layers_text(card.layers);
   }
   text += fmt::format("| Weights on disk | {} |\n", size_text(card.weight_bytes));
