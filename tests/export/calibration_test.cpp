@@ -307,7 +307,7 @@ TEST_F(CalibratedModel, MethodsLoseLessThanRoundToNearest) {
 
 // Weights behind large inputs are small, and lost in the steps of a row.
 TEST_F(CalibratedModel, AwqKeepsWeightsBehindLargeInputs) {
-  EXPECT_LT(loss_of("awq", "int4_weight_only", true), 0.5 * loss_of("rtn", "int4_weight_only", true));
+  EXPECT_LT(loss_of("awq", "int4_weight_only", true), 0.7 * loss_of("rtn", "int4_weight_only", true));
 }
 
 TEST_F(CalibratedModel, SmoothQuantTakesOutliersFromInputs) {
