@@ -1,6 +1,10 @@
 // An export that is killed, or runs out of disk, at any of its file-system calls: nothing or a complete folder.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <functional>
+#include <map>
 
 #include "tests/fault/process.h"
 #include "tests/testing.h"
