@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/write_model.h"
+#include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_folder.h"
 
@@ -30,6 +31,36 @@ WriteStyle style_of(const ExportOptions& o) {
   return style;
 }
 
+std::vector<std::string> file_names(const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  for (const std::string& path : paths) names.push_back(std::filesystem::path(path).filename().string());
+  return names;
+}
+
+// Token perplexity in rolling windows, as `quench eval` measures it. The tokenizer is only used now.
+std::function<double(nn::CausalLm&)> perplexity_meter(const LoadedModel& loaded, const ExportOptions& o,
+                                                      const Tokenizer* tokenizer) {
+  EvaluationData data{.files = o.perplexity};
+  if (!loaded.missing.empty()) data.no_tokenizer = loaded.missing;
+  struct Kept {
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> targets;
+  };
+  auto documents = std::make_shared<std::vector<Kept>>();
+  read_evaluation_data(data, tokenizer, loaded.config, [&](const ScoredDocument& document) {
+    documents->push_back(
+        {{document.tokens.begin(), document.tokens.end()}, {document.targets.begin(), document.targets.end()}});
+  });
+  const PerplexityOptions options{.window = loaded.config.max_position_embeddings,
+                                  .prefix = prefix_token(tokenizer, loaded.config)};
+  return [documents, options](nn::CausalLm& model) {
+    PerplexityMeter meter(model, options);
+    for (const Kept& document : *documents)
+      meter.add({.tokens = document.tokens, .targets = document.targets, .text = std::nullopt});
+    return meter.finish().token_perplexity();
+  };
+}
+
 }  // namespace
 
 void ExportOptions::add_to(CLI::App& verb) {
@@ -46,23 +77,38 @@ void ExportOptions::add_to(CLI::App& verb) {
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  verb.add_option(
+      "--perplexity", perplexity,
+      "Text, JSON-lines or token files: the model's perplexity on them, before and after quantization, goes "
+      "into the report and the model card");
+  verb.add_option("--device", device, "Where calibration and --perplexity run the model: auto, cpu, cuda or cuda:N")
+      ->capture_default_str();
   verb.add_flag("--json", json, "Print the result as JSON");
 }
 
 void run_export(const ExportOptions& o) {
   const bool adapters_alone = o.format == kPeftFormat;
-  const WriteStyle style = adapters_alone ? WriteStyle() : style_of(o);
+  WriteStyle style = adapters_alone ? WriteStyle() : style_of(o);
   const std::filesystem::path source = o.source;
   ExportTarget target{.folder = o.output,
                       .overwrite = o.overwrite,
                       .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
   require_export_target(target);                                           // before the model is read
-  LoadedModel loaded = load_model(o.source, "cpu", style.dtype ? "auto" : o.dtype);
+  LoadedModel loaded = load_model(o.source, o.device, style.dtype ? "auto" : o.dtype);
   if (adapters_alone) return write_adapter(loaded, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
                   "{} is quantized already: quantize the model that it was made of", o.source);
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   merge_adapters(loaded);
+  if (style.quantization || !o.perplexity.empty()) {
+    const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);
+    if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
+    if (style.quantization)
+      style.quantization->calibration = o.quantization.read_calibration(tokenizer.get(), loaded.config, loaded.missing);
+    if (!o.perplexity.empty()) style.perplexity = perplexity_meter(loaded, o, tokenizer.get());
+    style.perplexity_data = fmt::format("{}", fmt::join(file_names(o.perplexity), ", "));
+  }
+  style.source = o.source;
   write_model(loaded, o.tokenizer, o.max_shard_gb, target, style);
 }
 

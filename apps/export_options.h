@@ -17,6 +17,8 @@ struct ExportOptions {
   double max_shard_gb = 5;
   bool overwrite = false;
   bool json = false;
+  std::string device = "cpu";
+  std::vector<std::string> perplexity;  // files that the model's perplexity is measured on
   QuantizationOptions quantization;
 
   // All options but the one that names the source.

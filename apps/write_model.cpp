@@ -9,7 +9,7 @@ namespace quench {
 namespace {
 
 void print_result(const LoadedModel& loaded, const ExportTarget& target, const ModelFolderOptions& options,
-                  const std::vector<LayerReport>& report, bool as_json) {
+                  const ModelFolderReport& report, bool as_json) {
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
   const std::string scheme = options.quantization ? options.quantization->scheme->name : "";
   if (as_json) {
@@ -19,10 +19,17 @@ void print_result(const LoadedModel& loaded, const ExportTarget& target, const M
     json.set("dtype", to_string(options.dtype));
     json.set("parameters", loaded.config.parameter_count());
     json.set("scheme", scheme.empty() ? Json() : Json(scheme));
-    json.set("layers", to_json(report));
+    json.set("layers", to_json(report.layers));
+    if (report.perplexity_before) json.set("perplexity_before", *report.perplexity_before);
+    if (report.perplexity) json.set("perplexity", *report.perplexity);
     return print_json(json);
   }
-  if (!report.empty()) std::fputs(to_text(report).c_str(), stdout);
+  if (!report.layers.empty()) std::fputs(to_text(report.layers).c_str(), stdout);
+  if (report.perplexity) {
+    const std::string before =
+        report.perplexity_before ? fmt::format(" (before quantization {:.4f})", *report.perplexity_before) : "";
+    std::printf("perplexity %.4f%s\n", *report.perplexity, before.c_str());
+  }
   const std::string how = scheme.empty() ? "" : fmt::format(", {} as {}", scheme, format.name);
   std::printf("wrote %s (%s%s, %lld parameters)\n", target.folder.c_str(),
               std::string(to_string(options.dtype)).c_str(), how.c_str(),
@@ -56,7 +63,8 @@ void write_model(const LoadedModel& loaded, const std::string& named_tokenizer, 
                          .generation_ids = ids.generation};
   if (tokenizer == nullptr && !loaded.missing.empty())
     QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", loaded.missing);
-  const std::vector<LayerReport> report = save_model_folder(*loaded.model, target, options);
+  options.card = {.source = style.source, .perplexity_data = style.perplexity_data, .perplexity = style.perplexity};
+  const ModelFolderReport report = save_model_folder(*loaded.model, target, options);
   print_result(loaded, target, options, report, style.json);
 }
 

@@ -14,7 +14,10 @@ struct WriteStyle {
   const ExportFormat* format = nullptr;
   std::optional<QuantizationRules> quantization;
   std::optional<DType> dtype;
-  bool json = false;  // the result on standard output
+  bool json = false;   // the result on standard output
+  std::string source;  // for the model card
+  std::function<double(nn::CausalLm&)> perplexity;
+  std::string perplexity_data;
 };
 
 // Writes the model with its small files, under the tokenizer that is named or else found with the model, and says so

@@ -5,6 +5,7 @@
 #include "export/compressed_tensors/writer.h"
 #include "export/gguf/writer.h"
 #include "export/safetensors_items.h"
+#include "export/torchao/writer.h"
 
 namespace quench {
 namespace {
@@ -24,6 +25,10 @@ Json write_compressed(const ExportJob& job) {
   return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes);
 }
 
+Json write_torchao_folder(const ExportJob& job) {
+  return write_torchao(job.tensors, job.folder, job.max_shard_bytes);
+}
+
 }  // namespace
 
 const ChoiceTable<ExportFormat>& export_formats() {
@@ -32,6 +37,8 @@ const ChoiceTable<ExportFormat>& export_formats() {
       {{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
        {"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
         compressed_problem, write_compressed},
+       {"torchao", "quantized safetensors in the classes of TorchAO, for Transformers", true, std::nullopt,
+        torchao_problem, write_torchao_folder},
        {"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16, gguf_problem,
         write_gguf, kGgufFileName}});
   return table;

@@ -31,27 +31,27 @@ struct Group {
     return std::clamp(std::nearbyint(x / scale) + zero, static_cast<float>(range.lowest),
                       static_cast<float>(range.highest));
   }
-  // Sum of |w - value|^p.
+  // Sum of |w - value|, by which the steps are judged.
   [[nodiscard]] double error() const {
     double sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += std::pow(std::abs(w[i] - (code(w[i]) - zero) * scale), kPower);
+    for (std::int64_t i = 0; i < count; ++i) sum += std::abs(w[i] - (code(w[i]) - zero) * scale);
     return sum;
   }
-  // One least-squares step towards what the weight would be without its sparse error.
+  // One least-squares step towards what the weight would be without its sparse error: of the scale, then of the zero
+  // point where there is one.
   void improve(bool symmetric, float beta) {
-    double cw = 0, cc = 0, zeros = 0;
+    double cw = 0, cc = 0, codes = 0, targets = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      const float c = code(w[i]), error = w[i] - (c - zero) * scale, target = w[i] - shrink(error, beta);
-      cw += static_cast<double>(c) * target;
-      cc += static_cast<double>(c) * c;
-      zeros += c - target / scale;
+      const float c = code(w[i]), centred = c - zero, target = w[i] - shrink(w[i] - centred * scale, beta);
+      cw += static_cast<double>(centred) * target;
+      cc += static_cast<double>(centred) * centred;
+      codes += c;
+      targets += target;
     }
-    if (symmetric) {
-      if (cc > 0 && cw > 0) scale = static_cast<float>(cw / cc);
-    } else {
-      zero = std::clamp(std::nearbyint(static_cast<float>(zeros / static_cast<double>(count))),
+    if (cc > 0 && cw > 0) scale = static_cast<float>(cw / cc);
+    if (!symmetric)
+      zero = std::clamp(std::nearbyint(static_cast<float>((codes - targets / scale) / static_cast<double>(count))),
                         static_cast<float>(range.lowest), static_cast<float>(range.highest));
-    }
   }
 };
 
@@ -67,7 +67,7 @@ void optimize(Group& group, bool symmetric, DType stored) {
     group.improve(symmetric, beta);
     group.scale = stored_scale(group.scale, stored);
     const double error = group.error();
-    if (!(error < least)) break;
+    if (!(error < least)) continue;
     least = error;
     best = group;
   }

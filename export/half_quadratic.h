@@ -14,8 +14,8 @@ namespace quench {
 [[nodiscard]] std::string half_quadratic_problem(const OperandScheme& scheme);
 
 // As round_to_nearest(), from whose scales and zero points it starts. Symmetric schemes adapt the scale, asymmetric
-// ones the zero point, which stays an integer of the codes' range. A group keeps what it started with where nothing is
-// gained.
+// ones also the zero point, which stays an integer of the codes' range. The step with the least
+// mean magnitude of errors counts, at worst what a group started with.
 [[nodiscard]] QuantizedWeight half_quadratic(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                                              std::optional<DType> scale_dtype = {});
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/ops/elementwise.h"
+#include "nn/expert_linear.h"
 #include "nn/linear.h"
 
 namespace quench {
@@ -29,9 +30,10 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole w
   std::set<const nn::Parameter*> linear_weights;
   model.visit([&](const std::string&, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());
+    if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) linear_weights.insert(&experts->weight());
   });
   std::vector<ModelTensor> tensors;
-  for (const nn::Parameter* parameter : model.parameters()) {
+  for (nn::Parameter* parameter : model.parameters()) {
     if (parameter->adapter) continue;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       Shape shape = parameter->global_shape;
@@ -43,7 +45,9 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole w
            .layer = linear ? piece.hf_name.substr(0, piece.hf_name.size() - kSuffix.size()) : "",
            .shape = shape,
            .dtype = dtype,
-           .value = [parameter, &piece, dtype, whole] { return rows_as(*parameter, piece, dtype, whole); }});
+           .value = [parameter, &piece, dtype, whole] { return rows_as(*parameter, piece, dtype, whole); },
+           .parameter = parameter,
+           .piece = &piece});
     }
   }
   return tensors;

@@ -18,6 +18,9 @@ struct ModelTensor {
   DType dtype = DType::f32;  // of value()
   // Its values on the CPU, contiguous.
   std::function<Tensor()> value;
+  // Whose rows they are; both as long as the model.
+  nn::Parameter* parameter = nullptr;
+  const nn::ParameterPiece* piece = nullptr;
   // Set: stored as these codes.
   const Scheme* scheme = nullptr;
   std::shared_ptr<const QuantizedWeight> quantized;

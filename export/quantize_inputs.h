@@ -1,14 +1,18 @@
 #pragma once
 // The inputs of quantized products as servers see them: rounded to codes and back.
 
+#include <optional>
+
 #include "export/scheme.h"
 #include "recipes/packed_linear.h"
 
 namespace quench {
 
 // The rounding of a scheme's inputs [M,K], with scales made for each input: integers as quantize_int chooses them,
-// float8 scaled by the largest magnitude of a token, a group or the tensor, MX blocks. Throws unsupported naming `name`
-// for scales that were found by calibration, and for formats that nobody here rounds to.
-[[nodiscard]] recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name);
+// float8 scaled by the largest magnitude of a token, a group or the tensor, MX blocks, NVFP4; or under a scale that
+// calibration found, `scale` (input_scale()). Throws corrupt naming `name` where that is missing or no positive number,
+// unsupported for formats that nobody here rounds to.
+[[nodiscard]] recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name,
+                                                    std::optional<float> scale = std::nullopt);
 
 }  // namespace quench

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "export/calibration/calibrated_model.h"
+#include "export/quantized_layer.h"
 #include "recipes/convert.h"
 
 namespace quench {
@@ -10,24 +12,19 @@ namespace {
 
 constexpr std::string_view kNone = "none";
 
-struct Choice {
-  const Scheme* scheme = nullptr;
-  std::string kept_because;
-};
-
 // Remembers which patterns have matched a layer.
 class Chooser {
  public:
   explicit Chooser(const QuantizationRules& rules)
       : rules_(rules), rule_used_(rules.rules.size()), exclude_used_(rules.exclude.size()) {}
 
-  Choice choose(const ModelTensor& tensor) {
+  LayerChoice choose(const ModelTensor& tensor) {
     for (std::size_t i = 0; i < rules_.exclude.size(); ++i)
       if (recipes::glob_matches(rules_.exclude[i], tensor.layer)) {
         exclude_used_[i] = true;
         return {nullptr, "excluded"};
       }
-    Choice choice{rules_.scheme, ""};
+    LayerChoice choice{rules_.scheme, ""};
     for (std::size_t i = 0; i < rules_.rules.size(); ++i)
       if (recipes::glob_matches(rules_.rules[i].first, tensor.layer)) {
         rule_used_[i] = true;
@@ -35,22 +32,26 @@ class Chooser {
         break;
       }
     if (choice.scheme == nullptr) return choice;
-    std::string problem = quantizer().problem(choice.scheme->weights);
+    std::string problem = quantizer().problem(*choice.scheme);
     if (problem.empty()) problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1]);
-    return problem.empty() ? choice : Choice{nullptr, problem};
+    return problem.empty() ? choice : LayerChoice{nullptr, problem};
   }
 
   [[nodiscard]] const Quantizer& quantizer() const {
     return rules_.quantizer != nullptr ? *rules_.quantizer : quantizers().front();
   }
 
-  // lm_head is excluded by default; a tied head has no layer of that name.
+  // A tied head has no layer of that name.
+  static bool is_default(const std::string& pattern) {
+    const std::vector<std::string> patterns = QuantizationRules{}.exclude;
+    return std::ranges::find(patterns, pattern) != patterns.end();
+  }
   void require_all_used() const {
     for (std::size_t i = 0; i < rule_used_.size(); ++i)
       QUENCH_CHECK_AS(ErrorCode::bad_config, rule_used_[i], "the quantization rule for '{}' matches no linear layer",
                       rules_.rules[i].first);
     for (std::size_t i = 0; i < exclude_used_.size(); ++i)
-      QUENCH_CHECK_AS(ErrorCode::bad_config, exclude_used_[i] || rules_.exclude == QuantizationRules{}.exclude,
+      QUENCH_CHECK_AS(ErrorCode::bad_config, exclude_used_[i] || is_default(rules_.exclude[i]),
                       "the exclusion '{}' matches no linear layer", rules_.exclude[i]);
   }
 
@@ -73,45 +74,53 @@ std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::str
   return {std::string(text.substr(0, equals)), name == kNone ? nullptr : &require_scheme(name, key)};
 }
 
-std::vector<LayerReport> quantize_model(std::vector<ModelTensor>& tensors, const QuantizationRules& rules,
-                                        const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+bool needs_calibration(const QuantizationRules& rules) {
+  const auto scheme_needs = [](const Scheme* scheme) {
+    return scheme != nullptr && scheme->inputs && needs_input_scale(*scheme->inputs);
+  };
+  return (rules.quantizer != nullptr && rules.quantizer->calibrated) || scheme_needs(rules.scheme) ||
+         std::ranges::any_of(rules.rules, [&](const auto& rule) { return scheme_needs(rule.second); });
+}
+
+std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
+                                        const QuantizationRules& rules, const QuantizationProgress& progress,
+                                        bool replace) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, rules.calibration != nullptr || !needs_calibration(rules),
+                  "{} needs calibration data: name files of text or tokens",
+                  rules.quantizer != nullptr && rules.quantizer->calibrated
+                      ? fmt::format("method {}", rules.quantizer->name)
+                      : fmt::format("scheme {}", rules.scheme->name));
   Chooser chooser(rules);
-  std::vector<Choice> choices;
-  std::uint64_t total = 0, done = 0;
-  for (const ModelTensor& tensor : tensors) {
-    if (tensor.layer.empty()) continue;
-    choices.push_back(chooser.choose(tensor));
-    total += static_cast<std::uint64_t>(tensor.shape.numel());
-  }
+  std::vector<QuantizedLayer> layers;
+  for (ModelTensor& tensor : tensors)
+    if (!tensor.layer.empty()) layers.push_back({&tensor, chooser.choose(tensor)});
   chooser.require_all_used();
   std::string reasons;
-  for (const Choice& choice : choices)
-    if (!choice.kept_because.empty() && reasons.find(choice.kept_because) == std::string::npos)
-      reasons += (reasons.empty() ? "" : "; ") + choice.kept_because;
+  for (const QuantizedLayer& layer : layers)
+    if (const std::string& reason = layer.choice.kept_because;
+        !reason.empty() && reasons.find(reason) == std::string::npos)
+      reasons += (reasons.empty() ? "" : "; ") + reason;
   QUENCH_CHECK_AS(ErrorCode::bad_config,
-                  std::ranges::any_of(choices, [](const Choice& choice) { return choice.scheme != nullptr; }),
+                  std::ranges::any_of(layers, [](const auto& layer) { return layer.choice.scheme != nullptr; }),
                   "no layer of the model can be quantized as asked: {}", reasons);
-  std::vector<LayerReport> report;
-  std::size_t next = 0;
-  for (ModelTensor& tensor : tensors) {
-    if (tensor.layer.empty()) continue;
-    const Choice& choice = choices[next++];
-    LayerReport row{.layer = tensor.layer, .kept_because = choice.kept_because};
-    const Tensor weight = tensor.value();
-    row.bytes = row.dense_bytes = weight.nbytes();
-    if (choice.scheme != nullptr) {
-      auto quantized = std::make_shared<QuantizedWeight>(
-          chooser.quantizer().quantize(weight, choice.scheme->weights, tensor.name, rules.scale_dtype));
-      row.scheme = choice.scheme->name;
-      row.sqnr = signal_to_noise(weight, pack(*quantized, tensor.name));
-      row.bytes = quantized->nbytes();
-      tensor.scheme = choice.scheme;
-      tensor.quantized = std::move(quantized);
+  if (rules.calibration != nullptr) {
+    quantize_calibrated(model, layers, rules, progress);
+  } else {
+    std::uint64_t total = 0, done = 0;
+    for (const QuantizedLayer& layer : layers) total += static_cast<std::uint64_t>(layer.tensor->shape.numel());
+    for (std::size_t first = 0; first < layers.size();) {
+      const std::span group = same_parameter(layers, first);
+      for (QuantizedLayer& layer : group) {
+        quantize_layer(layer, rules, nullptr);
+        done += static_cast<std::uint64_t>(layer.tensor->shape.numel());
+        if (progress) progress(done, total);
+      }
+      if (replace) use_quantized(model, group);
+      first += group.size();
     }
-    report.push_back(std::move(row));
-    done += static_cast<std::uint64_t>(tensor.shape.numel());
-    if (progress) progress(done, total);
   }
+  std::vector<LayerReport> report;
+  for (QuantizedLayer& layer : layers) report.push_back(std::move(layer.report));
   return report;
 }
 

@@ -2,6 +2,7 @@
 // Which layers of a model are quantized how, and a row of report for each.
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,12 @@
 
 namespace quench {
 
+// Token sequences that the model runs on, to see the inputs of its layers.
+struct CalibrationData {
+  std::vector<std::vector<std::int32_t>> sequences;
+  std::string source;  // for messages and model cards: "128 sequences of 2048 tokens from a.txt"
+};
+
 struct QuantizationRules {
   const Scheme* scheme = nullptr;
   // Globs over layer names ("*" matches any run of characters): the first rule that matches takes the place of
@@ -19,9 +26,14 @@ struct QuantizationRules {
   std::vector<std::pair<std::string, const Scheme*>> rules;
   std::vector<std::string> exclude = {"lm_head"};
   const Quantizer* quantizer = nullptr;  // null: round to nearest
+  MethodOptions options = {};
   // Of scales in high precision; absent: that of the weights.
   std::optional<DType> scale_dtype = std::nullopt;
+  std::shared_ptr<const CalibrationData> calibration = nullptr;
 };
+
+// Whether method or schemes need calibration data.
+[[nodiscard]] bool needs_calibration(const QuantizationRules& rules);
 
 // "PATTERN=SCHEME", where the scheme "none" keeps layers in high precision. Throws bad_config naming `key`.
 [[nodiscard]] std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::string_view key);
@@ -35,10 +47,19 @@ struct LayerReport {
   std::uint64_t dense_bytes = 0;
 };
 
-// Quantizes the linear layers' weights of `tensors` one after the other. Throws bad_config for a pattern that matches
-// no layer or where no layer is quantized; what round_to_nearest throws. `progress`, if set, is told done and all.
-std::vector<LayerReport> quantize_model(std::vector<ModelTensor>& tensors, const QuantizationRules& rules,
-                                        const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
+// Told done and all.
+using QuantizationProgress = std::function<void(std::uint64_t, std::uint64_t)>;
+
+// Quantizes the linear layers' weights of `tensors` (model_tensors()), those of experts included, one after the other.
+// Throws bad_config for a pattern that matches no layer, where no layer is quantized, and where calibration data are
+// needed and absent; what round_to_nearest throws.
+//
+// With calibration data the model runs on them layer by layer: each layer sees what the quantized layers before it make
+// of the data. The model gives up its values on the way: it computes with the quantized ones afterwards, from their
+// codes where it can. So does a model with `replace`, without calibration.
+std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
+                                        const QuantizationRules& rules, const QuantizationProgress& progress = {},
+                                        bool replace = false);
 
 // One line a layer.
 [[nodiscard]] std::string to_text(const std::vector<LayerReport>& report);

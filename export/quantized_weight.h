@@ -19,6 +19,8 @@ struct QuantizedWeight {
   Tensor scales;
   Tensor zero_points;   // like the scales: f32, integers unless the mapping says otherwise. Undefined: 0
   Tensor global_scale;  // f32 [1], ScaleForm::e4m3_two_level: the scales' factor
+  // f32 [1], where the scheme's inputs have a scale that calibration found (input_scale()); else undefined.
+  Tensor input_scale = {};
 
   [[nodiscard]] std::size_t nbytes() const;
 };

@@ -1,5 +1,6 @@
 #include "export/quantizer.h"
 
+#include <algorithm>
 #include <array>
 
 #include "export/half_quadratic.h"
@@ -8,14 +9,70 @@
 namespace quench {
 namespace {
 
-std::string no_problem(const OperandScheme&) {
+std::string no_problem(const Scheme&) {
   return {};
 }
+std::string hqq_problem(const Scheme& scheme) {
+  return half_quadratic_problem(scheme.weights);
+}
+std::string gptq_scheme_problem(const Scheme& scheme) {
+  return gptq_problem(scheme.weights);
+}
+std::string smoothing_problem(const Scheme& scheme) {
+  return scheme.inputs ? "" : "SmoothQuant is for schemes that round the inputs of products too";
+}
+std::string smoothing_gptq_problem(const Scheme& scheme) {
+  const std::string problem = smoothing_problem(scheme);
+  return problem.empty() ? gptq_scheme_problem(scheme) : problem;
+}
+
+QuantizedWeight nearest(const WeightJob& job) {
+  return round_to_nearest(job.weight, job.scheme, job.name, job.scale_dtype);
+}
+QuantizedWeight hqq(const WeightJob& job) {
+  return half_quadratic(job.weight, job.scheme, job.name, job.scale_dtype);
+}
+QuantizedWeight compensated(const WeightJob& job) {
+  QUENCH_CHECK(job.inputs != nullptr, "gptq: {} without statistics", job.name);
+  return gptq(job.weight, job.scheme, job.name, job.scale_dtype, *job.inputs,
+              {.damping = job.options.damping, .activation_order = job.options.activation_order});
+}
+
+constexpr std::string_view kGptqOptions[] = {kDampingOption, kActivationOrderOption};
+constexpr std::string_view kSmoothOptions[] = {kSmoothingOption};
+constexpr std::string_view kSmoothGptqOptions[] = {kSmoothingOption, kDampingOption, kActivationOrderOption};
 
 constexpr std::array kQuantizers = {
-    Quantizer{"rtn", "round to nearest, scales from the largest magnitudes", no_problem, round_to_nearest},
-    Quantizer{"hqq", "half-quadratic: scales or zero points that forgive outliers; integers only, no data",
-              half_quadratic_problem, half_quadratic},
+    Quantizer{"rtn", "round to nearest, scales from the largest magnitudes", no_problem, nearest},
+    Quantizer{"hqq", "half-quadratic: scales and zero points that forgive outliers; integers only, no data",
+              hqq_problem, hqq},
+    Quantizer{.name = "gptq",
+              .summary = "columns make up for the rounding errors of those before; calibrated",
+              .problem = gptq_scheme_problem,
+              .quantize = compensated,
+              .calibrated = true,
+              .options = kGptqOptions},
+    Quantizer{.name = "awq",
+              .summary = "channels with large inputs are scaled up before rounding; calibrated",
+              .problem = no_problem,
+              .quantize = nearest,
+              .scales = awq_scales,
+              .scales_linear_outputs = true,
+              .calibrated = true},
+    Quantizer{.name = "smoothquant",
+              .summary = "outliers of inputs move into the weights, for schemes with quantized inputs; calibrated",
+              .problem = smoothing_problem,
+              .quantize = nearest,
+              .scales = smoothquant_scales,
+              .calibrated = true,
+              .options = kSmoothOptions},
+    Quantizer{.name = "smoothquant_gptq",
+              .summary = "the two one after the other",
+              .problem = smoothing_gptq_problem,
+              .quantize = compensated,
+              .scales = smoothquant_scales,
+              .calibrated = true,
+              .options = kSmoothGptqOptions},
 };
 
 }  // namespace
@@ -34,6 +91,15 @@ const Quantizer& require_quantizer(std::string_view name, std::string_view key) 
   for (const Quantizer& quantizer : kQuantizers)
     if (quantizer.name == name) return quantizer;
   QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name, fmt::join(quantizer_names(), ", "));
+}
+
+void require_method_option(const Quantizer& quantizer, std::string_view option, std::string_view key) {
+  if (std::ranges::find(quantizer.options, option) != quantizer.options.end()) return;
+  std::string methods;
+  for (const Quantizer& other : kQuantizers)
+    if (std::ranges::find(other.options, option) != other.options.end())
+      methods += fmt::format("{}{}", methods.empty() ? "" : ", ", other.name);
+  QUENCH_FAIL(ErrorCode::bad_config, "{} has no effect on method {}; it acts on: {}", key, quantizer.name, methods);
 }
 
 }  // namespace quench

@@ -80,6 +80,17 @@ std::vector<Scheme> make_table() {
                    float8(row)});
   table.push_back({"float8_dynamic_block", "float8, a scale for 128 x 128 elements; inputs in float8 by groups of 128",
                    float8(block, 128), float8(group, 128)});
+  const auto calibrated = [](OperandScheme inputs) {
+    inputs.calibrated = true;
+    return inputs;
+  };
+  table.push_back({"float8_static", "float8, a scale for the tensor; inputs in float8 under a calibrated scale",
+                   float8(tensor), calibrated(float8(tensor))});
+  OperandScheme int8_tensor = integers(8, 0);
+  int8_tensor.sharing = tensor;
+  table.push_back({"int8static_int8", "8-bit integers, a scale for rows; inputs as 8-bit integers under a calibrated "
+                                      "scale",
+                   integers(8, 0), calibrated(int8_tensor)});
   for (const std::int64_t size : {64, 128})
     table.push_back({fmt::format("float8dyn_int4_g{}", size),
                      fmt::format("4-bit integers, a scale for groups of {}; inputs in float8 by token", size),
@@ -90,9 +101,12 @@ std::vector<Scheme> make_table() {
   table.push_back({"mxfp6_weight_only", "MX float6 (e2m3) in blocks of 32", mx(ElementFormat::e2m3, 6), std::nullopt});
   table.push_back(
       {"mxfp4", "MX float4 in blocks of 32, inputs too", mx(ElementFormat::e2m1, 4), mx(ElementFormat::e2m1, 4)});
+  table.push_back(
+      {"mxfp6", "MX float6 (e2m3) in blocks of 32, inputs too", mx(ElementFormat::e2m3, 6), mx(ElementFormat::e2m3, 6)});
   table.push_back({"mxfp4_weight_only", "MX float4 in blocks of 32", mx(ElementFormat::e2m1, 4), std::nullopt});
   table.push_back(
       {"nvfp4_weight_only", "NVFP4: float4 in blocks of 16 with two levels of scales", nvfp4(), std::nullopt});
+  table.push_back({"nvfp4", "NVFP4, inputs too, whose second scale is calibrated", nvfp4(), nvfp4()});
   for (const BlockFormat& format : block_formats()) {
     std::string name(format.name);
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -113,6 +127,17 @@ std::vector<Scheme> make_table() {
 std::string_view to_string(ScaleSharing sharing) noexcept {
   constexpr std::array<std::string_view, 4> kNames = {"tensor", "row", "group", "block"};
   return kNames[static_cast<std::size_t>(sharing)];
+}
+
+bool needs_input_scale(const OperandScheme& inputs) noexcept {
+  return inputs.calibrated || inputs.scale == ScaleForm::e4m3_two_level;
+}
+
+float input_scale(const OperandScheme& inputs, float amax) noexcept {
+  if (inputs.scale == ScaleForm::e4m3_two_level) return quench::nvfp4_global_scale(amax);
+  const IntRange range = int_range(inputs.bits);
+  const float most = inputs.element ? E4m3::kMax : static_cast<float>(range.highest - range.lowest) / 2;
+  return stored_scale(amax / most, DType::f32);
 }
 
 std::span<const Scheme> scheme_table() {

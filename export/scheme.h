@@ -44,6 +44,11 @@ struct OperandScheme {
   friend bool operator==(const OperandScheme&, const OperandScheme&) = default;
 };
 
+// Whether an input's scheme needs a number that calibration finds: the scale, or that of NVFP4's block scales.
+[[nodiscard]] bool needs_input_scale(const OperandScheme& inputs) noexcept;
+// That number for inputs up to this magnitude: what their scaled values are multiplied by. Never 0.
+[[nodiscard]] float input_scale(const OperandScheme& inputs, float amax) noexcept;
+
 struct Scheme {
   std::string name;
   std::string summary;

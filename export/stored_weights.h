@@ -33,6 +33,8 @@ class StoredWeights {
   [[nodiscard]] virtual PackedMatrix read_packed(std::string_view name) const = 0;
   // How the input of the layer with this weight is quantized, if it is.
   [[nodiscard]] virtual std::optional<OperandScheme> inputs(std::string_view name) const = 0;
+  // The scale of those inputs that calibration found (input_scale() of export/scheme.h), if one is stored.
+  [[nodiscard]] virtual std::optional<float> input_scale(std::string_view /*name*/) const { return std::nullopt; }
 };
 
 // The member of config.json that says how weights are quantized.

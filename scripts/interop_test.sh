@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Exports read by the programs that they are made for: compressed-tensors through Transformers, GGUF by the package gguf and
-# by llama.cpp where llama-cpp-python is installed; chats beside Transformers under published templates. Installs them from
-# PyPI into an environment of its own.
+# Exports read by the programs that they are made for: compressed-tensors through Transformers, TorchAO's layout by
+# torchao, GGUF by the package gguf and by llama.cpp where llama-cpp-python is installed; chats beside Transformers
+# under published templates. Installs them from PyPI into an environment of its own.
 # Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [NAME ...]
 #   --quench PROGRAM   default build/quench
 #   --venv FOLDER      Python environment to use or to make (default build/interop)
@@ -23,7 +23,7 @@ quench=$(realpath "$quench")
 
 if [ ! -x "$venv/bin/python" ]; then
   python3 -m venv "$venv"
-  "$venv/bin/pip" install -q torch transformers compressed-tensors gguf
+  "$venv/bin/pip" install -q torch transformers compressed-tensors gguf torchao
 fi
 
 # Chat templates as packages ship them; nothing else of those is needed.

@@ -30,7 +30,9 @@ Json args_json(const OperandScheme& scheme, bool inputs) {
   json.set("group_size", scheme.sharing == ScaleSharing::group ? Json(scheme.group_size) : Json());
   json.set("block_structure",
            scheme.sharing == ScaleSharing::block ? Json(Json::Array{scheme.group_size, scheme.group_size}) : Json());
-  json.set("dynamic", inputs && !scheme.calibrated);
+  // The block scales of NVFP4 inputs are made for each input, the scale above them is calibrated.
+  const bool local = inputs && scheme.scale == ScaleForm::e4m3_two_level;
+  json.set("dynamic", local ? Json("local") : Json(inputs && !scheme.calibrated));
   json.set("actorder", Json());
   json.set("scale_dtype", scheme.scale == ScaleForm::e8m0             ? Json("torch.uint8")
                           : scheme.scale == ScaleForm::e4m3_two_level ? Json("torch.float8_e4m3fn")

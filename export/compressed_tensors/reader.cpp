@@ -17,7 +17,8 @@ constexpr std::string_view kWeight = ".weight";
 constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",        "_shape",
                                                     "_zero_point", "_global_scale", "_g_idx"};
 // Beside weights, of static inputs.
-constexpr std::array<std::string_view, 3> kInputParts = {".input_scale", ".input_zero_point", ".input_global_scale"};
+constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
+constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
 
 // "model.layers.0.mlp.up_proj.weight" of "model.layers.0.mlp.up_proj.weight_scale"; "" of other names.
 std::string weight_of(std::string_view name) {
@@ -74,7 +75,7 @@ class CompressedWeights final : public StoredWeights {
     const std::string problem = shape_problem(group.weights, shape[0], shape[1]);
     QUENCH_CHECK_AS(ErrorCode::corrupt, problem.empty(), "{}: {} cannot be as its config says: {}",
                     files_.path().string(), name, problem);
-    QuantizedWeight weight{group.weights, shape, {}, {}, {}, {}};
+    QuantizedWeight weight{.scheme = group.weights, .shape = shape};
     read_codes(weight, group.form, name);
     read_scales(weight, name);
     if (!group.weights.symmetric()) read_zero_points(weight, group.form, name);
@@ -87,6 +88,21 @@ class CompressedWeights final : public StoredWeights {
 
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
     return group_of(name).inputs;
+  }
+
+  [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
+    const std::string layer(name.substr(0, name.size() - kWeight.size()));
+    const bool two_level = group_of(name).form == CompressedForm::nvfp4;
+    const auto found = files_.find(layer + std::string(two_level ? kInputGlobalScale : kInputScale));
+    if (!found) return std::nullopt;
+    const DType dtype = found->entry->dtype.value_or(DType::u8);
+    QUENCH_CHECK_AS(ErrorCode::corrupt,
+                    found->entry->shape.numel() == 1 && (dtype == DType::f32 || dtype == DType::bf16),
+                    "{}: {} is {}{}, expected one number in F32 or BF16", files_.path().string(), found->entry->name,
+                    found->entry->dtype_name, found->entry->shape.to_string());
+    const Tensor stored = read_entry(*found, found->entry->shape, dtype);
+    const float value = dtype == DType::f32 ? *stored.data<float>() : float(*stored.data<bfloat16>());
+    return two_level ? 1.0f / value : value;
   }
 
  private:

@@ -68,6 +68,12 @@ void add_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedFor
     items.add(name + "_scale", scales);
   // The project's factor goes the other way: scale = stored scale / factor.
   if (form == nvfp4) items.add(name + "_global_scale", one_number(1.0f / q.global_scale.data<float>()[0]));
+  if (!q.input_scale.defined()) return;
+  const float inputs = q.input_scale.data<float>()[0];
+  if (form == nvfp4)
+    items.add(tensor.layer + ".input_global_scale", one_number(1.0f / inputs));
+  else
+    items.add(tensor.layer + ".input_scale", one_number(inputs));
 }
 
 }  // namespace

@@ -38,6 +38,23 @@ COMPRESSED = [
     ("int8dyn_int4_g32", 1e-2),
     ("float8dyn_int4_g64", 1e-2),
     ("float8_dynamic", 1e-2),
+    ("float8_static", 1e-2),
+]
+# Of TorchAO's layout: the bound is for the logits of TorchAO's own products in f32 beside ours; none where its products
+# want a GPU.
+TORCHAO = [
+    ("int8_weight_only", 1e-3),
+    ("int4_weight_only_g32", 1e-3),
+    ("int4_weight_only_g32_asym", 1e-3),
+    ("int3_weight_only_g64", 1e-3),
+    ("int8dyn_int4_g32", 1e-2),
+    ("int8dyn_int8", 1e-2),
+    ("float8_weight_only", 1e-3),
+    ("float8_weight_only_tensor", 1e-3),
+    ("float8_dynamic", None),
+    ("mxfp8", None),
+    ("mxfp4", None),
+    ("nvfp4_weight_only", None),
 ]
 GGUF = ["f16", "bf16", "f32", "q8_0", "q4_0", "q4_k", "q6_k", "mxfp4_gguf", "int4_weight_only_g32", "int8_weight_only_g32"]
 
@@ -68,6 +85,13 @@ def distance(a, b):
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
+# Schemes whose inputs have a calibrated scale.
+def calibration(scheme):
+    if scheme not in ("float8_static",):
+        return []
+    return ["--calibration", "README.md", "--calibration-samples", "8", "--calibration-seq-len", "128"]
+
+
 def check_weights(scheme, folder):
     """The package's values of every quantized layer beside ours; returns the largest distance."""
     from compressed_tensors.compressors import BaseCompressor
@@ -91,7 +115,7 @@ def check_compressed(scheme, most, ids):
     from transformers import AutoModelForCausalLM
 
     folder = FOLDER / scheme
-    quench("quantize", "--model", MODEL, "--scheme", scheme, "--output", folder, "--dtype", "f32")
+    quench("quantize", "--model", MODEL, "--scheme", scheme, "--output", folder, "--dtype", "f32", *calibration(scheme))
     apart = check_weights(scheme, folder)
     # MX and NVFP4 come back in bf16.
     ok, text = apart < (2e-3 if scheme.startswith("nv") else 1e-6), f"weights differ by {apart:.1e}"
@@ -101,6 +125,45 @@ def check_compressed(scheme, most, ids):
             logits = distance(model(torch.from_numpy(ids)).logits.numpy(), own_logits(folder, ids))
         ok, text = ok and logits < most, text + f", logits of Transformers by {logits:.1e} (at most {most:.0e})"
     report(scheme, ok, text)
+
+
+def check_torchao(scheme, most, ids):
+    """TorchAO's own loader on the folder: values of every weight beside ours, and the logits of a model with them."""
+    from safetensors import safe_open
+    from torchao.prototype.safetensors.safetensors_support import unflatten_tensor_state_dict
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder, plain = FOLDER / f"torchao-{scheme}", FOLDER / f"torchao-{scheme}-values"
+    quench("quantize", "--model", MODEL, "--scheme", scheme, "--format", "torchao", "--output", folder, "--dtype", "f32")
+    quench("quantize", "--model", MODEL, "--scheme", scheme, "--output", FOLDER / f"torchao-{scheme}-ours", "--dtype", "f32")
+    quench("export", "--model", FOLDER / f"torchao-{scheme}-ours", "--output", plain, "--dtype", "f32")
+    ours = load_file(plain / "model.safetensors")
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        stored, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()
+    weights, left = unflatten_tensor_state_dict(stored, metadata)
+    assert not left, f"parts that belong to no weight: {sorted(left)}"
+    worst, count = 0, 0
+    for name, value in weights.items():
+        if type(value) is not torch.Tensor:
+            count += 1
+            worst = max(worst, distance(value.dequantize().float().numpy(), ours[name]))
+    ok, text = count > 0 and worst < (2e-3 if scheme.startswith("nv") else 1e-6), f"{count} weights differ by {worst:.1e}"
+    if most is not None:
+        config = AutoConfig.from_pretrained(MODEL)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        for name, value in weights.items():
+            module, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(module), leaf, torch.nn.Parameter(value, requires_grad=False))
+        model.tie_weights()
+        with torch.no_grad():
+            logits = distance(model.eval()(torch.from_numpy(ids)).logits.numpy(), own_logits(FOLDER / f"torchao-{scheme}-ours", ids))
+        ok, text = ok and logits < most, text + f", logits by {logits:.1e} (at most {most:.0e})"
+    # What Transformers makes of the config.
+    from torchao.core.config import config_from_dict
+
+    written = json.loads((folder / "config.json").read_text())["quantization_config"]
+    kind = type(config_from_dict(written["quant_type"]["default"])).__name__
+    report(f"torchao {scheme}", ok and written["quant_method"] == "torchao", f"{kind}: {text}")
 
 
 def check_gguf(name):
@@ -143,6 +206,12 @@ def main():
                 check_compressed(scheme, most, ids)
             except Exception as error:  # one that cannot be loaded must not hide the others
                 report(scheme, False, f"{type(error).__name__}: {error}")
+    for scheme, most in TORCHAO:
+        if not NAMES or f"torchao-{scheme}" in NAMES:
+            try:
+                check_torchao(scheme, most, ids)
+            except Exception as error:
+                report(f"torchao {scheme}", False, f"{type(error).__name__}: {error}")
     for name in GGUF:
         if not NAMES or f"gguf-{name}" in NAMES:
             try:

@@ -25,7 +25,8 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
   const ScoredText whole(tokenizer, model, data.special_tokens);
   std::string text;
   Document document;
-  while (reader->next(document)) {
+  const auto enough = [&] { return data.enough && data.enough(); };
+  while (!enough() && reader->next(document)) {
     const bool masked = std::ranges::any_of(document.pieces, [](const DocumentPiece& piece) { return !piece.target; });
     if (document.complete || masked) {
       const EncodedDocument encoded = encoder.encode(std::span(&document, 1)).front();
@@ -45,12 +46,15 @@ class ShardDocuments {
  public:
   ShardDocuments(const std::vector<std::string>& files, const EvaluationData& data, const Tokenizer* tokenizer,
                  const nn::ModelConfig& model, const DocumentSink& each)
-      : tokenizer_(tokenizer), each_(each), source_(TokenStream::open(files, options(data, tokenizer, model))) {}
+      : tokenizer_(tokenizer),
+        each_(each),
+        enough_(data.enough),
+        source_(TokenStream::open(files, options(data, tokenizer, model))) {}
 
   void read() {
     std::vector<std::int32_t> block;
     std::vector<std::uint64_t> starts;
-    for (std::uint64_t begin = 0; begin < source_->size(); begin += block.size()) {
+    for (std::uint64_t begin = 0; begin < source_->size() && !enough(); begin += block.size()) {
       block.resize(static_cast<std::size_t>(std::min(kBlockTokens, source_->size() - begin)));
       source_->read(begin, block);
       starts.clear();
@@ -83,6 +87,8 @@ class ShardDocuments {
     return options;
   }
 
+  [[nodiscard]] bool enough() const { return enough_ && enough_(); }
+
   [[nodiscard]] bool starts_at(std::uint64_t token) const {
     std::vector<std::int32_t> pair(2);
     source_->read(token - 1, pair);
@@ -114,6 +120,7 @@ class ShardDocuments {
 
   const Tokenizer* tokenizer_;
   const DocumentSink& each_;
+  const std::function<bool()>& enough_;
   std::unique_ptr<TokenStream> source_;
   std::vector<std::int32_t> tokens_;  // of the document that is being read
   std::vector<std::uint8_t> targets_;
@@ -126,6 +133,7 @@ void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer
                           const DocumentSink& each) {
   std::vector<std::string> token_files;
   for (const auto& path : expand_file_patterns(data.files)) {
+    if (data.enough && data.enough()) return;
     const bool text = is_text_format(data.format) || (data.format == "auto" && document_format_of(path).has_value());
     if (!text) {
       token_files.push_back(path.string());

@@ -24,6 +24,8 @@ struct EvaluationData {
   bool special_tokens = true;
   // Why there is no tokenizer, for the error about text without one.
   std::string no_tokenizer = "the model folder has no tokenizer.json or tokenizer.model";
+  // Asked after each document: true ends the reading. Empty: all are read.
+  std::function<bool()> enough = {};
 };
 
 // Hands on every document, those of token files last. Chats and token records keep their targets, as in training. Token

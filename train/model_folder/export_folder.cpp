@@ -11,6 +11,7 @@
 #include "core/system/output_folder.h"
 #include "export/format.h"
 #include "train/model_folder/carried_files.h"
+#include "train/model_folder/model_card.h"
 
 namespace quench {
 namespace {
@@ -20,6 +21,13 @@ namespace fs = std::filesystem;
 // A file of an older export that misleads readers of a newer one that has no such file.
 bool misleads(std::string_view name) {
   return is_weights_file(name) || is_format_file(name) || is_tokenizer_part(name);
+}
+
+// Files of an export in the folder: a README.md that somebody has written is none.
+OwnEntry own_in(const fs::path& folder) {
+  return [folder](std::string_view entry) {
+    return is_export_file(entry) || (entry == kModelCardName && is_model_card(folder / entry));
+  };
 }
 
 std::vector<std::string> file_names(const fs::path& folder) {
@@ -128,7 +136,7 @@ void require_export_target(const ExportTarget& target) {
                   fs::exists(status) || !fs::is_symlink(fs::symlink_status(target.folder, error)),
                   "the model cannot be written to {}: it is a link to nothing", target.folder.string());
   require_apart(target);
-  const std::vector<std::string> foreign = foreign_entries(target.folder, is_export_file);
+  const std::vector<std::string> foreign = foreign_entries(target.folder, own_in(target.folder));
   QUENCH_CHECK_AS(ErrorCode::bad_config, foreign.empty() || target.overwrite,
                   "{} holds what no export writes and is not replaced: {}; choose another folder, or ask to overwrite "
                   "(--overwrite, export.overwrite): files of the same names are then replaced, the others stay",
@@ -144,7 +152,7 @@ void require_export_target(const ExportTarget& target) {
 void publish_export(StagingFolder& fresh, const ExportTarget& target) {
   require_export_target(target);
   const fs::path folder = resolved_path(target.folder);
-  if (foreign_entries(folder, is_export_file).empty()) return replace_folder(fresh, folder, is_export_file);
+  if (foreign_entries(folder, own_in(folder)).empty()) return replace_folder(fresh, folder, own_in(folder));
   sync_directory(fresh.path());
   publish_beside(fresh.path(), folder);
 }

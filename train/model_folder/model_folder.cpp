@@ -6,10 +6,12 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/packed_linear.h"
+#include "core/safetensors/safetensors_folder.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
+#include "export/gguf/writer.h"
 #include "export/quantize_inputs.h"
 #include "export/stored_weights.h"
 #include "nn/linear.h"
@@ -17,6 +19,7 @@
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/hub_hint.h"
+#include "train/model_folder/model_card.h"
 
 namespace quench {
 namespace {
@@ -124,12 +127,23 @@ class PackedLoader {
     const PackedMatrix packed = packed_weight(parameter, weights_);
     if (!packed.defined()) return false;
     const auto inputs = weights_.inputs(parameter.pieces[0].hf_name);
-    recipes::use_packed_weight(*layer->second, packed.to(options_.device), options_.dtype,
-                               inputs ? input_rounding(*inputs, parameter.name) : recipes::InputRounding());
+    recipes::use_packed_weight(
+        *layer->second, packed.to(options_.device), options_.dtype,
+        inputs ? input_rounding(*inputs, parameter.name, input_scale(parameter)) : recipes::InputRounding());
     return true;
   }
 
  private:
+  // The pieces of a parameter read the same inputs.
+  std::optional<float> input_scale(const nn::Parameter& parameter) const {
+    const auto scale = weights_.input_scale(parameter.pieces[0].hf_name);
+    for (const nn::ParameterPiece& piece : parameter.pieces)
+      QUENCH_CHECK_AS(ErrorCode::unsupported, weights_.input_scale(piece.hf_name) == scale,
+                      "{} and {} read the same inputs under different scales", parameter.pieces[0].hf_name,
+                      piece.hf_name);
+    return scale;
+  }
+
   const StoredWeights& weights_;
   const nn::ParameterOptions& options_;
   std::map<const nn::Parameter*, nn::Linear*> layers_;
@@ -188,8 +202,20 @@ void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed)
   }
 }
 
-std::vector<LayerReport> save_model_folder(const nn::CausalLm& model, const ExportTarget& target,
-                                           const ModelFolderOptions& options) {
+namespace {
+
+std::uint64_t weight_bytes(const fs::path& folder) {
+  std::uint64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); is_weights_file(name) || name == kGgufFileName)
+      bytes += entry.file_size();
+  return bytes;
+}
+
+}  // namespace
+
+ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target,
+                                    const ModelFolderOptions& options) {
   require_export_target(target);
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
   check_format_and_scheme(format, options.quantization ? options.quantization->scheme : nullptr);
@@ -197,13 +223,20 @@ std::vector<LayerReport> save_model_folder(const nn::CausalLm& model, const Expo
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
   StagingFolder staging(folder);
   const fs::path& temporary = staging.path();
-  std::vector<ModelTensor> tensors = model_tensors(const_cast<nn::CausalLm&>(model), options.dtype, options.whole);
-  std::vector<LayerReport> report;
+  std::vector<ModelTensor> tensors = model_tensors(model, options.dtype, options.whole);
+  ModelFolderReport report;
+  const bool measured = options.card && options.card->perplexity;
+  if (measured) report.perplexity = options.card->perplexity(model);
   if (options.quantization) {
     ProgressLine progress("quantizing");
     QuantizationRules rules = *options.quantization;
     rules.scale_dtype = format.scale_dtype;
-    report = quantize_model(tensors, rules, [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
+    const auto tell = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); };
+    report.layers = quantize_model(model, tensors, rules, tell, measured);
+    if (measured) {
+      report.perplexity_before = report.perplexity;
+      report.perplexity = options.card->perplexity(model);
+    }
   }
   const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();
   Json json = nn::to_hf_json(config, options.dtype);
@@ -216,6 +249,19 @@ std::vector<LayerReport> save_model_folder(const nn::CausalLm& model, const Expo
     json.set(kQuantizationConfig, quantization);
     write_file_atomically(temporary / "config.json", json.dump(2) + "\n");
   }
+  if (options.card)
+    write_file_atomically(temporary / kModelCardName,
+                          to_markdown({.title = folder.filename().string(),
+                                       .source = options.card->source,
+                                       .config = config,
+                                       .format = format,
+                                       .dtype = options.dtype,
+                                       .quantization = options.quantization ? &*options.quantization : nullptr,
+                                       .layers = report.layers,
+                                       .perplexity_data = options.card->perplexity_data,
+                                       .perplexity_before = report.perplexity_before,
+                                       .perplexity = report.perplexity,
+                                       .weight_bytes = weight_bytes(temporary)}));
   publish_export(staging, target);
   return report;
 }

@@ -40,14 +40,27 @@ struct ModelFolderOptions {
   std::function<Tensor(const nn::Parameter&)> whole;
   const ExportFormat* format = nullptr;           // null: Hugging Face's, dense
   std::optional<QuantizationRules> quantization;  // for formats that store codes
+  // For the model card; unset: the folder has none.
+  struct Card {
+    std::string source;           // what was exported
+    std::string perplexity_data;  // what `perplexity` is measured on
+    // Of the model as it is now; called before and after quantization. Empty: not measured.
+    std::function<double(nn::CausalLm&)> perplexity;
+  };
+  std::optional<Card> card;
+};
+
+struct ModelFolderReport {
+  std::vector<LayerReport> layers;  // a row for each linear layer of a quantized model
+  std::optional<double> perplexity_before, perplexity;
 };
 
 // Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is
 // complete, and one tensor at a time is converted; what may stand there before, and what becomes of it, export_folder.h
 // says. Throws bad_config for a target that is refused, before anything is computed; no_space or io; what existed
-// before is then intact. Returns a row for
-// each linear layer of a quantized model.
-std::vector<LayerReport> save_model_folder(const nn::CausalLm& model, const ExportTarget& target,
-                                           const ModelFolderOptions& options);
+// before is then intact. With
+// calibration data, or where the quantized model's perplexity is measured, the model computes with the quantized
+// weights afterwards (export/quantize_model.h).
+ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
 
 }  // namespace quench

@@ -1,0 +1,88 @@
+#include "export/quantized_layer.h"
+
+#include <algorithm>
+
+#include "core/ops/packed_linear.h"
+#include "export/quantize_inputs.h"
+#include "nn/linear.h"
+#include "recipes/packed_linear.h"
+
+namespace quench {
+namespace {
+
+nn::Linear* linear_of(nn::CausalLm& model, const nn::Parameter* weight) {
+  nn::Linear* found = nullptr;
+  model.visit([&](const std::string&, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && &linear->weight() == weight)
+      found = linear;
+  });
+  return found;
+}
+
+// The parts one below the other, where all are quantized alike; undefined otherwise.
+PackedMatrix packed_rows(std::span<const QuantizedLayer> layers) {
+  std::vector<PackedMatrix> parts;
+  for (const QuantizedLayer& layer : layers) {
+    if (layer.tensor->quantized == nullptr || layer.choice.scheme->inputs != layers[0].choice.scheme->inputs) return {};
+    parts.push_back(pack(*layer.tensor->quantized, layer.tensor->name));
+    if (!parts.back().same_form(parts[0])) return {};
+  }
+  const MemoryScope scope(MemoryCategory::parameters);
+  return concatenate_rows(parts);
+}
+
+std::optional<float> scale_of_inputs(const QuantizedWeight& weight) {
+  return weight.input_scale.defined() ? std::optional(weight.input_scale.data<float>()[0]) : std::nullopt;
+}
+
+}  // namespace
+
+std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first) {
+  std::size_t end = first;
+  while (end < layers.size() && layers[end].tensor->parameter == layers[first].tensor->parameter) ++end;
+  return std::span(layers).subspan(first, end - first);
+}
+
+void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs) {
+  ModelTensor& tensor = *layer.tensor;
+  const Tensor weight = tensor.value();
+  layer.report = {.layer = tensor.layer, .kept_because = layer.choice.kept_because};
+  layer.report.bytes = layer.report.dense_bytes = weight.nbytes();
+  const Scheme* scheme = layer.choice.scheme;
+  if (scheme == nullptr) return;
+  const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
+  auto quantized = std::make_shared<QuantizedWeight>(
+      quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
+  if (scheme->inputs && needs_input_scale(*scheme->inputs) && inputs != nullptr)
+    quantized->input_scale = Tensor::from_values<float>({1}, std::array{input_scale(*scheme->inputs, inputs->amax())});
+  layer.report.scheme = scheme->name;
+  layer.report.sqnr = signal_to_noise(weight, pack(*quantized, tensor.name));
+  layer.report.bytes = quantized->nbytes();
+  tensor.scheme = scheme;
+  tensor.quantized = std::move(quantized);
+}
+
+void use_quantized(nn::CausalLm& model, std::span<const QuantizedLayer> layers) {
+  nn::Parameter& parameter = *layers[0].tensor->parameter;
+  nn::Linear* linear = linear_of(model, &parameter);
+  const PackedMatrix packed =
+      linear != nullptr && layers.size() == parameter.pieces.size() ? packed_rows(layers) : PackedMatrix();
+  const DType dtype = model.options().dtype;
+  if (packed.defined()) {
+    const auto& inputs = layers[0].choice.scheme->inputs;
+    return recipes::use_packed_weight(
+        *linear, packed.to(model.options().device), dtype,
+        inputs ? input_rounding(*inputs, parameter.name, scale_of_inputs(*layers[0].tensor->quantized))
+               : recipes::InputRounding());
+  }
+  const MemoryScope scope(MemoryCategory::workspace);
+  for (const QuantizedLayer& layer : layers) {
+    if (layer.tensor->quantized == nullptr) continue;
+    const Tensor values = Tensor::empty(layer.tensor->shape, dtype);
+    unpack({pack(*layer.tensor->quantized, layer.tensor->name), values});
+    parameter.variable.value().narrow(0, layer.tensor->piece->row_begin, layer.tensor->piece->rows).copy_from(values);
+  }
+  parameter.mark_changed();
+}
+
+}  // namespace quench

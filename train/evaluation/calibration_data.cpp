@@ -1,0 +1,47 @@
+#include "train/evaluation/calibration_data.h"
+
+#include <algorithm>
+
+namespace quench {
+
+std::shared_ptr<const CalibrationData> read_calibration_data(const CalibrationOptions& options,
+                                                             const Tokenizer* tokenizer, const nn::ModelConfig& model) {
+  const std::int64_t context = model.context_length();
+  const std::int64_t length = options.tokens > 0 ? options.tokens : std::min(kCalibrationTokens, context);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, length <= context,
+                  "calibration sequences of {} tokens exceed the model's context of {}", length, context);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.samples > 0, "calibration needs at least one sequence, got {}",
+                  options.samples);
+  auto result = std::make_shared<CalibrationData>();
+  std::vector<std::int32_t> stream;
+  const auto wanted = static_cast<std::size_t>(options.samples);
+  std::size_t seen = 0;
+  EvaluationData data = options.data;
+  data.enough = [&] { return result->sequences.size() >= wanted; };
+  read_evaluation_data(data, tokenizer, model, [&](const ScoredDocument& document) {
+    for (const std::int32_t token : document.tokens) {
+      if (result->sequences.size() >= wanted) return;
+      stream.push_back(token);
+      ++seen;
+      if (static_cast<std::int64_t>(stream.size()) < length) continue;
+      result->sequences.push_back(std::move(stream));
+      stream.clear();
+    }
+  });
+  const std::string files = fmt::format("{}", fmt::join(options.data.files, ", "));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, result->sequences.size() == wanted,
+                  "the calibration data hold {} tokens, {} sequences of {}, and {} sequences were asked for: {}; give "
+                  "more data, or ask for fewer or shorter sequences",
+                  seen, result->sequences.size(), length, wanted, files);
+  for (const std::vector<std::int32_t>& sequence : result->sequences)
+    for (const std::int32_t token : sequence)
+      QUENCH_CHECK_AS(ErrorCode::bad_config, token >= 0 && token < model.vocab_size,
+                      "the calibration data hold token {}, the model has {}", token, model.vocab_size);
+  std::string names;
+  for (const std::string& file : options.data.files)
+    names += (names.empty() ? "" : ", ") + std::filesystem::path(file).filename().string();
+  result->source = fmt::format("{} sequences of {} tokens from {}", wanted, length, names);
+  return result;
+}
+
+}  // namespace quench
