@@ -16,6 +16,8 @@ namespace {
 
 // Bytes of unpacked weights that exist at once.
 constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20;
+// Times that codes are read before it is better to unpack them.
+constexpr std::int64_t kPackedPasses = 4;
 // Inputs up to which 32 bits hold a lane's sum of integer products.
 constexpr std::int64_t kIntegerColumns = std::int64_t{1} << 16;
 // Groups divide what a vector kernel takes at a time, in lanes of so many elements, or are multiples of it.
@@ -103,8 +105,11 @@ void packed_linear(const PackedLinearArgs& args) {
   check_same_device("packed_linear", {&x, &weight.codes(), &y, &bias});
   if (y.numel() == 0) return;
   QUENCH_CHECK(weight.columns() > 0, "packed_linear: a weight without columns");
-  if (x.size(0) <= kPackedRows) return packed_linear_slot(x.device().type, args);
-  multiply_unpacked(args);
+  if (x.size(0) > kPackedPasses * kPackedRows) return multiply_unpacked(args);
+  for (std::int64_t row = 0; row < x.size(0); row += kPackedRows) {
+    const std::int64_t count = std::min(kPackedRows, x.size(0) - row);
+    packed_linear_slot(x.device().type, {x.narrow(0, row, count), weight, y.narrow(0, row, count), bias});
+  }
 }
 
 }  // namespace quench

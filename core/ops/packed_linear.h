@@ -42,8 +42,8 @@ struct UnpackArgs {
 };
 extern constinit KernelSlot<UnpackArgs> unpack_slot;
 
-// y = x W^T (+ bias). More rows than kPackedRows take the weight's values in the dtype of x, unpacked piece by piece,
-// and a plain product of those. Throws invalid_argument naming what does not fit.
+// y = x W^T (+ bias). A few times kPackedRows are computed piece by piece; more rows take the weight's values in the
+// dtype of x, unpacked piece by piece, and a plain product of those. Throws invalid_argument naming what does not fit.
 void packed_linear(const PackedLinearArgs& args);
 void unpack(const UnpackArgs& args);
 
