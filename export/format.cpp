@@ -4,6 +4,7 @@
 
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/config.h"
+#include "export/compressed_tensors/sparse_24.h"
 #include "export/compressed_tensors/writer.h"
 #include "export/gguf/writer.h"
 #include "export/safetensors_items.h"
@@ -26,10 +27,16 @@ Json write_compressed(const ExportJob& job) {
   return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes);
 }
 
+Json write_sparse(const ExportJob& job) {
+  return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
+}
+
 constexpr std::array kFormats = {
     ExportFormat{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
     ExportFormat{"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
                  compressed_problem, write_compressed},
+    ExportFormat{"sparse24", "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)", false, std::nullopt,
+                 stores_no_codes, write_sparse},
     ExportFormat{"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16,
                  gguf_problem, write_gguf},
 };
