@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8
-# in two processes that hold half of it each, interrupts it half-way and resumes, evaluates, generates, writes a report.
-# About ten minutes on two cores after the build. On a GPU one process trains.
+# in two processes that hold half of it each, interrupts it half-way and resumes, fine-tunes it for int4, exports both in
+# int4, evaluates all three, generates from int4, writes a report. About ten minutes on two cores after the build. On a GPU one process trains.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
 #   --steps N        optimizer steps (default 400)
@@ -25,7 +25,7 @@ done
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n== %s\n' "$*"; }
 
-say "1/7  build"
+say "1/8  build"
 ./scripts/setup.sh demo
 quench=$PWD/build/quench
 # The sequences of a step are the same, whoever computes them.
@@ -45,7 +45,7 @@ mkdir -p "$output"
 touch "$output/.demo"
 cd "$output"
 
-say "2/7  text"
+say "2/8  text"
 if [ -n "$data" ]; then
   cp "$data" corpus.txt
 else
@@ -62,12 +62,12 @@ head -n $((lines * 97 / 100)) corpus.txt > train.txt
 tail -n +$((lines * 97 / 100 + 1)) corpus.txt > unseen.txt
 wc -c corpus.txt | awk '{printf "%.1f MB of text\n", $1 / 1e6}'
 
-say "3/7  tokenizer: byte-level BPE with 2,048 tokens"
+say "3/8  tokenizer: byte-level BPE with 2,048 tokens"
 "$quench" tokenize train --input train.txt --split marker --vocab-size 2048 --output tokenizer
 "$quench" tokenize --tokenizer tokenizer --input train.txt --split marker --output shards --validation 0.05 \
   --validation-split hash
 
-say "4/7  pre-training, interrupted half-way"
+say "4/8  pre-training, interrupted half-way"
 train=("${start[@]}" --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10))
   --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$((steps / 20)))
 "${train[@]}" &
@@ -86,17 +86,38 @@ status=0
 wait $trainer || status=$?
 [ $status -eq 143 ] || [ $status -eq 0 ] || { echo "demo.sh: training failed with status $status" >&2; exit 1; }
 
-say "5/7  the same command again: resumes from the saved step"
+say "5/8  the same command again: resumes from the saved step"
 "${train[@]}"
 
-say "6/7  perplexity on text it has not seen, and a sample"
+say "6/8  perplexity on text it has not seen, and a sample"
 "$quench" inspect checkpoints
 "$quench" eval --model export --data unseen.txt --split marker
 echo
 "$quench" generate --model export --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
 
-say "7/7  report"
+say "7/8  int4: the model as it is, and fine-tuned for int4"
+qat_steps=$((steps / 8 + 1))
+"$quench" train demo ~model.preset --model.path=export --run.folder=qat --recipe.name=qat_int4_weight_only \
+  --training.steps=$qat_steps --optimizer.lr=2e-4 --lr_schedule.warmup_steps=$((qat_steps / 10)) \
+  --checkpoint.interval=$qat_steps --evaluation.interval=$qat_steps --metrics.log_every=$((qat_steps / 5 + 1))
+"$quench" quantize --model export --scheme int4_weight_only_g32 --output export-int4
+"$quench" quantize --model qat/export --scheme int4_weight_only_g32 --output export-int4-qat
+perplexity() {
+  "$quench" eval --model "$1" --data unseen.txt --split marker --json |
+    sed -n 's/.*"token_perplexity": *\([0-9.]*\).*/\1/p'
+}
+size() { du -bc "$1"/*.safetensors | awk 'END {printf "%.1f MB", $1 / 1e6}'; }
+printf '%-24s %-12s %s\n' "" weights "perplexity on text it has not seen"
+for model in export export-int4 export-int4-qat; do
+  printf '%-24s %-12s %s\n' "$model" "$(size "$model")" "$(perplexity "$model")"
+done
+echo
+"$quench" generate --model export-int4-qat --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 \
+  --seed 1
+
+say "8/8  report"
 "$quench" report . --output report.html
 echo "run folder:   $PWD"
 echo "model folder: $PWD/export   (loads in Transformers: AutoModelForCausalLM.from_pretrained)"
+echo "int4 folder:  $PWD/export-int4-qat   (compressed-tensors: vLLM, SGLang, Transformers; quench generate --interactive)"
 echo "report:       $PWD/report.html"
