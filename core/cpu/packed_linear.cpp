@@ -14,7 +14,7 @@ namespace {
 
 // Rows of the weight that are walked side by side, so that sums do not wait for each other.
 template <int kRows>
-inline constexpr int kStreams = kRows <= 2 ? 4 : 2;
+inline constexpr int kStreams = kRows == 1 ? 4 : 2;
 constexpr int kMaxStreams = 4;
 
 // Products of one call before its epilogue: out[r, n] of f32 in [rows of x, rows of the weight].
@@ -66,33 +66,42 @@ QUENCH_INLINE F32 permute(F32 x, I32 index) {
 }
 
 // out[stream][row] = product of a row of the weight and one of x. scales: [kCount][groups], readable kLanes beyond.
-template <class Way, int kRows, int kCount>
+template <class Way, int kRows, int kCount, bool kByLane>
 void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
                   const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
   const std::int64_t blocks = blocks_of<Way>(w.depth), whole = w.row_bytes / Way::kBlockBytes;
-  const std::uint8_t* rows[kCount];
-  for (int s = 0; s < kCount; ++s) rows[s] = w.codes + (first + s) * w.row_bytes;
-  F32 sums[kCount][kRows] = {};
-  for (std::int64_t begin = 0, run = 0; begin < blocks; begin += walk.run, ++run) {
-    typename Way::Part parts[kCount][kRows][2] = {};
-    const std::int64_t end = std::min(begin + walk.run, blocks);
-    for (std::int64_t block = begin; block < end; ++block)
-#pragma GCC unroll 4
-      for (int s = 0; s < kCount; ++s) {
-        const std::uint8_t* codes = rows[s] + block * Way::kBlockBytes;
-        std::uint8_t tail[Way::kBlockBytes];
-        if (block >= whole) [[unlikely]] {
-          std::memset(tail, 0, sizeof tail);
-          std::memcpy(tail, codes, static_cast<std::size_t>(w.row_bytes - block * Way::kBlockBytes));
-          codes = tail;
-        }
-        Way::template add<kRows>(codes, in.x + block * Way::kBlock, in.stride, parts[s]);
-      }
-    for (int s = 0; s < kCount; ++s) {
-      const float* from = scales + s * w.groups + (walk.by_lane ? run * walk.groups : run);
-      const F32 scale = walk.by_lane ? permute(load(from, FullVector{}), walk.group_of_lane) : broadcast(*from);
-      for (int r = 0; r < kRows; ++r) sums[s][r] = fma(Way::sum(parts[s][r]), scale, sums[s][r]);
+  const std::int64_t run = kByLane ? 1 : walk.run;
+  const std::uint8_t* rows = w.codes + first * w.row_bytes;
+  F32 sums[kCount][kRows];
+  typename Way::Part parts[kCount][kRows][2];
+  unrolled<kCount>(
+      [&](auto s) QUENCH_INLINE_LAMBDA { unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { sums[s][r] = F32{}; }); });
+  const auto add = [&](const std::uint8_t* codes, std::int64_t stride, std::int64_t block) QUENCH_INLINE_LAMBDA {
+    unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+      Way::template add<kRows>(codes + s * stride, in.x + block * Way::kBlock, in.stride, parts[s]);
+    });
+  };
+  for (std::int64_t begin = 0, group = 0; begin < blocks; begin += run, ++group) {
+    unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+      unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { parts[s][r][0] = parts[s][r][1] = typename Way::Part{}; });
+    });
+    const std::int64_t end = std::min(begin + run, whole);
+    for (std::int64_t block = begin; block < end; ++block) add(rows + block * Way::kBlockBytes, w.row_bytes, block);
+    if (begin + run > whole && blocks > whole) [[unlikely]] {  // the codes behind a row's end are 0
+      std::uint8_t tail[kCount][Way::kBlockBytes] = {};
+      for (int s = 0; s < kCount; ++s)
+        std::memcpy(tail[s], rows + s * w.row_bytes + whole * Way::kBlockBytes,
+                    static_cast<std::size_t>(w.row_bytes - whole * Way::kBlockBytes));
+      add(&tail[0][0], Way::kBlockBytes, whole);
     }
+    unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+      F32 scale;
+      if constexpr (kByLane)
+        scale = permute(load(scales + s * w.groups + group * walk.groups, FullVector{}), walk.group_of_lane);
+      else
+        scale = broadcast(scales[s * w.groups + group]);
+      unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { sums[s][r] = fma(Way::sum(parts[s][r]), scale, sums[s][r]); });
+    });
   }
   for (int s = 0; s < kCount; ++s)
     for (int r = 0; r < kRows; ++r) out[s][r] = reduce_add(sums[s][r]);
@@ -119,7 +128,10 @@ void multiply(const Products& p, const Inputs<Way>& in, const ScaleWalk<Way>& wa
     const std::int64_t last = std::min(end * kCount, n);
     const auto step = [&]<int kWidth>(std::int64_t column) {
       widen_scales(p.scales, groups, column, kWidth, scales.data());
-      dot_products<Way, kRows, kWidth>(p.weight, in, walk, column, scales.data(), dots);
+      if (walk.by_lane)
+        dot_products<Way, kRows, kWidth, true>(p.weight, in, walk, column, scales.data(), dots);
+      else
+        dot_products<Way, kRows, kWidth, false>(p.weight, in, walk, column, scales.data(), dots);
       for (int s = 0; s < kWidth; ++s)
         for (int r = 0; r < kRows; ++r) p.out[r * n + column + s] = dots[s][r] + offset_product(p, column + s, r);
     };

@@ -14,10 +14,22 @@
 //   sum(part)              both together, in f32
 
 #include <array>
+#include <utility>
 
 #include "core/cpu/packed_codes.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
+
+#define QUENCH_INLINE_LAMBDA __attribute__((always_inline))
+
+// body(0), body(1), ... with constants, so that arrays of vectors indexed by them stay in registers.
+template <int kCount, class Body>
+QUENCH_INLINE void unrolled(const Body& body) {
+  [&]<int... i>(std::integer_sequence<int, i...>) QUENCH_INLINE_LAMBDA {
+    (body(std::integral_constant<int, i>{}), ...);
+  }
+  (std::make_integer_sequence<int, kCount>{});
+}
 
 QUENCH_INLINE U32 load_words(const std::uint8_t* p) {
   U32 words;
@@ -37,16 +49,14 @@ struct F32Way {
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     const U32 words = load_words(codes);
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) {
+    unrolled<kVectors>([&](auto j) QUENCH_INLINE_LAMBDA {
       const F32 w = Value::of(words >> (kBits * j));
-      for (int row = 0; row < kRows; ++row)
+      unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
         part[row][j % 2] = fma(w, load(x + row * stride + j * kLanes, FullVector{}), part[row][j % 2]);
-    }
+      });
+    });
   }
-  static QUENCH_INLINE F32 sum(const Part (&part)[2]) {
-    return part[0] + part[1];
-  }
+  static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return part[0] + part[1]; }
 };
 
 #if defined(__AVX512BF16__)
@@ -71,11 +81,12 @@ struct Bf16Way {
   static QUENCH_INLINE __m512i lookup(const Table& values, __m512i words) {
     return _mm512_permutexvar_epi16(words, _mm512_loadu_si512(values.data()));
   }
-  template <int kRows>
-  static QUENCH_INLINE void multiply(__m512i w, const X* x, std::int64_t stride, int chain, Part (&part)[kRows][2]) {
-    for (int row = 0; row < kRows; ++row)
-      part[row][chain] = _mm512_dpbf16_ps(part[row][chain], std::bit_cast<__m512bh>(w),
-                                          std::bit_cast<__m512bh>(_mm512_loadu_si512(x + row * stride)));
+  template <int kRows, int kChain>
+  static QUENCH_INLINE void multiply(__m512i w, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
+      part[row][kChain] = _mm512_dpbf16_ps(part[row][kChain], std::bit_cast<__m512bh>(w),
+                                           std::bit_cast<__m512bh>(_mm512_loadu_si512(x + row * stride)));
+    });
   }
 };
 
@@ -88,10 +99,9 @@ struct Bf16Nibbles : Bf16Way {
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     static constexpr Table kTableOfValues = table(kValues);
     const __m512i words = _mm512_loadu_si512(codes);
-#pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j)
-      multiply<kRows>(lookup(kTableOfValues, _mm512_srli_epi16(words, static_cast<unsigned>(4 * j))), x + j * kWidth,
-                      stride, j % 2, part);
+    unrolled<kVectors>([&](auto j) QUENCH_INLINE_LAMBDA {
+      multiply<kRows, j % 2>(lookup(kTableOfValues, _mm512_srli_epi16(words, 4u * j)), x + j * kWidth, stride, part);
+    });
   }
 };
 
@@ -107,10 +117,10 @@ struct Bf16SignedBytes : Bf16Bytes {
     static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
     static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
     const __m512i words = _mm512_loadu_si512(codes);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j)
-      multiply<kRows>(lookup(j % 2 == 0 ? kLow : kHigh, _mm512_srli_epi16(words, static_cast<unsigned>(4 * j))),
-                      x + j / 2 * kWidth, stride, j % 2, part);
+    unrolled<4>([&](auto j) QUENCH_INLINE_LAMBDA {
+      multiply<kRows, j % 2>(lookup(j % 2 == 0 ? kLow : kHigh, _mm512_srli_epi16(words, 4u * j)), x + j / 2 * kWidth,
+                             stride, part);
+    });
   }
 };
 
@@ -121,8 +131,7 @@ struct Bf16Float8 : Bf16Bytes {
     static constexpr Table kSmall =
         table({0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0});
     const __m512i words = _mm512_loadu_si512(codes);
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
+    unrolled<2>([&](auto j) QUENCH_INLINE_LAMBDA {
       const __m512i high = j == 0 ? _mm512_slli_epi16(words, 8) : words;
       const __m512i moved =
           _mm512_and_si512(_mm512_srai_epi16(high, 4), _mm512_set1_epi16(static_cast<std::int16_t>(0x87F0)));
@@ -130,8 +139,8 @@ struct Bf16Float8 : Bf16Bytes {
       const __m512i sign = _mm512_and_si512(high, _mm512_set1_epi16(static_cast<std::int16_t>(0x8000)));
       const __m512i small = _mm512_or_si512(lookup(kSmall, j == 0 ? words : _mm512_srli_epi16(words, 8)), sign);
       const __mmask32 is_small = _mm512_testn_epi16_mask(high, _mm512_set1_epi16(0x7800));
-      multiply<kRows>(_mm512_mask_mov_epi16(normal, is_small, small), x + j * kWidth, stride, j, part);
-    }
+      multiply<kRows, j>(_mm512_mask_mov_epi16(normal, is_small, small), x + j * kWidth, stride, part);
+    });
   }
 };
 
@@ -176,10 +185,11 @@ struct IntegerWay {
   using Part = I32;
   static constexpr int kWidth = 4 * kLanes, kBlockBytes = 4 * kLanes;
   static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return to_f32(part[0] + part[1]); }
-  template <int kRows>
-  static QUENCH_INLINE void multiply(U32 w, const X* x, std::int64_t stride, int chain, Part (&part)[kRows][2]) {
-    for (int row = 0; row < kRows; ++row)
-      part[row][chain] = add_byte_products(part[row][chain], load_words(x + row * stride), w);
+  template <int kRows, int kChain>
+  static QUENCH_INLINE void multiply(U32 w, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
+      part[row][kChain] = add_byte_products(part[row][kChain], load_words(x + row * stride), w);
+    });
   }
 };
 
@@ -194,8 +204,8 @@ struct IntegerNibbles : IntegerWay {
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     const U32 words = load_words(codes);
-    multiply<kRows>(extend(words), x, stride, 0, part);
-    multiply<kRows>(extend(words >> 4), x + kWidth, stride, 1, part);
+    multiply<kRows, 0>(extend(words), x, stride, part);
+    multiply<kRows, 1>(extend(words >> 4), x + kWidth, stride, part);
   }
 };
 
@@ -204,7 +214,7 @@ struct IntegerBytes : IntegerWay {
   static constexpr int element(int, int position) { return position; }
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
-    multiply<kRows>(load_words(codes), x, stride, 0, part);
+    multiply<kRows, 0>(load_words(codes), x, stride, part);
   }
 };
 
