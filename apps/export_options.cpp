@@ -1,8 +1,10 @@
 #include "apps/export_options.h"
 
 #include <cstdio>
+#include <optional>
 
 #include "apps/write_model.h"
+#include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_folder.h"
@@ -73,6 +75,12 @@ void ExportOptions::add_to(CLI::App& verb) {
   quantization.add_to(verb);
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
       ->capture_default_str();
+  std::string rules;
+  for (const recipes::SparsityChoice& choice : recipes::sparsity_choices())
+    rules += fmt::format("{}{}", rules.empty() ? "" : " or ", choice.name);
+  verb.add_option(
+      "--sparsity", sparsity,
+      fmt::format("{}: prune the layers that --exclude does not name, as the recipes sparse24... train them", rules));
   verb.add_option("--tokenizer", tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes")
       ->check(CLI::PositiveNumber)
@@ -89,6 +97,9 @@ void ExportOptions::add_to(CLI::App& verb) {
 void run_export(const ExportOptions& o) {
   const bool adapters_alone = o.format == kPeftFormat;
   WriteStyle style = adapters_alone ? WriteStyle() : style_of(o);
+  std::optional<TwoOfFour> sparsity;
+  if (!o.sparsity.empty()) sparsity = recipes::require_sparsity(o.sparsity, "--sparsity");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !sparsity || !adapters_alone, "--sparsity is for whole models, not adapters");
   const std::filesystem::path source = o.source;
   ExportTarget target{.folder = o.output,
                       .overwrite = o.overwrite,
@@ -98,8 +109,11 @@ void run_export(const ExportOptions& o) {
   if (adapters_alone) return write_adapter(loaded, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
                   "{} is quantized already: quantize the model that it was made of", o.source);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !sparsity,
+                  "{} is quantized already: prune the model that it was made of", o.source);
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   merge_adapters(loaded);
+  if (sparsity) (void)recipes::prune(*loaded.model, *sparsity, o.quantization.exclude);
   if (style.quantization || !o.perplexity.empty()) {
     const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);
     if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);

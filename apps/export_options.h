@@ -14,6 +14,7 @@ struct ExportOptions {
   std::string format;
   std::string dtype = "auto";
   std::string tokenizer;
+  std::string sparsity;  // that weights are pruned to before; empty: none
   double max_shard_gb = 5;
   bool overwrite = false;
   bool json = false;

@@ -1,92 +1,65 @@
-// quench generate: continues a prompt.
+// quench generate: continues a prompt, many prompts, or a conversation.
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <optional>
 
-#include "apps/common.h"
+#include "apps/generate_options.h"
 #include "apps/standard_output.h"
 #include "apps/verbs.h"
 #include "core/system/file.h"
 #include "data/tokenizer/stream_decoder.h"
-#include "train/generation/generator.h"
 #include "train/generation/rehearsal.h"
 
 namespace quench {
 namespace {
-
-struct GenerateOptions {
-  std::string model;
-  std::string adapter;
-  std::string tokenizer;
-  std::string prompt;
-  std::string prompt_file;
-  std::string device = "auto";
-  std::string dtype = "auto";
-  std::optional<std::int64_t> max_new_tokens;
-  GenerationOptions generation;
-  bool ignore_eos = false;
-  bool json = false;
-  int threads = 0;
-};
-
-constexpr std::int64_t kUsualTokens = 128;
-
-// As many tokens as the user asks for, which must fit; else the usual number, or what fits.
-void limit_tokens(GenerateOptions& o, const nn::ModelConfig& model, std::size_t prompt_tokens) {
-  const std::int64_t room = room_behind(model, prompt_tokens);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || o.max_new_tokens == 0,
-                  "the prompt of {} tokens leaves no room in the model's context of {}: shorten it", prompt_tokens,
-                  model.context_length());
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
-      "--max-new-tokens {}: behind the prompt of {} tokens, the model's context of {} has room for {}; leave "
-      "the option away to generate to the end of the context",
-      o.max_new_tokens.value_or(0), prompt_tokens, model.context_length(), room);
-  o.generation.max_new_tokens = o.max_new_tokens.value_or(std::min(kUsualTokens, room));
-}
-
-std::string end_reason(const GenerateOptions& o, const GenerationResult& result, const nn::ModelConfig& model,
-                       std::size_t prompt_tokens) {
-  const auto produced = static_cast<std::int64_t>(result.tokens.size());
-  if (result.stopped) return "an end-of-sequence token";
-  if (produced < o.generation.max_new_tokens) return "the reader of the output";
-  if (produced == room_behind(model, prompt_tokens))
-    return fmt::format("the end of the model's context of {} tokens", model.context_length());
-  return o.max_new_tokens ? "--max-new-tokens" : fmt::format("the default of {} new tokens", kUsualTokens);
-}
 
 bool is_pipe(int descriptor) {
   struct stat status {};
   return ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-void run(GenerateOptions& o) {
-  set_threads(o.threads);
-  check_sampling_options(o.generation.sampling);
+void check_options(const GenerateOptions& o) {
+  const auto refuse = [](bool given, std::string_view option, std::string_view needs) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !given, "{} goes with {}", option, needs);
+  };
+  const bool chats = o.interactive || o.chat || !o.prompts.empty();
+  refuse(!o.system.empty() && !chats, "--system", "--interactive, --chat or --prompts");
+  refuse(o.chat_template != "auto" && !chats, "--chat-template", "--interactive, --chat or --prompts");
+  refuse(!o.chat_date.empty() && !chats, "--chat-date", "--interactive, --chat or --prompts");
+  refuse(o.json && o.interactive, "--json", "one prompt or --prompts");
+}
+
+void generate_for_prompt(GenerateOptions& o) {
   const std::string prompt = o.prompt_file.empty() ? o.prompt : read_file(o.prompt_file, std::uint64_t{64} << 20);
   std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatPrompt> chat;
   std::vector<std::int32_t> ids;
   // Before the weights are read: what is wrong with the prompt is said at once, and a GPU is ready for it when they are
   // there.
   const auto prepare = [&](const LoadedModel& model) -> std::function<void()> {
     tokenizer = require_model_tokenizer(model, o.tokenizer);
-    ids = tokenizer->encode(prompt, {});
-    limit_tokens(o, model.config, ids.size());
+    if (o.chat) {
+      Conversation conversation = begin_conversation(o);
+      add_message(conversation, "user", prompt);
+      ids = chat.emplace(*tokenizer, o.chat_template, o.chat_date).encode(conversation);
+    } else {
+      ids = tokenizer->encode(prompt, {});
+    }
+    o.generation.max_new_tokens = allowed_tokens(o, model.config, ids.size());
     if (model.model->options().device.is_cpu()) return {};
     return [&lm = *model.model, tokens = static_cast<std::int64_t>(ids.size())] { rehearse_generation(lm, tokens); };
   };
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare);
   use_adapter(loaded, o.adapter);
-  if (!o.ignore_eos) o.generation.stop_tokens = model_token_ids(loaded, tokenizer.get()).generation.eos;
-  StreamDecoder decoder(*tokenizer);
+  set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
+  StreamDecoder decoder(*tokenizer, o.chat);
   decoder.skip(ids);
   std::string text;
   print_unchanged();
-  if (!o.json) std::printf("%s", prompt.c_str());
+  if (!o.json && !o.chat) std::printf("%s", prompt.c_str());
   const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {
     const std::string piece = decoder.push(token);
     text += piece;
@@ -94,7 +67,9 @@ void run(GenerateOptions& o) {
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     return std::fflush(stdout) == 0;  // a closed pipe ends the generation
   });
-  text += decoder.finish();
+  const std::string rest = decoder.finish();  // of a character that did not become whole
+  text += rest;
+  if (!o.json) std::fwrite(rest.data(), 1, rest.size(), stdout);
   const auto decoded = static_cast<double>(result.tokens.size());
   const double rate = result.decode_seconds > 0 ? decoded / result.decode_seconds : 0;
   if (!o.json) {
@@ -104,7 +79,7 @@ void run(GenerateOptions& o) {
     if (is_pipe(STDOUT_FILENO) && ::isatty(STDERR_FILENO) == 1) std::fputc('\n', stderr);
     std::fprintf(stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s; ended by %s\n", ids.size(),
                  result.prompt_seconds, result.tokens.size(), rate,
-                 end_reason(o, result, loaded.config, ids.size()).c_str());
+                 end_reason(o, result, loaded.config, ids.size(), o.generation.max_new_tokens).c_str());
     return;
   }
   Json json = Json::object();
@@ -115,22 +90,91 @@ void run(GenerateOptions& o) {
   json.set("tokens", std::move(tokens));
   json.set("prompt_tokens", static_cast<std::int64_t>(ids.size()));
   json.set("stopped", result.stopped);
-  json.set("ended_by", end_reason(o, result, loaded.config, ids.size()));
+  json.set("ended_by", end_reason(o, result, loaded.config, ids.size(), o.generation.max_new_tokens));
   json.set("prompt_seconds", result.prompt_seconds);
   json.set("tokens_per_second", rate);
   print_json(json);
 }
 
+void run(GenerateOptions& o) {
+  check_options(o);
+  set_threads(o.threads);
+  check_sampling_options(o.generation.sampling);
+  if (o.interactive) return generate_interactively(o);
+  if (!o.prompts.empty()) return generate_for_prompts(o);
+  generate_for_prompt(o);
+}
+
 }  // namespace
+
+std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& model, std::size_t prompt_tokens,
+                            std::int64_t usual) {
+  const std::int64_t room = room_behind(model, prompt_tokens);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || o.max_new_tokens == 0,
+                  "the prompt of {} tokens leaves no room in the model's context of {}: shorten it", prompt_tokens,
+                  model.context_length());
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
+      "--max-new-tokens {}: behind the prompt of {} tokens, the model's context of {} has room for {}; leave "
+      "the option away to generate to the end of the context",
+      o.max_new_tokens.value_or(0), prompt_tokens, model.context_length(), room);
+  return o.max_new_tokens.value_or(std::min(usual, room));
+}
+
+std::string end_reason(const GenerateOptions& o, const GenerationResult& result, const nn::ModelConfig& model,
+                       std::size_t prompt_tokens, std::int64_t limit) {
+  const auto produced = static_cast<std::int64_t>(result.tokens.size());
+  if (result.stopped) return "an end-of-sequence token";
+  if (produced < limit) return "the reader of the output";
+  if (produced == room_behind(model, prompt_tokens))
+    return fmt::format("the end of the model's context of {} tokens", model.context_length());
+  return o.max_new_tokens ? "--max-new-tokens" : fmt::format("the default of {} new tokens", kUsualTokens);
+}
+
+void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer,
+                     const ChatPrompt* chat) {
+  if (o.ignore_eos) return;
+  o.generation.stop_tokens = model_token_ids(loaded, &tokenizer).generation.eos;
+  if (chat == nullptr) return;
+  if (const auto end = chat->end_of_turn()) o.generation.stop_tokens.push_back(*end);
+}
+
+Conversation begin_conversation(const GenerateOptions& o) {
+  Conversation conversation;
+  if (!o.system.empty()) add_message(conversation, "system", o.system);
+  return conversation;
+}
+
+void add_message(Conversation& conversation, std::string_view role, std::string_view content) {
+  conversation.messages.push_back(Json::Object{{"role", role}, {"content", content}});
+}
 
 void add_generate_verb(CLI::App& app) {
   auto o = std::make_shared<GenerateOptions>();
-  CLI::App* verb = app.add_subcommand("generate", "Continue a prompt");
+  CLI::App* verb = app.add_subcommand("generate", "Continue a prompt, or answer in a conversation");
   verb->footer("Example: quench generate --model runs/demo/export --prompt \"Once upon a time\" --temperature 0.8");
   verb->add_option("--model", o->model, "Hugging Face model folder")->required();
   verb->add_option("--adapter", o->adapter, "PEFT adapter folder");
   auto* text = verb->add_option("--prompt", o->prompt, "Text to continue");
-  verb->add_option("--prompt-file", o->prompt_file, "File with the text to continue")->excludes(text);
+  auto* file = verb->add_option("--prompt-file", o->prompt_file, "File with the text to continue")->excludes(text);
+  auto* many = verb->add_option("--prompts", o->prompts,
+                                "File of prompts, one a line, or JSON Lines of {\"prompt\": ...} or {\"messages\": "
+                                "[...]}; prints a line of JSON for each")
+                   ->excludes(text)
+                   ->excludes(file);
+  verb->add_option("--batch-size", o->batch_size, "Texts that grow side by side with --prompts")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb->add_flag("--interactive", o->interactive, "Answer what is typed, in a conversation (/help tells what it knows)")
+      ->excludes(text)
+      ->excludes(file)
+      ->excludes(many);
+  verb->add_flag("--chat", o->chat, "The prompt is a user's message: put it into the chat template");
+  verb->add_option("--system", o->system, "System message of the conversation");
+  verb->add_option("--chat-template", o->chat_template,
+                   fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
+      ->capture_default_str();
+  verb->add_option("--chat-date", o->chat_date, "Date that a template is told, for example 2024-07-26");
   verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model folder's");
   verb->add_option("--max-new-tokens", o->max_new_tokens,
                    "Tokens to generate at most; default: 128, or to the end of the model's context")

@@ -2,6 +2,7 @@
 
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/config.h"
+#include "export/compressed_tensors/sparse_24.h"
 #include "export/compressed_tensors/writer.h"
 #include "export/gguf/writer.h"
 #include "export/safetensors_items.h"
@@ -28,6 +29,10 @@ Json write_compressed(const ExportJob& job) {
 Json write_torchao_folder(const ExportJob& job) {
   return write_torchao(job.tensors, job.folder, job.max_shard_bytes);
 }
+Json write_sparse(const ExportJob& job) {
+  return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
+}
+
 
 }  // namespace
 
@@ -39,6 +44,8 @@ const ChoiceTable<ExportFormat>& export_formats() {
         compressed_problem, write_compressed},
        {"torchao", "quantized safetensors in the classes of TorchAO, for Transformers", true, std::nullopt,
         torchao_problem, write_torchao_folder},
+       {"sparse24", "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)", false, std::nullopt,
+        stores_no_codes, write_sparse},
        {"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16, gguf_problem,
         write_gguf, kGgufFileName}});
   return table;

@@ -9,16 +9,18 @@
 namespace quench {
 namespace {
 
-Tensor round_integers(const Tensor& x, const OperandScheme& scheme) {
+Tensor round_integers(const Tensor& x, const IntQuantOptions& options) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor out = Tensor::empty_like(x);
-  fake_quantize_int({.x = x,
-                     .out = out,
-                     .mask = {},
-                     .scales = {},
-                     .zero_points = {},
-                     .options = {.bits = scheme.bits, .mapping = scheme.mapping, .group_size = scheme.group_size}});
+  fake_quantize_int({.x = x, .out = out, .mask = {}, .scales = {}, .zero_points = {}, .options = options});
   return out;
+}
+
+recipes::InputRounding integer_rounding(const OperandScheme& inputs) {
+  const IntQuantOptions options{.bits = inputs.bits, .mapping = inputs.mapping, .group_size = inputs.group_size};
+  const bool by_token = inputs.bits == 8 && inputs.sharing == ScaleSharing::row;
+  return {[options](const Tensor& x) { return round_integers(x, options); },
+          by_token ? std::optional(options) : std::nullopt};
 }
 
 Tensor round_float8(const Tensor& x, const OperandScheme& scheme) {
@@ -95,7 +97,7 @@ recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_v
                     name);
     return calibrated_rounding(inputs, *scale);
   }
-  if (!inputs.element) return [inputs](const Tensor& x) { return round_integers(x, inputs); };
+  if (!inputs.element) return integer_rounding(inputs);
   if (inputs.scale == ScaleForm::e8m0) return [inputs](const Tensor& x) { return round_mx(x, inputs); };
   QUENCH_CHECK_AS(ErrorCode::unsupported,
                   inputs.element == ElementFormat::e4m3 && inputs.scale == ScaleForm::high_precision &&

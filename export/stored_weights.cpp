@@ -5,6 +5,7 @@
 
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/reader.h"
+#include "export/compressed_tensors/sparse_24.h"
 #include "export/gguf/reader.h"
 #include "export/gguf/types.h"
 
@@ -61,7 +62,7 @@ const Json* quantization_of(const Json& config) {
 }  // namespace
 
 bool is_quantized(const fs::path& folder, const Json& config) {
-  if (quantization_of(config) != nullptr) return true;
+  if (const Json* quantization = quantization_of(config); quantization != nullptr) return !is_sparse_24(*quantization);
   const fs::path gguf = gguf_alone(folder);
   return !gguf.empty() && std::ranges::any_of(read_gguf_head(gguf).tensors, [](const GgufEntry& entry) {
     return gguf_type_layout(entry.type)->blocks.has_value();
@@ -87,6 +88,7 @@ std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const
     if (!gguf.empty()) return open_gguf(gguf, config);
     return std::make_unique<DenseWeights>(folder);
   }
+  if (is_sparse_24(*quantization)) return open_sparse_24(folder);
   const std::string& name = quantization->at("quant_method").as_string();
   std::string known;
   for (const Method& method : kMethods) {

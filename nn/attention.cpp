@@ -1,5 +1,6 @@
 #include "nn/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace quench::nn {
@@ -46,7 +47,8 @@ Variable Attention::attend_cached(const Variable& qkv, const ForwardContext& con
   QUENCH_CHECK(!qkv.requires_grad(), "Attention: a key-value cache has no backward pass");
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0), width = 2 * layout_.kv_heads * layout_.head_dim;
-  const std::int64_t keys = context.sequences.front().k_length;
+  std::int64_t keys = 0;
+  for (const SequenceRange& sequence : context.sequences) keys = std::max(keys, sequence.k_begin + sequence.k_length);
   const KvCache& cache = *context.cache;
   cache.store(layer_, in.narrow(1, in.size(1) - width, width), context.positions);
   const MemoryScope scope(MemoryCategory::activations);

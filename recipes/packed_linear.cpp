@@ -37,34 +37,63 @@ class PackedValues final : public autograd::WeightSource {
   int uses_ = 0;
 };
 
+// The weight, and how inputs of products with it are rounded.
+class PackedProducts {
+ public:
+  PackedProducts(PackedMatrix weight, InputRounding rounding)
+      : weight_(std::move(weight)), rounding_(std::move(rounding)) {
+    if (rounding_.integers() && has_integer_products(weight_)) {
+      const MemoryScope scope(MemoryCategory::parameters);
+      row_sums_ = packed_row_sums(weight_);
+    }
+  }
+  [[nodiscard]] const PackedMatrix& weight() const noexcept { return weight_; }
+
+  // y = x W^T + bias. Many tokens: of values, as a rounding to the dtype of x leaves them.
+  void multiply(const Tensor& x, const Tensor& y, const Tensor& bias) const {
+    const MemoryScope scope(MemoryCategory::workspace);
+    if (row_sums_.defined() && x.size(0) <= kPackedRows && (!bias.defined() || bias.dtype() == y.dtype())) {
+      const IntQuantized codes = quantize_int(x, *rounding_.integers());
+      return packed_integer_linear({.x = codes.codes,
+                                    .scales = codes.scales.scales,
+                                    .zero_points = codes.scales.zero_points,
+                                    .weight = weight_,
+                                    .weight_sums = row_sums_,
+                                    .y = y,
+                                    .bias = bias});
+    }
+    packed_linear({.x = rounding_ ? rounding_(x) : x, .weight = weight_, .y = y, .bias = bias});
+  }
+
+ private:
+  PackedMatrix weight_;
+  InputRounding rounding_;
+  Tensor row_sums_;  // where products are those of integers
+};
+
 class PackedHead final : public HeadProducts {
  public:
-  PackedHead(PackedMatrix weight, Weight values, InputRounding rounding)
-      : weight_(std::move(weight)), values_(std::move(values)), rounding_(std::move(rounding)) {}
-  void logits(const Tensor& hidden, const Tensor& out) override {
-    packed_linear({.x = rounding_ ? rounding_(hidden) : hidden, .weight = weight_, .y = out});
-  }
+  PackedHead(PackedProducts products, Weight values) : products_(std::move(products)), values_(std::move(values)) {}
+  void logits(const Tensor& hidden, const Tensor& out) override { products_.multiply(hidden, out, {}); }
   void gradients(const Tensor& dlogits, const Tensor&, const Tensor& dhidden, const Tensor& dweight, float) override {
     QUENCH_CHECK(!dweight.defined(), "a packed head has no gradient");
     if (dhidden.defined()) gemm({.a = dlogits, .b = values_.use().value(), .c = dhidden});
   }
 
  private:
-  PackedMatrix weight_;
+  PackedProducts products_;
   Weight values_;
-  InputRounding rounding_;
 };
 
 class PackedLinear final : public nn::LinearKernel {
  public:
-  PackedLinear(PackedMatrix weight, InputRounding rounding)
-      : weight_(std::move(weight)), rounding_(std::move(rounding)) {}
+  PackedLinear(PackedMatrix weight, InputRounding rounding) : products_(std::move(weight), std::move(rounding)) {}
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const override {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor in = x.value();
-    Variable y(Tensor::empty({in.size(0), weight_.rows()}, in.dtype(), in.device()));
-    packed_linear({.x = rounding_ ? rounding_(in) : in, .weight = weight_, .y = y.value(), .bias = bias.use().value()});
+    Variable y(Tensor::empty({in.size(0), products_.weight().rows()}, in.dtype(), in.device()));
+    products_.multiply(in, y.value(), bias.use().value());
     Tape::record("packed_linear", {x, bias}, std::array{&y}, [&] {
       return [values = weight.weight(), dx = x.gradient(), db = bias.gradient(), dy_of = y.gradient()] {
         const Tensor dy = dy_of->value();
@@ -81,13 +110,12 @@ class PackedLinear final : public nn::LinearKernel {
     return y;
   }
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
-    return std::make_unique<PackedHead>(weight_, weight.weight(), rounding_);
+    return std::make_unique<PackedHead>(products_, weight.weight());
   }
   [[nodiscard]] std::string_view name() const override { return "packed"; }
 
  private:
-  PackedMatrix weight_;
-  InputRounding rounding_;
+  PackedProducts products_;
 };
 
 }  // namespace

@@ -3,14 +3,33 @@
 // served, or that carry adapters over a quantized base. The weight itself is frozen.
 
 #include <functional>
+#include <optional>
+#include <utility>
 
+#include "core/ops/quantize_int.h"
 #include "core/tensor/packed_matrix.h"
 #include "nn/linear.h"
 
 namespace quench::recipes {
 
-// What a product's input is rounded to first: values of x's shape and dtype. Empty: x itself.
-using InputRounding = std::function<Tensor(const Tensor& x)>;
+// What a product's input is rounded to first. Empty: to nothing, x itself is used.
+class InputRounding {
+ public:
+  InputRounding() = default;
+  // `values` rounds: values of x's shape and dtype. `integers`: the same as 8-bit codes by token; the products of few
+  // tokens are then those of codes, where there is a kernel for them.
+  template <class Values>
+  InputRounding(Values values, std::optional<IntQuantOptions> integers = std::nullopt)  // NOLINT
+      : values_(std::move(values)), integers_(integers) {}
+
+  explicit operator bool() const noexcept { return static_cast<bool>(values_); }
+  [[nodiscard]] Tensor operator()(const Tensor& x) const { return values_(x); }
+  [[nodiscard]] const std::optional<IntQuantOptions>& integers() const noexcept { return integers_; }
+
+ private:
+  std::function<Tensor(const Tensor& x)> values_;
+  std::optional<IntQuantOptions> integers_;
+};
 
 // The layer's weight is the packed matrix from now on, of the layer's shape and on its device; `dtype` is that of the
 // values which others ask the weight for. Gradients flow to inputs, straight through their rounding, and to the bias.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8
 # in two processes that hold half of it each, interrupts it half-way and resumes, fine-tunes it for int4 weights, evaluates
-# bf16, int4 and int4 after the fine-tuning side by side, generates, writes a report.
+# bf16, int4 and int4 after the fine-tuning side by side, generates from int4, writes a report.
 # About ten minutes on two cores after the build. On a GPU one process trains.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
@@ -100,11 +100,11 @@ say "7/8  text it has not seen: in bf16, in int4 without and with the fine-tunin
 "$quench" inspect checkpoints
 "$quench" eval --baseline export --ptq int4-ptq --model int4-qat --data unseen.txt --split marker
 echo
-"$quench" generate --model export --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
+"$quench" generate --model int4-qat --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
 
 say "8/8  report"
 "$quench" report . --output report.html
 echo "run folder:   $PWD"
-echo "int4 model:   $PWD/int4-qat   (compressed-tensors)"
 echo "model folder: $PWD/export   (loads in Transformers: AutoModelForCausalLM.from_pretrained)"
+echo "int4 model:   $PWD/int4-qat   (compressed-tensors: vLLM, SGLang, Transformers; quench generate --interactive)"
 echo "report:       $PWD/report.html"

@@ -50,6 +50,9 @@ trap 'rm -rf "$folder"' EXIT
 "$quench" export --checkpoint "$folder/run" --format hf --dtype f32 --output "$folder/model" > /dev/null
 status=0
 "$venv/bin/python" tests/interop/check_exports.py "$quench" "$folder" "$@" || status=1
+# Newer releases no longer read 2:4 sparse weights.
+[ -d "$venv/sparse" ] || "$venv/bin/pip" install -q --no-deps --target "$venv/sparse" compressed-tensors==0.13.0
+PYTHONPATH=$venv/sparse "$venv/bin/python" tests/interop/check_sparse.py "$quench" "$folder" || status=1
 if "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
 fi

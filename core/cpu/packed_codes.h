@@ -39,6 +39,7 @@ QUENCH_INLINE void interleave(F32 (&pair)[2]) {
 // Two codes a byte, the even element in the low nibble. Value::of takes a code from the low four bits of each lane.
 template <class Value>
 struct NibbleCodes {
+  using ValueOf = Value;
   static constexpr int kPerByte = 2, kVectors = 2, kBlock = 2 * kLanes, kBlockBytes = kLanes;
   static QUENCH_INLINE void decode(const std::uint8_t* p, F32 (&out)[2]) {
     const U32 bytes = load_bytes(p);
@@ -50,6 +51,7 @@ struct NibbleCodes {
 
 template <class Value>
 struct ByteCodes {
+  using ValueOf = Value;
   static constexpr int kPerByte = 1, kVectors = 1, kBlock = kLanes, kBlockBytes = kLanes;
   static QUENCH_INLINE void decode(const std::uint8_t* p, F32 (&out)[2]) { out[0] = Value::of(load_bytes(p)); }
   static QUENCH_INLINE void in_order(F32 (&)[2]) {}

@@ -1,9 +1,11 @@
-// Products and values of packed weights. Codes become f32 in registers; a row of the weight is read once for all rows
-// of x.
+// Products with packed weights for few rows: a row of the weight is read once for all rows of x.
 
+#include <functional>
+#include <type_traits>
 #include <vector>
 
-#include "core/cpu/packed_codes.h"
+#include "core/cpu/packed_rows.h"
+#include "core/cpu/packed_ways.h"
 #include "core/cpu/parallel.h"
 #include "core/ops/packed_linear.h"
 
@@ -11,253 +13,289 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
 // Rows of the weight that are walked side by side, so that sums do not wait for each other.
-constexpr int kStreams = 2;
+template <int kRows>
+inline constexpr int kStreams = kRows == 1 ? 4 : 2;
+constexpr int kMaxStreams = 4;
 
-// The scales of a row in f32, with zeros behind them for lanes beyond the row.
-template <class S>
-void widen_scales(const S* from, std::int64_t groups, float* to) {
-  for_vectors(groups, [&](std::int64_t i, auto count) { store(to + i, load(from + i, count), count); });
-}
-
-// What all rows of one product share.
-struct Problem {
-  std::int64_t depth, group, groups;
-  std::int64_t row_bytes;
-  const std::uint8_t* codes;
-  const float* offsets;  // or null
-  const float* x;        // [rows][padded depth], in the order in which Codes::decode gives a block's elements
-  std::int64_t x_stride;
-  const float* sums;                // [rows][groups] of x by group; where there are offsets
-  const std::int32_t* lane_groups;  // group of each first element of a lane, block by block; where a block has several
+// Products of one call before its epilogue: out[r, n] of f32 in [rows of x, rows of the weight].
+struct Products {
+  PackedRows weight;
+  const Tensor& scales;
+  float* out;
+  const float* x_sums;  // [rows][groups] of x by group; where there are offsets
+  // Called with the columns of `out` that are done, by whoever has made them.
+  std::function<void(std::int64_t begin, std::int64_t end)> finish;
 };
 
-template <class Codes>
-std::int64_t padded(std::int64_t depth) {
-  return (depth + Codes::kBlock - 1) / Codes::kBlock * Codes::kBlock;
+template <class Way>
+struct Inputs {
+  const typename Way::X* x;  // [rows][stride], block by block in the order of the way
+  std::int64_t stride;
+};
+
+template <class Way>
+std::int64_t blocks_of(std::int64_t depth) {
+  return (depth + Way::kBlock - 1) / Way::kBlock;
 }
 
-// The first element of each vector of a decoded block by lane, relative to the block.
-template <class Codes>
-constexpr int element_of_lane(int vector, int lane) {
-  return Codes::kVectors == 2 ? 2 * lane + vector : lane;
-}
+// How lanes find their scales.
+template <class Way>
+struct ScaleWalk {
+  bool by_lane = false;     // several groups in a block
+  std::int64_t run = 0;     // blocks of a group; else 1
+  std::int64_t groups = 0;  // of a block, by lane
+  I32 group_of_lane{};      // of the block's groups, by lane
+  bool possible = true;
 
-// x in f32, block by block in the order of decoded elements; zeros behind the end.
-template <class Codes, class T>
-void arrange(const T* x, std::int64_t depth, float* out) {
-  for (std::int64_t block = 0; block < depth; block += Codes::kBlock)
-    for (int vector = 0; vector < Codes::kVectors; ++vector)
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const std::int64_t k = block + element_of_lane<Codes>(vector, lane);
-        out[block + vector * kLanes + lane] = k < depth ? static_cast<float>(x[k]) : 0.0f;
-      }
-}
-
-// The codes of a block; those behind the row's end are 0.
-template <class Codes>
-QUENCH_INLINE void decode_block(const Problem& p, const std::uint8_t* row, std::int64_t k, F32 (&out)[2]) {
-  const std::int64_t left = p.row_bytes - k / Codes::kPerByte;
-  if (left >= Codes::kBlockBytes) [[likely]] {
-    Codes::decode(row + k / Codes::kPerByte, out);
-    return;
-  }
-  std::uint8_t tail[Codes::kBlockBytes] = {};
-  std::memcpy(tail, row + k / Codes::kPerByte, static_cast<std::size_t>(left));
-  Codes::decode(tail, out);
-}
-
-// out[s][r] = product of row first + s of the weight and row r of x.
-template <class Codes, int kRows, int kCount>
-void dot_products(const Problem& p, std::int64_t first, const float* scales, std::int64_t scales_stride,
-                  float (&out)[kStreams][kPackedRows]) {
-  F32 sums[kCount][kRows] = {};
-  const std::uint8_t* rows[kCount];
-  for (int s = 0; s < kCount; ++s) rows[s] = p.codes + (first + s) * p.row_bytes;
-  if (p.lane_groups == nullptr) {
-    for (std::int64_t g = 0; g < p.groups; ++g) {
-      const std::int64_t end = std::min(p.depth, (g + 1) * p.group);
-      F32 part[kCount][kRows][Codes::kVectors] = {};
-      for (std::int64_t k = g * p.group; k < end; k += Codes::kBlock)
-        for (int s = 0; s < kCount; ++s) {
-          F32 w[2];
-          decode_block<Codes>(p, rows[s], k, w);
-          for (int r = 0; r < kRows; ++r)
-            for (int v = 0; v < Codes::kVectors; ++v)
-              part[s][r][v] = fma(w[v], load(p.x + r * p.x_stride + k + v * kLanes, FullVector{}), part[s][r][v]);
-        }
-      for (int s = 0; s < kCount; ++s)
-        for (int r = 0; r < kRows; ++r) {
-          F32 all = part[s][r][0];
-          if constexpr (Codes::kVectors == 2) all += part[s][r][1];
-          sums[s][r] = fma(all, broadcast(scales[s * scales_stride + g]), sums[s][r]);
-        }
+  ScaleWalk(std::int64_t group, std::int64_t groups_of_row, std::int64_t blocks) {
+    if (groups_of_row == 1 || group % Way::kBlock == 0) {
+      run = groups_of_row == 1 ? blocks : group / Way::kBlock;
+    } else if (Way::kBlock % group == 0 && group % Way::kPerLane == 0) {
+      by_lane = true;
+      run = 1;
+      groups = Way::kBlock / group;
+      group_of_lane = lane_numbers() / static_cast<std::int32_t>(group / Way::kPerLane);
+    } else {
+      possible = false;
     }
-  } else {
-    for (std::int64_t k = 0; k < p.depth; k += Codes::kBlock)
-      for (int s = 0; s < kCount; ++s) {
-        F32 w[2], scale;
-        decode_block<Codes>(p, rows[s], k, w);
-        const std::int32_t* groups = p.lane_groups + k / Codes::kVectors;
-        for (int lane = 0; lane < kLanes; ++lane) scale[lane] = scales[s * scales_stride + groups[lane]];
-        for (int v = 0; v < Codes::kVectors; ++v) w[v] *= scale;
-        for (int r = 0; r < kRows; ++r)
-          for (int v = 0; v < Codes::kVectors; ++v)
-            sums[s][r] = fma(w[v], load(p.x + r * p.x_stride + k + v * kLanes, FullVector{}), sums[s][r]);
-      }
+  }
+};
+
+QUENCH_INLINE F32 permute(F32 x, I32 index) {
+  return __builtin_shuffle(x, index);
+}
+
+// out[stream][row] = product of a row of the weight and one of x. scales: [kCount][groups], readable kLanes beyond.
+template <class Way, int kRows, int kCount, bool kByLane>
+void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
+                  const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
+  const std::int64_t blocks = blocks_of<Way>(w.depth), whole = w.row_bytes / Way::kBlockBytes;
+  const std::int64_t run = kByLane ? 1 : walk.run;
+  const std::uint8_t* rows = w.codes + first * w.row_bytes;
+  F32 sums[kCount][kRows];
+  typename Way::Part parts[kCount][kRows][2];
+  unrolled<kCount>(
+      [&](auto s) QUENCH_INLINE_LAMBDA { unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { sums[s][r] = F32{}; }); });
+  const auto add = [&](const std::uint8_t* codes, std::int64_t stride, std::int64_t block) QUENCH_INLINE_LAMBDA {
+    unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+      Way::template add<kRows>(codes + s * stride, in.x + block * Way::kBlock, in.stride, parts[s]);
+    });
+  };
+  for (std::int64_t begin = 0, group = 0; begin < blocks; begin += run, ++group) {
+    unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+      unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { parts[s][r][0] = parts[s][r][1] = typename Way::Part{}; });
+    });
+    const std::int64_t end = std::min(begin + run, whole);
+    for (std::int64_t block = begin; block < end; ++block) add(rows + block * Way::kBlockBytes, w.row_bytes, block);
+    if (begin + run > whole && blocks > whole) [[unlikely]] {  // the codes behind a row's end are 0
+      std::uint8_t tail[kCount][Way::kBlockBytes] = {};
+      for (int s = 0; s < kCount; ++s)
+        std::memcpy(tail[s], rows + s * w.row_bytes + whole * Way::kBlockBytes,
+                    static_cast<std::size_t>(w.row_bytes - whole * Way::kBlockBytes));
+      add(&tail[0][0], Way::kBlockBytes, whole);
+    }
+    unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+      F32 scale;
+      if constexpr (kByLane)
+        scale = permute(load(scales + s * w.groups + group * walk.groups, FullVector{}), walk.group_of_lane);
+      else
+        scale = broadcast(scales[s * w.groups + group]);
+      unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { sums[s][r] = fma(Way::sum(parts[s][r]), scale, sums[s][r]); });
+    });
   }
   for (int s = 0; s < kCount; ++s)
-    for (int r = 0; r < kRows; ++r) {
-      float total = reduce_add(sums[s][r]);
-      if (p.offsets != nullptr) {
-        const float* offsets = p.offsets + (first + s) * p.groups;
-        F32 shift{};
-        for_vectors(p.groups, [&](std::int64_t g, auto count) {
-          shift = fma(load(offsets + g, count), load(p.sums + r * p.groups + g, count), shift);
-        });
-        total += reduce_add(shift);
-      }
-      out[s][r] = total;
-    }
+    for (int r = 0; r < kRows; ++r) out[s][r] = reduce_add(sums[s][r]);
 }
 
-template <class Codes, int kRows, class T, class Y, class S>
-void multiply(const PackedLinearArgs& args) {
-  const PackedMatrix& weight = args.weight;
-  const std::int64_t depth = weight.columns(), groups = weight.groups(), n = weight.rows();
-  const MemoryScope scope(MemoryCategory::workspace);
-  const std::int64_t stride = padded<Codes>(depth);
-  const Tensor arranged = Tensor::empty({kRows, stride}, DType::f32);
-  for (int r = 0; r < kRows; ++r)
-    arrange<Codes>(args.x.data<T>() + r * depth, depth, arranged.data<float>() + r * stride);
-  Problem p{.depth = depth,
-            .group = weight.group_size(),
-            .groups = groups,
-            .row_bytes = depth / Codes::kPerByte,
-            .codes = static_cast<const std::uint8_t*>(weight.codes().raw_data()),
-            .offsets = weight.offsets().defined() ? weight.offsets().data<float>() : nullptr,
-            .x = arranged.data<float>(),
-            .x_stride = stride,
-            .sums = nullptr,
-            .lane_groups = nullptr};
-  std::vector<float> sums;
-  if (p.offsets != nullptr) {
-    sums.assign(static_cast<std::size_t>(kRows * groups), 0.0f);
-    for (int r = 0; r < kRows; ++r)
-      for (std::int64_t k = 0; k < depth; ++k)
-        sums[static_cast<std::size_t>(r * groups + k / p.group)] += static_cast<float>(args.x.data<T>()[r * depth + k]);
-    p.sums = sums.data();
-  }
-  std::vector<std::int32_t> lane_groups;
-  if (groups > 1 && p.group % Codes::kBlock != 0) {
-    for (std::int64_t k = 0; k < depth; k += Codes::kBlock)
-      for (int lane = 0; lane < kLanes; ++lane)
-        lane_groups.push_back(
-            static_cast<std::int32_t>(std::min(k + element_of_lane<Codes>(0, lane), depth - 1) / p.group));
-    p.lane_groups = lane_groups.data();
-  }
-  const S* scales = weight.scales().data<S>();
-  const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
-  const auto write = [&](std::int64_t column, const float(&dots)[kPackedRows]) {
-    for (int r = 0; r < kRows; ++r)
-      args.y.data<Y>()[r * args.y.stride(0) + column] =
-          Y(dots[r] + (bias != nullptr ? static_cast<float>(bias[column]) : 0.0f));
-  };
-  parallel_ranges((n + kStreams - 1) / kStreams, n * depth, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> wide(static_cast<std::size_t>(kStreams * groups));
-    float dots[kStreams][kPackedRows];
-    for (std::int64_t column = begin * kStreams; column < std::min(end * kStreams, n); column += kStreams) {
-      const std::int64_t count = std::min<std::int64_t>(kStreams, n - column);
-      widen_scales(scales + column * groups, count * groups, wide.data());
-      if (count == kStreams)
-        dot_products<Codes, kRows, kStreams>(p, column, wide.data(), groups, dots);
+// What the offsets of a row of the weight add.
+float offset_product(const Products& p, std::int64_t column, int row) {
+  if (p.weight.offsets == nullptr) return 0.0f;
+  F32 sum{};
+  for_vectors(p.weight.groups, [&](std::int64_t g, auto count) {
+    sum = fma(load(p.weight.offsets + column * p.weight.groups + g, count),
+              load(p.x_sums + row * p.weight.groups + g, count), sum);
+  });
+  return reduce_add(sum);
+}
+
+template <class Way, int kRows>
+void multiply(const Products& p, const Inputs<Way>& in, const ScaleWalk<Way>& walk) {
+  constexpr int kCount = kStreams<kRows>;
+  const std::int64_t n = p.weight.rows, groups = p.weight.groups;
+  parallel_ranges((n + kCount - 1) / kCount, n * p.weight.depth, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> scales(static_cast<std::size_t>(kCount * groups + kLanes));
+    float dots[kMaxStreams][kPackedRows];
+    const std::int64_t last = std::min(end * kCount, n);
+    const auto step = [&]<int kWidth>(std::int64_t column) {
+      widen_scales(p.scales, groups, column, kWidth, scales.data());
+      if (walk.by_lane)
+        dot_products<Way, kRows, kWidth, true>(p.weight, in, walk, column, scales.data(), dots);
       else
-        dot_products<Codes, kRows, 1>(p, column, wide.data(), groups, dots);
-      for (std::int64_t s = 0; s < count; ++s) write(column + s, dots[s]);
+        dot_products<Way, kRows, kWidth, false>(p.weight, in, walk, column, scales.data(), dots);
+      for (int s = 0; s < kWidth; ++s)
+        for (int r = 0; r < kRows; ++r) p.out[r * n + column + s] = dots[s][r] + offset_product(p, column + s, r);
+    };
+    std::int64_t column = begin * kCount;
+    for (; column + kCount <= last; column += kCount) step.template operator()<kCount>(column);
+    for (; column < last; ++column) step.template operator()<1>(column);
+    p.finish(begin * kCount, last);
+  });
+}
+
+template <class Way, class T>
+void arrange(const T* x, std::int64_t depth, typename Way::X* out) {
+  for (std::int64_t block = 0; block < depth; block += Way::kBlock)
+    for (int vector = 0; vector < Way::kVectors; ++vector)
+      for (int position = 0; position < Way::kWidth; ++position) {
+        const std::int64_t k = block + Way::element(vector, position);
+        *out++ = k < depth ? static_cast<typename Way::X>(x[k]) : typename Way::X{};
+      }
+}
+
+// False where groups do not come out even with lanes.
+template <class Way, class T>
+bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
+  const std::int64_t depth = p.weight.depth, blocks = blocks_of<Way>(depth), stride = blocks * Way::kBlock;
+  const ScaleWalk<Way> walk(p.weight.group, p.weight.groups, blocks);
+  if (!walk.possible) return false;
+  const Tensor arranged = Tensor::empty({rows * stride * std::int64_t{sizeof(typename Way::X)}}, DType::u8);
+  const Inputs<Way> in{static_cast<const typename Way::X*>(arranged.raw_data()), stride};
+  for (std::int64_t r = 0; r < rows; ++r)
+    arrange<Way>(x + r * depth, depth, static_cast<typename Way::X*>(arranged.raw_data()) + r * stride);
+  switch (rows) {
+    case 1: multiply<Way, 1>(p, in, walk); break;
+    case 2: multiply<Way, 2>(p, in, walk); break;
+    case 3: multiply<Way, 3>(p, in, walk); break;
+    default: multiply<Way, 4>(p, in, walk); break;
+  }
+  return true;
+}
+
+// Any groups: a row's values, then their product with x.
+template <class Codes, class T>
+void multiply_values(const Products& p, const T* x, std::int64_t rows) {
+  const PackedRows& w = p.weight;
+  parallel_ranges(w.rows, w.rows * w.depth, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> scales(static_cast<std::size_t>(w.groups)), values(static_cast<std::size_t>(w.depth));
+    for (std::int64_t column = begin; column < end; ++column) {
+      widen_scales(p.scales, w.groups, column, 1, scales.data());
+      unpack_row<Codes>(w, column, scales.data(), values.data());
+      for (std::int64_t r = 0; r < rows; ++r) {
+        F32 sum{};
+        for_vectors(w.depth, [&](std::int64_t k, auto count) {
+          sum = fma(load(values.data() + k, count), load(x + r * w.depth + k, count), sum);
+        });
+        p.out[r * w.rows + column] = reduce_add(sum);
+      }
     }
+    p.finish(begin, end);
+  });
+}
+
+// The sums of x [rows, depth] by group of the weight.
+template <class T>
+std::vector<float> group_sums(const PackedRows& w, const T* x, std::int64_t rows) {
+  std::vector<float> sums(static_cast<std::size_t>(rows * w.groups));
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t g = 0; g < w.groups; ++g) {
+      float sum = 0;
+      for (std::int64_t k = g * w.group; k < std::min((g + 1) * w.group, w.depth); ++k)
+        sum += static_cast<float>(x[r * w.depth + k]);
+      sums[static_cast<std::size_t>(r * w.groups + g)] = sum;
+    }
+  return sums;
+}
+
+// y[:, begin..end) = convert(row, column) of the products.
+template <class Y, class Convert>
+void write_columns(const Tensor& y, std::int64_t begin, std::int64_t end, const Convert& convert) {
+  for (std::int64_t r = 0; r < y.size(0); ++r)
+    for (std::int64_t column = begin; column < end; ++column)
+      y.data<Y>()[r * y.stride(0) + column] = Y(convert(r, column));
+}
+
+// The ways of bf16 inputs beside codes of a dtype; false where there is none.
+template <class T>
+bool multiply_in_bf16([[maybe_unused]] const Products& p, [[maybe_unused]] DType codes, [[maybe_unused]] const T* x,
+                      [[maybe_unused]] std::int64_t rows) {
+#if defined(__AVX512BF16__)
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    switch (codes) {
+      case DType::i4: return multiply_by<Bf16Nibbles<kInt4Values>>(p, x, rows);
+      case DType::f4_e2m1: return multiply_by<Bf16Nibbles<kFloat4Values>>(p, x, rows);
+      case DType::i8: return multiply_by<Bf16SignedBytes>(p, x, rows);
+      case DType::f8_e4m3: return multiply_by<Bf16Float8>(p, x, rows);
+      default: break;
+    }
+  }
+#endif
+  return false;
+}
+
+template <class T>
+void multiply_any(const Products& p, DType codes, const T* x, std::int64_t rows) {
+  if (multiply_in_bf16(p, codes, x, rows)) return;
+  dispatch_codes(codes, "packed_linear", [&]<class Codes>() {
+    if (!multiply_by<F32Way<typename Codes::ValueOf, 8 / Codes::kPerByte>>(p, x, rows))
+      multiply_values<Codes>(p, x, rows);
   });
 }
 
 void packed_linear_kernel(const PackedLinearArgs& args) {
-  dispatch_codes(args.weight.codes().dtype(), "packed_linear", [&]<class Codes>() {
-    dispatch<float, bfloat16, float16>(args.weight.scales().dtype(), "packed_linear", [&]<class S>() {
-      const auto run = [&]<class T, class Y>() {
-        switch (args.x.size(0)) {
-          case 1: return multiply<Codes, 1, T, Y, S>(args);
-          case 2: return multiply<Codes, 2, T, Y, S>(args);
-          case 3: return multiply<Codes, 3, T, Y, S>(args);
-          default: return multiply<Codes, 4, T, Y, S>(args);
-        }
-      };
-      if (args.x.dtype() == DType::f32) return run.template operator()<float, float>();
-      if (args.y.dtype() == DType::f32) return run.template operator()<bfloat16, float>();
-      return run.template operator()<bfloat16, bfloat16>();
-    });
-  });
-}
-
-// Values of one row, in order.
-template <class Codes, class T>
-void unpack_row(const Problem& p, const std::uint8_t* row, const float* scales, const float* offsets, T* out) {
-  const bool whole_vectors = p.groups == 1 || p.group % kLanes == 0;
-  for (std::int64_t k = 0; k < p.depth; k += Codes::kBlock) {
-    F32 w[2];
-    decode_block<Codes>(p, row, k, w);
-    Codes::in_order(w);
-    for (int v = 0; v < Codes::kVectors; ++v) {
-      const std::int64_t at = k + v * kLanes, count = std::min<std::int64_t>(kLanes, p.depth - at);
-      if (count <= 0) break;
-      F32 scale, offset{};
-      if (whole_vectors) {
-        scale = broadcast(scales[at / p.group]);
-        if (offsets != nullptr) offset = broadcast(offsets[at / p.group]);
-      } else {
-        for (int lane = 0; lane < kLanes; ++lane) {
-          const std::int64_t group = std::min(at + lane, p.depth - 1) / p.group;
-          scale[lane] = scales[group];
-          if (offsets != nullptr) offset[lane] = offsets[group];
-        }
-      }
-      const F32 value = w[v] * scale + offset;
-      if (count == kLanes)
-        store(out + at, value, FullVector{});
-      else
-        store(out + at, value, count);
-    }
-  }
-}
-
-void unpack_kernel(const UnpackArgs& args) {
-  const PackedMatrix& weight = args.weight;
-  dispatch_codes(weight.codes().dtype(), "unpack", [&]<class Codes>() {
-    dispatch<float, bfloat16, float16>(weight.scales().dtype(), "unpack", [&]<class S>() {
-      dispatch<float, bfloat16>(args.out.dtype(), "unpack", [&]<class T>() {
-        const std::int64_t depth = weight.columns(), groups = weight.groups();
-        const Problem p{.depth = depth,
-                        .group = weight.group_size(),
-                        .groups = groups,
-                        .row_bytes = depth / Codes::kPerByte,
-                        .codes = static_cast<const std::uint8_t*>(weight.codes().raw_data()),
-                        .offsets = weight.offsets().defined() ? weight.offsets().data<float>() : nullptr,
-                        .x = nullptr,
-                        .x_stride = 0,
-                        .sums = nullptr,
-                        .lane_groups = nullptr};
-        parallel_ranges(weight.rows(), weight.rows() * depth, [&](std::int64_t begin, std::int64_t end) {
-          std::vector<float> scales(static_cast<std::size_t>(groups));
-          for (std::int64_t row = begin; row < end; ++row) {
-            widen_scales(weight.scales().data<S>() + row * groups, groups, scales.data());
-            unpack_row<Codes>(p, p.codes + row * p.row_bytes, scales.data(),
-                              p.offsets != nullptr ? p.offsets + row * groups : nullptr,
-                              args.out.data<T>() + row * depth);
-          }
+  const auto& [x, weight, y, bias] = args;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const std::int64_t rows = x.size(0), n = weight.rows();
+  const Tensor out = Tensor::empty({rows, n}, DType::f32);
+  const float* products = out.data<float>();
+  dispatch<float, bfloat16>(x.dtype(), "packed_linear", [&]<class T>() {
+    const T* b = bias.defined() ? bias.data<T>() : nullptr;
+    Products p{rows_of(weight), weight.scales(), out.data<float>(), nullptr, {}};
+    p.finish = [&](std::int64_t begin, std::int64_t end) {
+      dispatch<float, bfloat16>(y.dtype(), "packed_linear", [&]<class Y>() {
+        write_columns<Y>(y, begin, end, [&](std::int64_t r, std::int64_t column) {
+          return products[r * n + column] + (b != nullptr ? static_cast<float>(b[column]) : 0.0f);
         });
       });
-    });
+    };
+    std::vector<float> sums;
+    if (p.weight.offsets != nullptr) sums = group_sums(p.weight, x.data<T>(), rows);
+    p.x_sums = sums.data();
+    multiply_any(p, weight.codes().dtype(), x.data<T>(), rows);
   });
+}
+
+// Inputs become u8, code + 128: with the zero point z and the scale s of a row, x = s (u - 128 - z).
+void packed_integer_linear_kernel(const PackedIntegerLinearArgs& args) {
+  const PackedMatrix& weight = args.weight;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const std::int64_t rows = args.x.size(0), depth = weight.columns(), n = weight.rows();
+  std::vector<std::uint8_t> x(static_cast<std::size_t>(rows * depth));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<std::uint8_t>(static_cast<int>(args.x.data<std::int8_t>()[i]) + 128);
+  const Tensor out = Tensor::empty({rows, n}, DType::f32);
+  const float* products = out.data<float>();
+  const float* weight_sums = args.weight_sums.data<float>();
+  Products p{rows_of(weight), weight.scales(), out.data<float>(), nullptr, {}};
+  p.finish = [&](std::int64_t begin, std::int64_t end) {
+    dispatch<float, bfloat16>(args.y.dtype(), "packed_integer_linear", [&]<class Y>() {
+      const Y* bias = args.bias.defined() ? args.bias.data<Y>() : nullptr;
+      write_columns<Y>(args.y, begin, end, [&](std::int64_t r, std::int64_t column) {
+        const float zero = args.zero_points.defined() ? args.zero_points.data<float>()[r] : 0.0f;
+        const float product = products[r * n + column] - (128.0f + zero) * weight_sums[column];
+        return args.scales.data<float>()[r] * product + (bias != nullptr ? static_cast<float>(bias[column]) : 0.0f);
+      });
+    });
+  };
+  std::vector<float> sums;
+  if (p.weight.offsets != nullptr) sums = group_sums(p.weight, x.data(), rows);
+  p.x_sums = sums.data();
+  const bool done = weight.codes().dtype() == DType::i4 ? multiply_by<IntegerNibbles>(p, x.data(), rows)
+                                                        : multiply_by<IntegerBytes>(p, x.data(), rows);
+  QUENCH_CHECK(done, "packed_integer_linear: groups of {} do not fit", weight.group_size());
 }
 
 QUENCH_CPU_KERNEL(packed_linear_slot, packed_linear_kernel);
-QUENCH_CPU_KERNEL(unpack_slot, unpack_kernel);
+QUENCH_CPU_KERNEL(packed_integer_linear_slot, packed_integer_linear_kernel);
 
 }  // namespace
 }  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

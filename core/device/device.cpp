@@ -119,7 +119,8 @@ bool cpu_supports_level([[maybe_unused]] int level) noexcept {
 #if defined(__x86_64__)
   if (level > level_limit()) return false;
   __builtin_cpu_init();
-  if (level >= 5) return cpu_supports_level(4) && __builtin_cpu_supports("avx512bf16");
+  if (level >= 5)
+    return cpu_supports_level(4) && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
   if (level >= 4)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&

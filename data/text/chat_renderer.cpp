@@ -211,10 +211,37 @@ std::vector<DocumentPiece> ChatRenderer::render(const Conversation& conversation
   jinja::Rendered rendered = template_.render(variables(conversation, false, guard));
   std::vector<Range> ranges = train_on == TrainOn::all ? std::vector<Range>{{0, rendered.text.size()}}
                                                        : targets(conversation, rendered, guard, train_on);
-  const std::vector<std::size_t> guards = remove_guard(guard, rendered.text, ranges);
+  return pieces(std::move(rendered.text), std::move(ranges), guard);
+}
 
+std::vector<DocumentPiece> ChatRenderer::prompt(const Conversation& conversation) const {
+  const std::string guard = guard_for(conversation);
+  return pieces(template_.render(variables(conversation, true, guard)).text, {}, guard);
+}
+
+std::string ChatRenderer::end_of_turn() const {
+  constexpr std::string_view kAnswer = "quench-answer";
+  Conversation example;
+  example.messages.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
+  example.messages.push_back(Json::Object{{"role", "assistant"}, {"content", kAnswer}});
+  std::string text;
+  try {
+    text = template_.render(variables(example, false, guard_for(example))).text;
+  } catch (const Error&) {
+    return {};
+  }
+  const std::size_t answer = text.rfind(kAnswer);
+  if (answer == std::string::npos) return {};
+  for (std::size_t i = answer + kAnswer.size(); i < text.size(); ++i)
+    if (const std::string_view token = special_at(text, i); !token.empty()) return std::string(token);
+  return {};
+}
+
+// The text without its guards, and with the targets that its ranges are.
+std::vector<DocumentPiece> ChatRenderer::pieces(std::string text, std::vector<Range> ranges,
+                                                std::string_view guard) const {
+  const std::vector<std::size_t> guards = remove_guard(guard, text, ranges);
   std::vector<DocumentPiece> pieces;
-  const std::string& text = rendered.text;
   const auto add = [&](std::size_t begin, std::size_t end, bool markup) {
     if (begin == end) return;
     DocumentPiece piece{.text = text.substr(begin, end - begin), .target = false, .markup = markup};

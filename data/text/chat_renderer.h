@@ -40,6 +40,13 @@ class ChatRenderer {
   // templates that need what there is not, among it those that write messages in another way and have no marks.
   [[nodiscard]] std::vector<DocumentPiece> render(const Conversation& conversation, TrainOn train_on) const;
 
+  // The text in front of the assistant's next answer, with the generation prompt: nothing in it is a target. Throws as
+  // render() does.
+  [[nodiscard]] std::vector<DocumentPiece> prompt(const Conversation& conversation) const;
+  // The special token that the template puts behind an answer; empty: none, or the template refuses the example that
+  // is rendered to find out.
+  [[nodiscard]] std::string end_of_turn() const;
+
   // All that decides the text, for caches.
   [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
 
@@ -52,6 +59,8 @@ class ChatRenderer {
                                                   std::string_view guard, TrainOn train_on) const;
   [[nodiscard]] jinja::Range without_header(jinja::Range turn, std::string_view text, std::string_view prompt,
                                             std::string_view content) const;
+  [[nodiscard]] std::vector<DocumentPiece> pieces(std::string text, std::vector<jinja::Range> ranges,
+                                                  std::string_view guard) const;
   [[nodiscard]] std::string guarded(std::string_view text, std::string_view guard) const;
   [[nodiscard]] jinja::Value guarded_value(const Json& json, std::string_view guard) const;
   // The special token that begins at `at`, the longest of several; empty: none.

@@ -15,6 +15,8 @@ struct Template {
   std::string_view name;
   std::vector<std::string> special_tokens;
   void (*render)(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces);
+  void (*begin_answer)(std::vector<DocumentPiece>& pieces);  // what stands in front of an answer
+  std::string_view end_of_turn;
 };
 
 // Text without the white space at its ends, as Jinja's filter `trim` and Python's strip() leave it.
@@ -60,17 +62,32 @@ void render_llama2(const std::vector<ChatMessage>& messages, std::vector<Documen
   }
 }
 
+// The question ends with what asks for an answer.
+void begin_llama2(std::vector<DocumentPiece>&) {}
+
+void begin_llama3(std::vector<DocumentPiece>& pieces) {
+  add_special(pieces, "<|start_header_id|>");
+  add_text(pieces, "assistant");
+  add_special(pieces, "<|end_header_id|>");
+  add_text(pieces, "\n\n");
+}
+
+void begin_chatml(std::vector<DocumentPiece>& pieces) {
+  add_special(pieces, "<|im_start|>");
+  add_text(pieces, "assistant\n");
+}
+
 void render_llama3(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
   add_special(pieces, "<|begin_of_text|>");
   for (const auto& [role, content] : messages) {
     const bool assistant = role == "assistant";
-    add_special(pieces, "<|start_header_id|>");
-    add_text(pieces, role == "tool" ? "ipython" : role);
-    add_special(pieces, "<|end_header_id|>");
     if (assistant) {
-      add_text(pieces, "\n\n");
+      begin_llama3(pieces);
       add_text(pieces, std::string(trim(content)), true);
     } else {
+      add_special(pieces, "<|start_header_id|>");
+      add_text(pieces, role == "tool" ? "ipython" : role);
+      add_special(pieces, "<|end_header_id|>");
       add_text(pieces, fmt::format("\n\n{}", trim(content)));
     }
     add_special(pieces, "<|eot_id|>", assistant);
@@ -80,11 +97,11 @@ void render_llama3(const std::vector<ChatMessage>& messages, std::vector<Documen
 void render_chatml(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
   for (const auto& [role, content] : messages) {
     const bool assistant = role == "assistant";
-    add_special(pieces, "<|im_start|>");
     if (assistant) {
-      add_text(pieces, role + "\n");
+      begin_chatml(pieces);
       add_text(pieces, content, true);
     } else {
+      add_special(pieces, "<|im_start|>");
       add_text(pieces, role + "\n" + content);
     }
     add_special(pieces, "<|im_end|>", assistant);
@@ -98,9 +115,11 @@ const std::array<Template, 3>& templates() {
       {ChatTemplate::llama3,
        "llama3",
        {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
-       render_llama3},
-      {ChatTemplate::chatml, "chatml", {"<|im_start|>", "<|im_end|>"}, render_chatml},
-      {ChatTemplate::llama2, "llama2", {"<s>", "</s>"}, render_llama2},
+       render_llama3,
+       begin_llama3,
+       "<|eot_id|>"},
+      {ChatTemplate::chatml, "chatml", {"<|im_start|>", "<|im_end|>"}, render_chatml, begin_chatml, "<|im_end|>"},
+      {ChatTemplate::llama2, "llama2", {"<s>", "</s>"}, render_llama2, begin_llama2, "</s>"},
   }};
   return table;
 }
@@ -153,14 +172,22 @@ std::vector<std::string> special_tokens(ChatTemplate chat_template) {
   return {};
 }
 
-std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
+std::string end_of_turn(ChatTemplate chat_template) {
+  for (const Template& known : templates())
+    if (known.value == chat_template) return std::string(known.end_of_turn);
+  return {};
+}
+
+namespace {
+
+// The template, if every message can be written in it.
+const Template& checked_template(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
   const auto known = std::ranges::find(templates(), chat_template, &Template::value);
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, known != templates().end(),
-      "chats need a template, and the tokenizer has the special tokens of none: set data.chat_template "
-      "(quench tokenize: --chat-template) to llama2, llama3 or chatml or the path of a .jinja file, or choose a "
-      "tokenizer made for chats");
-  bool answered = false;
+      "chats need a template, and the tokenizer has the special tokens of none: set data.chat_template (on the command "
+      "line: --chat-template) to llama2, llama3 or chatml or the path of a .jinja file, or choose a tokenizer made for "
+      "chats");
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];
     const bool assistant = role == "assistant";
@@ -168,11 +195,30 @@ std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::ve
                  "message {}: role '{}'; known: system, user, assistant, tool", i, role);
     const bool blank = content.empty() || (chat_template != ChatTemplate::chatml && trim(content).empty());
     QUENCH_CHECK(!assistant || !blank, "message {}: the assistant says nothing", i);
-    answered = answered || assistant;
   }
-  QUENCH_CHECK(answered, "no assistant message: nothing to train on");
+  return *known;
+}
+
+bool is_answer(const ChatMessage& message) {
+  return message.role == "assistant";
+}
+
+}  // namespace
+
+std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
+  const Template& known = checked_template(chat_template, messages);
+  QUENCH_CHECK(std::ranges::any_of(messages, is_answer), "no assistant message: nothing to train on");
   std::vector<DocumentPiece> pieces;
-  known->render(messages, pieces);
+  known.render(messages, pieces);
+  return pieces;
+}
+
+std::vector<DocumentPiece> render_chat_prompt(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
+  const Template& known = checked_template(chat_template, messages);
+  QUENCH_CHECK(!messages.empty() && !is_answer(messages.back()), "the last message is the assistant's own");
+  std::vector<DocumentPiece> pieces;
+  known.render(messages, pieces);
+  known.begin_answer(pieces);
   return pieces;
 }
 

@@ -50,6 +50,13 @@ struct ChatMessage {
 [[nodiscard]] std::vector<DocumentPiece> render_chat(ChatTemplate chat_template,
                                                      const std::vector<ChatMessage>& messages);
 
+// What stands in front of the assistant's next answer: the messages so far, the last of them not the assistant's, and
+// the header of that answer. Throws as render_chat() does; an answer among the messages is not needed.
+[[nodiscard]] std::vector<DocumentPiece> render_chat_prompt(ChatTemplate chat_template,
+                                                            const std::vector<ChatMessage>& messages);
+// The special token behind an answer; empty for automatic.
+[[nodiscard]] std::string end_of_turn(ChatTemplate chat_template);
+
 // The special tokens that the template needs from a tokenizer; none for automatic.
 [[nodiscard]] std::vector<std::string> special_tokens(ChatTemplate chat_template);
 

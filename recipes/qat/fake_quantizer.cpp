@@ -2,10 +2,13 @@
 
 #include "core/ops/fake_quantize_float8.h"
 #include "core/ops/quantize.h"
+#include "core/ops/two_of_four.h"
 
 namespace quench::recipes {
 
-std::string FakeFormat::problem(std::int64_t columns) const {
+std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns) const {
+  if (sparsity)
+    if (std::string reason = two_of_four_problem(*sparsity, rows, columns); !reason.empty()) return reason;
   const std::int64_t group = kind == Kind::integer ? integers.group_size
                              : kind == Kind::mx    ? std::int64_t{kMxBlockSize}
                              : kind == Kind::nvfp4 ? std::int64_t{kNvfp4BlockSize}
@@ -14,7 +17,8 @@ std::string FakeFormat::problem(std::int64_t columns) const {
   return fmt::format("groups of {} do not divide its {} inputs", group, columns);
 }
 
-FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask) {
+FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask) {
+  const Tensor x = format.sparsity ? two_of_four(dense, *format.sparsity) : dense;
   using Kind = FakeFormat::Kind;
   switch (format.kind) {
     case Kind::none: break;

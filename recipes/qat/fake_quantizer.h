@@ -2,9 +2,11 @@
 // Fake quantization of one operand of a linear layer: its values as they are after being stored in few bits.
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/number/element_format.h"
+#include "core/number/two_of_four.h"
 #include "core/ops/quantize_int.h"
 #include "core/tensor/tensor.h"
 
@@ -22,9 +24,10 @@ struct FakeFormat {
   Kind kind = Kind::none;
   IntQuantOptions integers = {};
   ElementFormat element = ElementFormat::e2m1;
+  std::optional<TwoOfFour> sparsity = std::nullopt;  // of weights: what stays is quantized, gradients reach all
 
-  // Why rows of this many elements cannot be quantized so; empty: they can.
-  [[nodiscard]] std::string problem(std::int64_t columns) const;
+  // Why an operand of this shape cannot be quantized so; empty: it can. Rows count for weights only.
+  [[nodiscard]] std::string problem(std::int64_t rows, std::int64_t columns) const;
 };
 
 // `values` as they come back from their codes. `mask` of integers, whose range clips some elements: where the gradient

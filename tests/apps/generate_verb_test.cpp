@@ -72,6 +72,95 @@ TEST_F(GenerateVerb, StatisticsFollowTheTextOnALineOfTheirOwn) {
   EXPECT_EQ(both.find('\n', statistics), both.size() - 1) << both;
 }
 
+class GenerateFromInput : public GenerateVerb {
+ protected:
+  // With what is typed on standard input.
+  Outcome interactive(const std::string& typed, const std::string& options) {
+    testing::write_file(folder_ / "typed.txt", typed);
+    const std::string command = fmt::format(
+        "cd {} && {} generate --device cpu --ignore-eos --model {} --interactive {} < typed.txt > out.txt 2> err.txt",
+        folder_.path().string(), testing::program_path(), model_.string(), options);
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, testing::read_file(folder_ / "out.txt"),
+            testing::read_file(folder_ / "err.txt")};
+  }
+};
+
+// Without a chat template a text goes on; answers are those of the whole text behind one prompt.
+TEST_F(GenerateFromInput, ABaseModelContinuesWhatIsTyped) {
+  const std::string prompt = "The ferry";
+  const Outcome once = generate({"--prompt", prompt, "--max-new-tokens", "8"});
+  ASSERT_EQ(once.status, 0) << once.errors;
+  const std::string answer = once.output.substr(prompt.size());
+  const Outcome talk = interactive("The ferry\n\n/help\n/reset\nThe ferry\n", "--max-new-tokens 8");
+  EXPECT_EQ(talk.status, 0) << talk.errors;
+  EXPECT_EQ(talk.output, answer + answer);
+  EXPECT_THAT(talk.errors, HasSubstr("no chat template"));
+  EXPECT_THAT(talk.errors, HasSubstr("/reset"));
+}
+
+TEST_F(GenerateFromInput, ATemplateMakesItAConversation) {
+  testing::write_file(folder_ / "t.jinja",
+                      "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
+                      "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}");
+  const Outcome once = generate(
+      {"--prompt", "Hi", "--chat", "--system", "Be terse", "--chat-template", "t.jinja", "--max-new-tokens", "6"});
+  ASSERT_EQ(once.status, 0) << once.errors;
+  const Outcome talk =
+      interactive("Hi\n/exit\nnever read\n", "--max-new-tokens 6 --chat-template t.jinja --system 'Be terse'");
+  EXPECT_EQ(talk.status, 0) << talk.errors;
+  EXPECT_EQ(talk.output, once.output);
+  const Outcome full = interactive(std::string(2000, 'x') + "\n", "--chat-template t.jinja");
+  EXPECT_EQ(full.status, 2);
+  EXPECT_THAT(full.errors, HasSubstr("does not fit into the model's context of 128 tokens"));
+}
+
+TEST_F(GenerateVerb, PromptsOfAFileAreAnsweredInTheirOrder) {
+  testing::write_file(folder_ / "prompts.jsonl",
+                      "{\"prompt\": \"The ferry\", \"max_new_tokens\": 12}\n\n{\"prompt\": \"A\"}\n"
+                      "{\"prompt\": \"Once upon\"}\n");
+  const Outcome many = generate({"--prompts", "prompts.jsonl", "--max-new-tokens", "5", "--batch-size", "2"});
+  ASSERT_EQ(many.status, 0) << many.errors;
+  std::vector<Json> lines;
+  for (std::size_t at = 0; at < many.output.size();) {
+    const std::size_t end = many.output.find('\n', at);
+    lines.push_back(Json::parse(many.output.substr(at, end - at)));
+    at = end + 1;
+  }
+  ASSERT_EQ(lines.size(), 3u);
+  const char* prompts[] = {"The ferry", "A", "Once upon"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(lines[i].at("index").as_int(), static_cast<std::int64_t>(i));
+    EXPECT_EQ(lines[i].at("prompt").as_string(), prompts[i]);
+    const Outcome alone = generate({"--prompt", prompts[i], "--max-new-tokens", i == 0 ? "12" : "5", "--json"});
+    EXPECT_EQ(lines[i].at("tokens"), Json::parse(alone.output).at("tokens")) << i;
+  }
+  testing::write_file(folder_ / "lines.txt", "The ferry\nA\n");
+  const Outcome text = generate({"--prompts", "lines.txt", "--max-new-tokens", "2"});
+  EXPECT_EQ(text.status, 0) << text.errors;
+  EXPECT_THAT(text.output, HasSubstr("\"prompt\":\"A\""));
+}
+
+TEST_F(GenerateVerb, BadPromptsAreNamedByTheirLine) {
+  const auto refused = [&](const std::string& name, const std::string& content, const char* message,
+                           std::vector<std::string> more = {}) {
+    testing::write_file(folder_ / name, content);
+    more.insert(more.end(), {"--prompts", name});
+    const Outcome outcome = generate(more);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_EQ(outcome.output, "");
+    EXPECT_THAT(outcome.errors, HasSubstr(message));
+  };
+  refused("a.jsonl", "{\"prompt\": \"A\"}\n{\"text\": \"B\"}\n",
+          "a.jsonl:2: expected one of the fields \"prompt\" and \"messages\"");
+  refused("b.jsonl", "{\"prompt\": 7}\n", "b.jsonl:1");
+  refused("c.jsonl", "{\"prompt\": \"A\", \"max_new_tokens\": 1000}\n", "c.jsonl:1: --max-new-tokens 1000");
+  refused("d.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n", "--chat-template");
+  refused("e.txt", "\n", "e.txt holds no prompts");
+  EXPECT_EQ(generate({"--prompts", "a.jsonl", "--interactive"}).status, 2);
+  EXPECT_THAT(generate({"--prompt", "A", "--system", "B"}).errors, HasSubstr("--system goes with --interactive"));
+}
+
 TEST_F(GenerateVerb, AModelThatIsNotFiniteFails) {
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     testing::make_nonfinite_model(model_, folder_ / "broken", value);

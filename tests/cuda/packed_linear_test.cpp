@@ -36,7 +36,9 @@ TEST(CudaPackedLinear, IsThatOfTheCpu) {
                                                    {9, 512, 512},
                                                    {130, 96, 16},
                                                    {3, 70, 6},
-                                                   {2, 200, 128}}) {
+                                                   {2, 200, 128},
+                                                   {6, 512, 16},
+                                                   {4101, 128, 64}}) {
           SCOPED_TRACE(fmt::format("{} {} {}x{} groups of {}{}", to_string(codes), to_string(scales), rows, columns,
                                    group, offsets ? " offsets" : ""));
           const PackedMatrix weight = make(random, codes, scales, rows, columns, group, offsets);

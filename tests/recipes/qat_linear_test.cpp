@@ -7,6 +7,7 @@
 
 #include "core/ops/gemm.h"
 #include "core/ops/quantize.h"
+#include "core/ops/two_of_four.h"
 #include "recipes/recipe.h"
 #include "tests/recipes/float8_testing.h"
 #include "tests/testing.h"
@@ -75,6 +76,40 @@ TEST(QatLinear, BitsAndMappingAreOptions) {
       gemm({.a = c.x, .b = w, .c = expected, .transpose_b = true});
       EXPECT_EQ(values(testing::run_linear(*kernel, c, {}, DType::f32).y), values(expected)) << bits;
     }
+}
+
+// The product sees pruned weights, quantized or not; the gradient of the weight is that of a dense one.
+TEST(SparseRecipes, GradientsReachWhatIsPruned) {
+  const LinearCase c{random_matrix(24, 64, 1, 1.0f, DType::f32), random_matrix(16, 64, 2, 1.0f, DType::f32),
+                     random_matrix(24, 16, 3, 1.0f, DType::f32)};
+  const Tensor dense = Tensor::empty({16, 64}, DType::f32);
+  gemm({.a = c.dy, .b = c.x, .c = dense, .transpose_a = true});
+  for (const auto& [name, rule] :
+       {std::pair{"sparse24", TwoOfFour::magnitude}, {"sparse24_transposable", TwoOfFour::transposable}}) {
+    const Tensor w = two_of_four(c.w, rule), y = Tensor::empty({24, 16}, DType::f32),
+                 dx = Tensor::empty({24, 64}, DType::f32);
+    gemm({.a = c.x, .b = w, .c = y, .transpose_b = true});
+    gemm({.a = c.dy, .b = w, .c = dx});
+    const auto result = testing::run_linear(*testing::make_kernel(name, c, {}), c, {}, DType::f32);
+    EXPECT_EQ(values(result.y), values(y)) << name;
+    EXPECT_EQ(values(result.dx), values(dx)) << name;
+    EXPECT_EQ(values(result.dw), values(dense)) << name;
+  }
+  const Tensor codes = fake_quantize(two_of_four(c.w, TwoOfFour::magnitude), integers(4, 32), false).values,
+               y = Tensor::empty({24, 16}, DType::f32);
+  gemm({.a = c.x, .b = codes, .c = y, .transpose_b = true});
+  const auto kernel = testing::make_kernel("qat_int4_weight_only_sparse24", c, {});
+  EXPECT_EQ(values(testing::run_linear(*kernel, c, {}, DType::f32).y), values(y));
+}
+
+TEST(SparseRecipes, ShapesThatTheyCannotPruneAreSkippedByName) {
+  const auto reason = [](const char* recipe, std::int64_t in, std::int64_t out) {
+    return find_recipe(recipe).plan({.name = "layer", .in_features = in, .out_features = out}, {}).skipped_because;
+  };
+  EXPECT_EQ(reason("sparse24", 62, 8), "its 62 inputs are no multiple of 4");
+  EXPECT_EQ(reason("sparse24", 64, 6), "");
+  EXPECT_EQ(reason("sparse24_transposable", 64, 6), "its 6 outputs are no multiple of 4");
+  EXPECT_EQ(reason("qat_int4_weight_only_sparse24", 48, 8), "groups of 32 do not divide its 48 inputs");
 }
 
 // Gradients of two micro-batches, with the weight's codes kept between them and made anew.

@@ -84,6 +84,12 @@ void Decoder::capture(std::int64_t bound) {
   capturable_ = work_ != nullptr;
 }
 
+void Decoder::rewind(std::int64_t length) {
+  QUENCH_CHECK(length >= 0 && length <= cache_.length(), "Decoder: {} of {} tokens cannot be kept", length,
+               cache_.length());
+  cache_.advance(length - cache_.length());
+}
+
 Tensor Decoder::logits(std::span<const std::int32_t> ids) {
   const Device device = model_.options().device;
   const Tensor host = Tensor::empty_pinned({static_cast<std::int64_t>(ids.size())}, DType::i32, device);

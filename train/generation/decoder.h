@@ -23,6 +23,12 @@ class Decoder {
   // The same for ids on the host.
   [[nodiscard]] Tensor logits(std::span<const std::int32_t> ids);
 
+  // Tokens there, and the room for all.
+  [[nodiscard]] std::int64_t length() const noexcept { return cache_.length(); }
+  [[nodiscard]] std::int64_t capacity() const noexcept { return cache_.capacity(); }
+  // Forgets all but the first `length` of them.
+  void rewind(std::int64_t length);
+
  private:
   [[nodiscard]] Tensor pass(const Tensor& ids, nn::ForwardContext context);
   // Whether the pass of one token behind the ones there is captured, or can be now.

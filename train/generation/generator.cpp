@@ -48,12 +48,10 @@ bool is_greedy(const SamplingOptions& options) {
 
 class Generation {
  public:
-  Generation(const nn::CausalLm& model, std::span<const std::int32_t> prompt, const GenerationOptions& options,
+  // The decoder has seen the beginning of the prompt, or nothing.
+  Generation(Decoder& decoder, std::span<const std::int32_t> prompt, const GenerationOptions& options,
              const std::function<bool(std::int32_t)>& on_token)
-      : options_(options),
-        on_token_(on_token),
-        decoder_(model, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens),
-        seen_(prompt.begin(), prompt.end()) {}
+      : options_(options), on_token_(on_token), decoder_(decoder), seen_(prompt.begin(), prompt.end()) {}
 
   GenerationResult run() {
     if (options_.max_new_tokens == 0) return {};
@@ -64,10 +62,16 @@ class Generation {
     result_.decode_seconds = seconds_since(start_);
     return std::move(result_);
   }
+  // Prompt and generated tokens; the decoder has seen all of them but for the last at most.
+  [[nodiscard]] std::vector<std::int32_t> take_text() { return std::move(seen_); }
 
  private:
+  [[nodiscard]] Tensor prompt_logits() {
+    return decoder_.logits(std::span(seen_).subspan(static_cast<std::size_t>(decoder_.length())));
+  }
+
   void greedy() {
-    GreedyToken token(decoder_.logits(seen_));
+    GreedyToken token(prompt_logits());
     (void)token.get(seen_.size());
     begin_decoding();
     for (std::int64_t left = options_.max_new_tokens - 1; left >= 0; --left) {
@@ -81,7 +85,7 @@ class Generation {
 
   // The host draws from the logits.
   void sampled() {
-    HostCopy logits(decoder_.logits(seen_));
+    HostCopy logits(prompt_logits());
     (void)logits.get();
     begin_decoding();
     for (std::int64_t left = options_.max_new_tokens - 1; left >= 0; --left) {
@@ -108,7 +112,7 @@ class Generation {
 
   const GenerationOptions& options_;
   const std::function<bool(std::int32_t)>& on_token_;
-  Decoder decoder_;
+  Decoder& decoder_;
   std::vector<std::int32_t> seen_;
   GenerationResult result_;
   Clock::time_point start_ = Clock::now();  // of the prompt's pass, then of decoding
@@ -120,16 +124,50 @@ std::int64_t room_behind(const nn::ModelConfig& model, std::size_t prompt_tokens
   return std::max<std::int64_t>(0, model.context_length() - static_cast<std::int64_t>(prompt_tokens));
 }
 
-GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
-                          const GenerationOptions& options, const std::function<bool(std::int32_t)>& on_token) {
+void check_generation(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
+                      const GenerationOptions& options) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.empty(),
                   "the prompt is empty and the tokenizer adds no beginning-of-sequence token; give a prompt");
   check_sampling_options(options.sampling);
-  const auto length = static_cast<std::int64_t>(prompt.size());
   QUENCH_CHECK_AS(ErrorCode::bad_config, options.max_new_tokens <= room_behind(model.config(), prompt.size()),
                   "prompt of {} tokens and {} new ones exceed the model's context of {} (max_position_embeddings)",
-                  length, options.max_new_tokens, model.config().context_length());
-  return Generation(model, prompt, options, on_token).run();
+                  prompt.size(), options.max_new_tokens, model.config().context_length());
+}
+
+GenerationSession::GenerationSession(const nn::CausalLm& model) : model_(model) {}
+GenerationSession::~GenerationSession() = default;
+
+GenerationResult GenerationSession::generate(std::span<const std::int32_t> prompt, const GenerationOptions& options,
+                                             const std::function<bool(std::int32_t)>& on_token) {
+  check_generation(model_, prompt, options);
+  // Where anything throws, nothing is known about the decoder.
+  std::unique_ptr<Decoder> decoder = std::move(decoder_);
+  const std::vector<std::int32_t> seen = std::move(seen_);
+  seen_.clear();
+  const std::int64_t needed = static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens;
+  if (decoder == nullptr || decoder->capacity() < needed) {
+    const std::int64_t twice = decoder == nullptr ? 0 : 2 * decoder->capacity();
+    decoder.reset();
+    decoder = std::make_unique<Decoder>(
+        model_, std::max(needed, std::min<std::int64_t>(twice, model_.config().context_length())));
+    reused_ = 0;
+  } else {
+    // The last token's pass gives the logits.
+    const auto common = static_cast<std::size_t>(std::ranges::mismatch(seen, prompt).in1 - seen.begin());
+    reused_ = std::min(common, prompt.size() - 1);
+    decoder->rewind(static_cast<std::int64_t>(reused_));
+  }
+  Generation generation(*decoder, prompt, options, on_token);
+  GenerationResult result = generation.run();
+  seen_ = generation.take_text();
+  seen_.resize(static_cast<std::size_t>(std::min(static_cast<std::int64_t>(seen_.size()), decoder->length())));
+  decoder_ = std::move(decoder);
+  return result;
+}
+
+GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
+                          const GenerationOptions& options, const std::function<bool(std::int32_t)>& on_token) {
+  return GenerationSession(model).generate(prompt, options, on_token);
 }
 
 }  // namespace quench

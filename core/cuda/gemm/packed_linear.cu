@@ -1,5 +1,7 @@
-// Products with packed weights for few rows, and their values. A warp takes a row of the weight: its codes are read
-// once and become f32 in registers, sums are f32.
+// Products with packed weights for few rows, and their values. A warp takes one or two rows of the weight: codes are
+// read once and become f32 in registers, sums are f32.
+
+#include <cuda_fp8.h>
 
 #include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
@@ -14,50 +16,79 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
+constexpr int kPieceBytes = 16;  // of codes that a lane reads at a time
+constexpr int kWords = kPieceBytes / 4;
 
 // An integer from 0 to 2^23 - 1 without a conversion: it becomes the mantissa of a float between 2^23 and 2^24.
-__device__ inline float small_to_float(std::uint32_t value) {
-  return __uint_as_float(0x4B000000u | value) - 8388608.0f;
-}
+constexpr std::uint32_t kTwoTo23 = 0x4B000000u;
 
 struct Int4 {
-  static constexpr int kPerByte = 2;
-  __device__ static float decode(std::uint32_t code) { return small_to_float((code & 15u) ^ 8u) - 8.0f; }
+  static constexpr int kBits = 4;
+  static __device__ float decode(std::uint32_t code) {
+    return __uint_as_float(kTwoTo23 | ((code & 15u) ^ 8u)) - 8388616.0f;
+  }
+  static __device__ void decode_word(std::uint32_t word, float (&out)[8]) {
+    word ^= 0x88888888u;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) out[i] = __uint_as_float(kTwoTo23 | ((word >> (4 * i)) & 15u)) - 8388616.0f;
+  }
 };
 struct Int8 {
-  static constexpr int kPerByte = 1;
-  __device__ static float decode(std::uint32_t code) { return small_to_float((code & 255u) ^ 128u) - 128.0f; }
+  static constexpr int kBits = 8;
+  static __device__ float decode(std::uint32_t code) {
+    return __uint_as_float(kTwoTo23 | ((code & 255u) ^ 128u)) - 8388736.0f;
+  }
+  static __device__ void decode_word(std::uint32_t word, float (&out)[4]) {
+    word ^= 0x80808080u;
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i)  // byte i under the upper bytes of 2^23
+      out[i] = __uint_as_float(__byte_perm(word, kTwoTo23, 0x7540u + i)) - 8388736.0f;
+  }
 };
 struct Float4 {
-  static constexpr int kPerByte = 2;
-  __device__ static float decode(std::uint32_t code) { return E2m1::decode(static_cast<std::uint8_t>(code & 15u)); }
+  static constexpr int kBits = 4;
+  static __device__ float decode(std::uint32_t code) { return E2m1::decode(static_cast<std::uint8_t>(code & 15u)); }
+  static __device__ void decode_word(std::uint32_t word, float (&out)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) out[i] = decode(word >> (4 * i));
+  }
 };
 struct Float8 {
-  static constexpr int kPerByte = 1;
-  __device__ static float decode(std::uint32_t code) { return E4m3::decode(static_cast<std::uint8_t>(code)); }
+  static constexpr int kBits = 8;
+  static __device__ float decode(std::uint32_t code) { return E4m3::decode(static_cast<std::uint8_t>(code)); }
+  static __device__ void decode_word(std::uint32_t word, float (&out)[4]) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {  // f16 holds every value of e4m3
+      const auto codes = static_cast<__nv_fp8x2_storage_t>(word >> (16 * pair));
+      const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
+      out[2 * pair] = values.x;
+      out[2 * pair + 1] = values.y;
+    }
+  }
 };
 
-__device__ inline float scale_of(float16 scale) {
-  return static_cast<float>(scale);
-}
-template <class S>
-__device__ inline float scale_of(S scale) {
-  return to_float(scale);
-}
+template <class Codes>
+inline constexpr int kPerWord = 32 / Codes::kBits;
 
-template <class S>
 struct PackedView {
   const std::uint8_t* codes;
-  const S* scales;
+  const void* scales;
   const float* offsets;  // or null
+  DType scale_dtype;
   std::int64_t rows, columns, row_bytes, group, groups;
+
+  [[nodiscard]] __device__ float scale(std::int64_t i) const {
+    if (scale_dtype == DType::f32) return static_cast<const float*>(scales)[i];
+    if (scale_dtype == DType::bf16) return to_float(static_cast<const bfloat16*>(scales)[i]);
+    return static_cast<float>(static_cast<const float16*>(scales)[i]);
+  }
 };
 
-template <class S>
-PackedView<S> view_of(const PackedMatrix& m) {
+PackedView view_of(const PackedMatrix& m) {
   return {static_cast<const std::uint8_t*>(m.codes().raw_data()),
-          static_cast<const S*>(m.scales().raw_data()),
+          m.scales().raw_data(),
           m.offsets().defined() ? m.offsets().data<float>() : nullptr,
+          m.scales().dtype(),
           m.rows(),
           m.columns(),
           m.columns() * bit_width(m.codes().dtype()) / 8,
@@ -65,64 +96,170 @@ PackedView<S> view_of(const PackedMatrix& m) {
           m.groups()};
 }
 
-// Sums of kBytes bytes of codes, which share a scale, beside rows of x.
-template <class Codes, int kRows, int kBytes, class T>
-__device__ void add_products(const std::uint8_t* codes, const T* x, std::int64_t x_stride, float scale, float offset,
-                             float (&sums)[kRows]) {
-  constexpr int kCount = kBytes * Codes::kPerByte;
-  float w[kCount];
+// Results in f32, or in the dtype of x.
+struct Output {
+  void* y;
+  std::int64_t stride;
+  bool f32;
+
+  template <class T>
+  __device__ void write(std::int64_t row, std::int64_t column, float value) const {
+    const std::int64_t at = row * stride + column;
+    if (f32)
+      static_cast<float*>(y)[at] = value;
+    else
+      static_cast<T*>(y)[at] = from_float<T>(value);
+  }
+};
+
+// kCount neighbouring elements, on an address that is a multiple of their bytes.
+template <int kCount, class T>
+__device__ void load_values(const T* from, float (&to)[kCount]) {
+  constexpr int kWidth = kCount < kVectorWidth<T> ? kCount : kVectorWidth<T>;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    w[i] = Codes::decode(Codes::kPerByte == 2 ? static_cast<std::uint32_t>(codes[i / 2]) >> (i % 2 * 4) : codes[i]);
+  for (int first = 0; first < kCount; first += kWidth) {
+    const auto values = *reinterpret_cast<const Vector<T, kWidth>*>(from + first);
 #pragma unroll
-  for (int row = 0; row < kRows; ++row) {
-    float part = 0.0f, total = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float value = to_float(x[row * x_stride + i]);
-      part = fmaf(w[i], value, part);
-      total += value;
-    }
-    sums[row] = fmaf(scale, part, fmaf(offset, total, sums[row]));
+    for (int i = 0; i < kWidth; ++i) to[first + i] = to_float(values[i]);
   }
 }
 
-template <class Codes, int kRows, int kBytes, class T, class Y, class S>
-__global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView<S> w, Y* y,
-                                                                 std::int64_t y_stride, const T* bias) {
+// Pieces of 16 bytes, each of one group, or of groups of whole words (words_per_group below kWords). Rows of the weight
+// are on their way to the second-level cache while the kernel before, which makes x, still runs.
+template <class Codes, int kRows, int kColumns, bool kOffsets, class T>
+__global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView w, int words_per_group,
+                                                                 Output out, const T* bias) {
+  let_next_start();
+  constexpr int kCount = kPerWord<Codes>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * kColumns;
+  const std::uint8_t* codes[kColumns];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c)  // rows behind the last one are not written
+    codes[c] = w.codes + min(first + c, w.rows - 1) * w.row_bytes;
+  const int bytes = static_cast<int>(w.row_bytes);
+  for (int c = 0; c < kColumns; ++c)
+    for (int at = lane * 128; at < bytes; at += 32 * 128) fetch_to_cache(codes[c] + at);
+  wait_for_previous();
+  if (first >= w.rows) return;
+
+  float sums[kColumns][kRows] = {};
+  const int pieces = bytes / kPieceBytes;
+#pragma unroll 2
+  for (int piece = lane; piece < pieces; piece += 32) {
+    uint4 words[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) words[c] = __ldcs(reinterpret_cast<const uint4*>(codes[c]) + piece);
+    float parts[kColumns][kRows] = {}, totals[kRows] = {};
+#pragma unroll
+    for (int q = 0; q < kWords; ++q) {
+      float values[kColumns][kCount];
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c)
+        Codes::decode_word(q == 0 ? words[c].x : q == 1 ? words[c].y : q == 2 ? words[c].z : words[c].w, values[c]);
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        float in[kCount];
+        load_values(x + row * w.columns + std::int64_t{piece * kWords + q} * kCount, in);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+          if constexpr (kOffsets) totals[row] += in[i];
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c) parts[c][row] = fmaf(values[c][i], in[i], parts[c][row]);
+        }
+      }
+      // The group ends with the piece, or with the word.
+      if (q + 1 < kWords && words_per_group >= kWords) continue;
+      const int group = (piece * kWords + q) / words_per_group;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const std::int64_t at = min(first + c, w.rows - 1) * w.groups + group;
+        const float scale = w.scale(at);
+#pragma unroll
+        for (int row = 0; row < kRows; ++row) {
+          sums[c][row] = fmaf(scale, parts[c][row], sums[c][row]);
+          if constexpr (kOffsets) sums[c][row] = fmaf(w.offsets[at], totals[row], sums[c][row]);
+          parts[c][row] = 0.0f;
+        }
+      }
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) totals[row] = 0.0f;
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c)
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const float sum = warp_reduce(sums[c][row], Sum());
+      if (lane == 0 && first + c < w.rows)
+        out.write<T>(row, first + c, sum + (bias != nullptr ? to_float(bias[first + c]) : 0.0f));
+    }
+}
+
+// Any groups and addresses: element by element.
+template <class Codes, class T>
+__global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, int rows, PackedView w, Output out,
+                                                                   const T* bias) {
   start_early();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (column >= w.rows) return;
-  const std::uint8_t* codes = w.codes + column * w.row_bytes;
-  float sums[kRows] = {};
-  for (std::int64_t at = std::int64_t{lane} * kBytes; at < w.row_bytes; at += 32 * kBytes) {
-    alignas(16) std::uint8_t piece[kBytes];
-    if constexpr (kBytes == 16)
-      *reinterpret_cast<int4*>(piece) = __ldcs(reinterpret_cast<const int4*>(codes + at));
-    else
-      for (int i = 0; i < kBytes; ++i) piece[i] = codes[at + i];
-    const std::int64_t k = at * Codes::kPerByte, group = column * w.groups + k / w.group;
-    add_products<Codes, kRows, kBytes>(piece, x + k, w.columns, scale_of(w.scales[group]),
-                                       w.offsets != nullptr ? w.offsets[group] : 0.0f, sums);
+  float sums[kPackedRows] = {};
+  for (std::int64_t k = lane; k < w.columns; k += 32) {
+    const std::uint32_t byte = w.codes[column * w.row_bytes + k * Codes::kBits / 8];
+    const std::int64_t group = column * w.groups + k / w.group;
+    const float code = Codes::decode(Codes::kBits == 4 ? byte >> (k % 2 * 4) : byte);
+    const float value = fmaf(w.scale(group), code, w.offsets != nullptr ? w.offsets[group] : 0.0f);
+#pragma unroll
+    for (int row = 0; row < kPackedRows; ++row)
+      if (row < rows) sums[row] = fmaf(value, to_float(x[row * w.columns + k]), sums[row]);
   }
 #pragma unroll
-  for (int row = 0; row < kRows; ++row) {
+  for (int row = 0; row < kPackedRows; ++row) {
+    if (row >= rows) break;
     const float sum = warp_reduce(sums[row], Sum());
-    if (lane == 0) y[row * y_stride + column] = from_float<Y>(sum + (bias != nullptr ? to_float(bias[column]) : 0.0f));
+    if (lane == 0) out.write<T>(row, column, sum + (bias != nullptr ? to_float(bias[column]) : 0.0f));
   }
 }
 
-// Values of a row, two at a time.
-template <class Codes, class T, class S>
-__global__ __launch_bounds__(kThreads) void unpack_kernel(PackedView<S> w, T* out) {
+// The value of a code, product and sum rounded to f32 each.
+__device__ inline float value_of(float code, float scale, const float* offset) {
+  const float product = __fmul_rn(code, scale);
+  return offset != nullptr ? __fadd_rn(product, *offset) : product;
+}
+
+// Values of a row, a word of codes at a time, which has one group.
+template <class Codes, class T>
+__global__ __launch_bounds__(kThreads) void unpack_words_kernel(PackedView w, T* out) {
+  constexpr int kCount = kPerWord<Codes>, kWidth = kCount < kVectorWidth<T> ? kCount : kVectorWidth<T>;
+  const std::int64_t row = blockIdx.x;
+  const auto* words = reinterpret_cast<const std::uint32_t*>(w.codes + row * w.row_bytes);
+  const int count = static_cast<int>(w.row_bytes / 4), words_per_group = static_cast<int>(w.group / kCount);
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += kThreads) {
+    float codes[kCount];
+    Codes::decode_word(words[at], codes);
+    const std::int64_t group = row * w.groups + (w.groups == 1 ? 0 : at / words_per_group);
+    const float scale = w.scale(group);
+    const float* offset = w.offsets != nullptr ? w.offsets + group : nullptr;
+#pragma unroll
+    for (int first = 0; first < kCount; first += kWidth) {
+      Vector<T, kWidth> values;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) values[i] = from_float<T>(value_of(codes[first + i], scale, offset));
+      *reinterpret_cast<Vector<T, kWidth>*>(out + row * w.columns + std::int64_t{at} * kCount + first) = values;
+    }
+  }
+}
+
+template <class Codes, class T>
+__global__ __launch_bounds__(kThreads) void unpack_elements_kernel(PackedView w, T* out) {
   const std::int64_t row = blockIdx.x;
   for (std::int64_t k = threadIdx.x; k < w.columns; k += kThreads) {
-    const std::uint32_t byte = w.codes[row * w.row_bytes + k / Codes::kPerByte];
-    const float value = Codes::decode(Codes::kPerByte == 2 ? byte >> (k % 2 * 4) : byte);
+    const std::uint32_t byte = w.codes[row * w.row_bytes + k * Codes::kBits / 8];
     const std::int64_t group = row * w.groups + k / w.group;
-    const float product = __fmul_rn(value, scale_of(w.scales[group]));
-    out[row * w.columns + k] = from_float<T>(w.offsets != nullptr ? __fadd_rn(product, w.offsets[group]) : product);
+    out[row * w.columns + k] =
+        from_float<T>(value_of(Codes::decode(Codes::kBits == 4 ? byte >> (k % 2 * 4) : byte), w.scale(group),
+                               w.offsets != nullptr ? w.offsets + group : nullptr));
   }
 }
 
@@ -137,55 +274,79 @@ void dispatch_codes(DType dtype, std::string_view op, const Body& body) {
   }
 }
 
-// Whether 16 bytes of codes at a time lie in one group and on an aligned address.
-bool wide_pieces(const PackedMatrix& m) {
-  const std::int64_t per_byte = 8 / bit_width(m.codes().dtype());
-  const bool one_group = m.groups() == 1 || m.group_size() % (16 * per_byte) == 0;
-  return one_group && m.columns() % (16 * per_byte) == 0 &&
-         reinterpret_cast<std::uintptr_t>(m.codes().raw_data()) % 16 == 0;
+bool aligned(const Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.raw_data()) % 16 == 0;
+}
+
+// Words of codes that share a scale, for rows that are whole pieces with groups of whole words; 0 for others.
+template <class Codes>
+int words_per_group(const PackedMatrix& m) {
+  constexpr std::int64_t kPiece = kWords * kPerWord<Codes>;
+  const std::int64_t group = m.group_size();
+  if (m.columns() % kPiece != 0 || !aligned(m.codes())) return 0;
+  if (m.groups() == 1) return static_cast<int>(m.columns() / kPerWord<Codes>);
+  const bool fits = group % kPiece == 0 || (kPiece % group == 0 && group % kPerWord<Codes> == 0);
+  return fits ? static_cast<int>(group / kPerWord<Codes>) : 0;
+}
+
+template <class Codes, class T>
+void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
+  const PackedMatrix& m = args.weight;
+  const PackedView view = view_of(m);
+  const T* x = args.x.data<T>();
+  const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
+  const Output out{args.y.raw_data(), args.y.stride(0), args.y.dtype() == DType::f32};
+  const std::int64_t rows = args.x.size(0);
+  const int words = aligned(args.x) ? words_per_group<Codes>(m) : 0;
+  const auto blocks = [&](int columns) {
+    return static_cast<unsigned>((m.rows() + kWarps * columns - 1) / (kWarps * columns));
+  };
+  if (words == 0)
+    return launch.early(rows, packed_elements_kernel<Codes, T>, blocks(1), kThreads, 0, x, static_cast<int>(rows), view,
+                        out, bias);
+  const auto run = [&]<int kRows, int kColumns, bool kOffsets>() {
+    launch.early(kRows, packed_linear_kernel<Codes, kRows, kColumns, kOffsets, T>, blocks(kColumns), kThreads, 0, x,
+                 view, words, out, bias);
+  };
+  const auto columns = [&]<int kRows, bool kOffsets>() {
+    // Two rows of a large weight share what is read of x; small ones need all the warps that there can be.
+    constexpr std::int64_t kManyRows = 4096;
+    if constexpr (kRows == 1)
+      if (m.rows() >= kManyRows) return run.template operator()<kRows, 2, kOffsets>();
+    run.template operator()<kRows, 1, kOffsets>();
+  };
+  const auto start = [&]<int kRows>() {
+    if (m.offsets().defined())
+      columns.template operator()<kRows, true>();
+    else
+      columns.template operator()<kRows, false>();
+  };
+  switch (rows) {
+    case 1: return start.template operator()<1>();
+    case 2: return start.template operator()<2>();
+    case 3: return start.template operator()<3>();
+    default: return start.template operator()<4>();
+  }
 }
 
 void packed_linear_cuda(const PackedLinearArgs& args) {
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
-  const auto blocks = static_cast<unsigned>((m.rows() + kWarps - 1) / kWarps);
   dispatch_codes(m.codes().dtype(), "packed_linear", [&]<class Codes>() {
-    dispatch<float, bfloat16, float16>(m.scales().dtype(), "packed_linear", [&]<class S>() {
-      const auto run = [&]<class T, class Y>() {
-        const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
-        const auto start = [&]<int kRows, int kBytes>() {
-          launch.early(kRows, packed_linear_kernel<Codes, kRows, kBytes, T, Y, S>, blocks, kThreads, 0,
-                       args.x.data<T>(), view_of<S>(m), args.y.data<Y>(), args.y.stride(0), bias);
-        };
-        const auto rows = [&]<int kBytes>() {
-          switch (args.x.size(0)) {
-            case 1: return start.template operator()<1, kBytes>();
-            case 2: return start.template operator()<2, kBytes>();
-            case 3: return start.template operator()<3, kBytes>();
-            default: return start.template operator()<4, kBytes>();
-          }
-        };
-        if (wide_pieces(m))
-          rows.template operator()<16>();
-        else
-          rows.template operator()<1>();
-      };
-      if (args.x.dtype() == DType::f32) return run.template operator()<float, float>();
-      if (args.y.dtype() == DType::f32) return run.template operator()<bfloat16, float>();
-      return run.template operator()<bfloat16, bfloat16>();
-    });
+    dispatch<float, bfloat16>(args.x.dtype(), "packed_linear", [&]<class T>() { multiply<Codes, T>(args, launch); });
   });
 }
 
 void unpack_cuda(const UnpackArgs& args) {
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("unpack", {&m.codes(), &m.scales(), &m.offsets(), &args.out});
+  const auto blocks = static_cast<unsigned>(m.rows());
   dispatch_codes(m.codes().dtype(), "unpack", [&]<class Codes>() {
-    dispatch<float, bfloat16, float16>(m.scales().dtype(), "unpack", [&]<class S>() {
-      dispatch<float, bfloat16>(args.out.dtype(), "unpack", [&]<class T>() {
-        launch(unpack_kernel<Codes, T, S>, static_cast<unsigned>(m.rows()), kThreads, 0, view_of<S>(m),
-               args.out.data<T>());
-      });
+    dispatch<float, bfloat16>(args.out.dtype(), "unpack", [&]<class T>() {
+      if (words_per_group<Codes>(m) > 0 && aligned(args.out))
+        launch(unpack_words_kernel<Codes, T>, blocks, kThreads, 0, view_of(m), args.out.data<T>());
+      else
+        launch(unpack_elements_kernel<Codes, T>, blocks, kThreads, 0, view_of(m), args.out.data<T>());
     });
   });
 }

@@ -1,5 +1,7 @@
 #include "core/ops/packed_linear.h"
 
+#include <array>
+#include <cmath>
 #include <random>
 
 #include "core/number/float4.h"
@@ -74,8 +76,13 @@ std::vector<Case> cases() {
                                                    {4, 128, 128},
                                                    {1, 2, 2},
                                                    {9, 70, 6},
-                                                   {2, 200, 128}})
-          all.push_back({codes, scales, rows, columns, group, offsets});
+                                                   {2, 200, 128},
+                                                   {3, 512, 32},
+                                                   {5, 640, 16},
+                                                   {3, 1100, 1100},
+                                                   {2, 768, 256}})
+          if (columns < 512 || scales == DType::bf16)  // long rows take their time here
+            all.push_back({codes, scales, rows, columns, group, offsets});
   return all;
 }
 
@@ -104,36 +111,108 @@ TEST(PackedLinear, UnpackGivesTheValues) {
 TEST(PackedLinear, ProductIsThatOfTheValues) {
   Generator random(2);
   for (const Case& c : cases())
-    for (const std::int64_t m : {1, 2, 3, 4, 9})
-      for (const bool bias : {false, true}) {
-        SCOPED_TRACE(fmt::format("{}, {} rows{}", name(c), m, bias ? ", bias" : ""));
-        const PackedMatrix weight = make(random, c);
-        const std::vector<double> w = expected_values(weight);
-        for (const auto& [dtype, out] :
-             {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
-          const Tensor x = random.normal({m, c.columns}, dtype), b = bias ? random.normal({c.rows}, dtype) : Tensor();
+    for (const std::int64_t m : {1, 2, 3, 4, 9, 18}) {
+      const bool bias = m % 2 == 0;
+      SCOPED_TRACE(fmt::format("{}, {} rows{}", name(c), m, bias ? ", bias" : ""));
+      const PackedMatrix weight = make(random, c);
+      const std::vector<double> w = expected_values(weight);
+      for (const auto& [dtype, out] :
+           {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+        const Tensor x = random.normal({m, c.columns}, dtype), b = bias ? random.normal({c.rows}, dtype) : Tensor();
+        const Tensor y = random.normal_view({m, c.rows}, out, 3);
+        packed_linear({x, weight, y, b});
+        const auto vx = values(x), vb = bias ? values(b) : std::vector<double>(static_cast<std::size_t>(c.rows));
+        std::vector<double> expected;
+        double magnitude = 0;
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t n = 0; n < c.rows; ++n) {
+            double sum = vb[static_cast<std::size_t>(n)], all = std::abs(sum);
+            for (std::int64_t k = 0; k < c.columns; ++k) {
+              const double term =
+                  vx[static_cast<std::size_t>(i * c.columns + k)] * w[static_cast<std::size_t>(n * c.columns + k)];
+              sum += term;
+              all += std::abs(term);
+            }
+            expected.push_back(sum);
+            magnitude = std::max(magnitude, all);
+          }
+        // With many rows weights are rounded to the dtype of x, and the sums of a plain product are in any order:
+        // their rounding errors add up like steps at random.
+        const double steps = std::sqrt(static_cast<double>(c.columns));
+        const double weights = m > 4 * kPackedRows ? std::max(rounding(dtype), 0x1p-24 * steps) : 0x1p-22;
+        EXPECT_TRUE(close(y, expected, 1.01 * rounding(out), weights * magnitude + 1e-6));
+      }
+    }
+}
+
+// A negative scale makes negative zeros of codes 0; without offsets nothing is added to them.
+TEST(PackedLinear, ZerosKeepTheirSign) {
+  const Tensor codes = Tensor::zeros({1, 32}, DType::i8), out = Tensor::empty({1, 32}, DType::f32);
+  const PackedMatrix weight(32, codes, Tensor::from_values<float>({1, 1}, std::array{-0.5f}));
+  unpack({weight, out});
+  EXPECT_TRUE(std::signbit(out.data<float>()[0]));
+  EXPECT_TRUE(std::signbit(out.data<float>()[31]));
+}
+
+// Exact integer sums by group: what is left are the roundings of scales in f32.
+TEST(PackedIntegerLinear, ProductIsThatOfTheCodes) {
+  Generator random(6);
+  for (const Case& c : cases()) {
+    if (c.codes != DType::i4 && c.codes != DType::i8) continue;
+    const PackedMatrix weight = make(random, c);
+    if (!has_integer_products(weight)) continue;
+    const std::vector<double> w = expected_values(weight);
+    const Tensor weight_sums = packed_row_sums(weight);
+    for (const std::int64_t m : {1, 2, 3, 4})
+      for (const bool zero_points : {false, true})
+        for (const DType out : {DType::f32, DType::bf16}) {
+          SCOPED_TRACE(fmt::format("{}, {} rows{}", name(c), m, zero_points ? ", zero points" : ""));
+          const Tensor x = random_codes(random, {m, c.columns}, DType::i8), scales = Tensor::empty({m, 1}, DType::f32);
+          const Tensor zeros = zero_points ? Tensor::empty({m, 1}, DType::f32) : Tensor();
+          const Tensor bias = zero_points ? random.normal({c.rows}, out) : Tensor();
+          for (std::int64_t i = 0; i < m; ++i) {
+            scales.data<float>()[i] = 0.01f * static_cast<float>(random.between(1, 100));
+            if (zero_points) zeros.data<float>()[i] = static_cast<float>(random.between(-128, 127));
+          }
           const Tensor y = random.normal_view({m, c.rows}, out, 3);
-          packed_linear({x, weight, y, b});
-          const auto vx = values(x), vb = bias ? values(b) : std::vector<double>(static_cast<std::size_t>(c.rows));
+          packed_integer_linear({x, scales, zeros, weight, weight_sums, y, bias});
           std::vector<double> expected;
           double magnitude = 0;
           for (std::int64_t i = 0; i < m; ++i)
             for (std::int64_t n = 0; n < c.rows; ++n) {
-              double sum = vb[static_cast<std::size_t>(n)], all = std::abs(sum);
+              const double zero = zero_points ? zeros.data<float>()[i] : 0.0, scale = scales.data<float>()[i];
+              double sum = zero_points ? get_element(bias, n) : 0.0, all = std::abs(sum);
               for (std::int64_t k = 0; k < c.columns; ++k) {
-                const double term =
-                    vx[static_cast<std::size_t>(i * c.columns + k)] * w[static_cast<std::size_t>(n * c.columns + k)];
-                sum += term;
-                all += std::abs(term);
+                const double value = w[static_cast<std::size_t>(n * c.columns + k)];
+                sum += scale * (x.data<std::int8_t>()[i * c.columns + k] - zero) * value;
+                // Codes are moved to 0 .. 255 and back.
+                all += scale * (256.0 + std::abs(zero)) * std::abs(value);
               }
               expected.push_back(sum);
               magnitude = std::max(magnitude, all);
             }
-          // Beyond kPackedRows weights are rounded to the dtype of x.
-          const double weights = std::max(m > kPackedRows ? rounding(dtype) : 0.0, 0x1p-22);
-          EXPECT_TRUE(close(y, expected, 1.01 * rounding(out), weights * magnitude + 1e-6));
+          EXPECT_TRUE(close(y, expected, 1.01 * rounding(out), 0x1p-22 * magnitude + 1e-6));
         }
-      }
+  }
+}
+
+TEST(PackedIntegerLinear, RefusesWhatDoesNotFit) {
+  Generator random(7);
+  const PackedMatrix weight = make(random, {DType::i8, DType::f32, 4, 32, 32, false});
+  const Tensor x = random_codes(random, {1, 32}, DType::i8), scales = Tensor::zeros({1, 1}, DType::f32),
+               y = Tensor::empty({1, 4}, DType::f32), sums = packed_row_sums(weight);
+  EXPECT_NO_THROW(packed_integer_linear({x, scales, {}, weight, sums, y, {}}));
+  EXPECT_THROW(packed_integer_linear({x, scales, {}, weight, Tensor::zeros({3}, DType::f32), y, {}}), Error);
+  EXPECT_THROW(packed_integer_linear({random_codes(random, {5, 32}, DType::i8),
+                                      Tensor::zeros({5, 1}, DType::f32),
+                                      {},
+                                      weight,
+                                      sums,
+                                      Tensor::empty({5, 4}, DType::f32),
+                                      {}}),
+               Error);
+  EXPECT_FALSE(has_integer_products(make(random, {DType::f8_e4m3, DType::f32, 4, 32, 32, false})));
+  EXPECT_FALSE(has_integer_products(make(random, {DType::i8, DType::f32, 4, 36, 6, false})));
 }
 
 TEST(PackedLinear, ThreadsChangeNothing) {

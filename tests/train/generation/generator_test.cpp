@@ -121,6 +121,37 @@ TEST_F(Generator, ASeedDrawsTheSameTextAgain) {
   EXPECT_NE(text(1), text(2));
 }
 
+// Turns of a conversation: each text begins as the one before it, or does not.
+TEST_F(Generator, ASessionComputesSharedTokensOnce) {
+  for (const double temperature : {0.0, 0.8}) {
+    GenerationSession session(model);
+    const GenerationOptions options{.max_new_tokens = 9, .sampling = {.temperature = temperature, .seed = 4}};
+    std::vector<std::int32_t> text = kPrompt;
+    for (int turn = 0; turn < 4; ++turn) {
+      const GenerationResult result = session.generate(text, options);
+      EXPECT_EQ(result.tokens, generate(model, text, options).tokens) << turn;
+      text.insert(text.end(), result.tokens.begin(), result.tokens.end());
+      text.push_back(turn);
+    }
+    text = {3, 1, 7, 7};  // another text from its third token on
+    EXPECT_EQ(session.generate(text, options).tokens, generate(model, text, options).tokens);
+    EXPECT_EQ(session.reused(), 2u);
+    // The same text again: its last token gives the logits.
+    EXPECT_EQ(session.generate(text, options).tokens, generate(model, text, options).tokens);
+    EXPECT_EQ(session.reused(), 3u);
+  }
+}
+
+TEST_F(Generator, ASessionGoesOnBehindAnError) {
+  GenerationSession session(model);
+  const GenerationOptions options{.max_new_tokens = 5};
+  (void)session.generate(kPrompt, options);
+  EXPECT_THROW((void)session.generate({}, options), Error);
+  EXPECT_THROW((void)session.generate(kPrompt, options, [](std::int32_t) -> bool { throw Error(ErrorCode::io, "x"); }),
+               Error);
+  EXPECT_EQ(session.generate(kPrompt, options).tokens, generate(model, kPrompt, options).tokens);
+}
+
 // Tokens one by one give the logits of one pass.
 TEST_F(TextDecoder, PassesOfAnyLengthAddUp) {
   Decoder whole(model, 8), parts(model, 8);
@@ -130,6 +161,18 @@ TEST_F(TextDecoder, PassesOfAnyLengthAddUp) {
   const HostCopy last(parts.logits(std::span(kPrompt).last(1)));
   for (std::int64_t i = 0; i < kVocabulary; ++i)
     EXPECT_NEAR(last.get().data<float>()[i], expected.data<float>()[i], 1e-5) << i;
+}
+
+TEST_F(TextDecoder, ForgetsTheEnd) {
+  Decoder decoder(model, 8), fresh(model, 8);
+  (void)decoder.logits(kPrompt);
+  decoder.rewind(2);
+  EXPECT_EQ(decoder.length(), 2);
+  const HostCopy again(decoder.logits(std::span(kPrompt).subspan(2)));
+  const Tensor expected = fresh.logits(kPrompt);
+  for (std::int64_t i = 0; i < kVocabulary; ++i)
+    EXPECT_NEAR(again.get().data<float>()[i], expected.data<float>()[i], 1e-5) << i;
+  EXPECT_THROW(decoder.rewind(6), Error);
 }
 
 TEST_F(TextDecoder, RefusesMoreTokensThanItHasRoomFor) {

@@ -1,0 +1,153 @@
+// quench generate --prompts: a line of JSON for each prompt of a file, in their order.
+
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "apps/generate_options.h"
+#include "apps/standard_output.h"
+#include "data/text/line_reader.h"
+#include "data/tokenizer/stream_decoder.h"
+#include "train/generation/batch_generator.h"
+
+namespace quench {
+namespace {
+
+constexpr std::uint64_t kMaxLineBytes = std::uint64_t{64} << 20;
+
+struct Prompt {
+  std::optional<std::string> text;  // as it is, else messages
+  Conversation conversation;
+  std::optional<std::int64_t> max_new_tokens;
+  std::string origin;  // "file:line"
+};
+
+Prompt record_prompt(const Json& record, const GenerateOptions& o) {
+  QUENCH_CHECK_AS(ErrorCode::corrupt, record.is_object(), "expected an object, got {}", record.type_name());
+  Prompt prompt;
+  const bool messages = record.find("messages") != nullptr;
+  QUENCH_CHECK_AS(ErrorCode::corrupt, messages != (record.find("prompt") != nullptr),
+                  "expected one of the fields \"prompt\" and \"messages\"");
+  if (messages) {
+    prompt.conversation = openai_conversation(record);
+    const bool has_system =
+        !prompt.conversation.messages.empty() && prompt.conversation.messages.front().at("role") == Json("system");
+    if (!o.system.empty() && !has_system) {
+      Json::Array all = begin_conversation(o).messages;
+      for (Json& message : prompt.conversation.messages) all.push_back(std::move(message));
+      prompt.conversation.messages = std::move(all);
+    }
+  } else {
+    prompt.text = typed_field(record, "prompt", "string").as_string();
+  }
+  if (const Json* limit = record.find("max_new_tokens"); limit != nullptr && !limit->is_null()) {
+    QUENCH_CHECK_AS(ErrorCode::corrupt, limit->is_integer() && limit->as_int() >= 0,
+                    "\"max_new_tokens\" is {}, expected a number from 0", limit->dump());
+    prompt.max_new_tokens = limit->as_int();
+  }
+  return prompt;
+}
+
+std::vector<Prompt> read_prompts(const GenerateOptions& o) {
+  TextInput input(o.prompts);
+  LineReader lines(input, kMaxLineBytes);
+  const bool records = document_format_of(o.prompts) == DocumentFormat::jsonl;
+  std::vector<Prompt> prompts;
+  while (lines.next()) {
+    const std::string origin = fmt::format("{}:{}", input.name(), lines.number());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, !lines.too_long(), "{}: the line is longer than {} bytes", origin,
+                    kMaxLineBytes);
+    if (lines.text().empty()) continue;
+    Prompt prompt;
+    if (records) {
+      try {
+        prompt = record_prompt(Json::parse(lines.text()), o);
+      } catch (const Error& error) {
+        QUENCH_FAIL(error.code(), "{}: {}", origin, error.what());
+      }
+    } else {
+      prompt.text = lines.text();
+    }
+    if (o.chat && prompt.text) {
+      prompt.conversation = begin_conversation(o);
+      add_message(prompt.conversation, "user", *prompt.text);
+      prompt.text.reset();
+    }
+    prompt.origin = origin;
+    prompts.push_back(std::move(prompt));
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !prompts.empty(), "{} holds no prompts", o.prompts);
+  return prompts;
+}
+
+std::vector<BatchPrompt> encode(const std::vector<Prompt>& prompts, const GenerateOptions& o,
+                                const nn::ModelConfig& model, const Tokenizer& tokenizer, const ChatPrompt* chat) {
+  std::vector<BatchPrompt> encoded;
+  for (const Prompt& prompt : prompts) {
+    try {
+      BatchPrompt& result = encoded.emplace_back();
+      result.tokens = prompt.text ? tokenizer.encode(*prompt.text, {}) : chat->encode(prompt.conversation);
+      GenerateOptions own = o;
+      if (prompt.max_new_tokens) own.max_new_tokens = prompt.max_new_tokens;
+      result.max_new_tokens = allowed_tokens(own, model, result.tokens.size());
+      QUENCH_CHECK_AS(ErrorCode::bad_config, !result.tokens.empty(),
+                      "the prompt is empty and the tokenizer adds no beginning-of-sequence token");
+    } catch (const Error& error) {
+      QUENCH_FAIL(error.code(), "{}: {}", prompt.origin, error.what());
+    }
+  }
+  return encoded;
+}
+
+}  // namespace
+
+void generate_for_prompts(GenerateOptions& o) {
+  const std::vector<Prompt> prompts = read_prompts(o);
+  bool chats = false;
+  for (const Prompt& prompt : prompts) chats = chats || !prompt.text;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatPrompt> chat;
+  std::vector<BatchPrompt> encoded;
+  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, [&](const LoadedModel& model) {
+    tokenizer = require_model_tokenizer(model, o.tokenizer);
+    if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date);
+    encoded = encode(prompts, o, model.config, *tokenizer, chat ? &*chat : nullptr);
+    return std::function<void()>();
+  });
+  use_adapter(loaded, o.adapter);
+  set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
+  print_unchanged();
+
+  // Texts end in any order; lines wait for those before them.
+  std::map<std::size_t, std::string> waiting;
+  std::size_t next = 0;
+  generate_batch(
+      *loaded.model, encoded, o.generation, o.batch_size, [&](std::size_t index, const GenerationResult& result) {
+        const BatchPrompt& prompt = encoded[index];
+        StreamDecoder decoder(*tokenizer, !prompts[index].text);
+        decoder.skip(prompt.tokens);
+        std::string text;
+        Json tokens = Json::array();
+        for (const std::int32_t token : result.tokens) {
+          text += decoder.push(token);
+          tokens.push_back(token);
+        }
+        text += decoder.finish();
+        Json json = Json::object();
+        json.set("index", static_cast<std::int64_t>(index));
+        if (prompts[index].text) json.set("prompt", *prompts[index].text);
+        json.set("text", text);
+        json.set("tokens", std::move(tokens));
+        json.set("prompt_tokens", static_cast<std::int64_t>(prompt.tokens.size()));
+        json.set("stopped", result.stopped);
+        json.set("ended_by", end_reason(o, result, loaded.config, prompt.tokens.size(), prompt.max_new_tokens));
+        waiting.emplace(index, json.dump());
+        for (auto line = waiting.find(next); line != waiting.end(); line = waiting.find(++next)) {
+          std::printf("%s\n", line->second.c_str());
+          waiting.erase(line);
+        }
+        std::fflush(stdout);
+      });
+}
+
+}  // namespace quench

@@ -1,0 +1,168 @@
+// quench generate --interactive: a conversation on standard input and output.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <optional>
+
+#include "apps/generate_options.h"
+#include "apps/standard_output.h"
+#include "data/tokenizer/stream_decoder.h"
+#include "train/generation/generator.h"
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kHelp =
+    "A line is a message; one that ends in \\ goes on in the next. Ctrl-C ends an answer, a second one the program.\n"
+    "  /reset    forget the conversation\n"
+    "  /exit     leave, as the end of the input does\n"
+    "  /help     this text\n";
+
+// While alive, SIGINT ends the answer that is being given, and a second one the program.
+class AnswerInterrupt {
+ public:
+  AnswerInterrupt() {
+    requested_ = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { requested_ = 1; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    ::sigaction(SIGINT, &action, &previous_);
+  }
+  ~AnswerInterrupt() { ::sigaction(SIGINT, &previous_, nullptr); }
+  AnswerInterrupt(const AnswerInterrupt&) = delete;
+  AnswerInterrupt& operator=(const AnswerInterrupt&) = delete;
+
+  [[nodiscard]] static bool requested() noexcept { return requested_ != 0; }
+
+ private:
+  static inline volatile sig_atomic_t requested_ = 0;
+  struct sigaction previous_ {};
+};
+
+// A message; absent at the end of the input.
+std::optional<std::string> read_message(bool ask) {
+  std::string message, line;
+  bool more = true;
+  for (bool first = true; more; first = false) {
+    if (ask) std::printf("%s", first ? "> " : ". ");
+    std::fflush(stdout);
+    if (!std::getline(std::cin, line)) {
+      if (ask) std::printf("\n");
+      return first ? std::nullopt : std::optional(message);
+    }
+    more = line.ends_with('\\');
+    if (more) line.back() = '\n';
+    message += line;
+  }
+  return message;
+}
+
+// What has been said, as the tokens that the next answer follows.
+class History {
+ public:
+  History(const GenerateOptions& o, const Tokenizer& tokenizer, const ChatPrompt& chat)
+      : options_(o), tokenizer_(tokenizer), chat_(chat) {
+    reset();
+  }
+
+  void reset() {
+    conversation_ = begin_conversation(options_);
+    text_.clear();
+  }
+  // With a message more than has been said.
+  [[nodiscard]] std::vector<std::int32_t> with(const std::string& message) const {
+    if (!chat_.has_template()) return tokenizer_.encode(text_ + message, {});
+    Conversation conversation = conversation_;
+    add_message(conversation, "user", message);
+    return chat_.encode(conversation);
+  }
+  void add(const std::string& message, const std::string& answer) {
+    text_ += message + answer;
+    add_message(conversation_, "user", message);
+    // An answer that was ended at once says nothing, which templates refuse.
+    if (answer.empty())
+      conversation_.messages.pop_back();
+    else
+      add_message(conversation_, "assistant", answer);
+  }
+
+ private:
+  const GenerateOptions& options_;
+  const Tokenizer& tokenizer_;
+  const ChatPrompt& chat_;
+  Conversation conversation_;
+  std::string text_;  // without a template
+};
+
+}  // namespace
+
+void generate_interactively(GenerateOptions& o) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatPrompt> chat;
+  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, [&](const LoadedModel& model) {
+    tokenizer = require_model_tokenizer(model, o.tokenizer);
+    chat.emplace(*tokenizer, o.chat_template, o.chat_date);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template() || o.system.empty(),
+                    "--system needs a chat template, and the tokenizer has none: name one with --chat-template");
+    return std::function<void()>();
+  });
+  use_adapter(loaded, o.adapter);
+  set_stop_tokens(o, loaded, *tokenizer, &*chat);
+  print_unchanged();
+  const bool ask = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+  if (!chat->has_template())
+    std::fprintf(stderr, "the model has no chat template: it continues what is typed (--chat-template names one)\n");
+  if (ask) std::fputs(kHelp.data(), stderr);
+
+  History history(o, *tokenizer, *chat);
+  GenerationSession session(*loaded.model);
+  while (const auto message = read_message(ask)) {
+    if (message->empty()) continue;
+    if (*message == "/exit") break;
+    if (*message == "/help") {
+      std::fputs(kHelp.data(), stderr);
+      continue;
+    }
+    if (*message == "/reset") {
+      history.reset();
+      continue;
+    }
+    const std::vector<std::int32_t> ids = history.with(*message);
+    const std::int64_t room = room_behind(loaded.config, ids.size());
+    if (room == 0) {
+      std::fprintf(stderr, "the conversation of %zu tokens fills the model's context of %lld: /reset forgets it\n",
+                   ids.size(), static_cast<long long>(loaded.config.context_length()));
+      if (!ask)
+        QUENCH_FAIL(ErrorCode::bad_config, "the conversation does not fit into the model's context of {} tokens",
+                    loaded.config.context_length());
+      continue;
+    }
+    // An answer ends by itself, or where the context does.
+    o.generation.max_new_tokens = std::min(o.max_new_tokens.value_or(chat->has_template() ? room : kUsualTokens), room);
+    StreamDecoder decoder(*tokenizer, true);
+    decoder.skip(ids);
+    std::string answer;
+    const auto show = [&](const std::string& piece) {
+      answer += piece;
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      return std::fflush(stdout) == 0;  // a closed pipe ends the generation
+    };
+    bool open = true;
+    {
+      const AnswerInterrupt interrupt;
+      (void)session.generate(ids, o.generation, [&](std::int32_t token) {
+        open = show(decoder.push(token));
+        return open && !AnswerInterrupt::requested();
+      });
+    }
+    open = show(decoder.finish() + "\n") && open;
+    if (!open) break;
+    answer.pop_back();
+    history.add(*message, answer);
+  }
+}
+
+}  // namespace quench

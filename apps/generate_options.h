@@ -1,0 +1,56 @@
+#pragma once
+// What the verb generate is asked for, and what its ways of asking share.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apps/common.h"
+#include "data/text/chat_prompt.h"
+#include "train/generation/generator.h"
+
+namespace quench {
+
+struct GenerateOptions {
+  std::string model;
+  std::string adapter;
+  std::string tokenizer;
+  std::string prompt;
+  std::string prompt_file;
+  std::string prompts;  // file with many
+  bool interactive = false;
+  bool chat = false;
+  std::string system;
+  std::string chat_template = "auto";
+  std::string chat_date;
+  std::int64_t batch_size = 8;
+  std::string device = "auto";
+  std::string dtype = "auto";
+  std::optional<std::int64_t> max_new_tokens;
+  GenerationOptions generation;
+  bool ignore_eos = false;
+  bool json = false;
+  int threads = 0;
+};
+
+inline constexpr std::int64_t kUsualTokens = 128;
+
+// New tokens behind a prompt: as many as the user asks for, which must fit; else `usual`, or what fits. Throws
+// bad_config naming the numbers.
+[[nodiscard]] std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& model,
+                                          std::size_t prompt_tokens, std::int64_t usual = kUsualTokens);
+[[nodiscard]] std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
+                                     const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit);
+
+// Sets the tokens that end a text: the model's, and with a chat template that behind an answer.
+void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
+// The system message, if there is one, as the beginning of a conversation.
+[[nodiscard]] Conversation begin_conversation(const GenerateOptions& o);
+void add_message(Conversation& conversation, std::string_view role, std::string_view content);
+
+// Answers what standard input says, line by line, until it ends.
+void generate_interactively(GenerateOptions& o);
+// Continues the prompts of a file, and prints a line of JSON for each.
+void generate_for_prompts(GenerateOptions& o);
+
+}  // namespace quench

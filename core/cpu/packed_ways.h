@@ -1,0 +1,221 @@
+#pragma once
+// Ways to multiply blocks of packed codes with x. A block is one vector of bytes of a row of the weight. Each lane of
+// 32 bits holds kPerLane neighbouring elements, and its products go to one lane of the sum, so that a lane has one
+// scale wherever groups are multiples of kPerLane elements. Codes are shifted into place within their lanes and never
+// move to others; x is arranged for that once (element()).
+//
+// A way has
+//   X                      the type of x's elements
+//   Part                   a vector of sums
+//   kPerLane, kBlock, kBlockBytes   elements of a lane and of a block, bytes of a block
+//   kVectors, kWidth       vectors of x beside a block, and elements of each
+//   element(vector, position)       which of the block's elements stands there in x
+//   add<kRows>(codes, x, stride, part)   part[row][0] + part[row][1] += the block's products with rows of x
+//   sum(part)              both together, in f32
+
+#include <array>
+#include <utility>
+
+#include "core/cpu/packed_codes.h"
+
+namespace quench::cpu::QUENCH_CPU_NAMESPACE {
+
+#define QUENCH_INLINE_LAMBDA __attribute__((always_inline))
+
+// body(0), body(1), ... with constants, so that arrays of vectors indexed by them stay in registers.
+template <int kCount, class Body>
+QUENCH_INLINE void unrolled(const Body& body) {
+  [&]<int... i>(std::integer_sequence<int, i...>) QUENCH_INLINE_LAMBDA {
+    (body(std::integral_constant<int, i>{}), ...);
+  }
+  (std::make_integer_sequence<int, kCount>{});
+}
+
+QUENCH_INLINE U32 load_words(const std::uint8_t* p) {
+  U32 words;
+  std::memcpy(&words, p, sizeof words);
+  return words;
+}
+
+// Codes become f32, as x is: exact products.
+template <class Value, int kBits>
+struct F32Way {
+  using X = float;
+  using Part = F32;
+  static constexpr int kPerLane = 32 / kBits, kVectors = kPerLane, kWidth = kLanes;
+  static constexpr int kBlock = kPerLane * kLanes, kBlockBytes = 4 * kLanes;
+  static constexpr int element(int vector, int position) { return position * kPerLane + vector; }
+
+  template <int kRows>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    const U32 words = load_words(codes);
+    unrolled<kVectors>([&](auto j) QUENCH_INLINE_LAMBDA {
+      const F32 w = Value::of(words >> (kBits * j));
+      unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
+        part[row][j % 2] = fma(w, load(x + row * stride + j * kLanes, FullVector{}), part[row][j % 2]);
+      });
+    });
+  }
+  static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return part[0] + part[1]; }
+};
+
+#if defined(__AVX512BF16__)
+// Codes become bf16, which holds all their values; x is bf16 as well, so that products are exact and sums are f32. Two
+// elements meet a lane at a time.
+struct Bf16Way {
+  using X = bfloat16;
+  using Part = F32;
+  static constexpr int kWidth = 2 * kLanes, kBlockBytes = 4 * kLanes;
+  static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return part[0] + part[1]; }
+
+ protected:
+  static constexpr int kTable = 32;  // entries of a table in a register: five bits choose
+  using Table = std::array<std::uint16_t, kTable>;
+  // A table by the four low bits: the fifth, of the next code, makes no difference.
+  static constexpr Table table(const std::array<float, 16>& values) {
+    Table result{};
+    for (std::size_t i = 0; i < kTable; ++i)
+      result[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i % 16]) >> 16);
+    return result;
+  }
+  static QUENCH_INLINE __m512i lookup(const Table& values, __m512i words) {
+    return _mm512_permutexvar_epi16(words, _mm512_loadu_si512(values.data()));
+  }
+  template <int kRows, int kChain>
+  static QUENCH_INLINE void multiply(__m512i w, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
+      part[row][kChain] = _mm512_dpbf16_ps(part[row][kChain], std::bit_cast<__m512bh>(w),
+                                           std::bit_cast<__m512bh>(_mm512_loadu_si512(x + row * stride)));
+    });
+  }
+};
+
+template <const std::array<float, 16>& kValues>
+struct Bf16Nibbles : Bf16Way {
+  static constexpr int kPerLane = 8, kVectors = 4, kBlock = kPerLane * kLanes;
+  static constexpr int element(int vector, int position) { return 4 * position + vector; }
+
+  template <int kRows>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    static constexpr Table kTableOfValues = table(kValues);
+    const __m512i words = _mm512_loadu_si512(codes);
+    unrolled<kVectors>([&](auto j) QUENCH_INLINE_LAMBDA {
+      multiply<kRows, j % 2>(lookup(kTableOfValues, _mm512_srli_epi16(words, 4u * j)), x + j * kWidth, stride, part);
+    });
+  }
+};
+
+struct Bf16Bytes : Bf16Way {
+  static constexpr int kPerLane = 4, kVectors = 2, kBlock = kPerLane * kLanes;
+  static constexpr int element(int vector, int position) { return 2 * position + vector; }
+};
+
+// An integer is the sum of what its two halves stand for.
+struct Bf16SignedBytes : Bf16Bytes {
+  template <int kRows>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+    static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
+    const __m512i words = _mm512_loadu_si512(codes);
+    unrolled<4>([&](auto j) QUENCH_INLINE_LAMBDA {
+      multiply<kRows, j % 2>(lookup(j % 2 == 0 ? kLow : kHigh, _mm512_srli_epi16(words, 4u * j)), x + j / 2 * kWidth,
+                             stride, part);
+    });
+  }
+};
+
+// Exponent and mantissa of e4m3 move into place, the bias from 7 to 127; numbers below 2^-6 come from a table.
+struct Bf16Float8 : Bf16Bytes {
+  template <int kRows>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    static constexpr Table kSmall =
+        table({0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0});
+    const __m512i words = _mm512_loadu_si512(codes);
+    unrolled<2>([&](auto j) QUENCH_INLINE_LAMBDA {
+      const __m512i high = j == 0 ? _mm512_slli_epi16(words, 8) : words;
+      const __m512i moved =
+          _mm512_and_si512(_mm512_srai_epi16(high, 4), _mm512_set1_epi16(static_cast<std::int16_t>(0x87F0)));
+      const __m512i normal = _mm512_add_epi16(moved, _mm512_set1_epi16(120 << 7));
+      const __m512i sign = _mm512_and_si512(high, _mm512_set1_epi16(static_cast<std::int16_t>(0x8000)));
+      const __m512i small = _mm512_or_si512(lookup(kSmall, j == 0 ? words : _mm512_srli_epi16(words, 8)), sign);
+      const __mmask32 is_small = _mm512_testn_epi16_mask(high, _mm512_set1_epi16(0x7800));
+      multiply<kRows, j>(_mm512_mask_mov_epi16(normal, is_small, small), x + j * kWidth, stride, part);
+    });
+  }
+};
+
+inline constexpr std::array<float, 16> kInt4Values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+inline constexpr std::array<float, 16> kFloat4Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                                        -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+#endif
+
+// Integers beside 8-bit inputs (u8): exact products and sums.
+#if defined(__AVX512VNNI__)
+QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
+  return std::bit_cast<I32>(
+      _mm512_dpbusd_epi32(std::bit_cast<__m512i>(sum), std::bit_cast<__m512i>(x), std::bit_cast<__m512i>(w)));
+}
+#elif defined(__AVX512BW__)
+QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
+  // In 16 bits, even elements and odd ones: sums of two products of bytes may exceed them.
+  const __m512i a = std::bit_cast<__m512i>(x), b = std::bit_cast<__m512i>(w);
+  const __m512i even =
+      _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
+  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(b, 8));
+  return sum + std::bit_cast<I32>(even) + std::bit_cast<I32>(odd);
+}
+#elif defined(__AVX2__)
+QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
+  const __m256i a = std::bit_cast<__m256i>(x), b = std::bit_cast<__m256i>(w);
+  const __m256i even =
+      _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+  return sum + std::bit_cast<I32>(even) + std::bit_cast<I32>(odd);
+}
+#else
+QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
+  for (int byte = 0; byte < 4; ++byte)
+    sum += std::bit_cast<I32>((x >> (8 * byte)) & 255u) * (std::bit_cast<I32>(w << (24 - 8 * byte)) >> 24);
+  return sum;
+}
+#endif
+
+struct IntegerWay {
+  using X = std::uint8_t;
+  using Part = I32;
+  static constexpr int kWidth = 4 * kLanes, kBlockBytes = 4 * kLanes;
+  static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return to_f32(part[0] + part[1]); }
+  template <int kRows, int kChain>
+  static QUENCH_INLINE void multiply(U32 w, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
+      part[row][kChain] = add_byte_products(part[row][kChain], load_words(x + row * stride), w);
+    });
+  }
+};
+
+struct IntegerNibbles : IntegerWay {
+  static constexpr int kPerLane = 8, kVectors = 2, kBlock = kPerLane * kLanes;
+  static constexpr int element(int vector, int position) { return 2 * position + vector; }
+  // The bytes' low four bits, extended by their sign: (n ^ 8) - 8, with no carry between bytes.
+  static QUENCH_INLINE U32 extend(U32 words) {
+    const U32 flipped = (words & 0x0F0F0F0Fu) ^ 0x08080808u;
+    return ((flipped | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
+  }
+  template <int kRows>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    const U32 words = load_words(codes);
+    multiply<kRows, 0>(extend(words), x, stride, part);
+    multiply<kRows, 1>(extend(words >> 4), x + kWidth, stride, part);
+  }
+};
+
+struct IntegerBytes : IntegerWay {
+  static constexpr int kPerLane = 4, kVectors = 1, kBlock = kPerLane * kLanes;
+  static constexpr int element(int, int position) { return position; }
+  template <int kRows>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    multiply<kRows, 0>(load_words(codes), x, stride, part);
+  }
+};
+
+}  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

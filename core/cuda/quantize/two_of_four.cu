@@ -1,0 +1,66 @@
+// 2:4 sparsity: a thread decides for four elements, or for a tile.
+
+#include "core/cuda/common/launch.h"
+#include "core/ops/two_of_four.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class Word>
+inline constexpr Word kMagnitude = static_cast<Word>(~(Word{1} << (8 * sizeof(Word) - 1)));
+
+template <class Word>
+__global__ __launch_bounds__(kThreads) void fours_kernel(const Word* x, Word* out, std::int64_t fours) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= fours) return;
+  std::uint32_t magnitudes[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) magnitudes[i] = x[4 * at + i] & kMagnitude<Word>;
+  const std::uint32_t kept = kept_of_four(magnitudes);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[4 * at + i] = (kept >> i & 1u) != 0 ? x[4 * at + i] : Word{0};
+}
+
+template <class Word>
+__global__ __launch_bounds__(kThreads) void tiles_kernel(const Word* x, Word* out, std::int64_t tiles,
+                                                         std::int64_t columns) {
+  const std::int64_t tile = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (tile >= tiles) return;
+  const std::int64_t tile_columns = columns / 4, first = tile / tile_columns * 4 * columns + tile % tile_columns * 4;
+  std::uint32_t magnitudes[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) magnitudes[i] = x[first + i / 4 * columns + i % 4] & kMagnitude<Word>;
+  const std::uint32_t kept = kept_of_tile(magnitudes);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const std::int64_t at = first + i / 4 * columns + i % 4;
+    out[at] = (kept >> i & 1u) != 0 ? x[at] : Word{0};
+  }
+}
+
+template <class Word>
+void keep(const KeepTwoOfFourArgs& args, const OpLaunch& launch) {
+  const auto* x = static_cast<const Word*>(args.x.raw_data());
+  auto* out = static_cast<Word*>(args.out.raw_data());
+  const auto blocks = [](std::int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); };
+  const std::int64_t fours = args.x.numel() / 4, tiles = args.x.numel() / 16;
+  if (args.rule == TwoOfFour::magnitude)
+    launch(fours_kernel<Word>, blocks(fours), kThreads, 0, x, out, fours);
+  else
+    launch(tiles_kernel<Word>, blocks(tiles), kThreads, 0, x, out, tiles, args.x.size(1));
+}
+
+void keep_two_of_four_cuda(const KeepTwoOfFourArgs& args) {
+  const OpLaunch launch("keep_two_of_four", {&args.x, &args.out});
+  if (args.x.dtype() == DType::f32)
+    keep<std::uint32_t>(args, launch);
+  else
+    keep<std::uint16_t>(args, launch);
+}
+
+QUENCH_CUDA_KERNEL(keep_two_of_four_slot, keep_two_of_four_cuda);
+
+}  // namespace
+}  // namespace quench::cuda

@@ -1,0 +1,33 @@
+#pragma once
+// 2:4 sparsity of linear layers. The recipes of sparse fine-tuning are in recipes/qat/recipes.cpp: the products see
+// pruned weights, gradients go straight through to all elements, and which ones stay is decided anew whenever the
+// weights change.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/number/two_of_four.h"
+#include "nn/module.h"
+#include "recipes/recipe.h"
+
+namespace quench::recipes {
+
+extern const Recipe kSparse24;
+extern const Recipe kSparse24Transposable;
+extern const Recipe kQatInt4WeightOnlySparse24;
+
+// By name, for options.
+struct SparsityChoice {
+  std::string_view name;
+  TwoOfFour rule;
+};
+[[nodiscard]] std::vector<SparsityChoice> sparsity_choices();
+// Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
+[[nodiscard]] TwoOfFour require_sparsity(std::string_view name, std::string_view key);
+
+// Prunes the weights of linear layers for good, as the recipes see them, but for layers whose names match one of the
+// patterns or whose shape does not go. Returns how many. Throws bad_config where there is none.
+std::int64_t prune(nn::Module& root, TwoOfFour rule, const std::vector<std::string>& exclude);
+
+}  // namespace quench::recipes

@@ -1,0 +1,205 @@
+#include "train/generation/batch_generator.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+
+#include "core/ops/elementwise.h"
+#include "core/tensor/host_copy.h"
+
+namespace quench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The key-value caches of several texts are one cache: text i has rows [i * room, (i + 1) * room). Positions count
+// these rows, and the rope table has the rows of one text over and over.
+class SharedCache {
+ public:
+  SharedCache(const nn::CausalLm& model, std::int64_t width, std::int64_t room)
+      : model_(model),
+        width_(width),
+        room_(room),
+        cache_(model.config(), width * room, model.options().dtype, model.options().device) {
+    // The whole table at once, so that decoding does not remake it token by token.
+    (void)model.make_context({{0, 0, 0, room}}, 0);
+  }
+
+  // One stretch of tokens of a text, behind `length` tokens that are there.
+  struct Stretch {
+    std::int64_t text = 0, length = 0;
+    std::span<const std::int32_t> tokens;
+  };
+
+  // f32 [stretches, V]: the logits behind each stretch, on the host.
+  HostCopy logits(std::span<const Stretch> stretches) {
+    const autograd::NoGrad no_grad;
+    std::int64_t total = 0, longest = 0;
+    for (const Stretch& s : stretches) {
+      total += static_cast<std::int64_t>(s.tokens.size());
+      longest = std::max(longest, s.length + static_cast<std::int64_t>(s.tokens.size()));
+    }
+    const Device device = model_.options().device;
+    const Tensor ids = Tensor::empty_pinned({total}, DType::i32, device),
+                 rows = Tensor::empty_pinned({total}, DType::i32, device);
+    std::vector<SequenceRange> sequences;
+    std::int64_t at = 0;
+    for (const Stretch& s : stretches) {
+      const auto count = static_cast<std::int64_t>(s.tokens.size());
+      std::ranges::copy(s.tokens, ids.data<std::int32_t>() + at);
+      for (std::int64_t i = 0; i < count; ++i)
+        rows.data<std::int32_t>()[at + i] = static_cast<std::int32_t>(s.text * room_ + s.length + i);
+      sequences.push_back({at, count, s.text * room_, s.length + count});
+      at += count;
+    }
+    nn::ForwardContext context = model_.make_context({{0, 0, 0, longest}}, rows);
+    context.rope = repeated(context.rope);
+    context.sequences = std::move(sequences);
+    context.cache = &cache_;
+    const Tensor hidden = model_.hidden(ids.to(device), context).value();
+    const Tensor last =
+        Tensor::empty({static_cast<std::int64_t>(stretches.size()), hidden.size(1)}, hidden.dtype(), hidden.device());
+    for (std::size_t i = 0; i < stretches.size(); ++i) {
+      const SequenceRange& s = context.sequences[i];
+      last.narrow(0, static_cast<std::int64_t>(i), 1).copy_from(hidden.narrow(0, s.q_begin + s.q_length - 1, 1));
+    }
+    return HostCopy(model_.logits(autograd::Variable(last)));
+  }
+
+ private:
+  // The model makes another table where it needs other angles.
+  const nn::RopeTable& repeated(const nn::RopeTable& table) {
+    if (table_of_ == table.cos.raw_data()) return repeated_;
+    const auto repeat = [&](const Tensor& one) {
+      const std::int64_t rows = std::min(room_, one.size(0));
+      const Tensor all = Tensor::zeros({width_ * room_, one.size(1)}, one.dtype(), one.device());
+      for (std::int64_t i = 0; i < width_; ++i) all.narrow(0, i * room_, rows).copy_from(one.narrow(0, 0, rows));
+      return all;
+    };
+    original_ = table;  // its memory is not given to another
+    repeated_ = {repeat(table.cos), repeat(table.sin)};
+    table_of_ = table.cos.raw_data();
+    return repeated_;
+  }
+
+  const nn::CausalLm& model_;
+  std::int64_t width_, room_;
+  nn::KvCache cache_;
+  nn::RopeTable original_, repeated_;
+  const void* table_of_ = nullptr;
+};
+
+class BatchGeneration {
+ public:
+  BatchGeneration(const nn::CausalLm& model, std::span<const BatchPrompt> prompts, const GenerationOptions& options,
+                  std::int64_t width, std::int64_t room,
+                  const std::function<void(std::size_t, const GenerationResult&)>& on_result)
+      : prompts_(prompts),
+        options_(options),
+        on_result_(on_result),
+        cache_(model, width, room),
+        texts_(static_cast<std::size_t>(width)) {}
+
+  void run() {
+    while (true) {
+      for (std::size_t i = 0; i < texts_.size(); ++i)
+        while (!texts_[i] && next_ < prompts_.size()) begin(i);
+      if (std::ranges::none_of(texts_, [](const auto& text) { return text.has_value(); })) return;
+      step();
+    }
+  }
+
+ private:
+  struct Text {
+    std::size_t prompt = 0;
+    std::vector<std::int32_t> tokens;
+    GenerationResult result;
+    Clock::time_point decoding_since;
+  };
+
+  void begin(std::size_t slot) {
+    const BatchPrompt& prompt = prompts_[next_];
+    Text& text = texts_[slot].emplace();
+    text.prompt = next_++;
+    text.tokens = prompt.tokens;
+    if (prompt.max_new_tokens == 0) return end(slot);
+    const auto start = Clock::now();
+    const std::array<SharedCache::Stretch, 1> stretch{{{static_cast<std::int64_t>(slot), 0, text.tokens}}};
+    const HostCopy logits = cache_.logits(stretch);
+    (void)logits.get();
+    text.decoding_since = Clock::now();
+    text.result.prompt_seconds = std::chrono::duration<double>(text.decoding_since - start).count();
+    accept(slot, logits.get(), 0);
+  }
+
+  // A token more of each text.
+  void step() {
+    std::vector<std::size_t> slots;
+    std::vector<SharedCache::Stretch> stretches;
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      if (!texts_[i]) continue;
+      const std::vector<std::int32_t>& tokens = texts_[i]->tokens;
+      slots.push_back(i);
+      stretches.push_back(
+          {static_cast<std::int64_t>(i), static_cast<std::int64_t>(tokens.size()) - 1, std::span(tokens).last(1)});
+    }
+    const HostCopy logits = cache_.logits(stretches);
+    for (std::size_t row = 0; row < slots.size(); ++row)
+      accept(slots[row], logits.get(), static_cast<std::int64_t>(row));
+  }
+
+  void accept(std::size_t slot, const Tensor& logits, std::int64_t row) {
+    Text& text = *texts_[slot];
+    const std::int64_t vocabulary = logits.size(1);
+    const std::int32_t token =
+        sample_token(std::span(logits.data<float>() + row * vocabulary, static_cast<std::size_t>(vocabulary)),
+                     text.tokens, options_.sampling, static_cast<std::int64_t>(text.tokens.size()));
+    text.tokens.push_back(token);
+    text.result.tokens.push_back(token);
+    text.result.stopped = std::ranges::find(options_.stop_tokens, token) != options_.stop_tokens.end();
+    if (text.result.stopped ||
+        static_cast<std::int64_t>(text.result.tokens.size()) == prompts_[text.prompt].max_new_tokens)
+      end(slot);
+  }
+
+  void end(std::size_t slot) {
+    Text text = std::move(*texts_[slot]);
+    texts_[slot].reset();
+    if (!text.result.tokens.empty())
+      text.result.decode_seconds = std::chrono::duration<double>(Clock::now() - text.decoding_since).count();
+    on_result_(text.prompt, text.result);
+  }
+
+  std::span<const BatchPrompt> prompts_;
+  const GenerationOptions& options_;
+  const std::function<void(std::size_t, const GenerationResult&)>& on_result_;
+  SharedCache cache_;
+  std::vector<std::optional<Text>> texts_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prompts, const GenerationOptions& options,
+                    std::int64_t width, const std::function<void(std::size_t, const GenerationResult&)>& on_result) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, width > 0, "texts side by side: {}, expected at least 1", width);
+  std::int64_t room = 1;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    GenerationOptions own = options;
+    own.max_new_tokens = prompts[i].max_new_tokens;
+    try {
+      check_generation(model, prompts[i].tokens, own);
+    } catch (const Error& error) {
+      QUENCH_FAIL(error.code(), "prompt {}: {}", i + 1, error.what());
+    }
+    room = std::max(room, static_cast<std::int64_t>(prompts[i].tokens.size()) + own.max_new_tokens);
+  }
+  if (prompts.empty()) return;
+  // Angles that depend on the length of the text are another table for each.
+  if (nn::rope_effective_length(model.config(), room) != nn::rope_effective_length(model.config(), 1)) width = 1;
+  width = std::min(width, static_cast<std::int64_t>(prompts.size()));
+  BatchGeneration(model, prompts, options, width, room, on_result).run();
+}
+
+}  // namespace quench
