@@ -5,6 +5,8 @@
 #include <numbers>
 #include <utility>
 
+#include "nn/rope_scale.h"
+
 namespace quench::nn {
 
 namespace {
@@ -35,11 +37,11 @@ std::pair<double, double> yarn_range(const RopeScaling& rope, double dim) {
   return {low, low == high ? high + 0.001 : high};
 }
 
+}  // namespace
+
 double yarn_mscale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
-
-}  // namespace
 
 double rope_attention_factor(const RopeScaling& rope) {
   if (rope.type != RopeScaling::Type::yarn) return 1.0;
@@ -47,6 +49,12 @@ double rope_attention_factor(const RopeScaling& rope) {
   if (rope.mscale && rope.mscale_all_dim)
     return yarn_mscale(rope.factor, *rope.mscale) / yarn_mscale(rope.factor, *rope.mscale_all_dim);
   return yarn_mscale(rope.factor, 1.0);
+}
+
+double rope_score_factor(const RopeScaling& rope) {
+  if (rope.type != RopeScaling::Type::yarn || !rope.mscale_all_dim) return 1.0;
+  const double mscale = yarn_mscale(rope.factor, *rope.mscale_all_dim);
+  return mscale * mscale;
 }
 
 std::int64_t rope_effective_length(const ModelConfig& config, std::int64_t sequence_length) {
@@ -57,7 +65,7 @@ std::int64_t rope_effective_length(const ModelConfig& config, std::int64_t seque
 std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
   using enum RopeScaling::Type;
   const RopeScaling& rope = config.rope;
-  const auto dim = static_cast<double>(config.head_dim);
+  const auto dim = static_cast<double>(config.rotary_dim());
   double theta = rope.theta;
   if (rope.type == dynamic && dim > 2) {
     const double length = static_cast<double>(rope_effective_length(config, sequence_length)) /
@@ -65,7 +73,7 @@ std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int6
     theta *= std::pow(rope.factor * length - (rope.factor - 1), dim / (dim - 2));
   }
   const auto [low, high] = rope.type == yarn ? yarn_range(rope, dim) : std::pair(0.0, 1.0);
-  std::vector<float> frequencies(static_cast<std::size_t>(config.head_dim / 2));
+  std::vector<float> frequencies(static_cast<std::size_t>(config.rotary_dim() / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     double f = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
     if (rope.type == linear) f /= rope.factor;

@@ -29,15 +29,15 @@ ShardedUnit::ShardedUnit(const std::string& name, const std::vector<nn::Paramete
       shared_(std::move(shared)),
       layout_(parameters, layers, *shared_),
       weights_(name, layout_, takes_turns, shared_) {
-  for (nn::Parameter* parameter : parameters) {
+  for (const UnitParameter& of : layout_.parameters) {
+    nn::Parameter* parameter = of.parameter;
     Entry entry;
     if (parameter->variable.requires_grad()) {
-      entry.gradient =
-          std::make_shared<autograd::Gradient>(parameter->global_shape, shared_->reduce_dtype, shared_->device, true);
+      entry.gradient = std::make_shared<autograd::Gradient>(of.shape, shared_->reduce_dtype, shared_->device, true);
       entry.gradient->on_ready([this] { ++ready_; });
       ++trainable_count_;
     }
-    parameter->whole = nn::Weight(parameter->global_shape, parameter->padded.dtype(), shared_->device,
+    parameter->whole = nn::Weight(of.shape, parameter->padded.dtype(), shared_->device,
                                   std::make_shared<Source>(weights_, entries_.size()), entry.gradient);
     entries_.push_back(std::move(entry));
   }
@@ -64,7 +64,7 @@ void ShardedUnit::attach_gradients() {
     if (entry.gradient == nullptr || entry.gradient_values.defined()) continue;
     const UnitParameter& of = layout_.parameters[i];
     entry.gradient_values = acquire(of.padded_shape);
-    const std::int64_t rows = of.parameter->global_shape[0], more = of.padded_shape[0] - rows;
+    const std::int64_t rows = of.shape[0], more = of.padded_shape[0] - rows;
     if (more > 0) entry.gradient_values.narrow(0, rows, more).zero();
     entry.gradient->set_buffer(entry.gradient_values.narrow(0, 0, rows));
   }
@@ -103,13 +103,16 @@ void ShardedUnit::begin_reduce() {
   const Tensor small_reduced = pack_gradients();
   shared_->follow();
   const StreamGuard guard(shared_->stream);
-  const CollectiveBatch batch(*shared_->shard);
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (entries_[i].gradient != nullptr && !layout_.parameters[i].small())
-      reducing_.push_back(shared_->shard->reduce_scatter(entries_[i].gradient_values, entries_[i].reduced,
-                                                         ReduceOp::sum, layout_.parameters[i].parameter->name));
-  if (small_reduced.defined())
-    reducing_.push_back(shared_->shard->reduce_scatter(small_gradients_, small_reduced, ReduceOp::sum, name_));
+  shared_->for_each_group([&](ProcessGroup& group) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const UnitParameter& of = layout_.parameters[i];
+      if (entries_[i].gradient == nullptr || of.small() || of.group != &group) continue;
+      reducing_.push_back(group.reduce_scatter(entries_[i].gradient_values, entries_[i].reduced, ReduceOp::sum,
+                                               of.parameter->name));
+    }
+    if (small_reduced.defined() && &group == shared_->shard.get())
+      reducing_.push_back(group.reduce_scatter(small_gradients_, small_reduced, ReduceOp::sum, name_));
+  });
 }
 
 void ShardedUnit::end_reduce() {

@@ -10,6 +10,15 @@ void UnitShared::follow() const {
   owner.wait(stream, reached);
 }
 
+void UnitShared::for_each_group(const std::function<void(ProcessGroup&)>& work) const {
+  const auto together = [&](ProcessGroup& group) {
+    const CollectiveBatch batch(group);
+    work(group);
+  };
+  together(*shard);
+  if (expert_shard != shard) together(*expert_shard);
+}
+
 UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
                        const UnitShared& shared) {
   std::int64_t elements = 0;
@@ -18,10 +27,15 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
     const auto layer =
         std::ranges::find_if(layers, [&](const nn::Linear* linear) { return &linear->weight() == parameter; });
     UnitParameter& entry = parameters.emplace_back(
-        UnitParameter{parameter, layer != layers.end() ? *layer : nullptr, parameter->global_shape});
+        UnitParameter{.parameter = parameter,
+                      .group = (parameter->sharding.parts > 1 ? shared.expert_shard : shared.shard).get(),
+                      .layer = layer != layers.end() ? *layer : nullptr,
+                      .shape = parameter->global_shape,
+                      .padded_shape = parameter->global_shape});
     const Tensor& chunk = parameter->padded;
-    entry.padded_shape[0] = chunk.size(0) * shared.processes();
-    if (chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype)) continue;
+    entry.shape[0] = parameter->sharding.region(entry.shape[0]).rows;
+    entry.padded_shape[0] = chunk.size(0) * entry.group->size();
+    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype)) continue;
     dtype = chunk.dtype();
     entry.place = elements;
     elements += place_elements(chunk.numel());

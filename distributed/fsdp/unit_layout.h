@@ -2,8 +2,10 @@
 // The parameters of one unit of a sharded model, and how their chunks travel.
 //
 // A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones lie behind
-// one another in one buffer on each process, and travel as one.
+// one another in one buffer on each process, and travel as one. Experts that are shared out have a group of their own,
+// in which each parameter is a large one.
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,7 +27,8 @@ inline constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
 
 // What the units of a model share.
 struct UnitShared {
-  std::shared_ptr<ProcessGroup> shard;
+  std::shared_ptr<ProcessGroup> shard;         // of all parameters but those of experts that are shared out
+  std::shared_ptr<ProcessGroup> expert_shard;  // of those
   Device device;
   DType reduce_dtype;       // of gradients on their way
   bool keeps_whole = false;  // weights stay gathered between the forward and the backward pass
@@ -37,14 +40,18 @@ struct UnitShared {
   std::shared_ptr<WeightMaxima> maxima;
 
   [[nodiscard]] std::int64_t processes() const { return shard->size(); }
+  // Runs `work`, which queues collectives, for each group that holds parameters: what a group starts, starts together.
+  void for_each_group(const std::function<void(ProcessGroup&)>& work) const;
   // Collectives queued from now on follow what is queued on the current stream.
   void follow() const;
 };
 
 struct UnitParameter {
   nn::Parameter* parameter;
+  ProcessGroup* group;      // that holds it together
   const nn::Linear* layer;  // whose weight it is and who may read it as codes; null: it travels as values
-  Shape padded_shape;       // of the whole, in rows of equal chunks
+  Shape shape;              // of the whole: of what the group holds
+  Shape padded_shape;       // the same in rows of equal chunks
   std::int64_t place = -1;  // of its chunk among the small ones, in elements; -1: travels alone
 
   [[nodiscard]] bool small() const noexcept { return place >= 0; }

@@ -22,6 +22,7 @@ struct UnitWeights::Shipment {
   }
 
   struct Large {
+    ProcessGroup* group;
     Tensor own, whole;
     std::string_view label;
   };
@@ -145,11 +146,13 @@ void UnitWeights::bring(const std::vector<Contents>& contents) {
   shared_->follow();
   {
     const StreamGuard guard(shared_->stream);
-    ProcessGroup& group = *shared_->shard;
-    const CollectiveBatch batch(group);
-    for (const auto& [own, whole, label] : std::exchange(shipment->large, {}))
-      gathering_.push_back(group.all_gather(own, whole, label));
-    for (const Parcel* parcel : shipment->parcels()) gathering_.push_back(parcel->gather(group, name_));
+    shared_->for_each_group([&](ProcessGroup& group) {
+      for (const auto& [of, own, whole, label] : shipment->large)
+        if (of == &group) gathering_.push_back(group.all_gather(own, whole, label));
+      if (&group != shared_->shard.get()) return;
+      for (const Parcel* parcel : shipment->parcels()) gathering_.push_back(parcel->gather(group, name_));
+    });
+    shipment->large.clear();
   }
   columns_.share();  // those that the casts have found for the backward pass
   travelling_.push_back(std::move(shipment));
@@ -160,7 +163,7 @@ void UnitWeights::load_values(std::size_t parameter, bool together, Shipment& sh
   const Tensor& own = from.parameter->padded;
   const Tensor& whole = entries_[parameter].values = acquire(from.padded_shape, own.dtype());
   if (!from.small()) {
-    shipment.large.push_back({own, whole, from.parameter->name});
+    shipment.large.push_back({from.group, own, whole, from.parameter->name});
     return;
   }
   if (together) return shipment.values.add_in_place(whole, from.place, layout_.small.numel(), shared_->processes());
@@ -187,7 +190,7 @@ void UnitWeights::load_codes(std::size_t parameter, Contents bit, Shipment& ship
       return parcel.own(piece, rank).reinterpret(dtype).view(own_shape);
     };
   } else {
-    shipment.large.push_back({payload(), codes.payload, from.parameter->name});
+    shipment.large.push_back({from.group, payload(), codes.payload, from.parameter->name});
   }
   std::function<Tensor()> scales;
   if (form.granularity == Granularity::row) {
@@ -252,7 +255,7 @@ void UnitWeights::need(std::size_t parameter, Contents bit) {
 Tensor UnitWeights::request(std::size_t parameter) {
   if (users_ == 0) gather(part_);
   need(parameter, kValues);
-  return entries_[parameter].values.narrow(0, 0, layout_.parameters[parameter].parameter->global_shape[0]);
+  return entries_[parameter].values.narrow(0, 0, layout_.parameters[parameter].shape[0]);
 }
 
 QuantTensor UnitWeights::request_codes(std::size_t parameter, const autograd::WeightCodes& form) {

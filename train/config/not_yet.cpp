@@ -16,7 +16,6 @@ struct Key {
 };
 
 constexpr Key kKeys[] = {
-    {"parallel.expert", "expert parallelism", "[1]"},
     {"export.scheme", "quantized exports", "[null]"},
     {"optimizer.return_during_update", "state that returns during the update (lower optimizer.offload_ratio)",
      "[0, 0.0]", "any more"},

@@ -38,10 +38,12 @@ struct RunEstimate {
   std::int64_t ranks = 1;
   std::int64_t shard = 1;
   std::int64_t replicate = 1;
-  std::int64_t gather_bytes = 0;  // that a process sends in a step: weights
-  std::int64_t reduce_bytes = 0;  // gradients
-  Cluster cluster;                // what `time` was predicted for
-  std::optional<StepTime> time;   // of a step on the GPU, where its rates are known
+  std::int64_t expert = 1;
+  std::int64_t gather_bytes = 0;    // that a process sends in a step: weights
+  std::int64_t reduce_bytes = 0;    // gradients
+  std::int64_t exchange_bytes = 0;  // rows to experts and back, where loads are even
+  Cluster cluster;                  // what `time` was predicted for
+  std::optional<StepTime> time;     // of a step on the GPU, where its rates are known
 
   [[nodiscard]] bool fits_device() const noexcept { return !available_bytes || total_bytes <= *available_bytes; }
   // As far as is known.
