@@ -97,7 +97,7 @@ struct Bf16Nibbles : Bf16Way {
 
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
-    static constexpr Table kTableOfValues = table(kValues);
+    [[maybe_unused]] static constexpr Table kTableOfValues = table(kValues);
     const __m512i words = _mm512_loadu_si512(codes);
     unrolled<kVectors>([&](auto j) QUENCH_INLINE_LAMBDA {
       multiply<kRows, j % 2>(lookup(kTableOfValues, _mm512_srli_epi16(words, 4u * j)), x + j * kWidth, stride, part);
@@ -114,8 +114,8 @@ struct Bf16Bytes : Bf16Way {
 struct Bf16SignedBytes : Bf16Bytes {
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
-    static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
-    static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
+    [[maybe_unused]] static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+    [[maybe_unused]] static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
     const __m512i words = _mm512_loadu_si512(codes);
     unrolled<4>([&](auto j) QUENCH_INLINE_LAMBDA {
       multiply<kRows, j % 2>(lookup(j % 2 == 0 ? kLow : kHigh, _mm512_srli_epi16(words, 4u * j)), x + j / 2 * kWidth,
@@ -128,7 +128,7 @@ struct Bf16SignedBytes : Bf16Bytes {
 struct Bf16Float8 : Bf16Bytes {
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
-    static constexpr Table kSmall =
+    [[maybe_unused]] static constexpr Table kSmall =
         table({0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0});
     const __m512i words = _mm512_loadu_si512(codes);
     unrolled<2>([&](auto j) QUENCH_INLINE_LAMBDA {
