@@ -1,6 +1,11 @@
 #include "nn/attend.h"
 
+#include <algorithm>
+
 namespace quench::nn {
+
+using autograd::Variable;
+
 namespace {
 
 Variable attend_cached(const Variable& qkv, const AttendOptions& options, const ForwardContext& context) {
