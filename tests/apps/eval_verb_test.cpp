@@ -150,8 +150,8 @@ TEST_F(EvalVerb, ModelsStandSideBySideWithWhatTheyRecover) {
                                          "--output", "int4"})
                 .status,
             0);
-  const std::vector<std::string> under{"--data", "text.txt", "--baseline", full, "--recipe", "qat_int4_weight_only",
-                                       "--group-size", "0"};
+  const std::vector<std::string> under{
+      "--data", "text.txt", "--baseline", full, "--recipe", "qat_int4_weight_only", "--group-size", "0"};
   const Json list = eval_json(under);
   ASSERT_EQ(list.as_array().size(), 3u);
   const auto role = [&](const Json& all, const char* name) -> const Json& {

@@ -19,6 +19,7 @@ MODEL = HERE.parent / "rolling_likelihood"
 WORDS = ("the keeper wrote calm sea fog no ships two sails to north storm lamp trimmed depth boats harbour nets water night "
          "morning Zo\u00eb na\u00efve \u6771\u4eac \U0001F6A2 it\u2019s 12 11").split()
 rng = random.Random(11)
+ITEMS = 24
 
 
 def words(low, high):
@@ -28,7 +29,7 @@ def words(low, high):
 def hellaswag():
     marks = ["[header] How to trim a lamp [title] Look at it. [step] Take care", "[substeps] One [title] two", "",
              "An open [bracket", "two  spaces   three"]
-    for i in range(40):
+    for i in range(ITEMS):
         # Long contexts are cut on the left, as the window has 128 tokens.
         context = words(3, 12) if i % 8 else words(90, 120)
         ending = ["then THE keeper " + words(1, 3), "\u00c9T\u00c9 and " + words(1, 2), "", " he", "\u01c6 letter"][i % 5]
@@ -36,11 +37,11 @@ def hellaswag():
         yield {"ind": i, "activity_label": ["Sailing", "Home and Garden", "Zo\u00eb's boat"][i % 3],
                "ctx_a": (marks[i % 5] + " " + context).strip() + ["", " "][i % 2], "ctx_b": ending,
                "ctx": context + " " + ending, "endings": endings, "source_id": f"made~{i}", "split": "val",
-               "split_type": "indomain", "label": [str(i * 7 % 4), i * 7 % 4][i % 2 == 0 and i > 20]}
+               "split_type": "indomain", "label": [str(i * 7 % 4), i * 7 % 4][i % 2 == 0 and i > 12]}
 
 
 def arc():
-    for i in range(40):
+    for i in range(ITEMS):
         count = [4, 4, 4, 5, 3][i % 5]
         labels = list("ABCDE" if i % 3 else "12345")[:count]
         yield {"id": f"made_{i}", "question": words(4, 14) + ["?", "? ", ":\n\"quote\"", " [x]"][i % 4],
@@ -49,7 +50,7 @@ def arc():
 
 
 def piqa():
-    for i in range(40):
+    for i in range(ITEMS):
         goal = words(2, 10) + ["", " ", "?", "\n"][i % 4]
         first = words(2, 16)
         # Of every fifth the two ways are the same, and the first counts.
@@ -57,6 +58,9 @@ def piqa():
         yield {"goal": goal, "sol1": first, "sol2": second, "label": i * 3 % 2}
 
 
+OWN = pathlib.Path(lm_eval.tasks.__file__).parent
+FILES = {"hellaswag": "hellaswag/hellaswag.yaml", "arc_easy": "arc/arc_easy.yaml", "arc_challenge": "arc/arc_challenge.yaml",
+         "piqa": "piqa/piqa.yaml"}
 TASKS = {"hellaswag": hellaswag, "arc_easy": arc, "arc_challenge": arc, "piqa": piqa}
 
 
@@ -79,9 +83,12 @@ def main():
             harness = lm_eval.models.huggingface.HFLM(pretrained=model, tokenizer=tokenizer, max_length=128, batch_size=1,
                                                       device="cpu", add_bos_token=add_bos)
             files = {"train": str(uniform), "validation": str(uniform), "test": str(uniform)}
-            config = {"task": task, "dataset_path": "json", "dataset_name": None, "dataset_kwargs": {"data_files": files}}
-            done = lm_eval.simple_evaluate(model=harness, tasks=[config], num_fewshot=0, log_samples=True,
-                                           bootstrap_iters=0)
+            # The harness' own task with its data set in another place.
+            config = HERE / "task.yaml"
+            config.write_text(json.dumps({"include": str(OWN / FILES[task]), "task": task, "dataset_path": "json",
+                                          "dataset_name": None, "dataset_kwargs": {"data_files": files}}))
+            done = lm_eval.simple_evaluate(model=harness, tasks=[str(config)], num_fewshot=0, log_samples=True,
+                                           task_manager=lm_eval.tasks.TaskManager(include_defaults=False))
             result = next(iter(done["results"].values()))
             samples = sorted(next(iter(done["samples"].values())), key=lambda s: s["doc_id"])
             assert len(samples) == len(records)
@@ -90,6 +97,7 @@ def main():
                           "acc_stderr": result["acc_stderr,none"], "acc_norm_stderr": result["acc_norm_stderr,none"],
                           "log_likelihoods": [[float(r[0]) for r in s["filtered_resps"]] for s in samples]})
         uniform.unlink()
+        config.unlink()
     versions = {"lm_eval": lm_eval.__version__, "transformers": transformers.__version__, "torch": torch.__version__}
     (HERE / "figures.json").write_text(json.dumps({"versions": versions, "cases": cases}) + "\n")
 

@@ -44,7 +44,7 @@ TEST_F(ChoiceGolden, FiguresAreThoseOfLmEvaluationHarness) {
         EXPECT_NEAR(likelihoods[i][c] / wanted[i].as_array()[c].as_double(), 1, 1e-5) << "item " << i << ", " << c;
     }
     const ChoiceReport report = choice_report(items, likelihoods);
-    EXPECT_EQ(report.items, 40);
+    EXPECT_EQ(report.items, 24);
     EXPECT_NEAR(report.accuracy, expected.at("acc").as_double(), 1e-12);
     EXPECT_NEAR(report.normalized, expected.at("acc_norm").as_double(), 1e-12);
     EXPECT_NEAR(report.accuracy_error, expected.at("acc_stderr").as_double(), 1e-12);

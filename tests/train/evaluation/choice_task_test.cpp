@@ -21,7 +21,7 @@ TEST(ChoiceTask, HellaSwagCleansWhatWikiHowLeft) {
   const ChoiceItem item = item_of("hellaswag", R"({"activity_label": "Home and Garden",
     "ctx_a": "[header] How to  oil a hinge [title] Clean it.", "ctx_b": "THEN he",
     "endings": [" takes [substeps] oil. ", "a", "an open [bracket", "d"], "label": "2"})");
-  EXPECT_EQ(item.context, "Home and Garden:  How to oil a hinge. Clean it. Then he");
+  EXPECT_EQ(item.context, "Home and Garden: How to oil a hinge. Clean it. Then he");
   EXPECT_THAT(item.choices, ElementsAre("takes oil.", "a", "an open [bracket", "d"));
   EXPECT_EQ(item.answer, 2u);
 }
