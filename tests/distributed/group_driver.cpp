@@ -14,6 +14,7 @@
 
 #include "core/number/random.h"
 #include "core/system/log.h"
+#include "distributed/group_timeouts.h"
 #include "distributed/world.h"
 #include "tests/distributed/gathered_codes.h"
 
@@ -297,11 +298,7 @@ int run(int count, char** arguments) {
                                                                              {"different_configs", different_configs}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
-  GroupOptions options;
-  if (const char* seconds = std::getenv("TEST_JOIN_SECONDS"))
-    options.join_timeout = std::chrono::seconds(std::atoi(seconds));
-  const char* timeout = std::getenv("TEST_TIMEOUT_SECONDS");
-  options.timeout = std::chrono::seconds(timeout != nullptr ? std::atoi(timeout) : 20);
+  const GroupOptions options = read_group_options();
   try {
     const std::shared_ptr<World> world = World::join(environment, {}, options);
     std::printf("joined\n");

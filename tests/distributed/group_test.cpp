@@ -90,11 +90,11 @@ TEST(GroupFault, ARankThatEndsFailsTheOthersAtOnce) {
 
 TEST(GroupFault, ARankThatHangsIsNamedInTime) {
   const TempDir folder;
-  ::setenv("TEST_TIMEOUT_SECONDS", "3", 1);
+  ::setenv("QUENCH_TIMEOUT", "3", 1);
   ::setenv("TORCHELASTIC_ERROR_FILE", (folder / "error.json").c_str(), 1);
   Ranks ranks(3);
   ranks.start_all("hangs");
-  ::unsetenv("TEST_TIMEOUT_SECONDS");
+  ::unsetenv("QUENCH_TIMEOUT");
   ::unsetenv("TORCHELASTIC_ERROR_FILE");
   const auto begin = std::chrono::steady_clock::now();
   for (const int rank : {0, 2}) {
@@ -118,10 +118,10 @@ TEST(GroupFault, ARankThatHangsIsNamedInTime) {
 }
 
 TEST(GroupFault, ARankThatDoesNotEvenAnswerIsNamed) {
-  ::setenv("TEST_TIMEOUT_SECONDS", "2", 1);
+  ::setenv("QUENCH_TIMEOUT", "2", 1);
   Ranks ranks(3);
   ranks.start_all("stops");
-  ::unsetenv("TEST_TIMEOUT_SECONDS");
+  ::unsetenv("QUENCH_TIMEOUT");
   const ChildResult result = ranks[0].wait();
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.output, HasSubstr("does not answer at all: it is stopped, or its machine is gone"));
@@ -129,10 +129,10 @@ TEST(GroupFault, ARankThatDoesNotEvenAnswerIsNamed) {
 }
 
 TEST(GroupFaultSlow, AHangingRankEndsItself) {
-  ::setenv("TEST_TIMEOUT_SECONDS", "2", 1);
+  ::setenv("QUENCH_TIMEOUT", "2", 1);
   Ranks ranks(2);
   ranks.start_all("hangs");
-  ::unsetenv("TEST_TIMEOUT_SECONDS");
+  ::unsetenv("QUENCH_TIMEOUT");
   EXPECT_EQ(ranks[0].wait().status, 1);
   const ChildResult hanging = ranks[1].wait();
   EXPECT_EQ(hanging.status, distributed::kTimeoutStatus);
@@ -181,10 +181,10 @@ TEST(GroupStart, ALateRankIsWaitedFor) {
 
 TEST(GroupStart, AMissingRankIsNamed) {
   Ranks ranks(3);
-  ::setenv("TEST_JOIN_SECONDS", "1", 1);
+  ::setenv("QUENCH_INIT_TIMEOUT", "1", 1);
   ranks.start(0, {group_driver_path(), "late"});
   ranks.start(2, {group_driver_path(), "late"});
-  ::unsetenv("TEST_JOIN_SECONDS");
+  ::unsetenv("QUENCH_INIT_TIMEOUT");
   for (const ChildResult& result : ranks.wait()) {
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.output, HasSubstr("1 of 3 ranks did not come within 1 s: rank 1"));

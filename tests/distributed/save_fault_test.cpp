@@ -22,7 +22,7 @@ class SaveFault : public ::testing::Test {
     std::string text;
     for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text\n";
     write_file(folder_ / "text.txt", text);
-    write_file(folder_ / "run.json", R"({"model": {"model_type": "llama", "vocab_size": 257, "hidden_size": 8,
+    write_file(folder_ / "run.json", R"({"model": {"model_type": "llama", "vocab_size": 259, "hidden_size": 8,
         "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
         "max_position_embeddings": 64},
       "data": {"train": [")" + (folder_ / "text.txt").string() +
