@@ -90,6 +90,11 @@ void add_run_verb(CLI::App& app) {
   verb->add_flag("--standalone", flags->standalone, "One node, on loopback")->envname("PET_STANDALONE");
   verb->add_option("--max-restarts", flags->max_restarts, "How often all processes may start again after a failure")
       ->envname("PET_MAX_RESTARTS");
+  verb->add_option(
+          "--restart-backoff", flags->restart_backoff,
+          "FIRST:MOST seconds before a restart (1:60): doubled each time, begun anew by an attempt longer than "
+          "MOST")
+      ->envname("PET_RESTART_BACKOFF");
   verb->add_option("--monitor-interval", flags->monitor_interval, "Seconds between looks at the processes")
       ->envname("PET_MONITOR_INTERVAL");
   verb->add_option("--shutdown-timeout", flags->shutdown_timeout, "Seconds between SIGTERM and SIGKILL")

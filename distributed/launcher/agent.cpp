@@ -103,9 +103,12 @@ class Agent {
   }
 
   int run() {
+    std::optional<Failure> last;
+    auto backoff = options_.first_backoff;
     for (int least_round = 0;;) {
       const std::optional<Round> round = rendezvous_.join(least_round, [this] { return look_for_stop(); });
       if (!round) return exit_status_of_signal(stop_signal_);
+      const Deadline begin = Clock::now();
       const std::optional<Failure> failure = run_round(*round);
       if (stop_signal_ != 0) return stopped_status(failure);
       if (!failure) return 0;
@@ -114,12 +117,33 @@ class Agent {
         rendezvous_.leave(*round);
         return failure->status;
       }
-      QUENCH_LOG_WARN("restarting all workers: restart {} of {}", round->number + 1, options_.max_restarts);
+      if (last && same_failure(*last, *failure)) {
+        QUENCH_LOG_ERROR("not restarted: rank {} has failed with the same error at step {} twice in a row",
+                         failure->rank, failure->step);
+        rendezvous_.leave(*round);
+        return failure->status;
+      }
+      last = failure;
+      if (Clock::now() - begin > options_.most_backoff) backoff = options_.first_backoff;
+      QUENCH_LOG_WARN("restarting all workers in {} s: restart {} of {}", static_cast<double>(backoff.count()) / 1000,
+                      round->number + 1, options_.max_restarts);
+      if (!wait_for_restart(backoff)) return exit_status_of_signal(stop_signal_);
+      backoff = std::min(2 * backoff, options_.most_backoff);
       least_round = round->number + 1;
     }
   }
 
  private:
+  // False when a signal asks for a stop meanwhile.
+  bool wait_for_restart(std::chrono::milliseconds time) {
+    const Deadline end = Clock::now() + time;
+    while (!look_for_stop() && Clock::now() < end) {
+      pollfd entry{signals_.descriptor(), POLLIN, 0};
+      ::poll(&entry, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count()));
+    }
+    return stop_signal_ == 0;
+  }
+
   // Until all workers have ended. Nothing when all nodes' ended well, else the root cause.
   std::optional<Failure> run_round(const Round& round) {
     remote_.reset();

@@ -1,5 +1,6 @@
 #include "distributed/launcher/error_file.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 
@@ -10,8 +11,13 @@ namespace quench::distributed {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = 1 << 20;
+std::atomic<std::int64_t> error_step{-1};
 
 }  // namespace
+
+void set_error_step(std::int64_t step) noexcept {
+  error_step = step;
+}
 
 void write_error_file(std::string_view message, bool is_echo) noexcept {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
@@ -21,6 +27,7 @@ void write_error_file(std::string_view message, bool is_echo) noexcept {
     Json extra = Json::object();
     extra.set("timestamp", fmt::format("{:.6f}", now));
     if (is_echo) extra.set("echo", true);
+    if (error_step >= 0) extra.set("step", error_step.load());
     Json inner = Json::object();
     inner.set("message", message);
     inner.set("extraInfo", std::move(extra));
@@ -44,6 +51,7 @@ std::optional<WorkerError> read_error_file(const std::filesystem::path& path) no
       if (const Json* time = extra->find("timestamp"); time != nullptr)
         error.time = time->is_string() ? std::atof(time->as_string().c_str()) : time->as_double();
       error.is_echo = extra->find("echo") != nullptr;
+      if (const Json* step = extra->find("step"); step != nullptr) error.step = step->as_int();
     }
     return error;
   } catch (const std::exception&) {

@@ -11,10 +11,13 @@ namespace quench::distributed {
 
 struct WorkerError {
   std::string message;
-  double time = 0;       // seconds since 1970
-  bool is_echo = false;  // of another rank's end: a connection broke
+  double time = 0;         // seconds since 1970
+  bool is_echo = false;    // of another rank's end: a connection broke
+  std::int64_t step = -1;  // of training, where it had begun
 };
 
+// The step of training that error files of this process name from now on.
+void set_error_step(std::int64_t step) noexcept;
 // Where the environment names such a file; never throws.
 void write_error_file(std::string_view message, bool is_echo) noexcept;
 // Nothing where there is none, or none that can be read.

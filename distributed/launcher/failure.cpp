@@ -49,6 +49,7 @@ Json Failure::to_json() const {
   json.set("logs", logs);
   json.set("time", time);
   json.set("is_echo", is_echo);
+  json.set("step", step);
   json.set("early_ranks", early_ranks);
   return json;
 }
@@ -66,8 +67,14 @@ Failure Failure::from_json(const Json& json) {
   failure.logs = json.at("logs").as_string();
   failure.time = json.at("time").as_double();
   failure.is_echo = json.at("is_echo").as_bool();
+  failure.step = json.at("step").as_int();
   failure.early_ranks = json.at("early_ranks").as_string();
   return failure;
+}
+
+bool same_failure(const Failure& first, const Failure& second) {
+  return first.step >= 0 && first.step == second.step && !first.is_echo && !second.is_echo && !first.message.empty() &&
+         first.message == second.message;
 }
 
 std::size_t root_cause(const std::vector<Failure>& failures) {

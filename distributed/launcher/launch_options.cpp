@@ -117,6 +117,23 @@ std::chrono::milliseconds read_seconds(double value, std::string_view flag) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(value * 1000));
 }
 
+// "FIRST:MOST" in seconds, or one number for both.
+void read_backoff(const std::string& text, LaunchOptions& options) {
+  const auto seconds = [&](std::string_view word) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, error == std::errc() && end == word.data() + word.size(),
+                    "--restart-backoff: '{}' is no FIRST:MOST in seconds", text);
+    return read_seconds(value, "--restart-backoff");
+  };
+  const std::size_t colon = text.find(':');
+  options.first_backoff = seconds(std::string_view(text).substr(0, colon));
+  options.most_backoff =
+      colon == std::string::npos ? options.first_backoff : seconds(std::string_view(text).substr(colon + 1));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.first_backoff <= options.most_backoff,
+                  "--restart-backoff: '{}' begins with more than its most", text);
+}
+
 // --rdzv-conf's keys that mean something here.
 void read_conf(const std::string& text, LaunchOptions& options) {
   for (const std::string_view part : split(text, ',')) {
@@ -198,6 +215,7 @@ LaunchOptions read_launch_flags(const LaunchFlags& flags) {
         options.endpoint.to_string(), options.job);
   QUENCH_CHECK_AS(ErrorCode::bad_config, flags.max_restarts >= 0, "--max-restarts: {} is negative", flags.max_restarts);
   options.max_restarts = flags.max_restarts;
+  read_backoff(flags.restart_backoff, options);
   options.monitor_interval = read_seconds(flags.monitor_interval, "--monitor-interval");
   options.shutdown_timeout = read_seconds(flags.shutdown_timeout, "--shutdown-timeout");
   options.role = flags.role;

@@ -28,6 +28,7 @@ struct LaunchFlags {
   std::string rdzv_token_file;
   bool standalone = false;
   int max_restarts = 0;
+  std::string restart_backoff = "1:60";
   double monitor_interval = 0.1;
   double shutdown_timeout = 30;
   std::string role = "default";
@@ -50,6 +51,8 @@ struct LaunchOptions {
   int master_port = 0;  // of MASTER_PORT; 0: a free one
   std::chrono::milliseconds join_timeout{600'000};
   int max_restarts = 0;
+  std::chrono::milliseconds first_backoff{1'000};  // before the first restart; twice as long before each further one
+  std::chrono::milliseconds most_backoff{60'000};  // at most so long; an attempt that ran longer starts anew
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::string role = "default";

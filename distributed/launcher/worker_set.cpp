@@ -165,6 +165,7 @@ void WorkerSet::end(Worker& worker, int local_rank, int status) {
   if (const std::optional<WorkerError> error = read_error_file(worker.folder / kErrorFile)) {
     failure.message = error->message;
     failure.is_echo = error->is_echo;
+    failure.step = error->step;
     if (error->time > 0) failure.time = error->time;
   }
   std::error_code ignored;

@@ -126,7 +126,69 @@ TEST_F(Launcher, RestartsAllWorkers) {
   EXPECT_EQ(read_file(only_file("attempt_2/0/stdout.log")), "attempt 2\n");
   const Outcome always = run({"--nproc-per-node", "2", "--max-restarts", "1"}, "exit 9");
   EXPECT_EQ(always.status, 9);
-  EXPECT_THAT(always.errors, HasSubstr("restarting all workers: restart 1 of 1"));
+  EXPECT_THAT(always.errors, HasSubstr("restarting all workers in 1 s: restart 1 of 1"));
+}
+
+TEST_F(Launcher, RestartsWaitLongerEachTime) {
+  const Outcome outcome = run({"--max-restarts", "4", "--restart-backoff", "0.1:0.4"}, "echo >> attempts; exit 3");
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_EQ(read_file(folder_ / "attempts"), "\n\n\n\n\n");
+  for (const char* wait :
+       {"in 0.1 s: restart 1 of 4", "in 0.2 s: restart 2 of 4", "in 0.4 s: restart 3 of 4", "in 0.4 s: restart 4 of 4"})
+    EXPECT_THAT(outcome.errors, HasSubstr(wait));
+  EXPECT_GE(seconds_, 1.1);
+  // A stop ends the wait.
+  const pid_t launcher = start({"--max-restarts", "4", "--restart-backoff", "100"}, "touch failed; exit 3");
+  ASSERT_TRUE(wait_for_file("failed"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ::kill(launcher, SIGTERM);
+  EXPECT_EQ(finish(launcher).status, 143);
+}
+
+TEST_F(Launcher, TheSameErrorAtTheSameStepTwiceIsNotTriedAgain) {
+  const std::string report =
+      R"(printf '{"message":{"message":"Error: loss is NaN","extraInfo":{"timestamp":"1700000000","step":%s}}}' )"
+      R"("$STEP" > $TORCHELASTIC_ERROR_FILE; echo >> attempts; exit 6)";
+  const Words flags = {"--max-restarts", "9", "--restart-backoff", "0"};
+  const Outcome outcome = run(flags, "STEP=7; " + report);
+  EXPECT_EQ(outcome.status, 6);
+  EXPECT_EQ(read_file(folder_ / "attempts"), "\n\n");
+  EXPECT_THAT(outcome.errors, HasSubstr("rank 0 has failed with the same error at step 7 twice in a row"));
+  std::filesystem::remove(folder_ / "attempts");
+  EXPECT_EQ(run(flags, "STEP=$TORCHELASTIC_RESTART_COUNT; " + report).status, 6);  // it gets on
+  EXPECT_EQ(read_file(folder_ / "attempts").size(), 10u);
+}
+
+// D19: what is missing is named.
+TEST_F(Launcher, ScarceResourcesAreNamed) {
+  const auto limited = [&](const std::string& limit, const std::string& flags, const std::string& script) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const std::string command = "cd '" + folder_.path().string() + "' && " + limit + " && exec '" + program_path() +
+                                  "' run " + flags + " -- /bin/sh -c '" + script + "' > stdout.txt 2> stderr.txt";
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    return finish(child);
+  };
+  const Outcome files = limited("ulimit -n 16", "--nproc-per-node 8 --tee 3", "true");
+  EXPECT_EQ(files.status, 1) << files.errors;
+  EXPECT_THAT(files.errors, HasSubstr("Too many open files"));
+  const Outcome enough = limited("ulimit -n 64", "--nproc-per-node 2 --tee 3", "true");
+  EXPECT_EQ(enough.status, 0) << enough.errors;
+  EXPECT_EQ(limited("unset HOME", "--nproc-per-node 2", "true").status, 0);
+  const Outcome no_folder = limited("TMPDIR=/no/such/folder; export TMPDIR", "", "true");
+  EXPECT_EQ(no_folder.status, 1);
+  EXPECT_THAT(no_folder.errors, HasSubstr("no folder for temporary files"));
+}
+
+// D18: nothing is lost, whatever the bytes.
+TEST_F(Launcher, BinaryOutputArrivesWhole) {
+  const Outcome outcome = run({"--redirects", "1", "--log-dir", "logs"}, "head -c 3000000 /dev/zero; printf end");
+  EXPECT_EQ(outcome.status, 0);
+  const std::string log = read_file(only_file("attempt_0/0/stdout.log"));
+  EXPECT_EQ(log.size(), 3000003u);
+  EXPECT_TRUE(log.ends_with("end"));
 }
 
 TEST_F(Launcher, AStopIsPassedOnAndItsStatusIsTheSignals) {
@@ -252,6 +314,9 @@ TEST_F(Launcher, WrongWordsAreOneLineAndStatus2) {
       {{"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-backend", "c10d"}, "port 0 takes a free port"},
       {{"--rdzv-backend", "etcd"}, "--rdzv-backend: 'etcd' is unknown"},
       {{"--rdzv-conf", "x=1"}, "--rdzv-conf: 'x=1' is unknown"},
+      {{"--restart-backoff", "5:1"}, "--restart-backoff: '5:1' begins with more than its most"},
+      {{"--restart-backoff", "soon"}, "--restart-backoff: 'soon' is no FIRST:MOST in seconds"},
+      {{"--nproc-per-node", "gpu"}, "--nproc-per-node gpu: there is no GPU here"},
       {{"--shutdown-timeout", "-1"}, "--shutdown-timeout: -1 is no number of seconds"},
   };
   for (const auto& [flags, message] : cases) {

@@ -6,6 +6,7 @@
 #include "core/device/call_counter.h"
 #include "core/memory/allocator.h"
 #include "core/system/log.h"
+#include "distributed/launcher/error_file.h"
 #include "train/check/check.h"
 #include "train/evaluation/validation.h"
 #include "train/metrics/peak_flops.h"
@@ -78,6 +79,7 @@ void Trainer::Run::follow_recipe() {
 
 bool Trainer::Run::run_step() {
   follow_recipe();
+  distributed::set_error_step(progress.step + 1);
   const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { say(table); });
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
