@@ -28,8 +28,9 @@ void CollectiveLog::enqueued(const Collective& collective) {
   entry.op = collective.op;
   entry.dtype = collective.payload().defined() ? collective.payload().dtype() : DType::u8;
   entry.elements = collective.payload().defined() ? collective.payload().numel() : 0;
-  entry.peer =
-      collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive ? collective.peer : -1;
+  const bool passes = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+  entry.collective = passes ? 0 : ++collectives_;
+  entry.peer = passes ? collective.peer : -1;
   entry.label = collective.label;
   entry.enqueued = Clock::now();
   entry.started.reset();
@@ -59,6 +60,25 @@ std::optional<CollectiveLog::Entry> CollectiveLog::latest_enqueued() const {
   const std::scoped_lock lock(mutex_);
   if (last_enqueued_ == 0) return std::nullopt;
   return at(last_enqueued_);
+}
+
+std::optional<CollectiveLog::Entry> CollectiveLog::collective(std::uint64_t number) const {
+  const std::scoped_lock lock(mutex_);
+  for (const Entry& entry : entries_)
+    if (number != 0 && entry.collective == number) return entry;
+  return std::nullopt;
+}
+
+std::uint64_t CollectiveLog::collectives() const {
+  const std::scoped_lock lock(mutex_);
+  return collectives_;
+}
+
+std::uint64_t CollectiveLog::finished_collectives() const {
+  const std::scoped_lock lock(mutex_);
+  std::uint64_t unfinished = 0;
+  for (const Entry& entry : entries_) unfinished += entry.collective != 0 && entry.sequence > last_finished_ ? 1 : 0;
+  return collectives_ - unfinished;
 }
 
 std::uint64_t CollectiveLog::last_enqueued() const {

@@ -20,7 +20,8 @@ class CollectiveLog {
   using Time = Clock::time_point;
 
   struct Entry {
-    std::uint64_t sequence = 0;  // 0: no entry
+    std::uint64_t sequence = 0;    // 0: no entry
+    std::uint64_t collective = 0;  // which of the group's operations of all ranks it is, from 1; 0: send or recv
     CollectiveKind kind = CollectiveKind::barrier;
     ReduceOp op = ReduceOp::sum;
     DType dtype = DType::u8;
@@ -42,6 +43,11 @@ class CollectiveLog {
   // The oldest operation that has been asked for and has not ended.
   [[nodiscard]] std::optional<Entry> oldest_unfinished() const;
   [[nodiscard]] std::optional<Entry> latest_enqueued() const;
+  // The n-th operation of all ranks (Entry::collective), while it is kept.
+  [[nodiscard]] std::optional<Entry> collective(std::uint64_t number) const;
+  // How many operations of all ranks have been asked for, and how many of them have ended.
+  [[nodiscard]] std::uint64_t collectives() const;
+  [[nodiscard]] std::uint64_t finished_collectives() const;
   [[nodiscard]] std::uint64_t last_enqueued() const;
   [[nodiscard]] std::uint64_t last_finished() const;
   [[nodiscard]] std::vector<Entry> entries() const;  // oldest first
@@ -56,6 +62,7 @@ class CollectiveLog {
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
   std::uint64_t last_enqueued_ = 0;
+  std::uint64_t collectives_ = 0;
   std::uint64_t last_finished_ = 0;  // operations of a group end in order
 };
 

@@ -18,4 +18,15 @@ class CollectiveTimeout : public CommunicationError {
 };
 inline constexpr int kTimeoutStatus = 75;
 
+// Why a group gives up.
+enum class AbortCause {
+  lost,  // a rank has ended, or the way to it is gone
+  late,  // a rank has not come to an operation in time
+};
+
+[[noreturn]] inline void throw_communication_error(AbortCause cause, const std::string& message) {
+  if (cause == AbortCause::late) throw CollectiveTimeout(message);
+  throw CommunicationError(message);
+}
+
 }  // namespace quench::distributed

@@ -15,7 +15,7 @@ void copy_elements(const Tensor& source, const Tensor& target) {
 class SingleGroup final : public ProcessGroup {
  public:
   SingleGroup(std::string name, Device device) : ProcessGroup(std::move(name), 0, 1, device) {}
-  void abort(const std::string&) override {}
+  void abort(AbortCause, const std::string&) override {}
 
  protected:
   std::shared_ptr<PendingCollective> start(const Collective& collective) override {
@@ -29,7 +29,7 @@ class PlanningGroup final : public ProcessGroup {
  public:
   PlanningGroup(std::string name, int rank, int size)
       : ProcessGroup(std::move(name), rank, size, Device{DeviceType::meta}) {}
-  void abort(const std::string&) override {}
+  void abort(AbortCause, const std::string&) override {}
 
  protected:
   std::shared_ptr<PendingCollective> start(const Collective& collective) override {

@@ -1,5 +1,7 @@
 #include "distributed/process_group.h"
 
+#include "distributed/watchdog.h"
+
 namespace quench::distributed {
 namespace {
 
@@ -27,7 +29,27 @@ ProcessGroup::ProcessGroup(std::string name, int rank, int size, Device device)
   QUENCH_CHECK(size >= 1 && rank >= 0 && rank < size, "group '{}': rank {} of {}", name_, rank, size);
 }
 
-ProcessGroup::~ProcessGroup() = default;
+ProcessGroup::~ProcessGroup() {
+  unwatch();
+}
+
+void ProcessGroup::watch(std::shared_ptr<Watchdog> watchdog) {
+  unwatch();
+  watchdog_ = std::move(watchdog);
+  if (watchdog_) watchdog_->add(*this);
+}
+
+void ProcessGroup::unwatch() noexcept {
+  if (watchdog_) watchdog_->remove(*this);
+}
+
+std::string ProcessGroup::with_diagnosis(const std::string& message, std::uint64_t sequence) {
+  if (!watchdog_) return message;
+  std::uint64_t collective = 0;
+  for (const CollectiveLog::Entry& entry : log_.entries())
+    if (entry.sequence == sequence) collective = entry.collective;
+  return watchdog_->report_late(*this, collective, message);
+}
 
 void ProcessGroup::check(const Tensor& tensor, std::string_view what, std::string_view label) const {
   QUENCH_CHECK(tensor.defined() && tensor.is_contiguous() && tensor.device() == device_,

@@ -11,6 +11,7 @@
 // another operation on another rank) come out of wait(), as Error(failed) naming group, rank, operation and label.
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,8 +21,11 @@
 #include "core/tensor/tensor.h"
 #include "distributed/collective.h"
 #include "distributed/collective_log.h"
+#include "distributed/communication_error.h"
 
 namespace quench::distributed {
+
+class Watchdog;
 
 // What an engine returns for an operation under way.
 class PendingCollective {
@@ -97,11 +101,20 @@ class ProcessGroup {
   // Brings the log up to date where operations end without the host.
   virtual void poll() {}
   // Makes operations under way and later ones fail with this message; from any thread.
-  virtual void abort(const std::string& reason) = 0;
+  virtual void abort(AbortCause cause, const std::string& reason) = 0;
+  // Has the group watched from now on (watchdog.h).
+  void watch(std::shared_ptr<Watchdog> watchdog);
+  // How long one operation may take, from the next one on.
+  virtual void set_timeout(std::chrono::milliseconds) {}
+  [[nodiscard]] virtual std::chrono::milliseconds timeout() const { return {}; }
 
  protected:
   // Runs a checked operation. Its sequence number is set and in the log. Null when it is done already.
   virtual std::shared_ptr<PendingCollective> start(const Collective& collective) = 0;
+  // First in the destructor of every group that can be aborted: from here on nobody else touches it.
+  void unwatch() noexcept;
+  // What all ranks together know about an operation that is not done in time, behind `message`. May take some seconds.
+  [[nodiscard]] std::string with_diagnosis(const std::string& message, std::uint64_t sequence);
 
  private:
   Work begin(Collective collective);
@@ -116,6 +129,7 @@ class ProcessGroup {
   std::uint64_t sequence_ = 0;
   TrafficByKind traffic_{};
   CollectiveLog log_;
+  std::shared_ptr<Watchdog> watchdog_;
 };
 
 // One rank, any device: operations copy where they must.

@@ -7,6 +7,24 @@
 namespace quench::distributed {
 namespace {
 
+// For as long as one rank reads, tokenizes or writes files while the others wait for it: what that takes depends on the
+// files. A rank that ends meanwhile is noticed all the same.
+constexpr auto kFilesTime = std::chrono::hours(12);
+
+class LongWait {
+ public:
+  explicit LongWait(ProcessGroup& group) : group_(group), before_(group.timeout()) {
+    group_.set_timeout(std::max<std::chrono::milliseconds>(before_, kFilesTime));
+  }
+  ~LongWait() { group_.set_timeout(before_); }
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+
+ private:
+  ProcessGroup& group_;
+  std::chrono::milliseconds before_;
+};
+
 // An error as a text: its code, then what it says. Empty: none.
 std::string to_text(const std::exception_ptr& error) {
   if (!error) return {};
@@ -77,6 +95,7 @@ void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, Re
 }
 
 void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work) {
+  const LongWait wait(group);
   std::exception_ptr error;
   try {
     work();

@@ -68,37 +68,52 @@ std::unique_ptr<World> World::join(const Environment& environment, Device device
         std::make_unique<StoreServer>(listen_on(endpoint), secret, kConnectionsPerRank * environment.world_size);
   }
   world->store_ = std::make_unique<Store>(endpoint, secret, options.join_timeout);
-  world->engine_ = make_engine(device, *world->store_, options);
-  if (!device.is_cpu()) world->host_engine_ = make_engine({}, *world->store_, options);
-  // Counts and names before the engines meet: they could only say that somebody is missing.
-  const std::string place = fmt::format("world size {}", environment.world_size);
-  const std::string first = world->store_->set_if_absent(world->prefix_ + "size", place);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, first == place,
-                  "rank {} was started with {}, but another rank of the same job with {}", environment.rank, place,
-                  first);
-  const std::string own = fmt::format("process {} on {}", ::getpid(), host_name());
-  const std::string there =
-      world->store_->set_if_absent(fmt::format("{}rank/{}", world->prefix_, environment.rank), own);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, there == own, "rank {} exists twice: {} and {}", environment.rank, there, own);
-  (void)world->exchange("start", own);
+  world->meet();
+  world->engine_ = make_engine(device, *world->store_, world->options_);
+  if (!device.is_cpu()) world->host_engine_ = make_engine({}, *world->store_, world->options_);
   const GroupPlace all{"all", environment.rank, environment.world_size};
-  world->all_ = world->engine_->make_group(all, *world->store_, world->prefix_ + "group/all/");
-  GroupEngine& host_engine = world->host_engine_ ? *world->host_engine_ : *world->engine_;
-  const GroupPlace host{"host", environment.rank, environment.world_size};
-  world->host_ = host_engine.make_group(host, *world->store_, world->prefix_ + "group/host/");
+  world->all_ = world->watched(world->engine_->make_group(all, *world->store_, world->prefix_ + "group/all/"));
+  world->host_ = world->make_host_group("host");
   return world;
+}
+
+void World::meet() {
+  // Counts and names before the engines meet: they could only say that somebody is missing.
+  const std::string place = fmt::format("world size {}", size());
+  const std::string first = store_->set_if_absent(prefix_ + "size", place);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, first == place,
+                  "rank {} was started with {}, but another rank of the same job with {}", rank(), place, first);
+  const std::string own = fmt::format("process {} on {}", ::getpid(), host_name());
+  const std::string there = store_->set_if_absent(fmt::format("{}rank/{}", prefix_, rank()), own);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, there == own, "rank {} exists twice: {} and {}", rank(), there, own);
+  // From here on the others learn of this rank's end, and it of theirs.
+  store_->set_will(Watchdog::key(prefix_), Watchdog::ended(rank(), fmt::format("rank {} ({}) has ended", rank(), own)));
+  watchdog_ = std::make_shared<Watchdog>(store_->connect_again(), prefix_, rank(), size());
+  options_.watchdog = watchdog_;
+  watchdog_->set_members(exchange("start", own));
+}
+
+std::unique_ptr<ProcessGroup> World::watched(std::unique_ptr<ProcessGroup> group) const {
+  group->watch(watchdog_);
+  return group;
 }
 
 World::~World() {
   if (!store_) return;
   try {
+    // An error unwinds at once: the others may never come here.
+    const bool fails = std::uncaught_exceptions() > 0;
+    if (watchdog_ && !fails) store_->set_will(Watchdog::key(prefix_), "");
     const std::int64_t left = store_->add(prefix_ + "left", 1);
     if (left == size()) store_->set(prefix_ + "all left", "1");
-    // An error unwinds at once: the others may never come here.
-    if (server_ && std::uncaught_exceptions() == 0) (void)store_->wait(prefix_ + "all left", kLeaveTime);
+    if (server_ && !fails) {
+      (void)store_->wait(prefix_ + "all left", kLeaveTime);
+      (void)store_->set_if_absent(Watchdog::key(prefix_), Watchdog::over());
+    }
   } catch (const std::exception& error) {
     QUENCH_LOG_DEBUG("leaving the world: {}", error.what());
   }
+  if (watchdog_) watchdog_->stop();
 }
 
 std::unique_ptr<ProcessGroup> World::make_group(const std::string& name, std::span<const int> ranks) {
@@ -107,13 +122,13 @@ std::unique_ptr<ProcessGroup> World::make_group(const std::string& name, std::sp
   const GroupPlace place{name, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size())};
   if (device_.is_meta()) return planning_group(name, place.rank, place.size);
   if (place.size == 1) return single_group(name, device_);
-  return engine_->make_group(place, *store_, fmt::format("{}group/{}/", prefix_, name));
+  return watched(engine_->make_group(place, *store_, fmt::format("{}group/{}/", prefix_, name)));
 }
 
 std::unique_ptr<ProcessGroup> World::make_host_group(const std::string& name) {
   if (!store_) return single_group(name, {});
   GroupEngine& engine = host_engine_ ? *host_engine_ : *engine_;
-  return engine.make_group({name, rank(), size()}, *store_, fmt::format("{}group/{}/", prefix_, name));
+  return watched(engine.make_group({name, rank(), size()}, *store_, fmt::format("{}group/{}/", prefix_, name)));
 }
 
 std::vector<std::string> World::exchange(const std::string& what, std::string_view text) {
@@ -126,7 +141,7 @@ std::vector<std::string> World::exchange(const std::string& what, std::string_vi
   for (int i = 0; i < size(); ++i) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     std::optional<std::string> value =
-        store_->wait(key + std::to_string(i), std::max(left, std::chrono::milliseconds(1)));
+        wait_watched(*store_, key + std::to_string(i), std::max(left, std::chrono::milliseconds(1)), watchdog_.get());
     if (value)
       result[static_cast<std::size_t>(i)] = *std::move(value);
     else

@@ -11,6 +11,7 @@
 #include "distributed/process_group.h"
 #include "distributed/store/server.h"
 #include "distributed/store/store.h"
+#include "distributed/watchdog.h"
 
 namespace quench::distributed {
 
@@ -24,7 +25,8 @@ class World {
   [[nodiscard]] static std::unique_ptr<World> alone(Device device);
   // Rank `rank` of `size` on the planning device.
   [[nodiscard]] static std::unique_ptr<World> planned(int rank, int size);
-  // Rank 0 of a store that it serves waits until the others have left, for a while.
+  // Rank 0 of a store that it serves waits until the others have left, for a while. While an exception is on its way
+  // the other ranks are told that this one has ended.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -57,6 +59,9 @@ class World {
 
  private:
   World(Environment environment, Device device, const GroupOptions& options);
+  // Checks that the ranks fit together, begins to watch them, and waits until all are there.
+  void meet();
+  [[nodiscard]] std::unique_ptr<ProcessGroup> watched(std::unique_ptr<ProcessGroup> group) const;
 
   Environment environment_;
   Device device_;
@@ -65,6 +70,7 @@ class World {
   int exchanges_ = 0;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;
+  std::shared_ptr<Watchdog> watchdog_;
   std::unique_ptr<GroupEngine> engine_;
   std::unique_ptr<GroupEngine> host_engine_;
   std::unique_ptr<ProcessGroup> all_;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "distributed/communication_error.h"
-
 namespace quench::distributed {
 namespace {
 
@@ -18,9 +16,12 @@ std::string plain_reason(const std::exception& error) {
 
 }  // namespace
 
-void Exchange::abort(const std::string& reason) {
+void Exchange::abort(AbortCause cause, const std::string& reason) {
   const std::scoped_lock lock(mutex_);
-  if (aborted_.empty()) aborted_ = reason.empty() ? "aborted" : reason;
+  if (aborted_.empty()) {
+    aborted_ = reason.empty() ? "aborted" : reason;
+    cause_ = cause;
+  }
   for (gloo::transport::UnboundBuffer* buffer : waiting_) {
     buffer->abortWaitRecv();
     buffer->abortWaitSend();
@@ -39,7 +40,7 @@ void Exchange::remove(gloo::transport::UnboundBuffer* buffer) {
 
 void Exchange::check_not_aborted() {
   const std::scoped_lock lock(mutex_);
-  if (!aborted_.empty()) throw CommunicationError(aborted_);
+  if (!aborted_.empty()) throw_communication_error(cause_, aborted_);
 }
 
 Transfers::Transfers(Exchange& exchange, void* bytes, std::size_t count)
@@ -73,18 +74,20 @@ void Transfers::receive(int from, std::uint64_t slot, std::size_t offset, std::s
 
 void Transfers::wait(std::vector<int>& peers, Wait wait_one, const char* what) {
   const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds timeout = exchange_.timeout();
   for (std::size_t done = 0; done < peers.size();) {
     exchange_.check_not_aborted();
     try {
-      if ((*buffer_.*wait_one)(nullptr, exchange_.timeout_)) ++done;
+      if ((*buffer_.*wait_one)(nullptr, timeout)) ++done;
     } catch (const gloo::Exception& error) {
+      exchange_.check_not_aborted();
       std::sort(peers.begin(), peers.end());
       peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
       const std::string ranks = fmt::format("{} rank {}", what, fmt::join(peers, ", "));
-      if (std::chrono::steady_clock::now() - begin < exchange_.timeout_)
+      if (std::chrono::steady_clock::now() - begin < timeout)
         throw CommunicationError(fmt::format("{}: {}", ranks, plain_reason(error)));
       throw CollectiveTimeout(fmt::format("{}: nothing within {} s; it hangs, or is too slow", ranks,
-                                          static_cast<double>(exchange_.timeout_.count()) / 1000));
+                                          static_cast<double>(timeout.count()) / 1000));
     }
   }
   peers.clear();

@@ -4,12 +4,15 @@
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "distributed/communication_error.h"
 
 namespace quench::distributed {
 
@@ -22,8 +25,10 @@ class Exchange {
   Exchange(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds timeout)
       : context_(std::move(context)), timeout_(timeout) {}
 
-  // Waits under way and later ones throw CommunicationError(reason). From any thread.
-  void abort(const std::string& reason);
+  // Waits under way and later ones throw CommunicationError(reason), or CollectiveTimeout. From any thread.
+  void abort(AbortCause cause, const std::string& reason);
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
   [[nodiscard]] int rank() const { return context_->rank; }
   [[nodiscard]] int size() const { return context_->size; }
 
@@ -34,9 +39,10 @@ class Exchange {
   void check_not_aborted();
 
   std::shared_ptr<gloo::Context> context_;
-  std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   std::mutex mutex_;
   std::string aborted_;
+  AbortCause cause_ = AbortCause::lost;
   std::set<gloo::transport::UnboundBuffer*> waiting_;
 };
 

@@ -1,6 +1,8 @@
 // Process groups of CPU tensors over TCP: Gloo's connections and messages, our order of sums.
 
-#include <gloo/rendezvous/context.h>
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
 #include <gloo/transport/tcp/device.h>
 #include <signal.h>
 
@@ -13,33 +15,81 @@
 #include "distributed/communication_error.h"
 #include "distributed/engine.h"
 #include "distributed/gloo/algorithms.h"
+#include "distributed/watchdog.h"
 
 namespace quench::distributed {
 namespace {
 
 constexpr std::uint64_t kPassFlag = std::uint64_t{1} << 63;  // slots of send and recv
 
-// Gloo's addresses, in our store.
-class MeetingPlace final : public gloo::rendezvous::Store {
+// All ranks of a group, connected to each other; addresses travel through the store.
+class Mesh final : public gloo::Context {
  public:
-  MeetingPlace(distributed::Store& store, std::string prefix, std::chrono::milliseconds timeout)
-      : store_(store), prefix_(std::move(prefix)), timeout_(timeout) {}
-  void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set(prefix_ + key, {data.data(), data.size()});
-  }
-  std::vector<char> get(const std::string& key) override {
-    const std::string value = store_.get(prefix_ + key, timeout_);
-    return {value.begin(), value.end()};
-  }
-  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
-    for (const std::string& key : keys) (void)store_.get(prefix_ + key, timeout);
+  using gloo::Context::Context;
+
+  // Throws CommunicationError when a rank ends meanwhile or does not come in time.
+  void connect(const std::shared_ptr<gloo::transport::Device>& device, Store& store, const std::string& prefix,
+               const GroupOptions& options) {
+    device_ = device;
+    transportContext_ = device->createContext(rank, size);
+    transportContext_->setTimeout(options.join_timeout);
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      const std::vector<char> address = transportContext_->createPair(peer)->address().bytes();
+      store.set(key(prefix, rank, peer), {address.data(), address.size()});
+    }
+    Connecting connecting(*transportContext_, options.watchdog.get());
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      const std::optional<std::string> address =
+          wait_watched(store, key(prefix, peer, rank), options.join_timeout, options.watchdog.get());
+      if (!address) throw CommunicationError(fmt::format("rank {} has not come", peer));
+      transportContext_->getPair(peer)->connect({address->begin(), address->end()});
+      if (options.watchdog) options.watchdog->check();
+    }
   }
 
  private:
-  distributed::Store& store_;
-  std::string prefix_;
-  std::chrono::milliseconds timeout_;
+  // Closes the connections that are being made when a rank ends: Gloo would try for all of the join timeout.
+  class Connecting {
+   public:
+    Connecting(gloo::transport::Context& context, const Watchdog* watchdog) {
+      if (watchdog == nullptr) return;
+      thread_ = std::thread([this, &context, watchdog] {
+        std::unique_lock lock(mutex_);
+        while (!changed_.wait_for(lock, kLook, [this] { return done_; })) {
+          try {
+            watchdog->check();
+          } catch (const CommunicationError&) {
+            for (int peer = 0; peer < context.size; ++peer)
+              if (const auto& pair = context.getPair(peer)) pair->close();
+            return;
+          }
+        }
+      });
+    }
+    ~Connecting() {
+      {
+        const std::scoped_lock lock(mutex_);
+        done_ = true;
+      }
+      changed_.notify_all();
+      if (thread_.joinable()) thread_.join();
+    }
+    Connecting(const Connecting&) = delete;
+    Connecting& operator=(const Connecting&) = delete;
+
+   private:
+    static constexpr auto kLook = std::chrono::milliseconds(200);
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool done_ = false;
+    std::thread thread_;
+  };
+
+  static std::string key(const std::string& prefix, int from, int to) {
+    return fmt::format("{}gloo/{}/{}", prefix, from, to);
+  }
 };
 
 class Job final : public PendingCollective {
@@ -76,15 +126,18 @@ class GlooGroup final : public ProcessGroup {
         compare_(options.check_collectives),
         thread_([this] { run(); }) {}
   ~GlooGroup() override {
+    unwatch();
     {
       const std::scoped_lock lock(mutex_);
       stopping_ = true;
-      if (!jobs_.empty() || busy_) exchange_.abort("the group ends");
+      if (!jobs_.empty() || busy_) exchange_.abort(AbortCause::lost, "the group ends");
     }
     changed_.notify_all();
     thread_.join();
   }
-  void abort(const std::string& reason) override { exchange_.abort(reason); }
+  void abort(AbortCause cause, const std::string& reason) override { exchange_.abort(cause, reason); }
+  void set_timeout(std::chrono::milliseconds timeout) override { exchange_.set_timeout(timeout); }
+  [[nodiscard]] std::chrono::milliseconds timeout() const override { return exchange_.timeout(); }
 
  protected:
   std::shared_ptr<PendingCollective> start(const Collective& collective) override {
@@ -128,8 +181,10 @@ class GlooGroup final : public ProcessGroup {
                                size(), error.what());
         kept_.push_back(collective);
         write_collective_log(log(), name(), rank());
-        if (dynamic_cast<const CollectiveTimeout*>(&error) != nullptr)
+        if (dynamic_cast<const CollectiveTimeout*>(&error) != nullptr) {
+          failure_ = with_diagnosis(failure_, collective.sequence);
           return std::make_exception_ptr(CollectiveTimeout(failure_));
+        }
       }
       if (dynamic_cast<const CommunicationError*>(&error) != nullptr)
         return std::make_exception_ptr(CommunicationError(failure_));
@@ -178,21 +233,22 @@ class GlooEngine final : public GroupEngine {
 
   std::unique_ptr<ProcessGroup> make_group(const GroupPlace& place, Store& store, const std::string& prefix) override {
     try {
-      auto context = std::make_shared<gloo::rendezvous::Context>(place.rank, place.size);
-      context->setTimeout(options_.join_timeout);
-      MeetingPlace meeting(store, prefix, options_.join_timeout);
-      context->connectFullMesh(meeting, device_);
-      context->setTimeout(options_.timeout);
-      return std::make_unique<GlooGroup>(place, std::move(context), options_);
+      auto mesh = std::make_shared<Mesh>(place.rank, place.size);
+      meshes_.push_back(mesh);
+      mesh->connect(device_, store, prefix, options_);
+      mesh->setTimeout(options_.timeout);
+      meshes_.pop_back();
+      return std::make_unique<GlooGroup>(place, std::move(mesh), options_);
     } catch (const std::exception& error) {
-      QUENCH_FAIL(ErrorCode::failed, "group '{}': rank {} of {} cannot connect to the others: {}", place.name,
-                  place.rank, place.size, error.what());
+      throw CommunicationError(fmt::format("group '{}': rank {} of {} cannot connect to the others: {}", place.name,
+                                           place.rank, place.size, error.what()));
     }
   }
 
  private:
   GroupOptions options_;
   std::shared_ptr<gloo::transport::Device> device_;
+  std::vector<std::shared_ptr<Mesh>> meshes_;  // that failed: Gloo may still be trying to connect them
 };
 
 [[maybe_unused]] const bool registered =

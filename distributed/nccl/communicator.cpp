@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "core/cuda/common/cuda_error.h"
-#include "distributed/communication_error.h"
 #include "distributed/nccl/nccl_library.h"
 
 namespace quench::distributed {
@@ -17,14 +16,14 @@ constexpr auto kFinalizeTime = std::chrono::seconds(10);
 }  // namespace
 
 Communicator::Communicator(const ncclUniqueId& id, int rank, int size, Device device,
-                           std::chrono::milliseconds join_timeout)
+                           std::chrono::milliseconds join_timeout, const std::function<void()>& check_ranks)
     : device_(device) {
   const cuda::DeviceGuard guard(device_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   check(nccl().comm_init_rank_config(&comm_, size, id, rank, &config));
   try {
-    wait_ready(join_timeout);
+    wait_ready(join_timeout, check_ranks);
   } catch (const Error&) {
     nccl().comm_abort(comm_);
     throw;
@@ -53,13 +52,14 @@ void Communicator::check(ncclResult_t result) const {
 void Communicator::check_not_aborted() {
   if (!aborted_) return;
   const std::scoped_lock lock(mutex_);
-  throw CommunicationError(reason_);
+  throw_communication_error(cause_, reason_);
 }
 
-void Communicator::wait_ready(std::chrono::milliseconds timeout) {
+void Communicator::wait_ready(std::chrono::milliseconds timeout, const std::function<void()>& check_ranks) {
   const auto deadline = Clock::now() + timeout;
   while (true) {
     check_not_aborted();
+    if (check_ranks) check_ranks();
     ncclResult_t state = ncclSuccess;
     check(nccl().comm_get_async_error(comm_, &state));
     if (state != ncclInProgress) return check(state);
@@ -80,10 +80,11 @@ void Communicator::run(const std::function<ncclResult_t(ncclComm_t)>& calls, std
   if (queued == ncclInProgress || ended == ncclInProgress) wait_ready(timeout);
 }
 
-void Communicator::abort(const std::string& reason) {
+void Communicator::abort(AbortCause cause, const std::string& reason) {
   const std::scoped_lock lock(mutex_);
   if (aborted_) return;
   reason_ = reason;
+  cause_ = cause;
   aborted_ = true;
   const cuda::DeviceGuard guard(device_);
   nccl().comm_abort(comm_);

@@ -2,6 +2,7 @@
 // stream has when they are called; wait() puts the current stream behind them. A thread of the group looks for
 // operations that do not end, and for errors that NCCL meets in the background, and aborts.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -13,6 +14,7 @@
 #include "distributed/engine.h"
 #include "distributed/nccl/communicator.h"
 #include "distributed/nccl/nccl_library.h"
+#include "distributed/watchdog.h"
 
 namespace quench::distributed {
 namespace {
@@ -103,12 +105,16 @@ class NcclGroup final : public ProcessGroup {
   NcclGroup(const GroupPlace& place, Device device, const ncclUniqueId& id, const GroupOptions& options)
       : ProcessGroup(place.name, place.rank, place.size, device),
         timeout_(options.timeout),
-        communicator_(id, place.rank, place.size, device, options.join_timeout),
+        communicator_(id, place.rank, place.size, device, options.join_timeout,
+                      [watchdog = options.watchdog] {
+                        if (watchdog) watchdog->check();
+                      }),
         stream_(backend(device.type).create_stream(device)),
         events_(std::make_shared<EventPool>(device)),
         token_(Tensor::zeros({1}, DType::f32, device)),
         watcher_([this] { watch(); }) {}
   ~NcclGroup() override {
+    unwatch();
     // The watcher looks on until what is queued has ended, or ends it.
     try {
       backend(device().type).synchronize(stream_);
@@ -125,7 +131,9 @@ class NcclGroup final : public ProcessGroup {
     backend(device().type).destroy_stream(stream_);
   }
 
-  void abort(const std::string& reason) override { communicator_.abort(reason); }
+  void abort(AbortCause cause, const std::string& reason) override { communicator_.abort(cause, reason); }
+  void set_timeout(Milliseconds timeout) override { timeout_ = timeout; }
+  [[nodiscard]] Milliseconds timeout() const override { return timeout_; }
 
   void poll() override {
     const std::scoped_lock lock(mutex_);
@@ -144,10 +152,12 @@ class NcclGroup final : public ProcessGroup {
     gpu.wait(stream_, *before);
     log().started(collective.sequence);
     try {
-      communicator_.run([&](ncclComm_t comm) { return queue(collective, comm, cuda::native(stream_)); }, timeout_);
+      communicator_.run([&](ncclComm_t comm) { return queue(collective, comm, cuda::native(stream_)); }, timeout());
     } catch (const CommunicationError& error) {
-      throw CommunicationError(fmt::format("{} in group '{}' on rank {} of {} failed: {}", collective.describe(),
-                                           name(), rank(), size(), error.what()));
+      const bool late = dynamic_cast<const CollectiveTimeout*>(&error) != nullptr;
+      throw_communication_error(late ? AbortCause::late : AbortCause::lost,
+                                fmt::format("{} in group '{}' on rank {} of {} failed: {}", collective.describe(),
+                                            name(), rank(), size(), error.what()));
     }
     gpu.record(*done, stream_);
     {
@@ -219,26 +229,26 @@ class NcclGroup final : public ProcessGroup {
       std::string reason = communicator_.background_error();
       lock.lock();
       if (in_flight_.empty()) continue;
-      const bool late = std::chrono::steady_clock::now() - in_flight_.front().since > timeout_;
+      const bool late = std::chrono::steady_clock::now() - in_flight_.front().since > timeout();
       if (!late && reason.empty()) continue;
       const std::uint64_t sequence = in_flight_.front().sequence;
       lock.unlock();
       const auto entry = log().oldest_unfinished();
-      if (reason.empty())
-        reason = fmt::format("not done within {} s: another rank has not come to it",
-                             static_cast<double>(timeout_.count()) / 1000);
-      const std::string text =
+      const AbortCause cause = reason.empty() ? AbortCause::late : AbortCause::lost;
+      if (reason.empty()) reason = fmt::format("not done within {} s", static_cast<double>(timeout().count()) / 1000);
+      std::string text =
           fmt::format("{} in group '{}' on rank {} of {}: {}",
                       entry && entry->sequence == sequence ? entry->describe() : fmt::format("operation #{}", sequence),
                       name(), rank(), size(), reason);
-      QUENCH_LOG_ERROR("{}", text);
       write_collective_log(log(), name(), rank());
-      communicator_.abort(text);
+      if (cause == AbortCause::late) text = with_diagnosis(text, sequence);
+      QUENCH_LOG_ERROR("{}", text);
+      communicator_.abort(cause, text);
       return;
     }
   }
 
-  Milliseconds timeout_;
+  std::atomic<Milliseconds> timeout_;
   Communicator communicator_;
   Stream stream_;
   std::shared_ptr<EventPool> events_;
@@ -263,14 +273,16 @@ class NcclEngine final : public GroupEngine {
           throw CommunicationError(fmt::format("NCCL: {}", nccl().get_last_error(nullptr)));
         store.set(key, {id.internal, sizeof id.internal});
       } else {
-        const std::string bytes = store.get(key, options_.join_timeout);
-        QUENCH_CHECK_AS(ErrorCode::failed, bytes.size() == sizeof id.internal, "an id of {} bytes", bytes.size());
-        std::memcpy(id.internal, bytes.data(), bytes.size());
+        const std::optional<std::string> bytes =
+            wait_watched(store, key, options_.join_timeout, options_.watchdog.get());
+        if (!bytes) throw CommunicationError("rank 0 has not come");
+        QUENCH_CHECK_AS(ErrorCode::failed, bytes->size() == sizeof id.internal, "an id of {} bytes", bytes->size());
+        std::memcpy(id.internal, bytes->data(), bytes->size());
       }
       return std::make_unique<NcclGroup>(place, device_, id, options_);
     } catch (const CommunicationError& error) {
-      QUENCH_FAIL(ErrorCode::failed, "group '{}': rank {} of {} on {} cannot connect to the others: {}", place.name,
-                  place.rank, place.size, device_.to_string(), error.what());
+      throw CommunicationError(fmt::format("group '{}': rank {} of {} on {} cannot connect to the others: {}",
+                                           place.name, place.rank, place.size, device_.to_string(), error.what()));
     }
   }
 

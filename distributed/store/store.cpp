@@ -1,5 +1,7 @@
 #include "distributed/store/store.h"
 
+#include <sys/socket.h>
+
 #include <charconv>
 
 #include "core/system/check.h"
@@ -86,6 +88,11 @@ void Store::set_will(const std::string& key, std::string_view value) {
   call(StoreOp::set_will, key, value);
 }
 
+void Store::interrupt() noexcept {
+  const std::scoped_lock lock(socket_mutex_);
+  if (socket_.is_open()) ::shutdown(socket_.descriptor(), SHUT_RDWR);
+}
+
 std::string Store::call(StoreOp op, const std::string& key, std::string_view value) {
   StoreStatus status{};
   return call(op, key, value, std::chrono::milliseconds(0), status);
@@ -111,7 +118,10 @@ std::string Store::call(StoreOp op, const std::string& key, std::string_view val
     QUENCH_CHECK_AS(ErrorCode::failed, status == StoreStatus::ok || status == StoreStatus::timed_out, "{}", answer);
     return answer;
   } catch (const Error& error) {
-    socket_.close();  // an answer that is still to come belongs to no request
+    {
+      const std::scoped_lock closing(socket_mutex_);
+      socket_.close();  // an answer that is still to come belongs to no request
+    }
     QUENCH_FAIL(ErrorCode::failed, "the store on {}, '{}': {}", endpoint_.to_string(), key, error.what());
   }
 }

@@ -40,6 +40,9 @@ class Store {
   // connection.
   void set_will(const std::string& key, std::string_view value);
 
+  // A call under way on another thread fails at once, and so do later ones.
+  void interrupt() noexcept;
+
   [[nodiscard]] const Endpoint& endpoint() const noexcept { return endpoint_; }
   // The address of the interface that leads to the store.
   [[nodiscard]] std::string address() const { return local_address(socket_); }
@@ -51,7 +54,8 @@ class Store {
 
   Endpoint endpoint_;
   std::string secret_;
-  std::mutex mutex_;
+  std::mutex mutex_;         // of one call
+  std::mutex socket_mutex_;  // of the socket's end
   Socket socket_;
 };
 

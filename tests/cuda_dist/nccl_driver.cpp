@@ -1,11 +1,16 @@
 // One rank of the test of groups of GPUs:
-//   quench run --nproc-per-node gpu -- nccl_driver
+//   quench run --nproc-per-node gpu -- nccl_driver [dies | hangs]
 // Ends with status 0 when every operation gave what it should, else with 1 and a message. Rank 0 prints what 256 MiB
-// take.
+// take. "dies": rank 1 ends with status 7 in the middle of an all-gather, and the others must end with 1 within 10 s.
+// "hangs": rank 1 never comes to an operation, and the others must name it and end with 75 after 10 s.
+
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <string>
+#include <thread>
 
 #include "core/system/log.h"
 #include "distributed/world.h"
@@ -97,14 +102,30 @@ void speeds(World& world) {
   print("all_reduce", seconds_of(world, [&] { return world.all().all_reduce(whole, ReduceOp::sum, "speed"); }));
 }
 
-int run() {
+// Several all-gathers of 1 GiB are under way when rank 1 ends, or stays away.
+void fail_on_purpose(World& world, bool hangs) {
+  const std::int64_t count = (std::int64_t{512} << 20) / world.size();
+  const Tensor local = Tensor::zeros({count}, DType::bf16, world.device());
+  const Tensor whole = Tensor::zeros({count * world.size()}, DType::bf16, world.device());
+  world.all().all_gather(local, whole, "before").wait();
+  backend(world.device().type).synchronize(current_stream(world.device()));
+  if (world.rank() == 1 && hangs) std::this_thread::sleep_for(std::chrono::seconds(120));
+  for (int i = 0; i < 8; ++i) {
+    world.all().all_gather(local, whole, "weights").wait();
+    if (world.rank() == 1 && i == 4) ::_exit(7);
+  }
+  world.all().barrier("last");
+}
+
+int run(const std::string& fault) {
   const Environment environment = read_environment();
   init_logging(environment.rank);
   try {
     const Device device{DeviceType::cuda, static_cast<std::int8_t>(environment.local_rank)};
     GroupOptions options;
-    options.timeout = std::chrono::seconds(60);
+    options.timeout = std::chrono::seconds(fault.empty() ? 60 : 10);
     const std::unique_ptr<World> world = World::join(environment, device, options);
+    if (!fault.empty()) fail_on_purpose(*world, fault == "hangs");
     for (const std::int64_t count : {1, 1001, 1'000'003}) {
       collectives<float>(*world, count);
       collectives<bfloat16>(*world, count);
@@ -115,13 +136,13 @@ int run() {
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
+    return dynamic_cast<const CollectiveTimeout*>(&error) != nullptr ? kTimeoutStatus : 1;
   }
 }
 
 }  // namespace
 }  // namespace quench::distributed
 
-int main() {
-  return quench::distributed::run();
+int main(int count, char** arguments) {
+  return quench::distributed::run(count > 1 ? arguments[1] : "");
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 
 #include "core/number/random.h"
 #include "core/system/log.h"
+#include "distributed/group_timeouts.h"
 #include "distributed/world.h"
 
 namespace quench::distributed {
@@ -226,6 +228,42 @@ void hangs(World& world, const Options&) {
   world.all().all_reduce(tensor, ReduceOp::sum, "norms").wait();
 }
 
+// Rank 1 stops: it does not even answer.
+void stops(World& world, const Options&) {
+  const Tensor tensor = Tensor::zeros({4}, DType::f32);
+  world.all().all_reduce(tensor, ReduceOp::sum, "first").wait();
+  if (world.rank() == 1) std::raise(SIGSTOP);
+  world.all().all_reduce(tensor, ReduceOp::sum, "norms").wait();
+}
+
+// Starts the operation of that name, with 4 MiB from each rank.
+Work start_operation(ProcessGroup& group, const std::string& name) {
+  constexpr std::int64_t kCount = std::int64_t{1} << 20;
+  const Tensor local = Tensor::zeros({kCount}, DType::f32), whole = Tensor::zeros({kCount * group.size()}, DType::f32);
+  const Tensor output = Tensor::zeros({kCount * group.size()}, DType::f32);
+  if (name == "all_reduce") return group.all_reduce(local, ReduceOp::sum, "tensor");
+  if (name == "all_gather") return group.all_gather(local, whole, "tensor");
+  if (name == "reduce_scatter") return group.reduce_scatter(whole, local, ReduceOp::sum, "tensor");
+  if (name == "all_to_all") return group.all_to_all(whole, output, "tensor");
+  QUENCH_CHECK(name == "broadcast", "no operation {}", name);
+  return group.broadcast(local, 1, "tensor");
+}
+
+// Rank 1 ends before, inside or behind an operation.
+void dies_at(World& world, const Options& options) {
+  const auto end = [&](const char* moment) {
+    if (world.rank() == 1 && options[1] == moment) ::_exit(7);
+  };
+  world.all().barrier("first");
+  end("before");
+  Work work = start_operation(world.all(), options[0]);
+  std::this_thread::sleep_for(std::chrono::microseconds(500));
+  end("inside");
+  work.wait();
+  end("behind");
+  world.all().barrier("last");
+}
+
 void different_configs(World& world, const Options&) {
   world.require_equal("config", fmt::format("steps = 10\nlr = {}\nseed = 1", world.rank() == 1 ? "2e-4" : "1e-4"));
 }
@@ -243,14 +281,12 @@ int run(int count, char** arguments) {
                                                                              {"dies", dies},
                                                                              {"late", late},
                                                                              {"hangs", hangs},
+                                                                             {"stops", stops},
+                                                                             {"dies_at", dies_at},
                                                                              {"different_configs", different_configs}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
-  GroupOptions options;
-  if (const char* seconds = std::getenv("TEST_JOIN_SECONDS"))
-    options.join_timeout = std::chrono::seconds(std::atoi(seconds));
-  const char* timeout = std::getenv("TEST_TIMEOUT_SECONDS");
-  options.timeout = std::chrono::seconds(timeout != nullptr ? std::atoi(timeout) : 20);
+  const GroupOptions options = read_group_options();
   try {
     const std::unique_ptr<World> world = World::join(environment, {}, options);
     std::printf("joined\n");

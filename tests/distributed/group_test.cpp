@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "distributed/communication_error.h"
 #include "tests/distributed/ranks.h"
 
 namespace quench::testing {
@@ -69,17 +70,20 @@ TEST(GroupFault, ARankThatEndsFailsTheOthersAtOnce) {
 
 TEST(GroupFault, ARankThatHangsIsNamedInTime) {
   const TempDir folder;
-  ::setenv("TEST_TIMEOUT_SECONDS", "3", 1);
+  ::setenv("QUENCH_TIMEOUT", "3", 1);
   ::setenv("TORCHELASTIC_ERROR_FILE", (folder / "error.json").c_str(), 1);
   Ranks ranks(3);
   ranks.start_all("hangs");
-  ::unsetenv("TEST_TIMEOUT_SECONDS");
+  ::unsetenv("QUENCH_TIMEOUT");
   ::unsetenv("TORCHELASTIC_ERROR_FILE");
   const auto begin = std::chrono::steady_clock::now();
   for (const int rank : {0, 2}) {
     const ChildResult result = ranks[rank].wait();
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.output, HasSubstr("all_reduce #2 of 'norms' (sum, 4 f32) in group 'all'"));
+    EXPECT_THAT(result.output, HasSubstr(fmt::format("rank 1 (process {} on ", ranks[1].id())));
+    EXPECT_THAT(result.output,
+                HasSubstr("has not come to it: its last operation there was all_reduce #1 of 'first' (sum, 4 f32)"));
     EXPECT_THAT(read_file(folder / fmt::format("collectives-all-{}.json", rank)), HasSubstr("\"label\": \"norms\""));
     // The other may see its end before it has itself waited long enough for the hanging one.
     if (rank == 0) {
@@ -87,9 +91,55 @@ TEST(GroupFault, ARankThatHangsIsNamedInTime) {
     }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  // The one that hangs has said what it did last as well.
+  EXPECT_THAT(read_file(folder / "collectives-all-1.json"), HasSubstr("\"label\": \"first\""));
   ranks[1].kill(SIGKILL);
   EXPECT_THAT(ranks[1].wait().status, 137);
 }
+
+TEST(GroupFault, ARankThatDoesNotEvenAnswerIsNamed) {
+  ::setenv("QUENCH_TIMEOUT", "2", 1);
+  Ranks ranks(3);
+  ranks.start_all("stops");
+  ::unsetenv("QUENCH_TIMEOUT");
+  const ChildResult result = ranks[0].wait();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, HasSubstr("does not answer at all: it is stopped, or its machine is gone"));
+  ranks[1].kill(SIGKILL);
+}
+
+TEST(GroupFaultSlow, AHangingRankEndsItself) {
+  ::setenv("QUENCH_TIMEOUT", "2", 1);
+  Ranks ranks(2);
+  ranks.start_all("hangs");
+  ::unsetenv("QUENCH_TIMEOUT");
+  EXPECT_EQ(ranks[0].wait().status, 1);
+  const ChildResult hanging = ranks[1].wait();
+  EXPECT_EQ(hanging.status, distributed::kTimeoutStatus);
+  EXPECT_THAT(hanging.output, HasSubstr("rank 1 hangs: it has not ended within 30 s of the end of the others"));
+}
+
+// Whatever the operation and the moment, the others end soon and say in which group.
+class DyingRank : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(DyingRank, EndsTheOthers) {
+  const auto& [operation, moment] = GetParam();
+  Ranks ranks(3);
+  const auto begin = std::chrono::steady_clock::now();
+  ranks.start_all("dies_at", {operation, moment});
+  const std::vector<ChildResult> results = ranks.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  EXPECT_EQ(results[1].status, 7);
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_EQ(results[rank].status, 1) << results[rank].output;
+    EXPECT_THAT(results[rank].output, HasSubstr("in group 'all' on rank"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AtEachMoment, DyingRank,
+                         ::testing::Combine(::testing::Values("all_reduce", "all_gather", "reduce_scatter",
+                                                              "all_to_all", "broadcast"),
+                                            ::testing::Values("before", "inside", "behind")));
 
 TEST(GroupFault, DifferentConfigsArePrinted) {
   Ranks ranks(2);
@@ -111,14 +161,32 @@ TEST(GroupStart, ALateRankIsWaitedFor) {
 
 TEST(GroupStart, AMissingRankIsNamed) {
   Ranks ranks(3);
-  ::setenv("TEST_JOIN_SECONDS", "1", 1);
+  ::setenv("QUENCH_INIT_TIMEOUT", "1", 1);
   ranks.start(0, {group_driver_path(), "late"});
   ranks.start(2, {group_driver_path(), "late"});
-  ::unsetenv("TEST_JOIN_SECONDS");
+  ::unsetenv("QUENCH_INIT_TIMEOUT");
   for (const ChildResult& result : ranks.wait()) {
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.output, HasSubstr("1 of 3 ranks did not come within 1 s: rank 1"));
   }
+}
+
+// Without a launcher nobody else would tell the others.
+TEST(GroupStart, ARankThatDiesBeforeAllHaveMetEndsTheOthersSoon) {
+  Ranks ranks(3);
+  for (const int rank : {0, 1}) ranks.start(rank, {group_driver_path(), "late"});  // rank 2 is still to come
+  distributed::Store store({"127.0.0.1", ranks.port()}, distributed::store_secret(kTestToken, kTestJob),
+                           std::chrono::seconds(5));
+  for (const int rank : {0, 1})
+    ASSERT_TRUE(store.wait(fmt::format("run/0/exchange/0/{}", rank), std::chrono::seconds(20)).has_value());
+  const pid_t killed = ranks[1].id();
+  ranks[1].kill(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  const ChildResult result = ranks[0].wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, HasSubstr(fmt::format("rank 1 (process {} on ", killed)));
+  EXPECT_THAT(result.output, HasSubstr("has ended"));
 }
 
 TEST(GroupStart, TheSameRankTwiceIsRefused) {

@@ -38,8 +38,10 @@ class Ranks {
             std::string("TORCHELASTIC_RUN_ID=") + kTestJob,
             "OMP_NUM_THREADS=1"};
   }
-  void start(int rank, std::vector<std::string> command) {
-    children_.push_back(std::make_unique<Child>(std::move(command), variables(rank)));
+  void start(int rank, std::vector<std::string> command, const std::vector<std::string>& more_variables = {}) {
+    std::vector<std::string> all = variables(rank);
+    all.insert(all.end(), more_variables.begin(), more_variables.end());
+    children_.push_back(std::make_unique<Child>(std::move(command), std::move(all)));
   }
   // group_driver SCENARIO OPTION... on every rank.
   void start_all(const std::string& scenario, const std::vector<std::string>& options = {}) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/system/threads.h"
+#include "distributed/group_timeouts.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/config/config_issue.h"
@@ -62,7 +63,8 @@ void share_threads(RunConfig& config, const distributed::Environment& place) {
 std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, const distributed::Environment& place,
                                                      Device device) {
   if (!place.is_distributed()) return nullptr;
-  const std::shared_ptr<distributed::World> world = distributed::World::join(place, device);
+  const std::shared_ptr<distributed::World> world =
+      distributed::World::join(place, device, distributed::read_group_options());
   return std::make_shared<const distributed::Ranks>(distributed::make_ranks(
       world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate)));
 }

@@ -1,0 +1,117 @@
+// Saves by two processes of which one dies, or has no space left, at any of its calls to the file system.
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tests/distributed/ranks.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ChildResult;
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::TempDir;
+using testing::write_file;
+
+class SaveFault : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text\n";
+    write_file(folder_ / "text.txt", text);
+    write_file(folder_ / "run.json", R"({"model": {"model_type": "llama", "vocab_size": 259, "hidden_size": 8,
+        "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "max_position_embeddings": 64},
+      "data": {"train": [")" + (folder_ / "text.txt").string() +
+                                         R"("], "tokenizer": "bytes", "seq_len": 16},
+      "training": {"steps": 3, "micro_batch_size": 1, "global_batch_size": 2, "dtype": "f32"},
+      "checkpoint": {"interval": 1, "keep_latest": 0},
+      "metrics": {"log_every": 1, "tensorboard": false}})");
+  }
+
+  // Two processes train into `name`; rank `faulty` under QUENCH_FAULT=fault.
+  std::vector<ChildResult> train(const std::string& name, int faulty = -1, const std::string& fault = {},
+                                 const std::vector<std::string>& more = {}) {
+    testing::Ranks ranks(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<std::string> command = {testing::program_path(), "train", (folder_ / "run.json").string(),
+                                          "--device=cpu", "--run.folder=" + (folder_ / name).string()};
+      command.insert(command.end(), more.begin(), more.end());
+      ranks.start(rank, command,
+                  rank == faulty ? std::vector<std::string>{"LD_PRELOAD=" + std::string(testing::fault_shim_path()),
+                                                            "QUENCH_FAULT=" + fault}
+                                 : std::vector<std::string>{});
+    }
+    return ranks.wait();
+  }
+
+  // Steps with a checkpoint; every one of them is whole.
+  std::vector<int> whole_steps(const std::string& name) {
+    std::vector<int> steps;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(folder_ / name / "checkpoints", none)) {
+      const std::string file = entry.path().filename().string();
+      if (!file.starts_with("step-") || file.find(".tmp-") != std::string::npos) continue;
+      testing::Child verifier({testing::program_path(), "inspect", entry.path().string(), "--verify"}, {});
+      const ChildResult verified = verifier.wait();
+      EXPECT_EQ(verified.status, 0) << verified.output;
+      steps.push_back(std::stoi(file.substr(5)));
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  }
+
+  // Rank `rank` dies at call number `call` of those on checkpoints. False when it had fewer.
+  bool survive_death(int rank, int call) {
+    const std::string name = fmt::format("dies-{}-{}", rank, call);
+    const std::vector<ChildResult> results = train(name, rank, fmt::format("do=kill;at={};path=/checkpoints", call));
+    const int status = results[static_cast<std::size_t>(rank)].status;
+    if (status == 0) return false;
+    EXPECT_EQ(status, 137) << results[static_cast<std::size_t>(rank)].output;
+    EXPECT_EQ(results[static_cast<std::size_t>(1 - rank)].status, 1)
+        << name << ": " << results[static_cast<std::size_t>(1 - rank)].output;
+    (void)whole_steps(name);
+    for (const ChildResult& again : train(name)) EXPECT_EQ(again.status, 0) << name << ": " << again.output;
+    EXPECT_THAT(whole_steps(name), ::testing::Contains(3)) << name;
+    for (const auto& entry : fs::directory_iterator(folder_ / name / "checkpoints"))
+      EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path();
+    fs::remove_all(folder_ / name);
+    return true;
+  }
+
+  TempDir folder_;
+};
+
+// A few moments; all of them in the slow test.
+TEST_F(SaveFault, ARankThatDiesInASaveLeavesWholeCheckpoints) {
+  for (const int call : {3, 7}) EXPECT_TRUE(survive_death(1, call)) << call;
+  for (const int call : {12, 25}) EXPECT_TRUE(survive_death(0, call)) << call;
+}
+
+class SaveFaultSlow : public SaveFault {};
+TEST_F(SaveFaultSlow, ARankThatDiesAtAnyCallLeavesWholeCheckpoints) {
+  for (const int rank : {0, 1}) {
+    int call = 1;
+    while (survive_death(rank, call)) ++call;
+    EXPECT_GT(call, 8) << rank;
+  }
+}
+
+TEST_F(SaveFault, ADiskThatIsFullForOneRankIsFullForAll) {
+  const std::vector<ChildResult> results = train("full", 1, "do=ENOSPC;at=2;sticky;ops=fallocate,write;path=rank-00001",
+                                                 {"--checkpoint.on_save_error=stop"});
+  for (const ChildResult& result : results) {
+    EXPECT_NE(result.status, 0);
+    EXPECT_THAT(result.output, HasSubstr("No space left on device"));
+    EXPECT_THAT(result.output, HasSubstr("rank-00001"));
+  }
+  for (const int step : whole_steps("full")) EXPECT_LT(step, 3);
+  for (const ChildResult& again : train("full")) EXPECT_EQ(again.status, 0) << again.output;
+  EXPECT_THAT(whole_steps("full"), ::testing::Contains(3));
+}
+
+}  // namespace
+}  // namespace quench
