@@ -10,13 +10,22 @@ namespace {
 
 constexpr std::int64_t kMaxWorldSize = 1 << 20;
 
-std::int64_t world_size(const std::string& text) {
-  std::int64_t size = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+std::int64_t whole_number(std::string_view flag, std::string_view what, const std::string& text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   QUENCH_CHECK_AS(ErrorCode::bad_config,
-                  error == std::errc() && end == text.data() + text.size() && size >= 1 && size <= kMaxWorldSize,
-                  "--world-size needs a number of processes from 1 to {}, got '{}'", kMaxWorldSize, text);
-  return size;
+                  error == std::errc() && end == text.data() + text.size() && number >= 1 && number <= kMaxWorldSize,
+                  "{} needs a number of {} from 1 to {}, got '{}'", flag, what, kMaxWorldSize, text);
+  return number;
+}
+
+double rate(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  error == std::errc() && end == text.data() + text.size() && number > 0 && number <= 1e6,
+                  "--network needs the GB/s that a GPU can send to other machines, got '{}'", text);
+  return number;
 }
 
 }  // namespace
@@ -29,6 +38,12 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
   ConfigArguments result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
+    // Behind this flag, as --flag=value or as the next word.
+    const auto value = [&](std::string_view flag) -> std::optional<std::string> {
+      if (argument == flag) return i + 1 < arguments.size() ? arguments[++i] : std::string();
+      if (!argument.starts_with(flag) || argument[flag.size()] != '=') return std::nullopt;
+      return argument.substr(flag.size() + 1);
+    };
     if (argument == "--help" || argument == "-h") throw CLI::CallForHelp();
     if (argument == "--json") {
       result.json = true;
@@ -40,10 +55,12 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
       QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < arguments.size(),
                       "--device needs a value: auto, cpu, cuda or cuda:N");
       result.device = arguments[++i];
-    } else if (argument.starts_with("--world-size=")) {
-      result.world_size = world_size(argument.substr(13));
-    } else if (argument == "--world-size") {
-      result.world_size = world_size(i + 1 < arguments.size() ? arguments[++i] : "");
+    } else if (const auto size = value("--world-size")) {
+      result.world_size = whole_number("--world-size", "processes", *size);
+    } else if (const auto node = value("--node-size")) {
+      result.node_size = whole_number("--node-size", "GPUs", *node);
+    } else if (const auto network = value("--network")) {
+      result.network = rate(*network);
     } else if (result.config.empty() && result.overrides.empty() && !argument.starts_with('-') &&
                !argument.starts_with('~')) {
       result.config = argument;

@@ -24,11 +24,14 @@ struct ConfigArguments {
   std::string device = "auto";
   bool json = false;
   bool quiet = false;
-  std::optional<std::int64_t> world_size;  // of a planned run
+  std::optional<std::int64_t> world_size;  // of a planned run, and below: its machines
+  std::optional<std::int64_t> node_size;   // GPUs of one
+  std::optional<double> network;           // GB/s from a GPU to other machines
 };
 
-// Takes --device, --json, --quiet and --world-size out of the arguments, the first that is no override as the config;
-// the rest are overrides. Throws bad_config when there is no config. Asked for help, it throws CLI11's call for it.
+// Takes --device, --json, --quiet, --world-size, --node-size and --network out of the arguments, the first that is no
+// override as the config; the rest are overrides. Throws bad_config when there is no config. Asked for help, it throws
+// CLI11's call for it.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 

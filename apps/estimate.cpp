@@ -24,14 +24,21 @@ Device planned_device(const std::string& text) {
 void add_estimate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("estimate", "Memory, FLOPs and disk that a run will need");
   verb->footer(
-      "Usage: quench estimate CONFIG [--device D] [--world-size N] [--json] [--section.key=value ...]\n"
+      "Usage: quench estimate CONFIG [--device D] [--world-size N] [--node-size N] [--network GB] [--json]\n"
+      "                              [--section.key=value ...]\n"
       "Example: quench estimate llama_110m --device cuda --training.micro_batch_size=8\n"
-      "--device cuda plans a GPU run on a machine without a GPU too; --world-size plans rank 0 of N processes.");
+      "--device cuda plans a GPU run on a machine without a GPU too; --world-size plans rank 0 of N processes,\n"
+      "on machines of --node-size GPUs (8), each of which can send --network GB/s (50) to other machines. The step "
+      "time is\n"
+      "that of a GPU whose rates are known (docs/scaling.md).");
   take_raw_arguments(verb, "estimate", [](ConfigArguments arguments) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate says nothing but its result");
     RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
     set_ranks(config, arguments.world_size.value_or(1));
-    const RunEstimate estimate = estimate_run(config, planned_device(arguments.device));
+    Cluster cluster;
+    if (arguments.node_size) cluster.node_size = *arguments.node_size;
+    if (arguments.network) cluster.network_bytes = *arguments.network * 1e9;
+    const RunEstimate estimate = estimate_run(config, planned_device(arguments.device), cluster);
     if (arguments.json) return print_json(to_json(estimate));
     std::fputs(to_string(estimate).c_str(), stdout);
   });

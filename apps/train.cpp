@@ -18,8 +18,9 @@ namespace quench {
 namespace {
 
 void run(const ConfigArguments& arguments) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.world_size,
-                  "--world-size is for `quench estimate`: how many processes a run has is said by what starts them");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.world_size && !arguments.node_size && !arguments.network,
+                  "--world-size, --node-size and --network are for `quench estimate`: how many processes a run has is "
+                  "said by what starts them");
   RunConfig config = load_run_config(arguments.config, arguments.overrides);
   set_log_level(config.metrics.log_level);
   const distributed::Environment place = distributed::read_environment();

@@ -43,14 +43,83 @@ void reset_traffic(const distributed::Ranks& ranks) {
   for (const auto& group : {ranks.world, ranks.shard, ranks.replicate}) group->reset_traffic();
 }
 
-// Since the last reset. Groups may be the same one.
-void count_traffic(const distributed::Ranks& ranks, RunEstimate& e) {
+// Since the last reset, all-gathers and sums of each group. Groups may be the same one.
+std::vector<GroupTraffic> count_traffic(const distributed::Ranks& ranks, const Cluster& cluster, RunEstimate& e) {
+  std::vector<GroupTraffic> all;
   for (const auto& group : std::set{ranks.world, ranks.shard, ranks.replicate}) {
+    GroupTraffic gathers{.ranks = group->size(),
+                         .neighbours = group != ranks.replicate || ranks.size <= cluster.node_size};
+    GroupTraffic sums = gathers;
+    sums.reduces = true;
     const distributed::TrafficByKind& kinds = group->traffic();
-    for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind)
-      (kind == static_cast<int>(distributed::CollectiveKind::all_gather) ? e.gather_bytes : e.reduce_bytes) +=
-          kinds[static_cast<std::size_t>(kind)].bytes;
+    for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind) {
+      const bool gather = kind == static_cast<int>(distributed::CollectiveKind::all_gather);
+      GroupTraffic& traffic = gather ? gathers : sums;
+      traffic.calls += kinds[static_cast<std::size_t>(kind)].calls;
+      traffic.bytes += kinds[static_cast<std::size_t>(kind)].bytes;
+    }
+    e.gather_bytes += gathers.bytes;
+    e.reduce_bytes += sums.bytes;
+    for (const GroupTraffic& traffic : {gathers, sums})
+      if (traffic.bytes > 0) all.push_back(traffic);
   }
+  return all;
+}
+
+// What a process does in a step, for the prediction of its time.
+StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<const CheckpointTensor> state,
+                   std::int64_t micro_batches, const RunEstimate& e) {
+  StepWork work;
+  const nn::ModelConfig& model = setup.config;
+  work.flops_per_token = e.flops_per_token;
+  work.attention_flops_per_token =
+      model.training_flops_per_token(config.data.seq_len) - model.training_flops_per_token(0);
+  if (config.training.activation_checkpoint == TrainingSection::ActivationCheckpoint::full) work.recomputed = 1;
+  work.tokens = static_cast<double>(config.training.micro_batch_size * config.data.seq_len * micro_batches);
+  add_activation_work(model, e.flops_per_token, work.tokens, work);
+  // Parameters and moments are read and written, gradients read for the norm and for the update.
+  work.update_bytes = 2 * static_cast<double>(snapshot_bytes(state));
+  for (const nn::Parameter* parameter : setup.model->parameters())
+    if (parameter->variable.requires_grad())
+      work.update_bytes += 2.0 * static_cast<double>(parameter->variable.value().numel()) *
+                           static_cast<double>(byte_size(e.ranks > 1 ? config.parallel.reduce_dtype
+                                                                     : config.training.grad_dtype.value_or(e.dtype)));
+  // The embedding is gathered first and its gradient summed last.
+  const double sent = static_cast<double>(model.vocab_size * model.hidden_size * (e.shard - 1)) /
+                      static_cast<double>(std::max<std::int64_t>(e.shard, 1));
+  work.first_bytes = sent * static_cast<double>(byte_size(config.training.dtype));
+  work.last_bytes = sent * static_cast<double>(byte_size(config.parallel.reduce_dtype));
+  return work;
+}
+
+// The GPU whose rates count: the target where it is here, else the one that has been measured.
+std::string gpu_name(Device target) {
+  return is_present(target) ? backend(target.type).device_name(target) : std::string(kPlannedGpu);
+}
+
+std::string time_lines(const RunEstimate& e) {
+  if (!e.time) return {};
+  const StepTime& t = *e.time;
+  const auto ms = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e3); };
+  std::string text =
+      fmt::format("\nstep time on {}, ms: {}, {} tokens/s a GPU (docs/scaling.md)\n", t.device, ms(t.total()),
+                  format_count(static_cast<std::int64_t>(static_cast<double>(e.tokens_per_step) /
+                                                         static_cast<double>(e.ranks) / t.total())));
+  const auto row = [&](std::string_view name, double seconds) {
+    if (seconds > 0) text += fmt::format("  {:<22}{:>12}\n", name, ms(seconds));
+  };
+  row("matrix products", t.products);
+  row("attention", t.attention);
+  row("passes over memory", t.passes);
+  row("update", t.update);
+  row("slowed by transfers", t.slowed);
+  row("waiting for transfers", t.exposed);
+  if (t.communication > 0)
+    text += fmt::format("  transfers take {} ms, on nodes of {} GPUs{}\n", ms(t.communication), e.cluster.node_size,
+                        e.ranks > e.cluster.node_size ? fmt::format(" with {:.0f} GB/s from each GPU to other nodes",
+                                                                    e.cluster.network_bytes / 1e9)
+                                                      : "");
+  return text;
 }
 
 std::string mib(std::int64_t bytes) {
@@ -63,8 +132,12 @@ bool is_present(Device device) {
   return has_backend(device.type) && device.index < backend(device.type).device_count();
 }
 
-RunEstimate estimate_run(const RunConfig& given, Device target) {
+RunEstimate estimate_run(const RunConfig& given, Device target, const Cluster& cluster) {
   RunEstimate e;
+  e.cluster = cluster;
+  std::int64_t planned_micro_batches = 1;
+  std::vector<GroupTraffic> traffic;
+  StepWork work;
   const RunConfig config = with_choice(given, {});
   e.recipe = config.recipe.name;
   e.recipe_assumed = config.recipe.name != given.recipe.name;
@@ -97,6 +170,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     // steps to find its ways; micro-batches between the first and the last are alike.
     const bool travels = step.offloaded_state_bytes() > 0;
     const std::int64_t planned = std::min(micro_batches, travels ? kPlannedMicroBatches : kMostMicroBatches);
+    planned_micro_batches = planned;
     std::int64_t segments = 0, quiet = 0;
     for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
       std::vector<Batch> batches;
@@ -108,7 +182,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
       segments = plan.stats().segment_count;
     }
     e.device = plan.stats();
-    if (ranks != nullptr) count_traffic(*ranks, e);
+    if (ranks != nullptr) traffic = count_traffic(*ranks, cluster, e);
     // Of each such layer, the input of swiglu. The host queues a micro-batch while the device works on the one before
     // it, whose blocks are not free yet.
     const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
@@ -128,6 +202,17 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
     e.active_parameters = setup.config.active_parameter_count();
     e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
     e.dtype = config.training.dtype;
+    work = step_work(config, setup, tensors, micro_batches, e);
+  }
+  if (const DeviceRates* rates = target.type == DeviceType::cuda ? device_rates(gpu_name(target)) : nullptr;
+      rates != nullptr && e.dtype == DType::bf16) {
+    // Micro-batches between the first and the last that was planned are alike.
+    if (micro_batches > planned_micro_batches)
+      for (GroupTraffic& group : traffic) {
+        group.bytes = group.bytes / planned_micro_batches * micro_batches;
+        group.calls = group.calls * micro_batches / planned_micro_batches;
+      }
+    e.time = predict_step(*rates, cluster, work, traffic);
   }
   plan.trim();
   e.tokens_per_step = global_batch_size(config) * config.data.seq_len;
@@ -178,6 +263,7 @@ std::string to_string(const RunEstimate& e) {
     host_rows();
     totals(e.host_bytes, e.host_available_bytes);
   }
+  text += time_lines(e);
   if (e.recipe_assumed)
     text += fmt::format("\nrecipe.name is \"auto\", chosen when the run starts: this is for {}\n", e.recipe);
   text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
@@ -214,6 +300,7 @@ Json to_json(const RunEstimate& e) {
   json.set("replicate", e.replicate);
   json.set("gather_bytes_per_step", e.gather_bytes);
   json.set("reduce_bytes_per_step", e.reduce_bytes);
+  json.set("step_time", e.time ? to_json(*e.time) : Json());
   json.set("host_bytes", e.host_bytes);
   json.set("host_available_bytes", e.host_available_bytes ? Json(*e.host_available_bytes) : Json());
   json.set("fits", e.fits());

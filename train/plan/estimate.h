@@ -8,6 +8,7 @@
 #include "core/json/json.h"
 #include "core/memory/allocator.h"
 #include "train/config/run_config.h"
+#include "train/plan/step_time.h"
 #include "train/plan/training_flops.h"
 
 namespace quench {
@@ -39,6 +40,8 @@ struct RunEstimate {
   std::int64_t replicate = 1;
   std::int64_t gather_bytes = 0;  // that a process sends in a step: weights
   std::int64_t reduce_bytes = 0;  // gradients
+  Cluster cluster;                // what `time` was predicted for
+  std::optional<StepTime> time;   // of a step on the GPU, where its rates are known
 
   [[nodiscard]] bool fits_device() const noexcept { return !available_bytes || total_bytes <= *available_bytes; }
   // As far as is known.
@@ -49,7 +52,7 @@ struct RunEstimate {
 
 // `target` is the device the run is for (its free memory is compared); nothing is allocated on it. It may be a GPU
 // where there is none.
-[[nodiscard]] RunEstimate estimate_run(const RunConfig& config, Device target);
+[[nodiscard]] RunEstimate estimate_run(const RunConfig& config, Device target, const Cluster& cluster = {});
 
 // Whether this build and this machine have the device.
 [[nodiscard]] bool is_present(Device device);

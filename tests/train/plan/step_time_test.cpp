@@ -1,0 +1,93 @@
+// Predicted step times beside measured ones (docs/scaling.md, docs/performance.md).
+
+#include "train/plan/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/testing.h"
+#include "train/check/load.h"
+#include "train/plan/estimate.h"
+#include "train/setup/parallel_setup.h"
+
+namespace quench {
+namespace {
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+RunEstimate planned(const std::string& config, std::int64_t ranks, const std::vector<std::string>& overrides,
+                    const Cluster& cluster = {}) {
+  RunConfig run = load_run_config(config, overrides, {.data = false, .files = false});
+  set_ranks(run, ranks);
+  return estimate_run(run, kGpu, cluster);
+}
+
+std::string workload(const std::string& name) {
+  return (testing::source_dir() / "bench" / "workloads" / (name + ".json")).string();
+}
+
+double tokens_per_second(const RunEstimate& e) {
+  return static_cast<double>(e.tokens_per_step) / static_cast<double>(e.ranks) / e.time->total();
+}
+
+// Measured tokens/s of a GPU.
+struct MeasuredRun {
+  const char* workload;
+  const char* recipe;
+  std::int64_t ranks;
+  double measured;
+};
+
+class StepTimeOf : public ::testing::TestWithParam<MeasuredRun> {};
+
+TEST_P(StepTimeOf, MeasuredRunsIsPredictedWithinATenth) {
+  const MeasuredRun& run = GetParam();
+  std::vector<std::string> more = {std::string("--recipe.name=") + run.recipe};
+  if (run.ranks > 1)
+    for (const char* word : {"--training.global_batch_size=4", "--training.master_dtype=f32", "--optimizer.state=f32",
+                             "--training.grad_dtype=f32"})
+      more.emplace_back(word);
+  const RunEstimate e = planned(workload(run.workload), run.ranks, more);
+  ASSERT_TRUE(e.time.has_value());
+  EXPECT_NEAR(tokens_per_second(e), run.measured, 0.1 * run.measured);
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, StepTimeOf,
+                         ::testing::Values(MeasuredRun{"8b-l8", "bf16", 1, 39'065},
+                                           MeasuredRun{"8b-l8", "bf16", 2, 34'732},
+                                           MeasuredRun{"8b-l8", "float8_tensorwise", 1, 51'486},
+                                           MeasuredRun{"8b-l8", "float8_tensorwise", 2, 45'280},
+                                           MeasuredRun{"8b-l8", "float8_rowwise", 2, 44'885},
+                                           MeasuredRun{"8b", "bf16", 1, 11'097}, MeasuredRun{"1b", "bf16", 1, 67'799},
+                                           MeasuredRun{"1b", "float8_tensorwise", 1, 84'087}));
+
+TEST(StepTime, SlowNetworksShow) {
+  const std::vector<std::string> more = {"--training.global_batch_size=32"};
+  const RunEstimate fast = planned(workload("8b-l8"), 16, more),
+                    slow = planned(workload("8b-l8"), 16, more, {.network_bytes = 5e9});
+  EXPECT_GT(slow.time->exposed, 4 * fast.time->exposed);
+  EXPECT_GT(slow.time->total(), 2 * fast.time->total());
+  // On one node the network does not matter.
+  const RunEstimate node = planned(workload("8b-l8"), 16, more, {.node_size = 16, .network_bytes = 5e9});
+  EXPECT_LT(node.time->total(), fast.time->total());
+}
+
+TEST(StepTime, TransfersInPartHiddenByComputation) {
+  const DeviceRates* rates = device_rates("NVIDIA H200");
+  ASSERT_NE(rates, nullptr);
+  EXPECT_EQ(device_rates("NVIDIA H200 NVL"), nullptr);
+  EXPECT_EQ(device_rates("NVIDIA A100-SXM4-80GB"), nullptr);
+  StepWork work;
+  work.flops_per_token.high_precision = rates->bf16_flops;  // a second a token
+  work.tokens = 1;
+  const Cluster cluster{.network_bytes = 1e9, .hop_seconds = 0};
+  const auto with = [&](double gigabytes) {
+    return predict_step(*rates, cluster, work,
+                        {{.ranks = 16, .calls = 1, .bytes = static_cast<std::int64_t>(gigabytes * 1e9)}});
+  };
+  EXPECT_DOUBLE_EQ(predict_step(*rates, cluster, work, {}).total(), 1);
+  EXPECT_LT(with(0.5).exposed, 1e-9);  // half a second beside a second
+  EXPECT_NEAR(with(3).total(), 3, 1e-6);
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,113 @@
+#include "train/plan/step_time.h"
+
+#include <algorithm>
+#include <array>
+
+namespace quench {
+namespace {
+
+// From the division of a step of 8b-l8 and of its two-GPU runs (docs/performance.md, docs/scaling.md).
+constexpr std::array kRates{DeviceRates{.device = "H200",
+                                        .bf16_flops = 702e12,
+                                        .float8_flops = 1350e12,
+                                        .attention_flops = 375e12,
+                                        .narrow_attention = 275e12,
+                                        .memory_bytes = 3.85e12,
+                                        .gather_bytes = 218e9,
+                                        .reduce_bytes = 208e9,
+                                        .seconds_per_sent_byte = 0.75 / 213e9}};
+
+constexpr std::int64_t kWideHead = 128;
+// Bytes that passes read and write for a value of a bf16 activation, forward and backward.
+constexpr double kMlpBytes = 18;     // SwiGLU, a column of the feed-forward layer
+constexpr double kStreamBytes = 49;  // two norms with the residual stream, rotary embedding: a column of the width
+constexpr double kLogitBytes = 6;    // cross-entropy, an entry of the vocabulary
+constexpr double kCastBytes = 20;    // casts to float8 of a layer's products, a column of their inputs and outputs
+
+bool crosses_machines(const Cluster& cluster, const GroupTraffic& traffic) {
+  return traffic.ranks > 1 && (traffic.ranks > cluster.node_size || !traffic.neighbours);
+}
+
+}  // namespace
+
+const DeviceRates* device_rates(std::string_view device_name) noexcept {
+  if (device_name.find("H200 NVL") != std::string_view::npos) return nullptr;  // slower, and not measured
+  for (const DeviceRates& rates : kRates)
+    if (device_name.find(rates.device) != std::string_view::npos) return &rates;
+  return nullptr;
+}
+
+void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work) {
+  const auto layers = static_cast<double>(model.num_hidden_layers);
+  const nn::ExpertsConfig& experts = model.experts;
+  const double dense = layers - static_cast<double>(experts.layer_count());
+  const double mlp = dense * static_cast<double>(model.intermediate_size) +
+                     static_cast<double>(experts.layer_count() * experts.per_token * experts.intermediate_size);
+  const double width = layers * static_cast<double>(model.hidden_size);
+  work.activation_bytes =
+      tokens * (kMlpBytes * mlp + kStreamBytes * width + kLogitBytes * static_cast<double>(model.vocab_size));
+  if (flops.float8 > 0) work.activation_bytes += tokens * kCastBytes * (mlp + width);
+  work.narrow_heads = model.head_dim < kWideHead;
+}
+
+double communication_seconds(const DeviceRates& rates, const Cluster& cluster, const GroupTraffic& traffic) {
+  if (traffic.ranks <= 1 || traffic.calls == 0) return 0;
+  const double local = traffic.reduces ? rates.reduce_bytes : rates.gather_bytes;
+  const bool crosses = crosses_machines(cluster, traffic);
+  const double rate = crosses ? std::min(local, cluster.network_bytes) : local;
+  const double hop = crosses ? cluster.hop_seconds : cluster.local_hop_seconds;
+  return static_cast<double>(traffic.bytes) / rate +
+         static_cast<double>(traffic.calls) * static_cast<double>(traffic.ranks - 1) * hop;
+}
+
+StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const StepWork& work,
+                      const std::vector<GroupTraffic>& traffic) {
+  StepTime time;
+  time.device = rates.device;
+  const double attention = work.attention_flops_per_token;
+  const double attention_rate = work.narrow_heads ? rates.narrow_attention : rates.attention_flops;
+  // The forward pass is a third of a step.
+  const double again = 1 + work.recomputed / 3;
+  time.products = work.tokens * again *
+                  ((work.flops_per_token.high_precision - attention) / rates.bf16_flops +
+                   work.flops_per_token.float8 / rates.float8_flops);
+  time.attention = work.tokens * again * attention / attention_rate;
+  time.passes = work.activation_bytes * again / rates.memory_bytes;
+  time.update = work.update_bytes / rates.memory_bytes;
+  double sent = 0;
+  GroupTraffic first, last;
+  for (const GroupTraffic& group : traffic) {
+    time.communication += communication_seconds(rates, cluster, group);
+    sent += static_cast<double>(group.bytes);
+    if (group.reduces)
+      last = group;
+    else
+      first = group;
+  }
+  if (time.communication == 0) return time;
+  time.slowed = sent * rates.seconds_per_sent_byte;
+  first.bytes = static_cast<std::int64_t>(work.first_bytes);
+  last.bytes = static_cast<std::int64_t>(work.last_bytes);
+  first.calls = last.calls = 1;
+  const double ends = communication_seconds(rates, cluster, first) + communication_seconds(rates, cluster, last);
+  // The update waits for the last sum: nothing is beside it.
+  const double beside = time.computation() - time.update;
+  time.exposed = std::min(ends, time.communication) + std::max(0.0, time.communication - ends - beside);
+  return time;
+}
+
+Json to_json(const StepTime& time) {
+  Json json = Json::object();
+  json.set("device", time.device);
+  json.set("seconds", time.total());
+  json.set("products_seconds", time.products);
+  json.set("attention_seconds", time.attention);
+  json.set("passes_seconds", time.passes);
+  json.set("update_seconds", time.update);
+  json.set("communication_seconds", time.communication);
+  json.set("slowed_seconds", time.slowed);
+  json.set("exposed_seconds", time.exposed);
+  return json;
+}
+
+}  // namespace quench
