@@ -44,6 +44,35 @@ Variable router_logits(const Variable& x, const Weight& weight) {
   return logits;
 }
 
+ExpertRows sort_rows(const Tensor& chosen, std::int64_t experts, std::int64_t alignment) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Device device = chosen.device();
+  ExpertRows rows;
+  rows.choices = chosen.size(1);
+  rows.alignment = alignment;
+  rows.counts = Tensor::empty({experts}, DType::f32, device);
+  rows.ends = Tensor::empty({experts}, DType::i32, device);
+  rows.rows = Tensor::empty(chosen.shape(), DType::i32, device);
+  rows.pairs = Tensor::empty({expert_row_capacity(chosen.numel(), experts, alignment)}, DType::i32, device);
+  expert_rows({.experts = chosen,
+               .alignment = alignment,
+               .counts = rows.counts,
+               .ends = rows.ends,
+               .rows = rows.rows,
+               .pairs = rows.pairs});
+  return rows;
+}
+
+Variable reshape(const Variable& x, const Shape& shape) {
+  Variable out(x.value().view(shape));
+  Tape::record("reshape", {x}, std::array{&out}, [&] {
+    return [shape = x.value().shape(), dx = x.gradient(), dout_of = out.gradient()] {
+      dx->contribute(dout_of->value().view(shape));
+    };
+  });
+  return out;
+}
+
 Routing route(const Variable& logits, const RoutingOptions& options) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = logits.value();
@@ -54,19 +83,8 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
   result.weights = Variable(Tensor::empty({tokens, options.choices}, DType::f32, device));
   router(
       {.logits = in, .bias = options.bias, .experts = chosen, .weights = result.weights.value(), .rule = options.rule});
-  ExpertRows& rows = result.rows;
-  rows.choices = options.choices;
-  rows.alignment = options.alignment;
-  rows.counts = Tensor::empty({experts}, DType::f32, device);
-  rows.ends = Tensor::empty({experts}, DType::i32, device);
-  rows.rows = Tensor::empty(chosen.shape(), DType::i32, device);
-  rows.pairs = Tensor::empty({expert_row_capacity(chosen.numel(), experts, options.alignment)}, DType::i32, device);
-  expert_rows({.experts = chosen,
-               .alignment = options.alignment,
-               .counts = rows.counts,
-               .ends = rows.ends,
-               .rows = rows.rows,
-               .pairs = rows.pairs});
+  result.rows = sort_rows(chosen, experts, options.alignment);
+  const ExpertRows& rows = result.rows;
   Tape::record("route", {logits}, std::array{&result.weights}, [&] {
     return [in, chosen, counts = rows.counts, rule = options.rule, terms = options.terms, dlogits = logits.gradient(),
             dweights_of = result.weights.gradient()] {

@@ -21,6 +21,12 @@ struct ExpertRows {
   Tensor pairs;                // i32 [R]
 };
 
+// Rows for `chosen` i32 [N,k], whose entries are of 0..experts-1, sorted by them.
+[[nodiscard]] ExpertRows sort_rows(const Tensor& chosen, std::int64_t experts, std::int64_t alignment);
+
+// The same elements in another shape.
+Variable reshape(const Variable& x, const Shape& shape);
+
 struct Routing {
   Variable weights;  // f32 [N,k]
   ExpertRows rows;

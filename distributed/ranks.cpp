@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <numeric>
 
 namespace quench::distributed {
 namespace {
@@ -32,20 +31,33 @@ void agree(ProcessGroup& group, std::string_view label, const std::exception_ptr
 
 }  // namespace
 
-Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate) {
+Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, int expert) {
   QUENCH_CHECK(shard * replicate == world->size(), "{} shards x {} replicas for {} ranks", shard, replicate,
                world->size());
-  Ranks ranks{world->rank(), world->size(), {}, {}, {}, {}, {}};
+  QUENCH_CHECK(expert >= 1 && shard % expert == 0, "experts on {} of {} shards", expert, shard);
+  Ranks ranks{world->rank(), world->size(), {}, {}, {}, {}, {}, {}, {}};
   ranks.world = {world, &world->all()};
   ranks.host = {world, &world->host()};
-  const int replica = ranks.rank / shard, part = ranks.rank % shard;
-  std::vector<int> members(static_cast<std::size_t>(shard));
-  std::iota(members.begin(), members.end(), replica * shard);
-  ranks.shard = shard == ranks.size ? ranks.world : world->make_group(fmt::format("shard {}", replica), members);
-  members.clear();
-  for (int i = 0; i < replicate; ++i) members.push_back(i * shard + part);
-  ranks.replicate =
-      replicate == ranks.size ? ranks.world : world->make_group(fmt::format("replicate {}", part), members);
+  // `count` ranks, `step` apart.
+  const auto group = [&](const std::string& name, int first, int count, int step) -> std::shared_ptr<ProcessGroup> {
+    if (count == ranks.size) return ranks.world;
+    std::vector<int> members;
+    for (int i = 0; i < count; ++i) members.push_back(first + i * step);
+    return world->make_group(name, members);
+  };
+  const int replica = ranks.rank / shard, part = ranks.rank % shard, of_copy = replica * shard;
+  ranks.shard = group(fmt::format("shard {}", replica), of_copy, shard, 1);
+  ranks.replicate = group(fmt::format("replicate {}", part), part, replicate, shard);
+  if (expert == 1) {
+    ranks.experts = single_group(fmt::format("experts {}", ranks.rank), world->device());
+    ranks.expert_shard = ranks.shard;
+  } else {
+    const int first = ranks.rank / expert * expert, place = part % expert;
+    ranks.experts =
+        expert == shard ? ranks.shard : group(fmt::format("experts {}", ranks.rank / expert), first, expert, 1);
+    ranks.expert_shard =
+        group(fmt::format("expert shard {} of {}", place, replica), of_copy + place, shard / expert, expert);
+  }
   ranks.saving = world->make_host_group("saving");
   return ranks;
 }

@@ -18,15 +18,19 @@ struct Ranks {
   int size = 1;
   // On the run's device: all ranks, those that share one copy of the model, those that hold the same part of it.
   std::shared_ptr<ProcessGroup> world, shard, replicate;
+  // Of the ranks of a copy: those that share out its experts, each with a part of them, and those that hold the same
+  // experts together. Where nobody shares them out, this rank alone and `shard`.
+  std::shared_ptr<ProcessGroup> experts, expert_shard;
   // On the CPU: for what the host agrees on between steps, and for the thread that saves.
   std::shared_ptr<ProcessGroup> host, saving;
 
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
 };
 
-// Shards of one copy of the model are ranks that follow one another: on one machine as far as possible. `shard` times
-// `replicate` is the size of the world. Collective.
-[[nodiscard]] Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate);
+// Shards of one copy of the model are ranks that follow one another: on one machine as far as possible. Of these again
+// `expert` ranks that follow one another share out the experts. `shard` times `replicate` is the size of the world,
+// `expert` divides `shard`. Collective.
+[[nodiscard]] Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, int expert = 1);
 
 // Every rank's text, in order of the ranks. Texts are small: they pass through one buffer.
 [[nodiscard]] std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mine,

@@ -26,7 +26,8 @@ ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in_features, std::
     : experts_(experts),
       hf_path_(std::move(hf_path)),
       parts_(std::move(parts)),
-      weight_(make_parameter({experts * total_rows(parts_), in_features}, options, Initializer::normal, init_std)) {
+      weight_(make_parameter({experts * total_rows(parts_), in_features}, options, Initializer::normal, init_std,
+                             experts)) {
   add_parameter("weight", weight_);
 }
 

@@ -17,6 +17,7 @@ void ExpertLoad::reset() {
   counts_.zero();
   losses_.zero();
   std::ranges::fill(passes_, 0);
+  ranks_ = 1;
 }
 
 void ExpertLoad::add(std::int64_t layer, const Tensor& counts, const Tensor& logits) {
@@ -45,9 +46,10 @@ std::vector<ExpertLoad::Layer> ExpertLoad::read() const {
     for (std::int64_t e = 0; e < experts; ++e) total += static_cast<double>(row[e]);
     for (std::int64_t e = 0; e < experts; ++e)
       one.share.push_back(total > 0 ? static_cast<double>(row[e]) / total : 0.0);
+    const double passes = static_cast<double>(passes_[layer]) * ranks_;
     const float* sums = losses.data<float>() + 2 * static_cast<std::int64_t>(layer);
-    one.balance = static_cast<double>(sums[0]) / passes_[layer];
-    one.z = static_cast<double>(sums[1]) / passes_[layer];
+    one.balance = static_cast<double>(sums[0]) / passes;
+    one.z = static_cast<double>(sums[1]) / passes;
     result.push_back(std::move(one));
   }
   return result;

@@ -1,6 +1,7 @@
 #pragma once
 // How the tokens of some passes spread over the experts of each layer, kept on the device until somebody asks.
 
+#include <array>
 #include <vector>
 
 #include "core/ops/experts/router.h"
@@ -19,6 +20,15 @@ class ExpertLoad {
   // router's loss.
   void add(std::int64_t layer, const Tensor& counts, const Tensor& logits);
 
+  // Sums of what one of `ranks` processes has seen, for whoever adds those of the others to them in place; from then on
+  // read() is of all of them.
+  [[nodiscard]] std::array<Tensor, 2> sums_of(int ranks) {
+    ranks_ = ranks;
+    return {counts_, losses_};
+  }
+  // f32 [E]: the pairs of a layer's experts.
+  [[nodiscard]] Tensor counts(std::int64_t layer) const { return counts_.select(0, layer); }
+
   // What one layer has seen since reset().
   struct Layer {
     std::int64_t layer = 0;
@@ -34,7 +44,8 @@ class ExpertLoad {
  private:
   Tensor counts_;  // f32 [layers,E]
   Tensor losses_;  // f32 [layers,2]
-  std::vector<int> passes_;
+  std::vector<int> passes_;  // of this process
+  int ranks_ = 1;            // whose sums these are
 };
 
 }  // namespace quench::nn

@@ -5,7 +5,7 @@
 namespace quench::nn {
 
 KvCache::KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device)
-    : kv_heads_(config.num_key_value_heads), head_dim_(config.head_dim), capacity_(capacity) {
+    : kv_heads_(config.num_key_value_heads), head_dim_(config.attention_dim()), capacity_(capacity) {
   const MemoryScope scope(MemoryCategory::activations);
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     layers_.push_back(Tensor::empty({capacity, 2 * kv_heads_ * head_dim_}, dtype, device));

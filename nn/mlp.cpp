@@ -6,12 +6,20 @@
 
 namespace quench::nn {
 
-Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
+namespace {
+
+std::int64_t width_of(const ModelConfig& config, std::int64_t width) {
+  return width > 0 ? width : config.intermediate_size;
+}
+
+}  // namespace
+
+Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options, std::int64_t width)
     : layer_(layer),
-      gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, config.mlp_bias, options,
+      gate_up_proj_(config.hidden_size, 2 * width_of(config, width), config.mlp_bias, options,
                     config.initializer_range,
-                    {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}}),
-      down_proj_(config.intermediate_size, config.hidden_size, config.mlp_bias, options,
+                    {{"gate_proj", width_of(config, width)}, {"up_proj", width_of(config, width)}}),
+      down_proj_(width_of(config, width), config.hidden_size, config.mlp_bias, options,
                  config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers))) {
   add_module("gate_up_proj", gate_up_proj_);
   add_module("down_proj", down_proj_);

@@ -8,7 +8,8 @@ namespace quench::nn {
 
 class Mlp final : public LayerPart {
  public:
-  Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  // `width`: intermediate features; 0: config.intermediate_size.
+  Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options, std::int64_t width = 0);
   // Where the context's plan says so, the input of SwiGLU is not saved but made again from x, under selective
   // recompute.
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;

@@ -2,9 +2,13 @@
 // A feed-forward part of experts: a router sends every token to a few of them, whose outputs are summed with the
 // router's weights (Shazeer et al., 2017, arXiv:1701.06538). No token is dropped, whatever the load.
 
+#include <optional>
+
+#include "autograd/row_exchange.h"
 #include "nn/config_reader.h"
 #include "nn/expert_linear.h"
 #include "nn/layer_part.h"
+#include "nn/mlp.h"
 
 namespace quench::nn {
 
@@ -17,12 +21,21 @@ class MoE final : public LayerPart {
   // The router and the experts read x in different forms.
   [[nodiscard]] autograd::QuantRequest input_request() const override { return {}; }
 
+  // Where the experts are shared out among processes: rows go to their experts and come back through it, from the next
+  // pass on. It outlives the passes; nullptr: all experts are here.
+  void set_exchange(const autograd::RowExchange* exchange) noexcept { exchange_ = exchange; }
+  // f32 [E], the rows that this process holds; null where the router has none. Whoever balances the load changes it
+  // between steps.
+  [[nodiscard]] Parameter* choice_bias() noexcept { return gate_.choice_bias ? &*gate_.choice_bias : nullptr; }
+  [[nodiscard]] std::int64_t layer() const noexcept { return layer_; }
+
  private:
   struct Router final : Module {
     Router(const ModelConfig& config, const ParameterOptions& options);
     void name_pieces(const std::string& prefix) override;
-    std::string_view hf_path;
+    std::string_view hf_path, hf_bias;
     Parameter weight;  // [E,H]; its product is f32
+    std::optional<Parameter> choice_bias;
   };
   struct Experts final : Module {
     Experts(const ModelConfig& config, const ParameterOptions& options);
@@ -30,11 +43,22 @@ class MoE final : public LayerPart {
     ExpertLinear down_proj;
   };
 
+  // What the experts make of x, each token's with its weights.
+  [[nodiscard]] Variable run_experts(const Variable& x, const Variable& weights, const autograd::ExpertRows& rows,
+                                     bool recompute_product) const;
+  // The same where experts stand on several processes. `rows` sort x by expert, without padding.
+  [[nodiscard]] Variable run_exchanged(const Variable& x, const autograd::Routing& routing,
+                                       bool recompute_product) const;
+  // Multiple that the rows of an expert form where it computes.
+  [[nodiscard]] std::int64_t alignment(Device device) const;
+
   std::int64_t layer_;
   std::int64_t per_token_;
   RouterRule rule_;
   Router gate_;
   Experts experts_;
+  std::optional<Mlp> shared_;
+  const autograd::RowExchange* exchange_ = nullptr;
 };
 
 // MoE in the layers that have experts, Mlp in the others.

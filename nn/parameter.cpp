@@ -9,9 +9,13 @@ namespace {
 Tensor allocate_rows(Parameter& parameter, const Sharding& sharding, DType dtype, Device device) {
   const MemoryScope scope(MemoryCategory::parameters);
   Shape shape = parameter.global_shape;
+  QUENCH_CHECK(sharding.parts == 1 || (parameter.experts > 0 && parameter.experts % sharding.parts == 0),
+               "parameter {}: {} experts cannot be shared out in {} parts", parameter.name, parameter.experts,
+               sharding.parts);
   parameter.shard = sharding.of(shape[0]);
-  if (sharding.count == 1) return Tensor::empty(shape, dtype, device);
+  parameter.sharding = sharding;
   shape[0] = sharding.chunk(shape[0]);
+  if (sharding.count == 1) return Tensor::empty(shape, dtype, device);
   parameter.padded = Tensor::empty(shape, dtype, device);
   const std::int64_t missing = shape[0] - parameter.shard.rows;
   if (missing > 0) parameter.padded.narrow(0, parameter.shard.rows, missing).zero();
@@ -21,14 +25,18 @@ Tensor allocate_rows(Parameter& parameter, const Sharding& sharding, DType dtype
 }  // namespace
 
 ShardSpec Sharding::of(std::int64_t rows) const noexcept {
-  const std::int64_t begin = std::min(index * chunk(rows), rows);
-  return {begin, std::min(chunk(rows), rows - begin)};
+  const ShardSpec own = region(rows);
+  const std::int64_t begin = std::min(index * chunk(rows), own.rows);
+  return {own.row_begin + begin, std::min(chunk(rows), own.rows - begin)};
 }
 
-Parameter make_parameter(const Shape& shape, const ParameterOptions& options, Initializer initializer, float init_std) {
+Parameter make_parameter(const Shape& shape, const ParameterOptions& options, Initializer initializer, float init_std,
+                         std::int64_t experts) {
   Parameter parameter;
   parameter.global_shape = shape;
-  const Tensor value = allocate_rows(parameter, options.sharding, options.dtype, options.device);
+  parameter.experts = experts;
+  const Sharding& sharding = experts > 0 ? options.expert_sharding : options.sharding;
+  const Tensor value = allocate_rows(parameter, sharding, options.dtype, options.device);
   parameter.variable = options.trainable ? Variable::leaf(value, options.grad_dtype) : Variable(value);
   parameter.initializer = initializer;
   parameter.init_std = init_std;
@@ -36,7 +44,7 @@ Parameter make_parameter(const Shape& shape, const ParameterOptions& options, In
 }
 
 void shard_parameter(Parameter& parameter, const Sharding& sharding) {
-  QUENCH_CHECK(!parameter.padded.defined(), "parameter {} is shared out already", parameter.name);
+  QUENCH_CHECK(parameter.sharding.is_whole(), "parameter {} is shared out already", parameter.name);
   const Tensor whole = parameter.variable.value();
   const auto gradient = parameter.variable.gradient();
   parameter.variable = Variable();

@@ -57,7 +57,7 @@ std::int64_t rope_effective_length(const ModelConfig& config, std::int64_t seque
 std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
   using enum RopeScaling::Type;
   const RopeScaling& rope = config.rope;
-  const auto dim = static_cast<double>(config.head_dim);
+  const auto dim = static_cast<double>(config.rotary_dim());
   double theta = rope.theta;
   if (rope.type == dynamic && dim > 2) {
     const double length = static_cast<double>(rope_effective_length(config, sequence_length)) /
@@ -65,7 +65,7 @@ std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int6
     theta *= std::pow(rope.factor * length - (rope.factor - 1), dim / (dim - 2));
   }
   const auto [low, high] = rope.type == yarn ? yarn_range(rope, dim) : std::pair(0.0, 1.0);
-  std::vector<float> frequencies(static_cast<std::size_t>(config.head_dim / 2));
+  std::vector<float> frequencies(static_cast<std::size_t>(config.rotary_dim() / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     double f = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
     if (rope.type == linear) f /= rope.factor;

@@ -9,7 +9,7 @@
 namespace quench::nn {
 
 struct RopeTable {
-  Tensor cos;  // f32 [positions, head_dim/2]
+  Tensor cos;  // f32 [positions, rotary_dim/2]
   Tensor sin;
 };
 
@@ -22,7 +22,7 @@ struct RopeTable {
 [[nodiscard]] RopeTable make_rope_table(const ModelConfig& config, std::int64_t positions, std::int64_t sequence_length,
                                         Device device);
 
-// The scaled inverse frequencies, f32 [head_dim/2], on the host.
+// The scaled inverse frequencies, f32 [rotary_dim/2], on the host.
 [[nodiscard]] std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length = 0);
 
 // What cosines and sines are multiplied by: 1 for all types but yarn.

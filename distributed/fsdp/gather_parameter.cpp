@@ -16,14 +16,22 @@ std::int64_t announced(ProcessGroup& host, std::int64_t number) {
 
 }  // namespace
 
-Tensor gather_parameter(const nn::Parameter& parameter, ProcessGroup& shard) {
-  if (!parameter.padded.defined()) return parameter.variable.value();
+Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks) {
+  if (parameter.sharding.is_whole()) return parameter.variable.value();
   const MemoryScope scope(MemoryCategory::workspace);
-  Shape shape = parameter.padded.shape();
-  shape[0] *= shard.size();
-  const Tensor whole = Tensor::empty(shape, parameter.padded.dtype(), parameter.padded.device());
-  shard.all_gather(parameter.padded, whole, parameter.name).wait();
-  return whole.narrow(0, 0, parameter.global_shape[0]);
+  const auto gathered = [&](const Tensor& rows, ProcessGroup& group) {
+    Shape shape = rows.shape();
+    shape[0] *= group.size();
+    const Tensor all = Tensor::empty(shape, rows.dtype(), rows.device());
+    group.all_gather(rows, all, parameter.name).wait();
+    return all;
+  };
+  const bool has_parts = parameter.sharding.parts > 1;
+  Tensor part = parameter.variable.value();
+  if (parameter.padded.defined())
+    part = gathered(parameter.padded, has_parts ? *ranks.expert_shard : *ranks.shard)
+               .narrow(0, 0, parameter.sharding.region(parameter.global_shape[0]).rows);
+  return has_parts ? gathered(part, *ranks.experts) : part;
 }
 
 void with_whole_parameters(nn::CausalLm& model, const Ranks& ranks,
@@ -32,13 +40,13 @@ void with_whole_parameters(nn::CausalLm& model, const Ranks& ranks,
   together(*ranks.host, "whole parameters", [&] {
     if (!ranks.is_first()) {
       for (std::int64_t next = 0; (next = announced(*ranks.host, 0)) != kNoMore;)
-        (void)gather_parameter(*parameters[static_cast<std::size_t>(next)], *ranks.shard);
+        (void)gather_parameter(*parameters[static_cast<std::size_t>(next)], ranks);
       return;
     }
     const auto whole = [&](const nn::Parameter& parameter) {
       const auto found = std::ranges::find(parameters, &parameter);
       (void)announced(*ranks.host, found - parameters.begin());
-      return gather_parameter(parameter, *ranks.shard);
+      return gather_parameter(parameter, ranks);
     };
     try {
       work(whole);

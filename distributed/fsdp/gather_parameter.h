@@ -8,8 +8,8 @@
 
 namespace quench::distributed {
 
-// The values of a parameter of which every rank of the group holds a part. Collective.
-[[nodiscard]] Tensor gather_parameter(const nn::Parameter& parameter, ProcessGroup& shard);
+// The values of a parameter of which every rank of a copy of the model holds a part. Collective over these.
+[[nodiscard]] Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks);
 
 // Runs `work` on rank 0, which may ask for whole parameters of the model, in any order, while the other ranks give
 // their parts. Where it throws, all ranks throw. Collective.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "nn/moe.h"
+
 namespace quench::distributed {
 namespace {
 
@@ -21,6 +23,7 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
   Backend& owner = backend(device_.type);
   shared_ = std::make_shared<ShardedUnit::Shared>(
       ShardedUnit::Shared{.shard = shard_,
+                          .expert_shard = options_.expert_shard != nullptr ? options_.expert_shard : shard_,
                           .device = device_,
                           .reduce_dtype = options_.reduce_dtype,
                           .weights = BufferPool(device_, MemoryCategory::parameters),
@@ -28,15 +31,21 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
                           .stream = owner.create_stream(device_),
                           .reached = owner.create_event(device_),
                           .clock = std::make_shared<WaitClock>(device_)});
-  const nn::Sharding sharding{shard_->rank(), shard_->size()};
+  const nn::Sharding sharding{shard_->rank(), shard_->size()}, of_experts = expert_sharding();
+  if (of_experts.parts > 1) share_experts();
   for (const nn::CausalLm::Unit& part : model_.units()) {
     Unit& unit = units_.emplace_back();
     unit.parameters = part.parameters;
     if (sharding.count == 1) continue;
-    for (nn::Parameter* parameter : unit.parameters)
-      if (!parameter->padded.defined()) nn::shard_parameter(*parameter, sharding);
+    std::vector<nn::Parameter*> gathered;
+    for (nn::Parameter* parameter : unit.parameters) {
+      if (parameter->sharding.is_whole())
+        nn::shard_parameter(*parameter, parameter->experts > 0 ? of_experts : sharding);
+      // Experts that are wholly here need no other process.
+      if (parameter->padded.defined()) gathered.push_back(parameter);
+    }
     const bool is_layer = part.layer >= 0;
-    unit.sharded = std::make_unique<ShardedUnit>(part.name, unit.parameters, is_layer, shared_);
+    unit.sharded = std::make_unique<ShardedUnit>(part.name, std::move(gathered), is_layer, shared_);
     // Embedding and head are used at one place of a pass each; hooks free layers. The norm is small and stays.
     unit.sharded->set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
   }
@@ -50,8 +59,24 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
   model_.set_unit_hooks(&hooks_);
 }
 
+nn::Sharding ShardedModel::expert_sharding() const {
+  if (options_.experts == nullptr || options_.experts->size() == 1) return {shard_->rank(), shard_->size()};
+  const ProcessGroup &experts = *options_.experts, &same = *options_.expert_shard;
+  return {same.rank(), same.size(), experts.rank(), experts.size()};
+}
+
+void ShardedModel::share_experts() {
+  exchange_ = std::make_unique<ExpertExchange>(options_.experts, options_.mxfp8_rows, shared_->clock);
+  model_.visit([this](const std::string&, nn::Module& module) {
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(exchange_.get());
+  });
+}
+
 ShardedModel::~ShardedModel() {
   model_.set_unit_hooks(nullptr);
+  model_.visit([](const std::string&, nn::Module& module) {
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(nullptr);
+  });
   units_.clear();
   Backend& owner = backend(device_.type);
   owner.destroy_event(shared_->reached);

@@ -7,6 +7,10 @@
 // units compute. Replicas hold the same parts; sums of gradients cross over to them once a step. (Rajbhandari et al.
 // 2020, ZeRO; Zhao et al. 2023, PyTorch FSDP.)
 //
+// Experts may be shared out among some ranks of a shard group (Lepikhin et al. 2020, arXiv:2006.16668): each computes
+// with its own experts alone, on the rows that all of these ranks send it, so that only the ranks that hold the same
+// experts gather and sum them. Gradients are sums over the sequences of all ranks in either case.
+//
 // Every process must make the same passes in the same order.
 
 #include <cstdint>
@@ -14,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "distributed/experts/expert_exchange.h"
 #include "distributed/fsdp/sharded_unit.h"
 #include "nn/causal_lm.h"
 
@@ -23,11 +28,14 @@ struct ShardedModelOptions {
   bool reshard_after_forward = true;     // false: layers stay whole until the backward pass has used them
   bool reduce_every_micro_batch = true;  // false: whole gradients are kept until the last micro-batch
   DType reduce_dtype = DType::f32;       // f32 or bf16: of gradients summed within a shard group
+  // Ranks of the shard group that share out the experts, and those that hold the same ones; null: nobody shares them.
+  std::shared_ptr<ProcessGroup> experts, expert_shard;
+  bool mxfp8_rows = false;  // activations on their way to experts and back are rounded (distributed/experts/)
 };
 
 class ShardedModel {
  public:
-  // `model` was made with options.sharding of the shard group's rank and size; parameters that were not (adapters of a
+  // `model` was made with the sharding of its options that belongs to the groups; parameters that were not (adapters of a
   // recipe) are shared out here. It must outlive this object and computes as before in the meantime.
   ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> shard, std::shared_ptr<ProcessGroup> replicate,
                const ShardedModelOptions& options);
@@ -53,6 +61,9 @@ class ShardedModel {
     bool reduced = false;                  // in this pass
   };
 
+  [[nodiscard]] nn::Sharding expert_sharding() const;
+  // Gives layers with experts the way to those of the other ranks.
+  void share_experts();
   void before_forward(std::int64_t layer);
   void after_forward(std::int64_t layer);
   void before_backward(std::int64_t layer);
@@ -72,6 +83,7 @@ class ShardedModel {
   Device device_;
   std::int64_t layers_;
   std::shared_ptr<ShardedUnit::Shared> shared_;
+  std::unique_ptr<ExpertExchange> exchange_;  // null: experts are not shared out
   std::vector<Unit> units_;        // embedding, layers, final norm, head
   std::vector<Unit*> head_units_;  // of the final norm and of the logits
   std::deque<Unit*> reducing_;     // oldest first

@@ -30,15 +30,19 @@ ShardedUnit::ShardedUnit(std::string name, std::vector<nn::Parameter*> parameter
                          std::shared_ptr<Shared> shared)
     : name_(std::move(name)), takes_turns_(takes_turns), shared_(std::move(shared)) {
   for (nn::Parameter* parameter : parameters) {
-    Entry entry{.parameter = parameter, .padded_shape = parameter->global_shape};
-    entry.padded_shape[0] = parameter->padded.size(0) * shared_->shard->size();
+    Entry entry{.parameter = parameter,
+                .group = parameter->sharding.parts > 1 ? shared_->expert_shard : shared_->shard,
+                .shape = parameter->global_shape,
+                .padded_shape = parameter->global_shape};
+    entry.shape[0] = parameter->sharding.region(entry.shape[0]).rows;
+    entry.padded_shape[0] = parameter->padded.size(0) * entry.group->size();
     if (parameter->variable.requires_grad()) {
       entry.gradient =
-          std::make_shared<autograd::Gradient>(parameter->global_shape, shared_->reduce_dtype, shared_->device, true);
+          std::make_shared<autograd::Gradient>(entry.shape, shared_->reduce_dtype, shared_->device, true);
       entry.gradient->on_ready([this] { ++ready_; });
       ++trainable_count_;
     }
-    parameter->whole = nn::Weight(parameter->global_shape, parameter->padded.dtype(), shared_->device,
+    parameter->whole = nn::Weight(entry.shape, parameter->padded.dtype(), shared_->device,
                                   std::make_shared<Source>(*this, entries_.size()), entry.gradient);
     entries_.push_back(std::move(entry));
   }
@@ -51,7 +55,9 @@ void ShardedUnit::pack_small() {
   DType dtype = DType::f32;
   for (Entry& entry : entries_) {
     const Tensor& chunk = entry.parameter->padded;
-    if (chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype)) continue;
+    // They travel as one within one group.
+    if (entry.group != shared_->shard || chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype))
+      continue;
     dtype = chunk.dtype();
     entry.place = elements;
     elements += (chunk.numel() + kPlaceElements - 1) / kPlaceElements * kPlaceElements;
@@ -93,6 +99,16 @@ void ShardedUnit::follow() const {
   owner.wait(shared_->stream, shared_->reached);
 }
 
+void ShardedUnit::for_each_group(const std::function<void(ProcessGroup&)>& work) const {
+  const auto in_one_batch = [&](ProcessGroup& group) {
+    group.begin_batch();
+    work(group);
+    group.end_batch();
+  };
+  in_one_batch(*shared_->shard);
+  if (shared_->expert_shard != shared_->shard) in_one_batch(*shared_->expert_shard);
+}
+
 bool ShardedUnit::current() const {
   if (!gathered_) return false;
   for (const Entry& entry : entries_)
@@ -110,14 +126,15 @@ void ShardedUnit::gather() {
     small_gathered_ = acquire(shared_->weights, {small_.numel() * shared_->shard->size()}, small_.dtype());
   follow();
   const StreamGuard guard(shared_->stream);
-  shared_->shard->begin_batch();
-  for (Entry& entry : entries_) {
-    entry.version = entry.parameter->version;
-    if (!entry.small())
-      gathering_.push_back(shared_->shard->all_gather(entry.parameter->padded, entry.values, entry.parameter->name));
-  }
-  if (small_.defined()) gathering_.push_back(shared_->shard->all_gather(small_, small_gathered_, name_));
-  shared_->shard->end_batch();
+  for_each_group([this](ProcessGroup& group) {
+    for (Entry& entry : entries_) {
+      if (entry.group.get() != &group || entry.small()) continue;
+      gathering_.push_back(group.all_gather(entry.parameter->padded, entry.values, entry.parameter->name));
+    }
+    if (small_.defined() && &group == shared_->shard.get())
+      gathering_.push_back(group.all_gather(small_, small_gathered_, name_));
+  });
+  for (Entry& entry : entries_) entry.version = entry.parameter->version;
   gathered_ = true;
 }
 
@@ -144,7 +161,7 @@ Tensor ShardedUnit::request(std::size_t entry) {
   end_gather();
   ++users_;
   const Entry& wanted = entries_[entry];
-  return wanted.values.narrow(0, 0, wanted.parameter->global_shape[0]);
+  return wanted.values.narrow(0, 0, wanted.shape[0]);
 }
 
 void ShardedUnit::done() noexcept {
@@ -155,7 +172,7 @@ void ShardedUnit::attach_gradients() {
   for (Entry& entry : entries_) {
     if (entry.gradient == nullptr || entry.gradient_values.defined()) continue;
     entry.gradient_values = acquire(shared_->gradients, entry.padded_shape, shared_->reduce_dtype);
-    const std::int64_t rows = entry.parameter->global_shape[0], more = entry.padded_shape[0] - rows;
+    const std::int64_t rows = entry.shape[0], more = entry.padded_shape[0] - rows;
     if (more > 0) entry.gradient_values.narrow(0, rows, more).zero();
     entry.gradient->set_buffer(entry.gradient_values.narrow(0, 0, rows));
   }
@@ -190,14 +207,15 @@ void ShardedUnit::begin_reduce() {
   const Tensor small_reduced = pack_gradients();
   follow();
   const StreamGuard guard(shared_->stream);
-  shared_->shard->begin_batch();
-  for (Entry& entry : entries_)
-    if (entry.gradient != nullptr && !entry.small())
+  for_each_group([&](ProcessGroup& group) {
+    for (Entry& entry : entries_) {
+      if (entry.gradient == nullptr || entry.group.get() != &group || entry.small()) continue;
       reducing_.push_back(
-          shared_->shard->reduce_scatter(entry.gradient_values, entry.reduced, ReduceOp::sum, entry.parameter->name));
-  if (small_reduced.defined())
-    reducing_.push_back(shared_->shard->reduce_scatter(small_gradients_, small_reduced, ReduceOp::sum, name_));
-  shared_->shard->end_batch();
+          group.reduce_scatter(entry.gradient_values, entry.reduced, ReduceOp::sum, entry.parameter->name));
+    }
+    if (small_reduced.defined() && &group == shared_->shard.get())
+      reducing_.push_back(group.reduce_scatter(small_gradients_, small_reduced, ReduceOp::sum, name_));
+  });
 }
 
 void ShardedUnit::end_reduce() {

@@ -4,6 +4,7 @@
 // A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones lie behind
 // one another in one buffer on each process, and travel as one.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +23,8 @@ class ShardedUnit {
  public:
   // What the units of a model share.
   struct Shared {
-    std::shared_ptr<ProcessGroup> shard;
+    std::shared_ptr<ProcessGroup> shard;         // of all parameters but those of experts that are shared out
+    std::shared_ptr<ProcessGroup> expert_shard;  // of those
     Device device;
     DType reduce_dtype;  // of gradients on their way
     BufferPool weights;
@@ -67,7 +69,9 @@ class ShardedUnit {
   class Source;
   struct Entry {
     nn::Parameter* parameter;
-    Shape padded_shape;                            // of the whole, in rows of equal chunks
+    std::shared_ptr<ProcessGroup> group;           // that holds it together
+    Shape shape;                                   // of the whole: of what the group holds
+    Shape padded_shape;                            // the same in rows of equal chunks
     Tensor values;                                 // of that shape, while gathered
     std::shared_ptr<autograd::Gradient> gradient;  // of the whole; null where frozen
     Tensor gradient_values;                        // of that shape, while it is wanted
@@ -88,6 +92,8 @@ class ShardedUnit {
   Tensor request(std::size_t entry);
   void done() noexcept;
   [[nodiscard]] bool current() const;
+  // Runs `work`, which queues collectives, for the groups that hold parameters: one after the other.
+  void for_each_group(const std::function<void(ProcessGroup&)>& work) const;
   // Collectives queued from now on follow what is queued on the current stream.
   void follow() const;
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/ops/quantize.h"
 #include "nn/model_config.h"
 #include "train/check/checker.h"
 #include "train/config/field.h"
@@ -116,6 +117,25 @@ bool fields_usable(const Checker& checker) {
   return true;
 }
 
+// The experts, and the processes that share them out.
+void check_experts(Checker& checker, const nn::ModelConfig& model) {
+  const ParallelSection& parallel = checker.config().parallel;
+  if (!checker.usable({"parallel.expert", "parallel.expert_all_to_all"})) return;
+  if (parallel.expert > 1 && model.experts.count == 0)
+    checker.report("parallel.expert", "{} processes, but {} has no experts to share out", parallel.expert,
+                   model.architecture);
+  else if (parallel.expert > 1 && model.experts.count % parallel.expert != 0)
+    checker.report("parallel.expert", "{} experts cannot be shared out to {} processes in equal numbers",
+                   model.experts.count, parallel.expert);
+  if (parallel.expert_all_to_all != ParallelSection::ExpertRowsForm::mxfp8) return;
+  if (parallel.expert == 1)
+    checker.report("parallel.expert_all_to_all", "\"mxfp8\", but parallel.expert is 1: no rows travel");
+  else if (model.hidden_size % kMxBlockSize != 0)
+    checker.report("parallel.expert_all_to_all",
+                   "\"mxfp8\", but the model's hidden_size {} is no multiple of {}, the elements that share a scale",
+                   model.hidden_size, kMxBlockSize);
+}
+
 }  // namespace
 
 std::string kept_model_part(const RunConfig& config) {
@@ -153,6 +173,7 @@ void check_model(Checker& checker) {
         (training.router_balance_loss.value_or(0) > 0 || training.router_z_loss > 0))
       checker.report(training.router_z_loss > 0 ? "training.router_z_loss" : "training.router_balance_loss",
                      "{} has no experts and so no router", parsed.architecture);
+    check_experts(checker, parsed);
     const std::int64_t seq_len = checker.config().data.seq_len;
     if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
       checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",

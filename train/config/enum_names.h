@@ -63,6 +63,12 @@ struct EnumNames<RecipeSection::GradientRounding> {
 };
 
 template <>
+struct EnumNames<ParallelSection::ExpertRowsForm> {
+  using E = ParallelSection::ExpertRowsForm;
+  static constexpr EnumTable<E, 2> values = {{{E::high_precision, "high_precision"}, {E::mxfp8, "mxfp8"}}};
+};
+
+template <>
 struct EnumNames<CheckpointSection::OnSaveError> {
   using E = CheckpointSection::OnSaveError;
   static constexpr EnumTable<E, 2> values = {{{E::keep_training, "continue"}, {E::stop, "stop"}}};

@@ -16,6 +16,13 @@ void add_parallel_fields(Fields& fields) {
                               "its gradient and of the optimizer's state; -1: all processes over replicate."));
   fields.push_back(make_field("parallel.replicate", QUENCH_MEMBER(parallel.replicate), between(1, kMaxRanks), free,
                               "Copies of the model, whose gradients are summed once a step."));
+  fields.push_back(make_field("parallel.expert", QUENCH_MEMBER(parallel.expert), between(1, kMaxRanks), free,
+                              "Processes, of those of a copy of the model, that share its experts out: each computes "
+                              "with its own, on the rows that all of them send it. Divides shard and the number of "
+                              "experts."));
+  fields.push_back(make_field("parallel.expert_all_to_all", QUENCH_MEMBER(parallel.expert_all_to_all), any_value(), free,
+                              "Form in which rows travel to their experts and back, gradients too: training.dtype, or "
+                              "MXFP8 (about half the bytes of bf16)."));
   fields.push_back(make_field("parallel.reshard_after_forward", QUENCH_MEMBER(parallel.reshard_after_forward),
                               any_value(), free,
                               "Free a layer's gathered weights after its forward pass and gather them again for the "

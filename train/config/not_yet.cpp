@@ -15,7 +15,6 @@ struct Key {
 };
 
 constexpr Key kKeys[] = {
-    {"parallel.expert", "expert parallelism", "[1]"},
     {"parallel.float8_all_gather", "gathering of float8 weights", "[true]"},
     {"export.scheme", "quantized exports", "[null]"},
 };

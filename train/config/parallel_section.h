@@ -10,6 +10,10 @@ namespace quench {
 struct ParallelSection {
   std::int64_t shard = -1;     // ranks that share one copy of the model; -1: as many as replicate leaves
   std::int64_t replicate = 1;  // copies
+  std::int64_t expert = 1;     // ranks of those that share the experts of a copy out
+  // How rows travel to their experts and back.
+  enum class ExpertRowsForm : std::uint8_t { high_precision, mxfp8 };
+  ExpertRowsForm expert_all_to_all = ExpertRowsForm::high_precision;
   bool reshard_after_forward = true;
   bool reduce_every_micro_batch = true;
   DType reduce_dtype = DType::f32;  // f32 or bf16: gradients on their way

@@ -96,6 +96,8 @@ struct TrainingSection {
   // Terms of the loss of models with experts (core/ops/experts/router.h), means over layers and tokens.
   std::optional<double> router_balance_loss;  // unset: what the model's config.json asks for
   double router_z_loss = 0;
+  // Step of the bias that evens out the load of experts without a loss; unset: 0.001 where the model has one.
+  std::optional<double> router_bias_speed;
 
   friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
 };

@@ -39,17 +39,26 @@ constexpr std::int64_t kMostMicroBatches = 256;
 // buffers of the logs. Measured on models from 0.9 to 110 million parameters, where it was 3.5 to 4.5 MiB.
 constexpr std::int64_t kFirstStepBytes = std::int64_t{4} << 20;
 
-void reset_traffic(const distributed::Ranks& ranks) {
-  for (const auto& group : {ranks.world, ranks.shard, ranks.replicate}) group->reset_traffic();
+// Some may be the same one.
+std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
+  return {ranks.world, ranks.shard, ranks.replicate, ranks.experts, ranks.expert_shard};
 }
 
-// Since the last reset. Groups may be the same one.
+void reset_traffic(const distributed::Ranks& ranks) {
+  for (const auto& group : device_groups(ranks)) group->reset_traffic();
+}
+
+// Since the last reset.
 void count_traffic(const distributed::Ranks& ranks, RunEstimate& e) {
-  for (const auto& group : std::set{ranks.world, ranks.shard, ranks.replicate}) {
+  using distributed::CollectiveKind;
+  for (const auto& group : device_groups(ranks)) {
     const distributed::TrafficByKind& kinds = group->traffic();
-    for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind)
-      (kind == static_cast<int>(distributed::CollectiveKind::all_gather) ? e.gather_bytes : e.reduce_bytes) +=
-          kinds[static_cast<std::size_t>(kind)].bytes;
+    for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind) {
+      std::int64_t& sum = kind == static_cast<int>(CollectiveKind::all_gather)   ? e.gather_bytes
+                          : kind == static_cast<int>(CollectiveKind::all_to_all) ? e.exchange_bytes
+                                                                                 : e.reduce_bytes;
+      sum += kinds[static_cast<std::size_t>(kind)].bytes;
+    }
   }
 }
 
@@ -74,6 +83,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target) {
   e.ranks = config.parallel.ranks;
   e.shard = shard_ranks(config);
   e.replicate = config.parallel.replicate;
+  e.expert = config.parallel.expert;
   const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
   Allocator& plan = Allocator::of(kPlanning);
   plan.trim();
@@ -152,6 +162,10 @@ std::string to_string(const RunEstimate& e) {
     text.insert(0, fmt::format("processes        {}: shard {} x replicate {}; memory is that of one\n"
                                "sent in a step   {} MiB of weights, {} MiB of gradients, by each process\n",
                                format_count(e.ranks), e.shard, e.replicate, mib(e.gather_bytes), mib(e.reduce_bytes)));
+  if (e.expert > 1)
+    text.insert(text.find("parameters"),
+                fmt::format("experts          shared out to {} processes; {} MiB of rows sent by each in a step\n", e.expert,
+                            mib(e.exchange_bytes)));
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
     if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", to_string(static_cast<MemoryCategory>(i)), mib(bytes));
@@ -212,6 +226,8 @@ Json to_json(const RunEstimate& e) {
   json.set("ranks", e.ranks);
   json.set("shard", e.shard);
   json.set("replicate", e.replicate);
+  json.set("expert", e.expert);
+  json.set("exchange_bytes_per_step", e.exchange_bytes);
   json.set("gather_bytes_per_step", e.gather_bytes);
   json.set("reduce_bytes_per_step", e.reduce_bytes);
   json.set("host_bytes", e.host_bytes);

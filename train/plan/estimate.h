@@ -37,8 +37,10 @@ struct RunEstimate {
   std::int64_t ranks = 1;
   std::int64_t shard = 1;
   std::int64_t replicate = 1;
-  std::int64_t gather_bytes = 0;  // that a process sends in a step: weights
-  std::int64_t reduce_bytes = 0;  // gradients
+  std::int64_t expert = 1;
+  std::int64_t gather_bytes = 0;    // that a process sends in a step: weights
+  std::int64_t reduce_bytes = 0;    // gradients
+  std::int64_t exchange_bytes = 0;  // rows to experts and back, where loads are even
 
   [[nodiscard]] bool fits_device() const noexcept { return !available_bytes || total_bytes <= *available_bytes; }
   // As far as is known.

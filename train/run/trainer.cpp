@@ -90,6 +90,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .router_terms = router_terms(config, setup.config)});
   if (setup.config.experts.count > 0)
     expert_load = std::make_unique<nn::ExpertLoad>(setup.config.num_hidden_layers, setup.config.experts.count, device);
+  bias_speed = router_bias_speed(config, setup.config);
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
 

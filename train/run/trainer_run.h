@@ -118,6 +118,7 @@ struct Trainer::Run {
   std::unique_ptr<nn::Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<nn::ExpertLoad> expert_load;  // of models with experts
+  float bias_speed = 0;                         // of the routers' bias; 0: it stays
   std::optional<double> expert_imbalance;       // of the step that is logged
   std::unique_ptr<CheckpointWriter> writer;
   std::unique_ptr<BatchLoader> loader;

@@ -11,6 +11,7 @@
 #include "train/metrics/peak_flops.h"
 #include "train/run/step_profile.h"
 #include "train/run/trainer_run.h"
+#include "train/step/balance_choices.h"
 #include "train/step/nonfinite_origin.h"
 
 namespace quench {
@@ -84,10 +85,14 @@ bool Trainer::Run::run_step() {
   timer->batch_ready();
   health.begin_step(progress.step + 1);
   const bool watched = expert_load != nullptr && log_due(progress.step + 1);
-  if (watched) expert_load->reset();
-  step->watch_experts(watched ? expert_load.get() : nullptr);
+  const bool counted = watched || bias_speed > 0;
+  if (counted) expert_load->reset();
+  step->watch_experts(counted ? expert_load.get() : nullptr);
   const GradientReport report = step->accumulate(batches, progress.step + 1);
   step->watch_experts(nullptr);
+  if (counted && ranks != nullptr)
+    for (const Tensor& sum : expert_load->sums_of(ranks->size))
+      ranks->world->all_reduce(sum, distributed::ReduceOp::sum, "load of the experts").wait();
   health.end_step(progress.step + 1, metrics);
   expert_imbalance.reset();
   if (watched) {
@@ -104,6 +109,7 @@ bool Trainer::Run::run_step() {
   if (verdict.action == StepAction::apply) {
     whole = false;
     step->apply(lr, progress.step + 1 - guard.skipped_steps());
+    if (bias_speed > 0) balance_choices(*setup.model, *expert_load, bias_speed);
     whole = true;
   }
   const RunProgress before = progress;

@@ -103,11 +103,12 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
   return conversion;
 }
 
-ModelSetup build_model(const RunConfig& config, Device device, Device target, const nn::Sharding& sharding) {
+ModelSetup build_model(const RunConfig& config, Device device, Device target, const ModelSharding& sharding) {
   ModelSetup setup;
   setup.config = resolve_model_config(config.model);
   nn::ParameterOptions options = parameter_options(config, device);
-  options.sharding = sharding;
+  options.sharding = sharding.sharding;
+  options.expert_sharding = sharding.experts;
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
@@ -146,6 +147,12 @@ RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model) 
   const auto asked = static_cast<double>(model.experts.balance_loss);
   return {.balance = static_cast<float>(config.training.router_balance_loss.value_or(asked)),
           .z = static_cast<float>(config.training.router_z_loss)};
+}
+
+float router_bias_speed(const RunConfig& config, const nn::ModelConfig& model) {
+  constexpr double kSpeed = 0.001;  // DeepSeek-V3's
+  if (!model.experts.choice_bias) return 0;
+  return static_cast<float>(config.training.router_bias_speed.value_or(config.lora ? 0 : kSpeed));
 }
 
 bool loads_weights(const RunConfig& config) {

@@ -31,10 +31,16 @@ struct ModelSetup {
 // loses nothing by accumulation.
 [[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
 
+// The part of each parameter that a process holds: of experts', and of all others.
+struct ModelSharding {
+  nn::Sharding sharding;
+  nn::Sharding experts;
+};
+
 // Builds the model on the device and applies the recipe; parameters are allocated but not filled. A plan of memory
 // (device meta) is made for `target`. `sharding` says which part of each parameter is allocated.
 [[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device, Device target,
-                                     const nn::Sharding& sharding = {});
+                                     const ModelSharding& sharding = {});
 [[nodiscard]] inline ModelSetup build_model(const RunConfig& config, Device device) {
   return build_model(config, device, device);
 }
@@ -66,6 +72,9 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 
 // The terms that the routers of a model with experts add to the loss.
 [[nodiscard]] RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model);
+
+// What the bias on the choice of an expert changes by in a step; 0: it stays.
+[[nodiscard]] float router_bias_speed(const RunConfig& config, const nn::ModelConfig& model);
 
 // Whether fill_model() takes the weights from the folder in model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);

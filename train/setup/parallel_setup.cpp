@@ -32,6 +32,10 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
         fmt::format("shard {} x replicate {} is {}, but the run has {} process{}; start as many, or leave shard at -1",
                     parallel.shard, parallel.replicate, shard_ranks(config) * parallel.replicate, ranks,
                     ranks == 1 ? "" : "es"));
+  if (shard_ranks(config) % parallel.expert != 0)
+    refuse("parallel.expert",
+           fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard)",
+                       parallel.expert, shard_ranks(config), shard_ranks(config) == 1 ? "" : "es"));
   if (ranks > 1 && config.lora && config.export_model)
     refuse("export",
            "adapters that several processes hold in parts are not exported at the end of a run; remove the "
@@ -64,7 +68,8 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
   if (!place.is_distributed()) return nullptr;
   const std::shared_ptr<distributed::World> world = distributed::World::join(place, device);
   return std::make_shared<const distributed::Ranks>(distributed::make_ranks(
-      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate)));
+      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
+      static_cast<int>(config.parallel.expert)));
 }
 
 std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {
@@ -72,7 +77,8 @@ std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config)
   const std::shared_ptr<distributed::World> world =
       distributed::World::planned(0, static_cast<int>(config.parallel.ranks));
   return std::make_shared<const distributed::Ranks>(distributed::make_ranks(
-      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate)));
+      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
+      static_cast<int>(config.parallel.expert)));
 }
 
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) {
@@ -106,9 +112,10 @@ void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) 
   }
 }
 
-nn::Sharding run_sharding(const distributed::Ranks* ranks) {
+ModelSharding run_sharding(const distributed::Ranks* ranks) {
   if (ranks == nullptr) return {};
-  return {ranks->shard->rank(), ranks->shard->size()};
+  const distributed::ProcessGroup &shard = *ranks->shard, &same = *ranks->expert_shard, &experts = *ranks->experts;
+  return {{shard.rank(), shard.size()}, {same.rank(), same.size(), experts.rank(), experts.size()}};
 }
 
 std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks* ranks,
@@ -119,7 +126,11 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
       model, ranks->shard, ranks->replicate,
       distributed::ShardedModelOptions{.reshard_after_forward = parallel.reshard_after_forward,
                                        .reduce_every_micro_batch = parallel.reduce_every_micro_batch,
-                                       .reduce_dtype = parallel.reduce_dtype});
+                                       .reduce_dtype = parallel.reduce_dtype,
+                                       .experts = ranks->experts,
+                                       .expert_shard = ranks->expert_shard,
+                                       .mxfp8_rows = parallel.expert_all_to_all ==
+                                                     ParallelSection::ExpertRowsForm::mxfp8});
 }
 
 }  // namespace quench

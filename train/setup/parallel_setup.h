@@ -7,6 +7,7 @@
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
+#include "train/setup/model_setup.h"
 
 namespace quench {
 
@@ -35,7 +36,7 @@ void share_threads(RunConfig& config, const distributed::Environment& place);
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 
 // The part of each parameter that this rank holds; all of it where `ranks` is null.
-[[nodiscard]] nn::Sharding run_sharding(const distributed::Ranks* ranks);
+[[nodiscard]] ModelSharding run_sharding(const distributed::Ranks* ranks);
 // Null where `ranks` is.
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
                                                                      const distributed::Ranks* ranks,
