@@ -4,6 +4,7 @@
 
 #include "core/ops/elementwise.h"
 #include "nn/linear.h"
+#include "nn/moe.h"
 
 namespace quench {
 namespace {
@@ -27,12 +28,16 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
 
 std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole whole) {
   std::set<const nn::Parameter*> linear_weights;
+  // A bf16 bias would lose the steps that balance the load: Transformers keeps it in f32 too.
+  std::set<const nn::Parameter*> kept_f32;
   model.visit([&](const std::string&, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) kept_f32.insert(moe->choice_bias());
   });
   std::vector<ModelTensor> tensors;
   for (const nn::Parameter* parameter : model.parameters()) {
     if (parameter->adapter) continue;
+    const DType stored = kept_f32.contains(parameter) ? DType::f32 : dtype;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       Shape shape = parameter->global_shape;
       shape[0] = piece.rows;
@@ -42,8 +47,8 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole w
           {.name = piece.hf_name,
            .layer = linear ? piece.hf_name.substr(0, piece.hf_name.size() - kSuffix.size()) : "",
            .shape = shape,
-           .dtype = dtype,
-           .value = [parameter, &piece, dtype, whole] { return rows_as(*parameter, piece, dtype, whole); }});
+           .dtype = stored,
+           .value = [parameter, &piece, stored, whole] { return rows_as(*parameter, piece, stored, whole); }});
     }
   }
   return tensors;

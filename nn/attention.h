@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "autograd/functions.h"
+#include "nn/attend.h"
 #include "nn/layer_part.h"
 #include "nn/linear.h"
 
@@ -16,13 +16,8 @@ class Attention final : public LayerPart {
   [[nodiscard]] autograd::QuantRequest input_request() const override { return qkv_proj_.input_request(); }
 
  private:
-  [[nodiscard]] Variable attend_cached(const Variable& qkv, const ForwardContext& context) const;
-
-  autograd::QkvLayout layout_;
-  float scale_;
-  std::int64_t window_;  // 0: none
+  AttendOptions attend_;
   float eps_;
-  std::int64_t layer_;
   Linear qkv_proj_;
   Linear o_proj_;
   // Qwen3's q_norm and k_norm are modules with one weight each.

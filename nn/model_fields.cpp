@@ -8,6 +8,7 @@ namespace quench::nn {
 namespace {
 
 constexpr std::string_view kExperts = "mixture-of-experts layers in this family";
+constexpr std::string_view kLatent = "latent attention in this family";
 constexpr std::string_view kSoftCap = "soft caps on logits";
 constexpr std::string_view kScales = "scale factors between the layers";
 constexpr std::string_view kPartialRotary = "a rotation of a part of each head";
@@ -139,6 +140,14 @@ constexpr ModelField kFields[] = {
     {"pruned_heads", kMissing, "pruned heads", "[{}]"},
     {"num_nextn_predict_layers", kMissing, "prediction of several tokens", "[0]"},
 
+    {"kv_lora_rank", kMissing, kLatent},
+    {"q_lora_rank", kMissing, kLatent},
+    {"qk_nope_head_dim", kMissing, kLatent},
+    {"qk_rope_head_dim", kMissing, kLatent},
+    {"qk_head_dim", kMissing, kLatent},
+    {"v_head_dim", kMissing, kLatent},
+    {"rope_interleave", kMissing, "rotation of neighbouring pairs", "[false]"},
+
     {"num_experts", kMissing, kExperts, "[0]"},
     {"num_local_experts", kMissing, kExperts, "[0]"},
     {"n_routed_experts", kMissing, kExperts, "[0]"},
@@ -151,6 +160,20 @@ constexpr ModelField kFields[] = {
     {"norm_topk_prob", kMissing, kExperts, "[false]"},
     {"router_aux_loss_coef", kMissing, kExperts, "[0]"},
     {"output_router_logits", kMissing, kExperts, "[false]"},
+    {"n_group", kMissing, kExperts, "[1]"},
+    {"topk_group", kMissing, kExperts, "[1]"},
+    {"routed_scaling_factor", kMissing, kExperts, "[1]"},
+    {"first_k_dense_replace", kMissing, kExperts, "[0]"},
+    {"topk_method", kMissing, kExperts},
+    {"scoring_func", kMissing, kExperts},
+    {"moe_layer_freq", kMissing, kExperts, "[1]"},
+    {"interleave_moe_layer_step", kMissing, kExperts},
+    {"moe_layers", kMissing, kExperts, "[[]]"},
+    {"intermediate_size_mlp", kMissing, kExperts},
+    {"attn_temperature_tuning", kMissing, "attention scales by position", "[false]"},
+    {"aux_loss_alpha", kHarmless, "the class adds no such loss: training.router_balance_loss does"},
+    {"seq_aux", kHarmless, "the class adds no such loss: training.router_balance_loss does"},
+    {"ep_size", kHarmless, "parallel.expert says it for a run"},
     {"router_jitter_noise", kMissing, kExperts, "[0]"},
 };
 

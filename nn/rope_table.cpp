@@ -5,6 +5,8 @@
 #include <numbers>
 #include <utility>
 
+#include "nn/rope_scale.h"
+
 namespace quench::nn {
 
 namespace {
@@ -35,11 +37,11 @@ std::pair<double, double> yarn_range(const RopeScaling& rope, double dim) {
   return {low, low == high ? high + 0.001 : high};
 }
 
+}  // namespace
+
 double yarn_mscale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
-
-}  // namespace
 
 double rope_attention_factor(const RopeScaling& rope) {
   if (rope.type != RopeScaling::Type::yarn) return 1.0;
@@ -47,6 +49,12 @@ double rope_attention_factor(const RopeScaling& rope) {
   if (rope.mscale && rope.mscale_all_dim)
     return yarn_mscale(rope.factor, *rope.mscale) / yarn_mscale(rope.factor, *rope.mscale_all_dim);
   return yarn_mscale(rope.factor, 1.0);
+}
+
+double rope_score_factor(const RopeScaling& rope) {
+  if (rope.type != RopeScaling::Type::yarn || !rope.mscale_all_dim) return 1.0;
+  const double mscale = yarn_mscale(rope.factor, *rope.mscale_all_dim);
+  return mscale * mscale;
 }
 
 std::int64_t rope_effective_length(const ModelConfig& config, std::int64_t sequence_length) {

@@ -5,7 +5,7 @@
 namespace quench::nn {
 
 std::span<const ModelFamily> model_families() {
-  static const std::array families{kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe};
+  static const std::array families{kDeepseekV3, kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe};
   return families;
 }
 

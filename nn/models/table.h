@@ -28,6 +28,7 @@ struct ModelFamily {
 // By architecture or model_type; nullptr when unknown.
 [[nodiscard]] const ModelFamily* find_model_family(std::string_view name);
 
+extern const ModelFamily kDeepseekV3;
 extern const ModelFamily kLlama;
 extern const ModelFamily kMistral;
 extern const ModelFamily kMixtral;

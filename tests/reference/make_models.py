@@ -2,7 +2,8 @@
 Transformers, and rope.json: inverse frequencies of its rotary embeddings.
 
     pip install torch transformers safetensors
-    python tests/reference/make_models.py
+    python tests/reference/make_models.py              # all of it
+    python tests/reference/make_models.py deepseek_v3  # this model alone
 
 The layout is that of tests/golden/models; tests/train/model_folder/reference_golden_test.cpp and tests/nn/rope_golden_test.cpp read
 the result.
@@ -10,11 +11,13 @@ the result.
 
 import json
 import pathlib
+import sys
 
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).parent
@@ -23,7 +26,21 @@ COMMON = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_attention
               eos_token_id=2, pad_token_id=None)
 PROMPT, GENERATED = 12, 16
 
+# A dense layer, then two with experts, whose groups and bias on the choice matter; heads of keys and values differ in width.
+DEEPSEEK = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+                num_key_value_heads=4, rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0, bos_token_id=1,
+                eos_token_id=2, pad_token_id=None, n_routed_experts=8, n_shared_experts=2, num_experts_per_tok=3,
+                moe_intermediate_size=12, n_group=4, topk_group=2, first_k_dense_replace=1, routed_scaling_factor=1.7,
+                kv_lora_rank=20, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=12, max_position_embeddings=64)
+
 MODELS = {
+    "deepseek_v3": lambda: DeepseekV3ForCausalLM(DeepseekV3Config(
+        **DEEPSEEK, q_lora_rank=14, attention_bias=True,
+        rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0,
+                         "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 0.8})),
+    "deepseek_v3_halves": lambda: DeepseekV3ForCausalLM(DeepseekV3Config(
+        **DEEPSEEK, q_lora_rank=None, rope_interleave=False, norm_topk_prob=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "llama_yarn": lambda: LlamaForCausalLM(LlamaConfig(
         **COMMON, num_hidden_layers=1, max_position_embeddings=64,
         rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
@@ -45,6 +62,9 @@ def write_model(name, make):
     with torch.no_grad():
         for parameter in model.parameters():  # norms too, so that their gradients matter
             parameter.copy_(torch.randn_like(parameter) * 0.15 + (1.0 if parameter.dim() == 1 else 0.0))
+        for key, buffer in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn_like(buffer) * 0.1)
     folder = HERE / "models" / name
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -89,7 +109,10 @@ def rope_cases():
 
 def main():
     for name, make in MODELS.items():
-        write_model(name, make)
+        if len(sys.argv) == 1 or name in sys.argv[1:]:
+            write_model(name, make)
+    if len(sys.argv) > 1:
+        return
     result = {"made_by": f"transformers {transformers.__version__}, torch {torch.__version__}",
               "head_dim": 32, "max_position_embeddings": 256, "cases": list(rope_cases())}
     text = json.dumps(result).replace('{"rope_parameters"', '\n{"rope_parameters"')

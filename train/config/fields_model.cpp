@@ -131,15 +131,41 @@ void add_expert_fields(Fields& fields) {
   fields.push_back(typed<Int>("num_local_experts", extent, fixed, "Experts of a layer (Mixtral)."));
   fields.push_back(typed<Int>("num_experts", extent, fixed, "Experts of a layer (Qwen3-MoE)."));
   fields.push_back(typed<Int>("num_experts_per_tok", extent, guarded, "Experts that a token goes to."));
-  fields.push_back(typed<Int>("moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE)."));
   fields.push_back(
-      typed<bool>("norm_topk_prob", any_value(), guarded, "The weights of a token's experts sum to 1 (Qwen3-MoE)."));
+      typed<Int>("moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE, DeepSeek-V3)."));
+  fields.push_back(
+      typed<bool>("norm_topk_prob", any_value(), guarded, "The weights of a token's experts sum to 1 (Qwen3-MoE, DeepSeek-V3)."));
   fields.push_back(typed<Int>("decoder_sparse_step", extent, fixed, "Every such layer has experts (Qwen3-MoE)."));
   fields.push_back(index_list("mlp_only_layers", fixed, "Layers without experts all the same (Qwen3-MoE)."));
   fields.push_back(typed<double>("router_aux_loss_coef", at_least(0), free,
                                  "Factor of the load-balancing loss where output_router_logits is true."));
   fields.push_back(typed<bool>("output_router_logits", any_value(), free,
                                "Training adds the load-balancing loss, as in transformers."));
+}
+
+void add_deepseek_fields(Fields& fields) {
+  using enum ResumePolicy;
+  using Int = std::int64_t;
+  const ValueRule extent = between(1, kMaxExtent), count = between(0, kMaxExtent);
+  fields.push_back(typed<Int>("n_routed_experts", extent, fixed, "Experts of a layer (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("n_shared_experts", count, fixed,
+                              "Experts that every token goes to, as one block of so many widths (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("first_k_dense_replace", count, fixed, "First layers without experts (DeepSeek-V3)."));
+  fields.push_back(
+      typed<Int>("n_group", extent, guarded, "Groups of experts, of which a token chooses first (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("topk_group", extent, guarded, "Groups that a token's experts come from (DeepSeek-V3)."));
+  fields.push_back(typed<double>("routed_scaling_factor", above(0), guarded,
+                                 "What the weights of a token's experts are multiplied by (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("kv_lora_rank", extent, fixed,
+                              "Width of the vector that keys and values come from (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("q_lora_rank", extent, fixed,
+                              "Width of the vector that queries come from; null: the hidden state itself (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("qk_nope_head_dim", count, fixed,
+                              "Part of a query's or key's head without a position (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("qk_rope_head_dim", between(2, 65536), fixed, "Rotated part of it (DeepSeek-V3)."));
+  fields.push_back(typed<Int>("v_head_dim", extent, fixed, "Width of a value's head (DeepSeek-V3)."));
+  fields.push_back(typed<bool>("rope_interleave", any_value(), guarded,
+                               "Neighbours are rotated together, not halves of the rotated part (DeepSeek-V3)."));
 }
 
 void add_numeric_fields(Fields& fields) {
@@ -190,6 +216,7 @@ void add_model_fields(Fields& fields) {
                               "load with model.path, else random"));
   add_shape_fields(fields);
   add_expert_fields(fields);
+  add_deepseek_fields(fields);
   add_numeric_fields(fields);
   add_metadata_fields(fields);
 }

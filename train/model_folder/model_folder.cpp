@@ -32,6 +32,10 @@ Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piec
 
 bool ignorable(const std::string& name, const nn::ModelConfig& config) {
   if (name.ends_with("rotary_emb.inv_freq")) return true;
+  // Layers behind the last one predict further tokens (DeepSeek-V3).
+  if (const Json* more = config.source.find("num_nextn_predict_layers"); more != nullptr && more->is_integer())
+    for (std::int64_t i = 0; i < more->as_int(); ++i)
+      if (name.starts_with(fmt::format("model.layers.{}.", config.num_hidden_layers + i))) return true;
   return name == "lm_head.weight" && config.tie_word_embeddings;
 }
 

@@ -1,0 +1,22 @@
+#pragma once
+// Attention over fused queries, keys and values, in training and over the cache of a generation: what all attention
+// parts share.
+
+#include "autograd/functions.h"
+#include "nn/forward_context.h"
+
+namespace quench::nn {
+
+// How one layer attends.
+struct AttendOptions {
+  autograd::QkvLayout layout;
+  float scale = 1.0f;
+  std::int64_t window = 0;  // 0: none
+  std::int64_t layer = 0;   // of the cache
+};
+
+// qkv [N, layout.width()], rotated -> [N, heads * head_dim]. With a cache in the context, keys and values go there and
+// attention reads from there; that has no backward pass.
+[[nodiscard]] Variable attend(const Variable& qkv, const AttendOptions& options, const ForwardContext& context);
+
+}  // namespace quench::nn

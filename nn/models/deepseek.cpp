@@ -1,0 +1,109 @@
+// DeepSeek-V3 and R1: latent attention; after some dense layers, experts in groups with sigmoid scores, a bias on the
+// choice, and a shared expert (arXiv:2412.19437).
+
+#include "nn/latent_attention.h"
+#include "nn/models/table.h"
+#include "nn/moe.h"
+
+namespace quench::nn {
+namespace {
+
+void apply_experts(ConfigReader& in, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  experts.count = in.integer("n_routed_experts", 256, 1, kMaxExperts);
+  experts.per_token = in.integer("num_experts_per_tok", 8, 1, kMaxExperts);
+  experts.intermediate_size = in.integer("moe_intermediate_size", 2048, 1, kMaxDimension);
+  experts.normalize = in.boolean("norm_topk_prob", true);
+  experts.sigmoid = true;
+  experts.factor = static_cast<float>(in.number("routed_scaling_factor", 2.5, true));
+  experts.groups = in.integer("n_group", 8, 1, kMaxExperts);
+  experts.groups_per_token = in.integer("topk_group", 4, 1, kMaxExperts);
+  experts.choice_bias = true;
+  experts.shared_width = in.integer("n_shared_experts", 1, 0, kMaxExperts) * experts.intermediate_size;
+  const std::int64_t dense = in.integer("first_k_dense_replace", 3, 0, kMaxDimension);
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) experts.layers.push_back(layer >= dense);
+  if (experts.count % experts.groups != 0)
+    in.fault("n_group", fmt::format("{} experts do not form {} groups of equal size", experts.count, experts.groups));
+  else if (experts.groups > 1 && experts.count / experts.groups < 2)
+    in.fault("n_group", fmt::format("{} groups of {} experts have a single one each; a group counts as much as its two "
+                                    "best",
+                                    experts.groups, experts.count));
+  else if (experts.groups_per_token > experts.groups)
+    in.fault("topk_group", fmt::format("{} groups for each token, of {}", experts.groups_per_token, experts.groups));
+  else if (experts.per_token > experts.count / experts.groups * experts.groups_per_token)
+    in.fault("num_experts_per_tok",
+             fmt::format("{} experts for each token, of {} in its {} groups", experts.per_token,
+                         experts.count / experts.groups * experts.groups_per_token, experts.groups_per_token));
+  // num_nextn_predict_layers: as in Transformers, layers that predict further tokens are no part of the model, and their
+  // weights in a checkpoint are passed over.
+  // What the class computes whatever these members say.
+  if (const std::string method = in.string("topk_method", "noaux_tc"); method != "noaux_tc")
+    in.fault("topk_method", fmt::format("'{}' is not supported; known: noaux_tc", method));
+  if (const std::string scoring = in.string("scoring_func", "sigmoid"); scoring != "sigmoid")
+    in.fault("scoring_func", fmt::format("'{}' is not supported; known: sigmoid", scoring));
+  if (in.integer("moe_layer_freq", 1, 0, kMaxDimension) != 1)
+    in.fault("moe_layer_freq", "only 1 is supported: every layer behind the dense ones has experts");
+}
+
+void apply(ConfigReader& in, ModelConfig& config) {
+  LatentConfig& latent = config.latent;
+  latent.kv_rank = in.integer("kv_lora_rank", 512, 1, kMaxDimension);
+  // null: queries straight from the hidden state; absent: the class's default.
+  const Json* query_rank = in.json().find("q_lora_rank");
+  latent.query_rank = query_rank != nullptr && query_rank->is_null() ? 0 : in.integer("q_lora_rank", 1536, 1, kMaxDimension);
+  latent.plain_dim = in.integer("qk_nope_head_dim", 128, 0, 65536);
+  latent.rotary_dim = in.integer("qk_rope_head_dim", 64, 2, 65536);
+  latent.value_dim = in.integer("v_head_dim", 128, 1, 65536);
+  latent.bias = in.boolean("attention_bias", false);
+  latent.interleaved = in.boolean("rope_interleave", true);
+  if (latent.rotary_dim % 2 != 0)
+    in.fault("qk_rope_head_dim", fmt::format("{} is odd; rotary embedding needs pairs", latent.rotary_dim));
+  if (latent.value_dim > latent.key_dim())
+    in.fault("v_head_dim", fmt::format("{} is more than qk_nope_head_dim {} + qk_rope_head_dim {}; not supported",
+                                       latent.value_dim, latent.plain_dim, latent.rotary_dim));
+  if (config.num_key_value_heads != config.num_attention_heads)
+    in.fault("num_key_value_heads", fmt::format("{}, but latent attention has as many as num_attention_heads, {}",
+                                                config.num_key_value_heads, config.num_attention_heads));
+  // In Transformers this member is what is rotated of a head.
+  config.head_dim = latent.rotary_dim;
+  apply_experts(in, config);
+}
+
+void write(const ModelConfig& config, Json& json) {
+  const LatentConfig& latent = config.latent;
+  json.set("kv_lora_rank", latent.kv_rank);
+  json.set("q_lora_rank", latent.query_rank > 0 ? Json(latent.query_rank) : Json());
+  json.set("qk_nope_head_dim", latent.plain_dim);
+  json.set("qk_rope_head_dim", latent.rotary_dim);
+  json.set("v_head_dim", latent.value_dim);
+  json.set("qk_head_dim", latent.key_dim());
+  json.set("attention_bias", latent.bias);
+  json.set("rope_interleave", latent.interleaved);
+  const ExpertsConfig& experts = config.experts;
+  json.set("n_routed_experts", experts.count);
+  json.set("n_shared_experts", experts.shared_width / experts.intermediate_size);
+  json.set("num_experts_per_tok", experts.per_token);
+  json.set("moe_intermediate_size", experts.intermediate_size);
+  json.set("norm_topk_prob", experts.normalize);
+  json.set("routed_scaling_factor", std::stod(fmt::format("{}", experts.factor)));
+  json.set("n_group", experts.groups);
+  json.set("topk_group", experts.groups_per_token);
+  json.set("num_nextn_predict_layers", std::int64_t{0});
+  json.set("first_k_dense_replace", config.num_hidden_layers - experts.layer_count());
+}
+
+}  // namespace
+
+const ModelFamily kDeepseekV3{
+    "DeepseekV3ForCausalLM",
+    "deepseek_v3",
+    apply,
+    write,
+    {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "qk_head_dim",
+     "attention_bias", "rope_interleave", "n_routed_experts", "n_shared_experts", "num_experts_per_tok",
+     "moe_intermediate_size", "norm_topk_prob", "routed_scaling_factor", "n_group", "topk_group",
+     "first_k_dense_replace", "topk_method", "scoring_func", "moe_layer_freq", "num_nextn_predict_layers"},
+    make_part<LatentAttention>,
+    make_feed_forward};
+
+}  // namespace quench::nn
