@@ -32,8 +32,14 @@ Operands operands(const LatentHeadsShape& s, DType dtype) {
   return o;
 }
 
+Tensor filled(const Shape& shape, DType dtype) {
+  const Tensor t = Tensor::empty(shape, dtype);
+  fill(t, 77.0);
+  return t;
+}
+
 Tensor heads_of(const Operands& o, const LatentHeadsShape& s) {
-  const Tensor out = Tensor::full({kTokens, 3 * s.heads * s.width()}, 77.0, o.q.dtype());
+  const Tensor out = filled({kTokens, 3 * s.heads * s.width()}, o.q.dtype());
   latent_heads({o.q, o.kv, o.key, o.cos, o.sin, o.positions, out, s});
   return out;
 }
@@ -86,8 +92,8 @@ TEST(LatentHeads, BackwardIsTheTranspose) {
     const Tensor out = heads_of(o, s);
     Generator random(9);
     const Tensor dout = random.normal(out.shape(), DType::f32);
-    const Tensor dq = Tensor::full(o.q.shape(), 7.0, DType::f32), dkv = Tensor::full(o.kv.shape(), 7.0, DType::f32),
-                 dkey = Tensor::full(o.key.shape(), 7.0, DType::f32);
+    const Tensor dq = filled(o.q.shape(), DType::f32), dkv = filled(o.kv.shape(), DType::f32),
+                 dkey = filled(o.key.shape(), DType::f32);
     latent_heads_backward({dout, o.cos, o.sin, o.positions, dq, dkv, dkey, s});
     const auto dot = [](const Tensor& a, const Tensor& b) {
       const std::vector<double> x = values(a), y = values(b);

@@ -1,0 +1,106 @@
+// What a DeepSeek-V3 config.json says, and what is refused of it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/causal_lm.h"
+#include "nn/rope_scale.h"
+
+namespace quench::nn {
+namespace {
+
+using ::testing::HasSubstr;
+
+Json deepseek() {
+  return Json::parse(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": 48,
+      "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
+      "num_key_value_heads": 4, "max_position_embeddings": 64, "n_routed_experts": 8, "n_shared_experts": 2,
+      "num_experts_per_tok": 3, "moe_intermediate_size": 12, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
+      "routed_scaling_factor": 1.5, "kv_lora_rank": 20, "q_lora_rank": 14, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6,
+      "v_head_dim": 12, "attention_bias": true})");
+}
+
+ModelConfig parsed(const Json& json) {
+  return parse_model_config(json, "config.json");
+}
+
+std::string fault_of(const Json& json) {
+  try {
+    (void)parsed(json);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(DeepseekConfig, SaysWhatIsComputed) {
+  const ModelConfig config = parsed(deepseek());
+  EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(config.experts.shared_width, 24);
+  EXPECT_TRUE(config.experts.sigmoid && config.experts.normalize && config.experts.choice_bias);
+  EXPECT_FLOAT_EQ(config.experts.factor, 1.5f);
+  EXPECT_EQ(config.latent.key_dim(), 16);
+  EXPECT_EQ(config.head_dim, 6) << "what is rotated, as in Transformers";
+  EXPECT_EQ(config.attention_dim(), 16);
+}
+
+TEST(DeepseekConfig, IsWrittenAsItWasRead) {
+  const ModelConfig config = parsed(deepseek()), again = parsed(to_hf_json(config, DType::f32));
+  EXPECT_EQ(again.experts.layers, config.experts.layers);
+  EXPECT_EQ(again.experts.groups, 4);
+  EXPECT_EQ(again.experts.shared_width, 24);
+  EXPECT_FLOAT_EQ(again.experts.factor, 1.5f);
+  EXPECT_EQ(again.latent.query_rank, 14);
+  EXPECT_TRUE(again.latent.bias);
+  Json direct = deepseek();
+  direct.set("q_lora_rank", Json());
+  EXPECT_EQ(parsed(to_hf_json(parsed(direct), DType::f32)).latent.query_rank, 0) << "null is not absent here";
+}
+
+TEST(DeepseekConfig, SizesCountWhatTheModelHas) {
+  for (const bool direct : {false, true}) {
+    Json json = deepseek();
+    if (direct) json.set("q_lora_rank", Json());
+    const ModelConfig config = parsed(json);
+    CausalLm model(config, {});
+    std::int64_t total = 0;
+    for (const Parameter* p : model.parameters()) total += p->numel();
+    EXPECT_EQ(config.parameter_count(), total);
+    EXPECT_EQ(total - config.active_parameter_count(), 3 * 5 * 3 * 32 * 12) << "five of eight experts in three layers";
+  }
+}
+
+TEST(DeepseekConfig, WhatCannotBeIsRefused) {
+  const auto with = [](std::string_view key, Json value) {
+    Json json = deepseek();
+    json.set(std::string(key), std::move(value));
+    return fault_of(json);
+  };
+  EXPECT_THAT(with("n_group", 3), HasSubstr("n_group: 8 experts do not form 3 groups of equal size"));
+  EXPECT_THAT(with("n_group", 8), HasSubstr("n_group: 8 groups of 8 experts have a single one each"));
+  EXPECT_THAT(with("topk_group", 5), HasSubstr("topk_group: 5 groups for each token, of 4"));
+  EXPECT_THAT(with("num_experts_per_tok", 5), HasSubstr("num_experts_per_tok: 5 experts for each token, of 4 in its 2"));
+  EXPECT_THAT(with("num_key_value_heads", 2), HasSubstr("num_key_value_heads: 2, but latent attention"));
+  EXPECT_THAT(with("qk_rope_head_dim", 5), HasSubstr("qk_rope_head_dim: 5 is odd"));
+  EXPECT_THAT(with("v_head_dim", 17), HasSubstr("v_head_dim: 17 is more than qk_nope_head_dim 10 + qk_rope_head_dim 6"));
+  EXPECT_THAT(with("topk_method", "greedy"), HasSubstr("topk_method: 'greedy' is not supported"));
+  EXPECT_THAT(with("scoring_func", "softmax"), HasSubstr("scoring_func: 'softmax' is not supported"));
+  EXPECT_THAT(with("moe_layer_freq", 2), HasSubstr("moe_layer_freq: only 1 is supported"));
+  Json llama = Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "kv_lora_rank": 20})");
+  EXPECT_THAT(fault_of(llama), HasSubstr("kv_lora_rank: 20 asks for what this version does not have"));
+}
+
+TEST(DeepseekConfig, ScoresFollowTheRescaling) {
+  RopeScaling rope{.type = RopeScaling::Type::yarn, .factor = 40.0};
+  EXPECT_EQ(rope_score_factor(rope), 1.0);
+  rope.mscale_all_dim = 1.0;
+  EXPECT_NEAR(rope_score_factor(rope), std::pow(0.1 * std::log(40.0) + 1.0, 2), 1e-12);
+  rope.type = RopeScaling::Type::linear;
+  EXPECT_EQ(rope_score_factor(rope), 1.0);
+}
+
+}  // namespace
+}  // namespace quench::nn
