@@ -26,8 +26,8 @@ Variable exchange_rows(const Variable& x, const RowExchange& exchange, const Row
   const MemoryScope scope(MemoryCategory::activations);
   Variable out(exchange.move(x.value(), counts, activations, label));
   Tape::record("exchange_rows", {x}, std::array{&out}, [&] {
-    return [&exchange, back = counts.reversed(), activations, label = fmt::format("{} gradient", label), dx = x.gradient(),
-            dout_of = out.gradient()] {
+    return [&exchange, back = counts.reversed(), activations, label = fmt::format("{} gradient", label),
+            dx = x.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       dx->contribute(exchange.move(dout_of->value(), back, activations, label));
     };

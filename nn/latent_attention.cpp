@@ -19,10 +19,10 @@ LatentAttention::LatentAttention(const ModelConfig& config, std::int64_t layer, 
              .rotary = config.latent.rotary_dim,
              .value = config.latent.value_dim,
              .interleaved = config.latent.interleaved},
-      attend_{.layout = {shape_.heads, shape_.heads, shape_.width()},
-              .scale = static_cast<float>(rope_score_factor(config.rope) /
-                                          std::sqrt(static_cast<double>(shape_.width()))),
-              .layer = layer},
+      attend_{
+          .layout = {shape_.heads, shape_.heads, shape_.width()},
+          .scale = static_cast<float>(rope_score_factor(config.rope) / std::sqrt(static_cast<double>(shape_.width()))),
+          .layer = layer},
       kv_rank_(config.latent.kv_rank),
       q_proj_(config.latent.query_rank > 0 ? config.latent.query_rank : config.hidden_size,
               shape_.heads * shape_.width(), false, options, config.initializer_range),
@@ -48,18 +48,16 @@ LatentAttention::LatentAttention(const ModelConfig& config, std::int64_t layer, 
 Variable LatentAttention::queries(const Variable& x) const {
   if (!q_a_proj_) return q_proj_.forward(x);
   const Variable narrow = q_a_proj_->forward(x);
-  return q_proj_.forward(
-      autograd::rms_norm(narrow, q_a_norm_->weight(), q_a_norm_->eps(), q_proj_.input_request()));
+  return q_proj_.forward(autograd::rms_norm(narrow, q_a_norm_->weight(), q_a_norm_->eps(), q_proj_.input_request()));
 }
 
 Variable LatentAttention::forward(const Variable& x, const ForwardContext& context) const {
   const auto [narrow, key] = autograd::split_columns(kv_a_proj_.forward(x), kv_rank_);
-  const Variable kv = kv_b_proj_.forward(
-      autograd::rms_norm(narrow, kv_a_norm_.weight(), kv_a_norm_.eps(), kv_b_proj_.input_request()));
-  const Variable qkv = autograd::latent_heads(queries(x), kv, key, shape_, context.rope.cos, context.rope.sin,
-                                              context.positions);
-  return o_proj_.forward(
-      autograd::head_columns(attend(qkv, attend_, context), shape_.heads, shape_.value));
+  const Variable kv =
+      kv_b_proj_.forward(autograd::rms_norm(narrow, kv_a_norm_.weight(), kv_a_norm_.eps(), kv_b_proj_.input_request()));
+  const Variable qkv =
+      autograd::latent_heads(queries(x), kv, key, shape_, context.rope.cos, context.rope.sin, context.positions);
+  return o_proj_.forward(autograd::head_columns(attend(qkv, attend_, context), shape_.heads, shape_.value));
 }
 
 }  // namespace quench::nn

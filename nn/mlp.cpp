@@ -16,8 +16,7 @@ std::int64_t width_of(const ModelConfig& config, std::int64_t width) {
 
 Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options, std::int64_t width)
     : layer_(layer),
-      gate_up_proj_(config.hidden_size, 2 * width_of(config, width), config.mlp_bias, options,
-                    config.initializer_range,
+      gate_up_proj_(config.hidden_size, 2 * width_of(config, width), config.mlp_bias, options, config.initializer_range,
                     {{"gate_proj", width_of(config, width)}, {"up_proj", width_of(config, width)}}),
       down_proj_(width_of(config, width), config.hidden_size, config.mlp_bias, options,
                  config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers))) {

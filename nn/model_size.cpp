@@ -17,12 +17,11 @@ std::int64_t feed_forward_weights(const ModelConfig& c, std::int64_t experts) {
 
 // Weights of the attention of one layer that a token's products run over.
 std::int64_t attention_weights(const ModelConfig& c) {
-  if (!c.latent.enabled())
-    return c.qkv_rows() * c.hidden_size + c.hidden_size * c.num_attention_heads * c.head_dim;
+  if (!c.latent.enabled()) return c.qkv_rows() * c.hidden_size + c.hidden_size * c.num_attention_heads * c.head_dim;
   const LatentConfig& l = c.latent;
   const std::int64_t heads = c.num_attention_heads;
-  const std::int64_t query = l.query_rank > 0 ? l.query_rank * (c.hidden_size + heads * l.key_dim())
-                                              : c.hidden_size * heads * l.key_dim();
+  const std::int64_t query =
+      l.query_rank > 0 ? l.query_rank * (c.hidden_size + heads * l.key_dim()) : c.hidden_size * heads * l.key_dim();
   return query + c.hidden_size * (l.kv_rank + l.rotary_dim) + l.kv_rank * heads * (l.plain_dim + l.value_dim) +
          heads * l.value_dim * c.hidden_size;
 }

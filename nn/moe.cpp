@@ -93,8 +93,8 @@ MoE::MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
 }
 
 std::int64_t MoE::alignment(Device device) const {
-  return std::max({experts_.gate_up_proj.kernel().alignment(), experts_.down_proj.kernel().alignment(),
-                   group_alignment(device)});
+  return std::max(
+      {experts_.gate_up_proj.kernel().alignment(), experts_.down_proj.kernel().alignment(), group_alignment(device)});
 }
 
 Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
@@ -109,8 +109,7 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
                                        .terms = context.router_terms});
   }
   if (context.expert_load != nullptr)
-    context.expert_load->add(layer_, routing.rows.counts,
-                             context.router_terms.wanted() ? logits.value() : Tensor());
+    context.expert_load->add(layer_, routing.rows.counts, context.router_terms.wanted() ? logits.value() : Tensor());
   const bool recompute_product = context.activations.of(layer_) == autograd::LargestActivation::recomputed;
   const Variable routed = exchange_ != nullptr ? run_exchanged(x, routing, recompute_product)
                                                : run_experts(x, routing.weights, routing.rows, recompute_product);

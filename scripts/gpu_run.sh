@@ -28,7 +28,7 @@ if command -v python3 >/dev/null; then
   for folder in "$packages"/nvidia/*/lib; do add "$folder"; done
 fi
 export LD_LIBRARY_PATH=$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export QUENCH_GOLDEN_DIR=$files/tests/golden
+export QUENCH_GOLDEN_DIR=$files/tests/golden QUENCH_REFERENCE_DIR=$files/tests/reference
 
 sanitizer() {
   command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -n 1 | grep . ||

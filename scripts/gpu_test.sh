@@ -43,6 +43,8 @@ pack() {
     strip --strip-unneeded -o "$staging/lib/$(basename "$library")" "$library"
   done < <(libraries_of "$staging"/bin/*)
   cp -r tests/golden "$staging/tests/golden"
+  mkdir -p "$staging/tests/reference"
+  cp -r tests/reference/models "$staging/tests/reference/models"
   tar -C "$staging" -czf "$out/files.tar.gz" bin lib tests
   cp scripts/gpu_run.sh "$out/run.sh"
   local mb

@@ -32,9 +32,9 @@ struct LatentHeadsArgs {
 };
 
 struct LatentHeadsBackwardArgs {
-  Tensor dout;       // [N, 3 * heads * width]
-  Tensor cos, sin;   // f32 [positions, rotary / 2]
-  Tensor positions;  // i32 [N]
+  Tensor dout;           // [N, 3 * heads * width]
+  Tensor cos, sin;       // f32 [positions, rotary / 2]
+  Tensor positions;      // i32 [N]
   Tensor dq, dkv, dkey;  // out, of the shapes of q, kv, key; dkey sums over the heads in their order
   LatentHeadsShape shape;
 };

@@ -55,8 +55,7 @@ Tensor ExpertExchange::all_to_all(const Tensor& rows, const autograd::RowCounts&
   const std::int64_t width = rows.size(1);
   const Tensor out = Tensor::empty({counts.received_rows(), width}, rows.dtype(), rows.device());
   std::vector<Work> works;
-  works.push_back(
-      group_->all_to_all(rows, out, elements(counts.sent, width), elements(counts.received, width), label));
+  works.push_back(group_->all_to_all(rows, out, elements(counts.sent, width), elements(counts.received, width), label));
   clock_->wait(works);
   return out;
 }

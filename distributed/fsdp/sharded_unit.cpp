@@ -37,8 +37,7 @@ ShardedUnit::ShardedUnit(std::string name, std::vector<nn::Parameter*> parameter
     entry.shape[0] = parameter->sharding.region(entry.shape[0]).rows;
     entry.padded_shape[0] = parameter->padded.size(0) * entry.group->size();
     if (parameter->variable.requires_grad()) {
-      entry.gradient =
-          std::make_shared<autograd::Gradient>(entry.shape, shared_->reduce_dtype, shared_->device, true);
+      entry.gradient = std::make_shared<autograd::Gradient>(entry.shape, shared_->reduce_dtype, shared_->device, true);
       entry.gradient->on_ready([this] { ++ready_; });
       ++trainable_count_;
     }

@@ -34,9 +34,8 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
     in.fault("num_experts_per_tok",
              fmt::format("{} experts for each token, of {} in its {} groups", experts.per_token,
                          experts.count / experts.groups * experts.groups_per_token, experts.groups_per_token));
-  // num_nextn_predict_layers: as in Transformers, layers that predict further tokens are no part of the model, and their
-  // weights in a checkpoint are passed over.
-  // What the class computes whatever these members say.
+  // num_nextn_predict_layers: as in Transformers, layers that predict further tokens are no part of the model, and
+  // their weights in a checkpoint are passed over. What the class computes whatever these members say.
   if (const std::string method = in.string("topk_method", "noaux_tc"); method != "noaux_tc")
     in.fault("topk_method", fmt::format("'{}' is not supported; known: noaux_tc", method));
   if (const std::string scoring = in.string("scoring_func", "sigmoid"); scoring != "sigmoid")
@@ -50,7 +49,8 @@ void apply(ConfigReader& in, ModelConfig& config) {
   latent.kv_rank = in.integer("kv_lora_rank", 512, 1, kMaxDimension);
   // null: queries straight from the hidden state; absent: the class's default.
   const Json* query_rank = in.json().find("q_lora_rank");
-  latent.query_rank = query_rank != nullptr && query_rank->is_null() ? 0 : in.integer("q_lora_rank", 1536, 1, kMaxDimension);
+  latent.query_rank =
+      query_rank != nullptr && query_rank->is_null() ? 0 : in.integer("q_lora_rank", 1536, 1, kMaxDimension);
   latent.plain_dim = in.integer("qk_nope_head_dim", 128, 0, 65536);
   latent.rotary_dim = in.integer("qk_rope_head_dim", 64, 2, 65536);
   latent.value_dim = in.integer("v_head_dim", 128, 1, 65536);
@@ -94,16 +94,32 @@ void write(const ModelConfig& config, Json& json) {
 
 }  // namespace
 
-const ModelFamily kDeepseekV3{
-    "DeepseekV3ForCausalLM",
-    "deepseek_v3",
-    apply,
-    write,
-    {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "qk_head_dim",
-     "attention_bias", "rope_interleave", "n_routed_experts", "n_shared_experts", "num_experts_per_tok",
-     "moe_intermediate_size", "norm_topk_prob", "routed_scaling_factor", "n_group", "topk_group",
-     "first_k_dense_replace", "topk_method", "scoring_func", "moe_layer_freq", "num_nextn_predict_layers"},
-    make_part<LatentAttention>,
-    make_feed_forward};
+const ModelFamily kDeepseekV3{"DeepseekV3ForCausalLM",
+                              "deepseek_v3",
+                              apply,
+                              write,
+                              {"kv_lora_rank",
+                               "q_lora_rank",
+                               "qk_nope_head_dim",
+                               "qk_rope_head_dim",
+                               "v_head_dim",
+                               "qk_head_dim",
+                               "attention_bias",
+                               "rope_interleave",
+                               "n_routed_experts",
+                               "n_shared_experts",
+                               "num_experts_per_tok",
+                               "moe_intermediate_size",
+                               "norm_topk_prob",
+                               "routed_scaling_factor",
+                               "n_group",
+                               "topk_group",
+                               "first_k_dense_replace",
+                               "topk_method",
+                               "scoring_func",
+                               "moe_layer_freq",
+                               "num_nextn_predict_layers"},
+                              make_part<LatentAttention>,
+                              make_feed_forward};
 
 }  // namespace quench::nn

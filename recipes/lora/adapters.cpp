@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "nn/expert_linear.h"
 #include "recipes/lora/lora_linear.h"
 
 namespace quench::recipes {
@@ -48,6 +49,31 @@ auto first_match(const Map& patterns, const std::string& name, std::set<std::str
     return std::optional(value);
   }
   return std::optional<typename Map::mapped_type>();
+}
+
+// The experts' layers that a pattern means, by their path: "model.layers.1.mlp.experts.gate_proj". Empty: none.
+std::string experts_that_match(nn::Module& root, const std::string& pattern) {
+  std::string found;
+  root.visit([&](const std::string& name, nn::Module& module) {
+    auto* experts = dynamic_cast<nn::ExpertLinear*>(&module);
+    if (experts == nullptr || !found.empty()) return;
+    const std::string parent = name.substr(0, name.rfind('.') + 1);
+    for (const nn::ExpertLinear::Part& part : experts->parts())
+      if (lora_pattern_matches(pattern, parent + part.name)) found = parent + part.name;
+  });
+  return found;
+}
+
+void refuse_experts(nn::Module& root, const LoraOptions& options, const std::set<std::string>& used) {
+  for (const std::string& target : options.targets) {
+    if (used.contains(target)) continue;
+    const std::string experts = experts_that_match(root, target);
+    QUENCH_CHECK_AS(
+        ErrorCode::unsupported, experts.empty(),
+        "lora.targets: '{}' names experts ({}), which cannot have an adapter; choose among the layers around "
+        "them, for example [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
+        target, experts);
+  }
 }
 
 template <class Patterns, class Name>
@@ -95,6 +121,7 @@ std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options)
   }
   const auto itself = [](const std::string& pattern) { return pattern; };
   const auto key = [](const auto& entry) { return entry.first; };
+  refuse_experts(root, options, targets);
   require_used(options.targets, targets, "targets", itself);
   require_used(options.rank_pattern, ranks, "rank_pattern", key);
   require_used(options.alpha_pattern, alphas, "alpha_pattern", key);

@@ -46,8 +46,8 @@ TEST(LatentFunctions, GradientsOfHeads) {
     const Tensor positions = random.integers(4, 6);
     const GradcheckResult result = gradcheck(
         [&](const std::vector<Variable>& in) { return latent_heads(in[0], in[1], in[2], s, cos, sin, positions); },
-        {random.normal({4, s.heads * s.width()}, DType::f32), random.normal({4, s.heads * (s.plain + s.value)}, DType::f32),
-         random.normal({4, s.rotary}, DType::f32)},
+        {random.normal({4, s.heads * s.width()}, DType::f32),
+         random.normal({4, s.heads * (s.plain + s.value)}, DType::f32), random.normal({4, s.rotary}, DType::f32)},
         {.step = 1e-2});
     EXPECT_TRUE(result.ok) << result.failure;
   }

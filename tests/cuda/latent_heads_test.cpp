@@ -37,8 +37,7 @@ TEST(CudaLatentHeads, MatchTheCpu) {
       const Tensor gpu_dq = poisoned(q.shape(), dtype), gpu_dkv = poisoned(kv.shape(), dtype),
                    gpu_dkey = poisoned(key.shape(), dtype);
       latent_heads_backward({dout, cos, sin, positions, dq, dkv, dkey, s});
-      latent_heads_backward(
-          {on_gpu(dout), on_gpu(cos), on_gpu(sin), on_gpu(positions), gpu_dq, gpu_dkv, gpu_dkey, s});
+      latent_heads_backward({on_gpu(dout), on_gpu(cos), on_gpu(sin), on_gpu(positions), gpu_dq, gpu_dkv, gpu_dkey, s});
       EXPECT_TRUE(matches(gpu_dq, dq, tolerance, 1e-6));
       EXPECT_TRUE(matches(gpu_dkv, dkv, tolerance, 1e-6));
       EXPECT_TRUE(matches(gpu_dkey, dkey, tolerance, 1e-5));

@@ -59,9 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaModelGoldenBf16, ::testing::Values("llama
 // Of tests/reference/make_models.py.
 class CudaReferenceGolden : public ::testing::TestWithParam<const char*> {
  protected:
-  [[nodiscard]] static std::string folder() {
-    return (testing::source_dir() / "tests/reference/models" / GetParam()).string();
-  }
+  [[nodiscard]] static std::string folder() { return (testing::reference_dir() / "models" / GetParam()).string(); }
 };
 
 TEST_P(CudaReferenceGolden, LogitsGradientsAndGreedyTokens) {

@@ -42,8 +42,8 @@ class ShardedTraining : public ::testing::Test {
 
   // `quench train` in that many processes; the run's folder is `name`.
   std::vector<ChildResult> start(int ranks, const std::string& name, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> command = {program_path(), "train", (folder_ / "run.json").string(),
-                                        "--device=cpu", "--run.folder=" + (folder_ / name).string()};
+    std::vector<std::string> command = {program_path(), "train", (folder_ / "run.json").string(), "--device=cpu",
+                                        "--run.folder=" + (folder_ / name).string()};
     command.insert(command.end(), more.begin(), more.end());
     if (ranks == 1) {
       Child alone(command, {"OMP_NUM_THREADS=1"});

@@ -81,10 +81,12 @@ TEST(DeepseekConfig, WhatCannotBeIsRefused) {
   EXPECT_THAT(with("n_group", 3), HasSubstr("n_group: 8 experts do not form 3 groups of equal size"));
   EXPECT_THAT(with("n_group", 8), HasSubstr("n_group: 8 groups of 8 experts have a single one each"));
   EXPECT_THAT(with("topk_group", 5), HasSubstr("topk_group: 5 groups for each token, of 4"));
-  EXPECT_THAT(with("num_experts_per_tok", 5), HasSubstr("num_experts_per_tok: 5 experts for each token, of 4 in its 2"));
+  EXPECT_THAT(with("num_experts_per_tok", 5),
+              HasSubstr("num_experts_per_tok: 5 experts for each token, of 4 in its 2"));
   EXPECT_THAT(with("num_key_value_heads", 2), HasSubstr("num_key_value_heads: 2, but latent attention"));
   EXPECT_THAT(with("qk_rope_head_dim", 5), HasSubstr("qk_rope_head_dim: 5 is odd"));
-  EXPECT_THAT(with("v_head_dim", 17), HasSubstr("v_head_dim: 17 is more than qk_nope_head_dim 10 + qk_rope_head_dim 6"));
+  EXPECT_THAT(with("v_head_dim", 17),
+              HasSubstr("v_head_dim: 17 is more than qk_nope_head_dim 10 + qk_rope_head_dim 6"));
   EXPECT_THAT(with("topk_method", "greedy"), HasSubstr("topk_method: 'greedy' is not supported"));
   EXPECT_THAT(with("scoring_func", "softmax"), HasSubstr("scoring_func: 'softmax' is not supported"));
   EXPECT_THAT(with("moe_layer_freq", 2), HasSubstr("moe_layer_freq: only 1 is supported"));

@@ -72,6 +72,20 @@ TEST(LoraLayers, OptionsChooseLayersRanksAndScales) {
               HasSubstr("'lm_head' matches none of the layers that can have an adapter"));
 }
 
+TEST(LoraLayers, ExpertsAreRefusedByName) {
+  nn::CausalLm model(nn::parse_model_config(Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48,
+      "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16})"),
+                                            "config.json"),
+                     {});
+  EXPECT_THAT(
+      message([&] {
+        (void)lora_layers(model, {.rank = 4, .targets = {"q_proj", "down_proj"}});
+      }),
+      HasSubstr("'down_proj' names experts (model.layers.0.mlp.experts.down_proj), which cannot have an adapter"));
+  EXPECT_EQ(lora_layers(model, {.rank = 4, .targets = {"q_proj", "v_proj"}}).size(), 4u);
+}
+
 TEST(Adapters, ParametersHavePeftNamesAndBeginAsNothing) {
   nn::CausalLm model(small_model(), {});
   model.initialize(3);

@@ -131,10 +131,9 @@ void add_expert_fields(Fields& fields) {
   fields.push_back(typed<Int>("num_local_experts", extent, fixed, "Experts of a layer (Mixtral)."));
   fields.push_back(typed<Int>("num_experts", extent, fixed, "Experts of a layer (Qwen3-MoE)."));
   fields.push_back(typed<Int>("num_experts_per_tok", extent, guarded, "Experts that a token goes to."));
-  fields.push_back(
-      typed<Int>("moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE, DeepSeek-V3)."));
-  fields.push_back(
-      typed<bool>("norm_topk_prob", any_value(), guarded, "The weights of a token's experts sum to 1 (Qwen3-MoE, DeepSeek-V3)."));
+  fields.push_back(typed<Int>("moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE, DeepSeek-V3)."));
+  fields.push_back(typed<bool>("norm_topk_prob", any_value(), guarded,
+                               "The weights of a token's experts sum to 1 (Qwen3-MoE, DeepSeek-V3)."));
   fields.push_back(typed<Int>("decoder_sparse_step", extent, fixed, "Every such layer has experts (Qwen3-MoE)."));
   fields.push_back(index_list("mlp_only_layers", fixed, "Layers without experts all the same (Qwen3-MoE)."));
   fields.push_back(typed<double>("router_aux_loss_coef", at_least(0), free,
@@ -156,10 +155,11 @@ void add_deepseek_fields(Fields& fields) {
   fields.push_back(typed<Int>("topk_group", extent, guarded, "Groups that a token's experts come from (DeepSeek-V3)."));
   fields.push_back(typed<double>("routed_scaling_factor", above(0), guarded,
                                  "What the weights of a token's experts are multiplied by (DeepSeek-V3)."));
-  fields.push_back(typed<Int>("kv_lora_rank", extent, fixed,
-                              "Width of the vector that keys and values come from (DeepSeek-V3)."));
-  fields.push_back(typed<Int>("q_lora_rank", extent, fixed,
-                              "Width of the vector that queries come from; null: the hidden state itself (DeepSeek-V3)."));
+  fields.push_back(
+      typed<Int>("kv_lora_rank", extent, fixed, "Width of the vector that keys and values come from (DeepSeek-V3)."));
+  fields.push_back(
+      typed<Int>("q_lora_rank", extent, fixed,
+                 "Width of the vector that queries come from; null: the hidden state itself (DeepSeek-V3)."));
   fields.push_back(typed<Int>("qk_nope_head_dim", count, fixed,
                               "Part of a query's or key's head without a position (DeepSeek-V3)."));
   fields.push_back(typed<Int>("qk_rope_head_dim", between(2, 65536), fixed, "Rotated part of it (DeepSeek-V3)."));

@@ -1,5 +1,6 @@
 // Rows of the section parallel.
 
+#include "train/config/enum_names.h"
 #include "train/config/field_builder.h"
 
 namespace quench {
@@ -20,7 +21,8 @@ void add_parallel_fields(Fields& fields) {
                               "Processes, of those of a copy of the model, that share its experts out: each computes "
                               "with its own, on the rows that all of them send it. Divides shard and the number of "
                               "experts."));
-  fields.push_back(make_field("parallel.expert_all_to_all", QUENCH_MEMBER(parallel.expert_all_to_all), any_value(), free,
+  fields.push_back(make_field("parallel.expert_all_to_all", QUENCH_MEMBER(parallel.expert_all_to_all), any_value(),
+                              free,
                               "Form in which rows travel to their experts and back, gradients too: training.dtype, or "
                               "MXFP8 (about half the bytes of bf16)."));
   fields.push_back(make_field("parallel.reshard_after_forward", QUENCH_MEMBER(parallel.reshard_after_forward),

@@ -86,9 +86,10 @@ void add_training_fields(Fields& fields) {
                               "router_aux_loss_coef where its output_router_logits is true, else 0."));
   fields.push_back(make_field("training.router_z_loss", QUENCH_MEMBER(training.router_z_loss), at_least(0), free,
                               "Factor of the loss that keeps the router's logits of a model with experts small."));
-  fields.push_back(make_field("training.router_bias_speed", QUENCH_MEMBER(training.router_bias_speed), at_least(0), free,
-                              "What the bias on a router's choice of an expert changes by in a step, towards even loads "
-                              "(DeepSeek-V3); null: 0.001 where the model has such a bias and all of it is trained."));
+  fields.push_back(
+      make_field("training.router_bias_speed", QUENCH_MEMBER(training.router_bias_speed), at_least(0), free,
+                 "What the bias on a router's choice of an expert changes by in a step, towards even loads "
+                 "(DeepSeek-V3); null: 0.001 where the model has such a bias and all of it is trained."));
 }
 
 namespace {

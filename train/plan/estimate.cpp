@@ -164,8 +164,8 @@ std::string to_string(const RunEstimate& e) {
                                format_count(e.ranks), e.shard, e.replicate, mib(e.gather_bytes), mib(e.reduce_bytes)));
   if (e.expert > 1)
     text.insert(text.find("parameters"),
-                fmt::format("experts          shared out to {} processes; {} MiB of rows sent by each in a step\n", e.expert,
-                            mib(e.exchange_bytes)));
+                fmt::format("experts          shared out to {} processes; {} MiB of rows sent by each in a step\n",
+                            e.expert, mib(e.exchange_bytes)));
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
     if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", to_string(static_cast<MemoryCategory>(i)), mib(bytes));

@@ -67,18 +67,18 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
                                                      Device device) {
   if (!place.is_distributed()) return nullptr;
   const std::shared_ptr<distributed::World> world = distributed::World::join(place, device);
-  return std::make_shared<const distributed::Ranks>(distributed::make_ranks(
-      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
-      static_cast<int>(config.parallel.expert)));
+  return std::make_shared<const distributed::Ranks>(
+      distributed::make_ranks(world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
+                              static_cast<int>(config.parallel.expert)));
 }
 
 std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {
   if (config.parallel.ranks == 1) return nullptr;
   const std::shared_ptr<distributed::World> world =
       distributed::World::planned(0, static_cast<int>(config.parallel.ranks));
-  return std::make_shared<const distributed::Ranks>(distributed::make_ranks(
-      world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
-      static_cast<int>(config.parallel.expert)));
+  return std::make_shared<const distributed::Ranks>(
+      distributed::make_ranks(world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
+                              static_cast<int>(config.parallel.expert)));
 }
 
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) {
@@ -124,13 +124,13 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
   const ParallelSection& parallel = config.parallel;
   return std::make_unique<distributed::ShardedModel>(
       model, ranks->shard, ranks->replicate,
-      distributed::ShardedModelOptions{.reshard_after_forward = parallel.reshard_after_forward,
-                                       .reduce_every_micro_batch = parallel.reduce_every_micro_batch,
-                                       .reduce_dtype = parallel.reduce_dtype,
-                                       .experts = ranks->experts,
-                                       .expert_shard = ranks->expert_shard,
-                                       .mxfp8_rows = parallel.expert_all_to_all ==
-                                                     ParallelSection::ExpertRowsForm::mxfp8});
+      distributed::ShardedModelOptions{
+          .reshard_after_forward = parallel.reshard_after_forward,
+          .reduce_every_micro_batch = parallel.reduce_every_micro_batch,
+          .reduce_dtype = parallel.reduce_dtype,
+          .experts = ranks->experts,
+          .expert_shard = ranks->expert_shard,
+          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::ExpertRowsForm::mxfp8});
 }
 
 }  // namespace quench

@@ -12,8 +12,8 @@ void update_choice_bias(const ChoiceBiasArgs& args) {
   check_tensor(op, "bias", args.bias, {-1}, DType::f32);
   check_contiguous(op, "counts", args.counts);
   check_contiguous(op, "bias", args.bias);
-  QUENCH_CHECK(args.first >= 0 && args.first + args.bias.size(0) <= args.counts.size(0),
-               "{}: experts {} to {} of {}", op, args.first, args.first + args.bias.size(0), args.counts.size(0));
+  QUENCH_CHECK(args.first >= 0 && args.first + args.bias.size(0) <= args.counts.size(0), "{}: experts {} to {} of {}",
+               op, args.first, args.first + args.bias.size(0), args.counts.size(0));
   check_same_device(op, {&args.counts, &args.bias});
   if (args.bias.numel() == 0) return;
   choice_bias_slot(args.bias.device().type, args);

@@ -92,7 +92,7 @@ void expert_swiglu_backward(const ExpertSwigluBackwardArgs& args) {
   if (args.out.defined()) check_like(op, "out", args.out, args.dout.shape(), args.gate_up.dtype());
   check_same_device(op,
                     {&args.dout, &args.gate_up, &args.weights, &args.pairs, &args.dgate_up, &args.dweights, &args.out});
-  if (args.dweights.numel() == 0) return;
+  if (args.dout.numel() == 0) return;
   expert_swiglu_backward_slot(args.dout.device().type, args);
 }
 

@@ -11,9 +11,11 @@
 
 namespace quench {
 
-// Rows that suffice for any distribution, a multiple of `alignment`.
+// Rows that suffice for any distribution, a multiple of `alignment`; never none, so that the products behind them have
+// rows even where no token came (experts on several processes).
 [[nodiscard]] constexpr std::int64_t expert_row_capacity(std::int64_t pairs, std::int64_t experts,
                                                          std::int64_t alignment) noexcept {
+  if (pairs == 0) return alignment;
   // An expert without a pair needs no padding.
   const std::int64_t used = pairs < experts ? pairs : experts;
   return (pairs + used * (alignment - 1)) / alignment * alignment;

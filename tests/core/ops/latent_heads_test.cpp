@@ -56,9 +56,7 @@ double expected(const Operands& o, const LatentHeadsShape& s, std::int64_t token
   if (column < s.plain) return part == 0 ? at(q, query + column) : at(kv, of_kv + column);
   const std::int64_t half = s.rotary / 2, i = (column - s.plain) % half;
   const bool first = column - s.plain < half;
-  const auto x = [&](std::int64_t j) {
-    return part == 0 ? at(q, query + s.plain + j) : at(key, token * s.rotary + j);
-  };
+  const auto x = [&](std::int64_t j) { return part == 0 ? at(q, query + s.plain + j) : at(key, token * s.rotary + j); };
   const double a = x(s.interleaved ? 2 * i : i), b = x(s.interleaved ? 2 * i + 1 : i + half);
   const std::int64_t entry = static_cast<std::int64_t>(at(positions, token)) * half + i;
   return first ? a * at(cos, entry) - b * at(sin, entry) : b * at(cos, entry) + a * at(sin, entry);

@@ -30,6 +30,12 @@ inline std::vector<std::int32_t> read_ids(const SafetensorsReader& reader, const
   return {raw.begin(), raw.end()};
 }
 
+// The folder of tests/reference: $QUENCH_REFERENCE_DIR or that of the source tree.
+inline std::filesystem::path reference_dir() {
+  if (const char* dir = std::getenv("QUENCH_REFERENCE_DIR"); dir != nullptr && *dir != '\0') return dir;
+  return source_dir() / "tests" / "reference";
+}
+
 class GoldenModel {
  public:
   GoldenModel(const std::string& name, Device device, DType dtype = DType::f32)

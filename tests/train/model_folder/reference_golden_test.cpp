@@ -1,7 +1,6 @@
-// Rescaled rotary embeddings, a sliding window shorter than the sequences, latent attention and experts in groups, against
-// Hugging Face Transformers
-// (tests/reference/make_models.py): logits, gradients and greedy text of tiny random checkpoints, in f32, on sequences
-// longer than those of the pretraining.
+// Rescaled rotary embeddings, a sliding window shorter than the sequences, latent attention and experts in groups,
+// against Hugging Face Transformers (tests/reference/make_models.py): logits, gradients and greedy text of tiny random
+// checkpoints, in f32, on sequences longer than those of the pretraining.
 
 #include "tests/train/model_folder/golden_model.h"
 
@@ -12,9 +11,7 @@ using testing::GoldenModel;
 
 class ReferenceModelGolden : public ::testing::TestWithParam<const char*> {
  protected:
-  [[nodiscard]] static std::string folder() {
-    return (testing::source_dir() / "tests/reference/models" / GetParam()).string();
-  }
+  [[nodiscard]] static std::string folder() { return (testing::reference_dir() / "models" / GetParam()).string(); }
 };
 
 TEST_P(ReferenceModelGolden, Logits) {
@@ -43,7 +40,9 @@ TEST_P(ReferenceModelGolden, AnExportedFolderGivesTheSameLogits) {
   EXPECT_LT(GoldenModel((temp / "copy").string(), Device{}).logits_error(), 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ReferenceModelGolden, ::testing::Values("llama_yarn", "llama_dynamic", "mistral", "deepseek_v3", "deepseek_v3_halves"),
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceModelGolden,
+                         ::testing::Values("llama_yarn", "llama_dynamic", "mistral", "deepseek_v3",
+                                           "deepseek_v3_halves"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

@@ -21,6 +21,30 @@ Rows rows_of(const Tensor& experts, std::int64_t count, std::int64_t alignment) 
   return r;
 }
 
+// Where no token came, kernels still have rows: of zeros, whose gradients are zeros.
+TEST(ExpertRows, NoPairsMakeRowsOfZeros) {
+  constexpr std::int64_t kAlignment = 16, kWidth = 6;
+  const Rows r = rows_of(Tensor::empty({0, 1}, DType::i32), 3, kAlignment);
+  EXPECT_EQ(values(r.ends), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(values(r.pairs), std::vector<double>(kAlignment, -1));
+  const Tensor out = Tensor::empty({kAlignment, kWidth}, DType::f32);
+  fill(out, 7.0);
+  gather_rows({.x = Tensor::empty({0, kWidth}, DType::f32), .pairs = r.pairs, .choices = 1, .out = out});
+  EXPECT_EQ(values(out), std::vector<double>(kAlignment * kWidth, 0.0));
+  Generator random(1);
+  const Tensor gate_up = random.normal({kAlignment, 2 * kWidth}, DType::f32),
+               weights = Tensor::empty({0, 1}, DType::f32);
+  const Tensor dgate_up = random.normal(gate_up.shape(), DType::f32);
+  expert_swiglu_backward({.dout = out,
+                          .gate_up = gate_up,
+                          .weights = weights,
+                          .pairs = r.pairs,
+                          .dgate_up = dgate_up,
+                          .dweights = Tensor::empty({0, 1}, DType::f32),
+                          .out = {}});
+  EXPECT_EQ(values(dgate_up), std::vector<double>(2 * kAlignment * kWidth, 0.0));
+}
+
 TEST(ExpertRows, GroupTheFirstRowsByExpertInTheOrderOfTheTokens) {
   for (const std::int64_t alignment : {1, 16, 32})
     for (const auto& [tokens, choices, count] : {std::tuple{50, 2, 8}, {7, 1, 64}, {1, 4, 4}, {33, 3, 1}}) {
