@@ -37,6 +37,8 @@ trap 'rm -rf "$folder"' EXIT
 "$quench" export --checkpoint "$folder/run" --format hf --dtype f32 --output "$folder/model" > /dev/null
 status=0
 "$venv/bin/python" tests/interop/check_exports.py "$quench" "$folder" "$@" || status=1
+"$venv/bin/python" tests/interop/check_experts.py "$quench" "$folder" tests/golden/models/{mixtral,qwen3_moe} \
+  tests/reference/models/deepseek_v3{,_halves} || status=1
 if "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
 fi
