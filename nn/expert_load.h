@@ -42,8 +42,8 @@ class ExpertLoad {
   [[nodiscard]] std::vector<Layer> read() const;
 
  private:
-  Tensor counts_;  // f32 [layers,E]
-  Tensor losses_;  // f32 [layers,2]
+  Tensor counts_;            // f32 [layers,E]
+  Tensor losses_;            // f32 [layers,2]
   std::vector<int> passes_;  // of this process
   int ranks_ = 1;            // whose sums these are
 };

@@ -40,10 +40,10 @@ struct ExpertsConfig {
   float factor = 1.0f;                 // of the weights
   std::int64_t groups = 1;             // experts stand in groups, of which a token chooses from the best few
   std::int64_t groups_per_token = 1;
-  bool choice_bias = false;        // the router has a bias on the choice that no gradient trains
-  std::int64_t shared_width = 0;   // of a feed-forward block that all tokens take beside their experts; 0: none
-  float balance_loss = 0.0f;           // factor of the load-balancing term in training that config.json asks for
-  std::vector<bool> layers;            // which layers have experts
+  bool choice_bias = false;       // the router has a bias on the choice that no gradient trains
+  std::int64_t shared_width = 0;  // of a feed-forward block that all tokens take beside their experts; 0: none
+  float balance_loss = 0.0f;      // factor of the load-balancing term in training that config.json asks for
+  std::vector<bool> layers;       // which layers have experts
   // Hugging Face names within the layer.
   struct Names {
     std::string_view router = "mlp.gate";
@@ -69,8 +69,8 @@ struct LatentConfig {
   std::int64_t plain_dim = 0;   // of a head's query and key: without a position
   std::int64_t rotary_dim = 0;  // rotated, in pairs of neighbours
   std::int64_t value_dim = 0;
-  bool bias = false;             // of the projections into and out of the narrow vectors
-  bool interleaved = true;       // pairs are (2i, 2i+1); else (i, i + rotary_dim / 2)
+  bool bias = false;        // of the projections into and out of the narrow vectors
+  bool interleaved = true;  // pairs are (2i, 2i+1); else (i, i + rotary_dim / 2)
   [[nodiscard]] bool enabled() const noexcept { return kv_rank > 0; }
   [[nodiscard]] std::int64_t key_dim() const noexcept { return plain_dim + rotary_dim; }
 };

@@ -58,7 +58,7 @@ struct Parameter {
   Weight whole;
   Shape global_shape;
   ShardSpec shard;
-  Sharding sharding;  // that `shard` follows from
+  Sharding sharding;                   // that `shard` follows from
   std::vector<ParameterPiece> pieces;  // tile the rows of the global tensor, in order
   Initializer initializer = Initializer::normal;
   float init_std = 0.02f;  // of normal and uniform values

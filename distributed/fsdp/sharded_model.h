@@ -35,8 +35,8 @@ struct ShardedModelOptions {
 
 class ShardedModel {
  public:
-  // `model` was made with the sharding of its options that belongs to the groups; parameters that were not (adapters of a
-  // recipe) are shared out here. It must outlive this object and computes as before in the meantime.
+  // `model` was made with the sharding of its options that belongs to the groups; parameters that were not (adapters of
+  // a recipe) are shared out here. It must outlive this object and computes as before in the meantime.
   ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> shard, std::shared_ptr<ProcessGroup> replicate,
                const ShardedModelOptions& options);
   ~ShardedModel();
@@ -84,9 +84,9 @@ class ShardedModel {
   std::int64_t layers_;
   std::shared_ptr<ShardedUnit::Shared> shared_;
   std::unique_ptr<ExpertExchange> exchange_;  // null: experts are not shared out
-  std::vector<Unit> units_;        // embedding, layers, final norm, head
-  std::vector<Unit*> head_units_;  // of the final norm and of the logits
-  std::deque<Unit*> reducing_;     // oldest first
+  std::vector<Unit> units_;                   // embedding, layers, final norm, head
+  std::vector<Unit*> head_units_;             // of the final norm and of the logits
+  std::deque<Unit*> reducing_;                // oldest first
   Works replica_sums_;
   Tensor amax_;  // f32 [n]: where the parameters' magnitudes are
   nn::UnitHooks hooks_;
