@@ -10,7 +10,7 @@ namespace quench::testing {
 
 inline recipes::LinearPlan plan_int3_rows(const nn::LinearInfo& layer, const recipes::RecipeOptions& options) {
   const recipes::FakeFormat weight{.kind = recipes::FakeFormat::Kind::integer, .integers = {.bits = 3}};
-  if (std::string problem = weight.problem(layer.in_features); !problem.empty())
+  if (std::string problem = weight.problem(layer.out_features, layer.in_features); !problem.empty())
     return {nullptr, std::move(problem), {}};
   const recipes::QatScheme scheme{"int3_rows", {}, weight};
   return {std::make_shared<recipes::QatLinear>(scheme, options.keep_weights), {}, {}};
