@@ -62,7 +62,7 @@ class CalibrationVerbSlow : public ::testing::Test {
 
   static std::vector<std::string> calibrated(const std::string& method) {
     if (method == "rtn" || method == "hqq") return {};
-    return {"--calibration", "calibration.txt", "--calibration-samples", "64", "--calibration-seq-len", "128"};
+    return {"--calibration", "calibration.txt", "--calibration-samples", "40", "--calibration-seq-len", "128"};
   }
 
   struct Measured {
@@ -114,7 +114,7 @@ TEST_F(CalibrationVerbSlow, ThePerplexityOfTheCardIsThatOfTheFolder) {
     EXPECT_NEAR(Json::parse(done.output).at("token_perplexity").as_double(), measured.after, 1e-3 * measured.after);
     const std::string card = testing::read_file(*folder_ / ("out-" + scheme + "-" + method + "/README.md"));
     EXPECT_THAT(card, HasSubstr("`" + scheme + "`"));
-    EXPECT_THAT(card, HasSubstr("64 sequences of 128 tokens from calibration.txt"));
+    EXPECT_THAT(card, HasSubstr("40 sequences of 128 tokens from calibration.txt"));
     EXPECT_THAT(card, HasSubstr("- `lm_head`: excluded"));
     EXPECT_THAT(card, HasSubstr(fmt::format("{:.4f} a token on held_out.txt", measured.after)));
   }

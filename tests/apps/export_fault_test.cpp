@@ -85,7 +85,7 @@ TEST_P(ExportFaultSlow, AFullDiskIsNamedAndLeavesNothing) {
   const int faults = sweep("ENOSPC;sticky;ops=create,mkdir,write,fallocate,truncate", 4,
                            [&](const Finished& run, const fs::path& output) {
                              EXPECT_EQ(run.status, 1) << run.output;
-                             EXPECT_THAT(run.output, HasSubstr("no space left"));
+                             EXPECT_THAT(run.output, HasSubstr("No space left on device"));
                              EXPECT_FALSE(fs::exists(output));
                              for (const fs::directory_entry& entry : fs::directory_iterator(output.parent_path()))
                                ADD_FAILURE() << entry.path() << " was left behind";
