@@ -58,17 +58,45 @@ struct Tables {
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) + sizeof(Tables<256>) <= kMaxParameterBytes);
 
+// A table as a block reads it. Codes of 8 bits are found by key: a search of eight steps would be eight reads that
+// compete for the banks of shared memory.
+template <MomentFormat kFormat, bool kSigned>
+struct Lookup : SmallTable<Format<kFormat>::kEntries> {
+  static constexpr int kEntries = Format<kFormat>::kEntries;
+  static constexpr int kKeys = kFormat == MomentFormat::int8 ? MomentKey::kCount * (kSigned ? 2 : 1) : 0;
+  std::uint8_t first[kKeys + 1];
+
+  // The block calls it together, and waits.
+  __device__ void fill(const SmallTable<kEntries>& from) {
+    for (int i = static_cast<int>(threadIdx.x); i < kEntries; i += kThreads) {
+      this->values[i] = from.values[i];
+      this->thresholds[i] = from.thresholds[i];
+    }
+    __syncthreads();
+    for (int key = static_cast<int>(threadIdx.x); key < kKeys; key += kThreads)
+      first[key] = static_cast<std::uint8_t>(first_of_key(this->thresholds, kEntries, key));
+    __syncthreads();
+  }
+  __device__ int code(float y) const {
+    // Second moments are not negative; what is below 0 has code 0 either way.
+    if constexpr (kKeys > 0)
+      return code_by_key(this->thresholds, kEntries, first, kSigned ? y : fmaxf(y, 0.0f));
+    else
+      return search_moment(this->thresholds, kEntries, y);
+  }
+};
+
 // A lane's part of a moment's block.
-template <MomentFormat kFormat>
+template <MomentFormat kFormat, bool kSigned>
 struct Moment {
   static constexpr int kEach = Format<kFormat>::kEach;
   static constexpr int kBytes = kFormat == MomentFormat::int4 ? kEach / 2 : kEach;
   using Bytes = Vector<std::uint8_t, kBytes>;
-  using Lookup = SmallTable<Format<kFormat>::kEntries>;
+  using Codebook = Lookup<kFormat, kSigned>;
 
   // The lane's codes are at `place`, a multiple of kBytes.
   __device__ static Values<kEach> load(const MomentPointers& at, std::int64_t block, std::int64_t place,
-                                       const Lookup& table) {
+                                       const Codebook& table) {
     const Bytes codes = *reinterpret_cast<const Bytes*>(at.codes + place);
     const float scale = at.scales[block];
     Values<kEach> result;
@@ -84,7 +112,7 @@ struct Moment {
     return result;
   }
 
-  __device__ static void store(const MomentPointers& at, std::int64_t block, std::int64_t place, const Lookup& table,
+  __device__ static void store(const MomentPointers& at, std::int64_t block, std::int64_t place, const Codebook& table,
                                const Values<kEach>& x) {
     float most = 0;
 #pragma unroll
@@ -100,10 +128,7 @@ struct Moment {
       if constexpr (kFormat == MomentFormat::fp8) {
         codes[j] = E4m3::encode(y);
       } else {
-        int code = 0;
-#pragma unroll
-        for (int half = Format<kFormat>::kEntries / 2; half > 0; half /= 2)
-          if (y >= table.thresholds[code + half]) code += half;
+        const int code = table.code(y);
         if constexpr (kFormat == MomentFormat::int8)
           codes[j] = static_cast<std::uint8_t>(code);
         else
@@ -121,17 +146,15 @@ __global__ __launch_bounds__(kThreads) void low_bit_adamw_kernel(
     const __grid_constant__ Table table, const __grid_constant__ Coefficients c,
     const __grid_constant__ Tables<Format<kFormat>::kEntries> tables) {
   using F = Format<kFormat>;
-  __shared__ Tables<F::kEntries> lookup;
+  using First = Moment<kFormat, true>;
+  using Second = Moment<kFormat, false>;
+  __shared__ typename First::Codebook of_first;
+  __shared__ typename Second::Codebook of_second;
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;
   if constexpr (F::kHasTable) {
-    for (int i = static_cast<int>(threadIdx.x); i < F::kEntries; i += kThreads) {
-      lookup.first.values[i] = tables.first.values[i];
-      lookup.first.thresholds[i] = tables.first.thresholds[i];
-      lookup.second.values[i] = tables.second.values[i];
-      lookup.second.thresholds[i] = tables.second.thresholds[i];
-    }
-    __syncthreads();
+    of_first.fill(tables.first);
+    of_second.fill(tables.second);
   }
   const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
   const Entry& e = table.entries[index];
@@ -142,18 +165,18 @@ __global__ __launch_bounds__(kThreads) void low_bit_adamw_kernel(
     const std::int64_t block = first + k * kWarps + warp;
     if (block >= e.blocks) return;
     const std::int64_t i = block * F::kBlock + lane * kEach;
-    const std::int64_t place = block * (32 * Moment<kFormat>::kBytes) + lane * Moment<kFormat>::kBytes;
+    const std::int64_t place = block * (32 * First::kBytes) + lane * First::kBytes;
     const Values<kEach> g = e.grad.load<kEach>(i, e.wide);
     Values<kEach> p = e.weights.load<kEach>(i, e.wide);
-    Values<kEach> m = Moment<kFormat>::load(e.exp_avg, block, place, lookup.first);
-    Values<kEach> v = Moment<kFormat>::load(e.exp_avg_sq, block, place, lookup.second);
+    Values<kEach> m = First::load(e.exp_avg, block, place, of_first);
+    Values<kEach> v = Second::load(e.exp_avg_sq, block, place, of_second);
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       update_moments(c.arithmetic, g.x[j] * grad_scale, m.x[j], v.x[j]);
       p.x[j] = step_weight(c.arithmetic, fmaf(e.decay, p.x[j], p.x[j]), m.x[j], v.x[j]);
     }
-    Moment<kFormat>::store(e.exp_avg, block, place, lookup.first, m);
-    Moment<kFormat>::store(e.exp_avg_sq, block, place, lookup.second, v);
+    First::store(e.exp_avg, block, place, of_first, m);
+    Second::store(e.exp_avg_sq, block, place, of_second, v);
     if (e.has_master) e.weights.store(i, p, e.wide);
     if (e.stochastic)
       e.param.store_stochastic(
