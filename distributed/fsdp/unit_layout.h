@@ -27,7 +27,7 @@ inline constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
 struct UnitShared {
   std::shared_ptr<ProcessGroup> shard;
   Device device;
-  DType reduce_dtype;       // of gradients on their way
+  DType reduce_dtype;        // of gradients on their way
   bool keeps_whole = false;  // weights stay gathered between the forward and the backward pass
   BufferPool weights;
   BufferPool gradients;
