@@ -30,8 +30,7 @@ Work Parcel::gather(ProcessGroup& group, std::string_view label) const {
 
 Tensor Parcel::unpack(std::int64_t processes) {
   const Tensor parts = buffer_.view({processes, elements_});
-  for (const Piece& piece : pieces_)
-    copy_rows({parts.narrow(1, piece.place, piece.target.size(1)), piece.target});
+  for (const Piece& piece : pieces_) copy_rows({parts.narrow(1, piece.place, piece.target.size(1)), piece.target});
   pieces_.clear();
   elements_ = 0;
   sent_ = Tensor();

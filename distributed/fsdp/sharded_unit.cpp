@@ -97,8 +97,8 @@ void ShardedUnit::begin_reduce() {
     if (entry.gradient == nullptr) continue;
     if (!entry.gradient->has_value()) entry.gradient->target().tensor.zero();
     if (!layout_.parameters[i].small())
-      entry.reduced = Tensor::empty(layout_.parameters[i].parameter->padded.shape(), shared_->reduce_dtype,
-                                    shared_->device);
+      entry.reduced =
+          Tensor::empty(layout_.parameters[i].parameter->padded.shape(), shared_->reduce_dtype, shared_->device);
   }
   const Tensor small_reduced = pack_gradients();
   shared_->follow();

@@ -30,7 +30,7 @@ struct UnitShared {
   std::shared_ptr<ProcessGroup> shard;         // of all parameters but those of experts that are shared out
   std::shared_ptr<ProcessGroup> expert_shard;  // of those
   Device device;
-  DType reduce_dtype;       // of gradients on their way
+  DType reduce_dtype;        // of gradients on their way
   bool keeps_whole = false;  // weights stay gathered between the forward and the backward pass
   BufferPool weights;
   BufferPool gradients;

@@ -206,9 +206,8 @@ void UnitWeights::load_codes(std::size_t parameter, Contents bit, Shipment& ship
   } else {
     scales = [this, &from, &codes, &form] { return codes.scales = shared_->maxima->scale(*from.parameter, form); };
   }
-  shipment.fills.emplace_back([this, parameter, bit, payload, scales] {
-    cast_own_rows(parameter, bit, payload(), scales());
-  });
+  shipment.fills.emplace_back(
+      [this, parameter, bit, payload, scales] { cast_own_rows(parameter, bit, payload(), scales()); });
 }
 
 void UnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const Tensor& payload, const Tensor& scales) {
@@ -222,10 +221,10 @@ void UnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const Tenso
     return;
   }
   // The backward pass will want the columns' maxima: they are found on the way.
-  const bool finds_columns = entry.forms.backward && entry.forms.backward->granularity == Granularity::column &&
-                             !columns_.current(parameter);
-  float8_rows_slot(shared_->device.type, {rows, out, form.power_of_two_scale,
-                                          finds_columns ? columns_.begin(parameter) : Tensor()});
+  const bool finds_columns =
+      entry.forms.backward && entry.forms.backward->granularity == Granularity::column && !columns_.current(parameter);
+  float8_rows_slot(shared_->device.type,
+                   {rows, out, form.power_of_two_scale, finds_columns ? columns_.begin(parameter) : Tensor()});
 }
 
 void UnitWeights::end_gather() {

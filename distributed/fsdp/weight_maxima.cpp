@@ -26,7 +26,8 @@ void WeightMaxima::refresh() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     nn::Parameter& parameter = *entry.parameter;
-    const bool kept_up = parameter.amax.defined() && parameter.version > 0 && parameter.amax_version == parameter.version;
+    const bool kept_up =
+        parameter.amax.defined() && parameter.version > 0 && parameter.amax_version == parameter.version;
     if (!kept_up && !entry.asked) continue;
     if (entry.reduced && entry.version == parameter.version) continue;
     if (!amax_.defined()) {

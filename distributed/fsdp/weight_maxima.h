@@ -28,8 +28,8 @@ class WeightMaxima {
  private:
   struct Entry {
     nn::Parameter* parameter;
-    bool asked = false;      // for a scale
-    bool reduced = false;    // a version was
+    bool asked = false;    // for a scale
+    bool reduced = false;  // a version was
     std::uint64_t version = 0;
   };
   // Scales of all places under one formula.

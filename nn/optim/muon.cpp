@@ -113,8 +113,7 @@ void Muon::step_round(std::span<const Matrix> round, const Step& step) {
   // Matrix j goes to process j.
   std::vector<std::int64_t> of_round(processes), of_whole(processes);
   std::int64_t elements = 0;
-  for (std::size_t j = 0; j < round.size(); ++j)
-    elements += of_round[j] = own_rows(round[j]).rows * round[j].columns;
+  for (std::size_t j = 0; j < round.size(); ++j) elements += of_round[j] = own_rows(round[j]).rows * round[j].columns;
   Tensor whole = Tensor::empty({0, 1}, DType::bf16, entries_[round.front().parameter].momentum.device());
   if (own < round.size()) {
     const Matrix& matrix = round[own];
@@ -129,8 +128,8 @@ void Muon::step_round(std::span<const Matrix> round, const Step& step) {
   }
   const Tensor updates = Tensor::empty({elements}, DType::bf16, whole.device());
   const auto update_of = [&](std::size_t j) {
-    const std::int64_t begin = std::accumulate(of_round.begin(), of_round.begin() + static_cast<std::ptrdiff_t>(j),
-                                               std::int64_t{0});
+    const std::int64_t begin =
+        std::accumulate(of_round.begin(), of_round.begin() + static_cast<std::ptrdiff_t>(j), std::int64_t{0});
     return updates.narrow(0, begin, of_round[j]).view({of_round[j] / round[j].columns, round[j].columns});
   };
   for (std::size_t j = 0; j < round.size(); ++j) step_momentum(round[j], step, update_of(j));
@@ -155,8 +154,8 @@ void Muon::step(double lr, std::int64_t number, const Tensor& grad_scale, Parame
       step_round(std::span(all).subspan(i, std::min(processes, all.size() - i)), step);
   } else {
     for (const Matrix& matrix : all) {
-      const Tensor update = Tensor::empty({matrix.piece.rows, matrix.columns}, DType::bf16,
-                                          entries_[matrix.parameter].momentum.device());
+      const Tensor update =
+          Tensor::empty({matrix.piece.rows, matrix.columns}, DType::bf16, entries_[matrix.parameter].momentum.device());
       step_momentum(matrix, step, update);
       orthogonalize(update);
       apply(matrix, step, update);

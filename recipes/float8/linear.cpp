@@ -157,11 +157,7 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
   const Float8Products& products = input.products;
   health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
   if (!scheme_.forward) {
-    gemm({.a = input.x,
-          .b = weight.weight().use().value(),
-          .c = y,
-          .transpose_b = true,
-          .bias = bias.use().value()});
+    gemm({.a = input.x, .b = weight.weight().use().value(), .c = y, .transpose_b = true, .bias = bias.use().value()});
     return;
   }
   const Float8Weight::Operand w = weight_->along_columns(weight, products, backward_follows, health);

@@ -146,9 +146,8 @@ int run(const std::string& fault) {
     const Ranks ranks = make_ranks(world, world->size(), 1);
     for (const char* recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})
       for (const DType dtype : {DType::f32, DType::bf16})
-        for (const char* sizes :
-             {R"("hidden_size": 64, "intermediate_size": 144, "num_attention_heads": 4)",
-              R"("hidden_size": 2048, "intermediate_size": 4112, "num_attention_heads": 16)"})
+        for (const char* sizes : {R"("hidden_size": 64, "intermediate_size": 144, "num_attention_heads": 4)",
+                                  R"("hidden_size": 2048, "intermediate_size": 4112, "num_attention_heads": 16)"})
           testing::GatheredCodes{recipe, dtype, sizes}.check(ranks, device);
     speeds(*world);
     std::printf("rank %d of %d: all right\n", world->rank(), world->size());

@@ -20,8 +20,7 @@ inline void expect_same_bytes(const Tensor& got, const Tensor& wanted, const std
                   what, got.describe(), wanted.describe());
   const Tensor a = got.clone().to(Device{}), b = wanted.clone().to(Device{});
   backend(got.device().type).synchronize(current_stream(got.device()));
-  QUENCH_CHECK_AS(ErrorCode::failed, std::memcmp(a.raw_data(), b.raw_data(), a.nbytes()) == 0, "{}: other bytes",
-                  what);
+  QUENCH_CHECK_AS(ErrorCode::failed, std::memcmp(a.raw_data(), b.raw_data(), a.nbytes()) == 0, "{}: other bytes", what);
 }
 
 struct GatheredCodes {
@@ -75,9 +74,9 @@ struct GatheredCodes {
       const std::string what = fmt::format("{} of {} under {}, by {}", part.name, whole.global_shape.to_string(),
                                            recipe, to_string(form.granularity));
       QUENCH_CHECK_AS(ErrorCode::failed, use->codes().defined(), "{}: no codes", what);
-      const QuantTensor wanted = quantize_float8(whole.variable.value(), {.element = form.element,
-                                                                          .granularity = form.granularity,
-                                                                          .power_of_two_scale = form.power_of_two_scale});
+      const QuantTensor wanted = quantize_float8(
+          whole.variable.value(),
+          {.element = form.element, .granularity = form.granularity, .power_of_two_scale = form.power_of_two_scale});
       expect_same_bytes(use->codes().payload(), wanted.payload(), what);
       expect_same_bytes(use->codes().scales(), wanted.scales(), what + ", scales");
     }

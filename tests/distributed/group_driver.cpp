@@ -16,6 +16,7 @@
 #include "core/system/log.h"
 #include "distributed/group_timeouts.h"
 #include "distributed/world.h"
+#include "nn/optim/table.h"
 #include "tests/distributed/gathered_codes.h"
 
 namespace quench::distributed {
@@ -280,6 +281,68 @@ void codes(const std::shared_ptr<World>& world, const Options& options) {
   test.check(ranks, {});
 }
 
+// Losses of some steps of a small model under a recipe, whose weights travel as codes or as values.
+std::vector<float> losses(const Ranks& ranks, const recipes::Recipe& recipe, autograd::Recompute recompute,
+                          bool reshard, bool gather_codes) {
+  const nn::ModelConfig config = nn::parse_model_config(
+      Json::parse(R"({"model_type": "llama", "vocab_size": 61, "num_hidden_layers": 3, "hidden_size": 24,
+                      "intermediate_size": 37, "num_attention_heads": 3, "head_dim": 6})"),
+      "the test");
+  nn::CausalLm model(config, {.sharding = {ranks.shard->rank(), ranks.shard->size()}});
+  ShardedModel sharded(model, ranks.shard, ranks.replicate,
+                       {.reshard_after_forward = reshard, .gather_codes = gather_codes});
+  model.initialize(7);
+  recipes::apply_recipe(model, recipe, {.exclude = {"lm_head"}}, {.emulate = true, .pad = true});
+  const auto optimizer = nn::find_optimizer("adamw").make(model.parameters(), {});
+  const Tensor one = Tensor::from_values<float>({1}, std::vector<float>{1.0F});
+  constexpr std::int64_t kTokens = 12;
+  std::vector<std::int32_t> ids(kTokens), labels(kTokens);
+  std::vector<float> all;
+  for (int step = 1; step <= 4; ++step) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(ranks.rank) * 5) % 61);
+      labels[i] = static_cast<std::int32_t>((i * 11 + 3) % 61);
+    }
+    nn::ForwardContext context =
+        model.make_context({{.q_begin = 0, .q_length = kTokens, .k_begin = 0, .k_length = kTokens}}, kTokens);
+    context.recompute = recompute;
+    sharded.begin_pass(true);
+    autograd::Tape tape(recompute);
+    autograd::Variable loss;
+    {
+      const autograd::TapeScope scope(tape);
+      loss = model.loss(Tensor::from_values<std::int32_t>({kTokens}, ids),
+                        Tensor::from_values<std::int32_t>({kTokens}, labels), context, 1.0F / kTokens);
+    }
+    all.push_back(*loss.value().data<float>());
+    tape.backward(loss);
+    sharded.end_pass();
+    const std::size_t leading = sharded.leading_parameters(), count = optimizer->parameters().size();
+    optimizer->step(0.01, step, one, {0, leading});
+    sharded.parameters_changed();
+    sharded.gather_leading();
+    optimizer->step(0.01, step, one, {leading, count});
+    sharded.parameters_changed();
+    optimizer->zero_grad();
+  }
+  return all;
+}
+
+// However weights travel, and whatever a pass reads of them: the same bits.
+void passes(const std::shared_ptr<World>& world, const Options& options) {
+  const Ranks ranks = make_ranks(world, world->size(), 1);
+  const recipes::Recipe& recipe = recipes::find_recipe(options[0]);
+  for (const autograd::Recompute recompute :
+       {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full})
+    for (const bool reshard : {true, false}) {
+      const std::vector<float> codes = losses(ranks, recipe, recompute, reshard, true),
+                               values = losses(ranks, recipe, recompute, reshard, false);
+      expect(codes == values && codes.back() < codes.front() && std::isfinite(codes.back()),
+             fmt::format("{}, recompute {}, reshard {}: losses {} and {}", options[0], static_cast<int>(recompute),
+                         reshard, fmt::join(codes, " "), fmt::join(values, " ")));
+    }
+}
+
 void late(World& world, const Options&) {
   world.all().barrier("start");
 }
@@ -306,6 +369,8 @@ int run(int count, char** arguments) {
     const Options given(arguments + 2, arguments + count);
     if (std::string(arguments[1]) == "codes")
       codes(world, given);
+    else if (std::string(arguments[1]) == "passes")
+      passes(world, given);
     else
       scenarios.at(arguments[1])(*world, given);
     return 0;

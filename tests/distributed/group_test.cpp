@@ -40,6 +40,15 @@ TEST_P(Group, GatheredCodesAreThoseOfTheWholeWeight) {
     }
 }
 
+TEST_P(Group, PassesOverGatheredCodesAreThoseOverValues) {
+  for (const std::string recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"}) {
+    SCOPED_TRACE(recipe);
+    Ranks ranks(GetParam());
+    ranks.start_all("passes", {recipe});
+    ranks.expect_success();
+  }
+}
+
 TEST_P(Group, GatheredCodesOfLargeWeightsAreThoseOfTheWhole) {
   for (const std::string recipe : {"float8_tensorwise", "float8_rowwise"}) {
     SCOPED_TRACE(recipe);
