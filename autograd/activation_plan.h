@@ -25,10 +25,10 @@ class ActivationPlan {
   // the last layer of the model unless all are: it would come straight back.
   //
   // Recomputed layers are evenly spaced among the others, which puts them next to offloaded ones while there are few:
-  // the link gains the time of their products in the backward pass. The last layer is recomputed only when the two
-  // counts cover the model. All that is saved is there from the head's loss to the last layer's backward pass, and that
-  // begins with the use of this very tensor: recomputed, it is missing while the head works, and is back, with what its
-  // product needs, before anything else is freed. Any other layer's is missing all that time.
+  // the link gains the time of their products in the backward pass.
+  //
+  // The last layer is recomputed only when the two counts cover the model, because recomputing it does not lower the
+  // peak: its backward pass begins by making the tensor again, while everything else that was saved is still there.
   ActivationPlan(std::int64_t layers, std::int64_t offloaded, std::int64_t recomputed);
 
   [[nodiscard]] std::int64_t layers() const noexcept { return static_cast<std::int64_t>(of_layer_.size()); }

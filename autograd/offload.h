@@ -3,8 +3,8 @@
 //
 // The largest saved tensor of some layers is copied to page-locked host memory while later layers compute, and copied
 // back one layer before it is needed, on streams of their own. The layers (autograd/activation_plan.h) are spread over
-// the model, so that the link has the whole forward pass to send; the GPU computes on, and waits only where the link is
-// slower than that.
+// the model, so that the copies out have the whole forward pass. The GPU waits only where the link is slower than the
+// forward pass.
 
 #include <cstdint>
 #include <deque>
@@ -27,7 +27,7 @@ class ActivationOffloader {
   void begin_forward(std::int64_t layer);
   void end_forward();  // of all layers: what has been sent leaves the device
   void begin_backward(std::int64_t layer);
-  // True while a layer runs forward whose activations go.
+  // Whether the layer that runs forward now is offloaded.
   [[nodiscard]] bool wanted() const noexcept { return plan_.of(layer_) == LargestActivation::offloaded; }
   // Sends a tensor of the current layer; nobody may write to it any more.
   [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);

@@ -1,6 +1,6 @@
 #pragma once
-// Whether kernels must give the same bits on every run and in every process. On: no choice by timing, and the slower
-// of two algorithms where the faster one sums in an order that changes. CPU kernels always do.
+// Whether kernels must give the same bits on every run and in every process. On: no algorithm is chosen by timing, and
+// none sums in an order that varies. CPU kernels are deterministic in any case.
 
 namespace quench {
 

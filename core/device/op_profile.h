@@ -1,8 +1,8 @@
 #pragma once
 // Device time of every op call over a stretch of a run, by op and shape.
 //
-// While a profile is on, each call of a kernel slot is bracketed by two events on its stream: the work is not slowed
-// down, and what a call shows is what it took between its neighbours.
+// While a profile is on, each call of a kernel slot is bracketed by two events on its stream. The host does
+// not wait, so the times are those of calls back to back.
 
 #include <cstdint>
 #include <string>

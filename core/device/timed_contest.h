@@ -1,8 +1,8 @@
 #pragma once
-// Which of several ways to do the same work is the fastest, by the times of turns they take at the work itself.
+// Finds the fastest of several algorithms for the same work, which take turns at the work itself and are timed.
 //
-// A way that is far behind leaves after its first turn, one that is close is compared more often: what a contest costs
-// is then little more than a turn of each. The decisions alone: no clock and no device is asked here.
+// An algorithm that is far behind leaves after its first turn; close ones are compared more often. A contest thus costs
+// little more than one turn of each. This class only decides: it reads no clock and uses no device.
 
 #include <cstddef>
 #include <optional>
@@ -18,17 +18,17 @@ class TimedContest {
   // Entrants are numbered from 0, the one expected to win first. With one the contest is decided.
   explicit TimedContest(std::size_t entrants);
 
-  // Who takes the next timed turn: the first of those with the fewest. Nobody while times of turns are awaited that may
-  // change who is left, and after the decision: the leader does the work then.
+  // The entrant of the next timed turn: the first of those with the fewest turns. None after the decision, and while
+  // awaited times may still take entrants out: the leader does the work then.
   [[nodiscard]] std::optional<std::size_t> next() const;
-  // The fastest as far as is known, the first in order while nothing is; in the end the winner.
+  // The fastest so far; before the first time, entrant 0; in the end the winner.
   [[nodiscard]] std::size_t leader() const;
   [[nodiscard]] bool decided() const;
 
-  // A turn is on its way. Several may be, and end in any order.
+  // A turn has started. Several may run at once and end in any order.
   void started(std::size_t entrant);
-  // It took between `time - doubt` and `time`, in any unit; what is mostly in doubt takes nobody out by itself. Nothing
-  // happens if the entrant has left meanwhile.
+  // A turn took between `time - doubt` and `time`, in any unit. A time with more doubt than certainty takes no entrant
+  // out by itself. No effect if the entrant has left meanwhile.
   void finished(std::size_t entrant, float time, float doubt = 0.0f);
   // The entrant cannot do the work. At least one other must be left.
   void withdraw(std::size_t entrant);

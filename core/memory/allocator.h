@@ -1,9 +1,9 @@
 #pragma once
-// Caching, stream-aware allocator of one device: the operating system or driver is asked for large segments, which
-// are split, reused and merged. A training step in steady state asks for nothing (where optimizer state travels, after
-// some tens of steps). Where the back end can place a segment behind the one before (Backend::allocate_behind), blocks
-// lie across segments: what tensors of one size leave, larger ones can use, and a block at the end is lengthened by
-// what it lacks.
+// Caching, stream-aware allocator of one device. It asks the operating system or driver for large segments, and splits,
+// reuses and merges blocks of them. A training step in steady state asks for nothing (with optimizer state in host
+// memory: after some tens of steps). Where the back end can place a segment behind the one before
+// (Backend::allocate_behind), blocks may span contiguous segments, and a free block at the end of the last one is
+// extended by what a request lacks.
 //
 // Placement is best fit, lowest address first, so that the resident set stays near the true peak. On CUDA a freed
 // block is reused only by the stream that freed it (kernels may still read it).

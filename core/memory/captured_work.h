@@ -1,6 +1,6 @@
 #pragma once
-// Ops that are queued once and run again and again with one call (CUDA graphs): where they are many and short, the host
-// takes longer to queue them than the device to run them.
+// Ops that are captured once and launched many times with one call each (CUDA graphs). Worth it for many short ops,
+// which take the host longer to queue than the device to run.
 
 #include <functional>
 #include <memory>
@@ -11,10 +11,10 @@ namespace quench {
 
 class CapturedWork {
  public:
-  // Calls `work`; its ops on `device` are captured, not run. They will use the same addresses at every launch: of
-  // tensors that live longer than this, and of those that end within `work`, whose memory is kept. They may not depend
-  // on what the host knows only later, and nothing in `work` may wait for the device or copy from the host. Null where
-  // the device has no graphs. Throws what `work` throws, and failed where something cannot be captured.
+  // Calls `work`; its ops on `device` are captured, not run. Every launch uses the same addresses: those of tensors
+  // that outlive this object, and those of tensors that end within `work`, whose memory is kept. Values that the host
+  // learns later must be read from the device; `work` may not wait for the device or copy from the host. Null where the
+  // device has no graphs. Throws what `work` throws, and failed where something cannot be captured.
   [[nodiscard]] static std::unique_ptr<CapturedWork> capture(Device device, const std::function<void()>& work);
   // Waits for launches under way.
   ~CapturedWork();

@@ -27,9 +27,9 @@ extern constinit KernelSlot<GemmArgs> gemm_slot;
 // beta * C + bias). Throws invalid_argument naming the shapes when they do not fit.
 void gemm(const GemmArgs& args);
 
-// While it is alive, products of this thread have shapes that come again step after step: a back end may find out which
-// way is the fastest for each. Outside, prompts and documents make new shapes all the time: the same way is taken on
-// every run.
+// While it is alive, the shapes of this thread's products repeat step after step, so a back end may time algorithms and
+// choose the fastest for each shape. Without it (prompts and documents make new shapes all the time) the choice does
+// not depend on timing.
 class GemmTuning {
  public:
   GemmTuning() noexcept;

@@ -10,8 +10,8 @@ namespace quench {
 
 class HostCopy {
  public:
-  // `source` is contiguous. The copy runs behind what is queued on the device's current stream; the source may be given
-  // up right after.
+  // `source` is contiguous. The copy is queued on the device's current stream; the source may be released right after
+  // this call.
   explicit HostCopy(const Tensor& source);
   ~HostCopy();
   HostCopy(HostCopy&& other) noexcept { swap(other); }
@@ -20,8 +20,8 @@ class HostCopy {
     return *this;
   }
 
-  // On the CPU, with the values of the source as they were in the order of the stream. Waits for them, for nothing that
-  // was queued after.
+  // The copy on the CPU: the source's values at the point in the stream where the copy was queued. Waits for the copy,
+  // not for work queued after it.
   [[nodiscard]] const Tensor& get() const;
 
  private:

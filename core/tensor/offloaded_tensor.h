@@ -11,8 +11,8 @@ namespace quench {
 class OffloadedTensor {
  public:
   // Sends a tensor that nobody writes to any more, after the work queued on the current stream. `category` is of the
-  // memory it comes back to. `host`, where defined, is host() of this tensor's last journey: order on the device is
-  // enough to use those bytes again, while the pool has others to give until the host has seen the end of that journey.
+  // memory it comes back to. `host`, where defined, is the previous host buffer of the tensor (host()). It is reusable
+  // at once, because copies are ordered on the device; the pool would hold it back until the host has seen them end.
   OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link, Tensor host = {});
   ~OffloadedTensor();
   OffloadedTensor(const OffloadedTensor&) = delete;

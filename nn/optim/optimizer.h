@@ -37,8 +37,8 @@ class Optimizer {
   [[nodiscard]] virtual std::vector<StateTensor> state();
   // What a parameter's f32 master weights are called among them.
   [[nodiscard]] static std::string master_name(const Parameter& parameter) { return state_name(kMaster, parameter); }
-  // Where the tensors of state() are kept, by parameter, for an owner that moves them to and fro. They are needed, with
-  // the values they had, where the parameter is updated, by state() and by refresh_master().
+  // Where the tensors of state() are kept, by parameter, for code that offloads them. They must be back, unchanged,
+  // when the parameter is updated, and for state() and refresh_master().
   [[nodiscard]] virtual std::vector<ParameterState> parameter_states();
 
   // Squared L2 norm of all gradients, f64 [1] on the device.

@@ -1,5 +1,5 @@
 #pragma once
-// An optimizer's parameters and what it keeps for them, as an owner sees them that moves state to and fro.
+// An optimizer's parameters and what it keeps for them, for code that offloads the state.
 
 #include <cstddef>
 #include <cstdint>

@@ -11,6 +11,7 @@ namespace {
 using reference::expect_near;
 using reference::fill;
 using reference::make_context;
+using reference::Matrix;
 using reference::numbers;
 using reference::rows_of;
 using reference::small_config;

@@ -174,8 +174,8 @@ RunEstimate estimate_run(const RunConfig& given, Device target, const Cluster& c
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
                     .router_terms = router_terms(config, setup.config)});
-    // The first step differs from all others. State that comes and goes returns to other places in each, and takes some
-    // steps to find its ways; micro-batches between the first and the last are alike.
+    // The first step differs from all others. With offloaded state, allocations settle after several steps.
+    // Micro-batches between the first and the last are alike.
     const bool travels = step.offloaded_state_bytes() > 0;
     const std::int64_t planned = std::min(micro_batches, travels ? kPlannedMicroBatches : kMostMicroBatches);
     planned_micro_batches = planned;

@@ -34,8 +34,8 @@ struct AdamWArgs {
   std::uint64_t seed = 0;
 };
 
-// The numbers of an element that are rounded stochastically draw from one stream at different steps: the top two bits,
-// which no count of steps reaches, tell them apart. All share the key of Philox and so its schedule of round keys.
+// Which number of an element is rounded stochastically. The step's top two bits, which a real step count never uses,
+// separate the three streams. All three share the key of Philox and so its schedule of round keys.
 enum class AdamWRounding : std::uint64_t { param, exp_avg, exp_avg_sq };
 
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint64_t random_step(std::uint64_t step, AdamWRounding what) noexcept {
