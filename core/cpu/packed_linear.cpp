@@ -108,7 +108,7 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
 }
 
 // What the offsets of a row of the weight add.
-float offset_product(const Products& p, std::int64_t column, int row) {
+float offset_product(const Products& p, std::int64_t column, std::int64_t row) {
   if (p.weight.offsets == nullptr) return 0.0f;
   F32 sum{};
   for_vectors(p.weight.groups, [&](std::int64_t g, auto count) {
@@ -118,27 +118,29 @@ float offset_product(const Products& p, std::int64_t column, int row) {
   return reduce_add(sum);
 }
 
+// Rows [first_row, first_row + kRows) of x.
 template <class Way, int kRows>
-void multiply(const Products& p, const Inputs<Way>& in, const ScaleWalk<Way>& walk) {
+void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& walk, std::int64_t first_row,
+              bool finish) {
+  const Inputs<Way> in{all.x + first_row * all.stride, all.stride};
   constexpr int kCount = kStreams<kRows>;
   const std::int64_t n = p.weight.rows, groups = p.weight.groups;
   parallel_ranges((n + kCount - 1) / kCount, n * p.weight.depth, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> scales(static_cast<std::size_t>(kCount * groups + kLanes));
     float dots[kMaxStreams][kPackedRows];
     const std::int64_t last = std::min(end * kCount, n);
-    const auto step = [&]<int kWidth>(std::int64_t column) {
-      widen_scales(p.scales, groups, column, kWidth, scales.data());
+    for (std::int64_t column = begin * kCount; column < last; column += kCount) {
+      const std::int64_t from = std::min(column, n - kCount);  // the last ones together with those before them
+      widen_scales(p.scales, groups, from, kCount, scales.data());
       if (walk.by_lane)
-        dot_products<Way, kRows, kWidth, true>(p.weight, in, walk, column, scales.data(), dots);
+        dot_products<Way, kRows, kCount, true>(p.weight, in, walk, from, scales.data(), dots);
       else
-        dot_products<Way, kRows, kWidth, false>(p.weight, in, walk, column, scales.data(), dots);
-      for (int s = 0; s < kWidth; ++s)
-        for (int r = 0; r < kRows; ++r) p.out[r * n + column + s] = dots[s][r] + offset_product(p, column + s, r);
-    };
-    std::int64_t column = begin * kCount;
-    for (; column + kCount <= last; column += kCount) step.template operator()<kCount>(column);
-    for (; column < last; ++column) step.template operator()<1>(column);
-    p.finish(begin * kCount, last);
+        dot_products<Way, kRows, kCount, false>(p.weight, in, walk, from, scales.data(), dots);
+      for (int s = 0; s < kCount; ++s)
+        for (int r = 0; from + s >= column && r < kRows; ++r)
+          p.out[(first_row + r) * n + from + s] = dots[s][r] + offset_product(p, from + s, first_row + r);
+    }
+    if (finish) p.finish(begin * kCount, last);
   });
 }
 
@@ -152,21 +154,25 @@ void arrange(const T* x, std::int64_t depth, typename Way::X* out) {
       }
 }
 
-// False where groups do not come out even with lanes.
+// False where groups do not come out even with lanes, or the weight has too few rows to walk side by side.
 template <class Way, class T>
 bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
   const std::int64_t depth = p.weight.depth, blocks = blocks_of<Way>(depth), stride = blocks * Way::kBlock;
   const ScaleWalk<Way> walk(p.weight.group, p.weight.groups, blocks);
-  if (!walk.possible) return false;
+  if (!walk.possible || p.weight.rows < kMaxStreams) return false;
   const Tensor arranged = Tensor::empty({rows * stride * std::int64_t{sizeof(typename Way::X)}}, DType::u8);
   const Inputs<Way> in{static_cast<const typename Way::X*>(arranged.raw_data()), stride};
   for (std::int64_t r = 0; r < rows; ++r)
     arrange<Way>(x + r * depth, depth, static_cast<typename Way::X*>(arranged.raw_data()) + r * stride);
-  switch (rows) {
-    case 1: multiply<Way, 1>(p, in, walk); break;
-    case 2: multiply<Way, 2>(p, in, walk); break;
-    case 3: multiply<Way, 3>(p, in, walk); break;
-    default: multiply<Way, 4>(p, in, walk); break;
+  for (std::int64_t row = 0; row < rows;) {  // three rows: two, then one
+    const std::int64_t left = rows - row, count = left == 3 ? 2 : left;
+    const bool finish = row + count == rows;
+    switch (count) {
+      case 1: multiply<Way, 1>(p, in, walk, row, finish); break;
+      case 2: multiply<Way, 2>(p, in, walk, row, finish); break;
+      default: multiply<Way, 4>(p, in, walk, row, finish); break;
+    }
+    row += count;
   }
   return true;
 }

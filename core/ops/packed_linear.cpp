@@ -20,6 +20,7 @@ constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kPackedPasses = 4;
 // Inputs up to which 32 bits hold a lane's sum of integer products.
 constexpr std::int64_t kIntegerColumns = std::int64_t{1} << 16;
+constexpr std::int64_t kIntegerRows = 4;  // that are walked side by side
 // Groups divide what a vector kernel takes at a time, in lanes of so many elements, or are multiples of it.
 constexpr std::int64_t kIntegerGroup = 8, kIntegerBlock = 128;
 
@@ -60,7 +61,7 @@ bool has_integer_products(const PackedMatrix& weight) {
   const bool groups_fit =
       weight.groups() == 1 || group % kIntegerBlock == 0 || (kIntegerBlock % group == 0 && group % kIntegerGroup == 0);
   return (codes == DType::i4 || codes == DType::i8) && groups_fit && weight.columns() <= kIntegerColumns &&
-         packed_integer_linear_slot.filled(weight.device().type);
+         weight.rows() >= kIntegerRows && packed_integer_linear_slot.filled(weight.device().type);
 }
 
 void packed_integer_linear(const PackedIntegerLinearArgs& args) {

@@ -29,7 +29,8 @@ struct PackedIntegerLinearArgs {
   Tensor bias;          // [N] in the dtype of y, or undefined
 };
 extern constinit KernelSlot<PackedIntegerLinearArgs> packed_integer_linear_slot;
-// Whether there is such a kernel for a weight: its device, integer codes, and groups that are multiples of 8 elements.
+// Whether there is such a kernel for a weight: its device, integer codes, groups that are multiples of 8 elements, at
+// least four rows.
 [[nodiscard]] bool has_integer_products(const PackedMatrix& weight);
 void packed_integer_linear(const PackedIntegerLinearArgs& args);
 // f32 [N]

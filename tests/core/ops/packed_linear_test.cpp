@@ -77,10 +77,10 @@ std::vector<Case> cases() {
                                                    {1, 2, 2},
                                                    {9, 70, 6},
                                                    {2, 200, 128},
-                                                   {3, 512, 32},
+                                                   {4, 512, 32},
                                                    {5, 640, 16},
-                                                   {3, 1100, 1100},
-                                                   {2, 768, 256}})
+                                                   {4, 1100, 1100},
+                                                   {5, 768, 256}})
           if (columns < 512 || scales == DType::bf16)  // long rows take their time here
             all.push_back({codes, scales, rows, columns, group, offsets});
   return all;
