@@ -164,11 +164,5 @@ TEST(ExpertRows, RefuseWhatDoesNotFit) {
   EXPECT_THROW(sum_rows({x, Tensor::zeros({3, 1}, DType::i32), Tensor::zeros({3, 5}, DType::f32)}), Error);
 }
 
-TEST(ExpertRows, NoTokensAreFine) {
-  const Rows r = rows_of(Tensor::zeros({0, 2}, DType::i32), 4, 32);
-  EXPECT_EQ(r.pairs.numel(), 0);
-  EXPECT_EQ(values(r.ends), (std::vector<double>{0, 0, 0, 0}));
-}
-
 }  // namespace
 }  // namespace quench
