@@ -47,7 +47,7 @@ marked() {
   for entry in /proc/[0-9]*; do
     id=${entry#/proc/}
     grep -qzx "QUENCH_TEST_MARK=$QUENCH_TEST_MARK" "$entry/environ" 2>/dev/null || continue
-    case $(tr '\0' ' ' < "$entry/cmdline" 2>/dev/null) in *quench*\ train\ * | *quench*\ run\ *) echo "$id" ;; esac
+    case $(cat "$entry/cmdline" 2>/dev/null | tr '\0' ' ') in *quench*\ train\ * | *quench*\ run\ *) echo "$id" ;; esac
   done
 }
 no_orphans() {

@@ -29,7 +29,7 @@ start() {
 ranks() {
   local child
   for child in $(pgrep -P $launcher); do
-    case $(tr '\0' ' ' < /proc/"$child"/cmdline 2>/dev/null) in *' train '*) echo "$child" ;; esac
+    case $(cat /proc/"$child"/cmdline 2>/dev/null | tr '\0' ' ') in *' train '*) echo "$child" ;; esac
   done
 }
 
