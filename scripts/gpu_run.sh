@@ -13,10 +13,10 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 files=$here/files
 
-if [ ! -x "$files/bin/quench" ] || [ "$here/files.tar.gz" -nt "$files/unpacked" ]; then
+if [ ! -x "$files/bin/quench" ] || [ "$here/files.tar.xz" -nt "$files/unpacked" ]; then
   rm -rf "$files"
   mkdir -p "$files"
-  tar -C "$files" -xzf "$here/files.tar.gz"
+  tar -C "$files" -xJf "$here/files.tar.xz"
   touch "$files/unpacked"
 fi
 

@@ -45,7 +45,7 @@ pack() {
   cp -r tests/golden "$staging/tests/golden"
   mkdir -p "$staging/tests/reference"
   cp -r tests/reference/models "$staging/tests/reference/models"
-  tar -C "$staging" -czf "$out/files.tar.gz" bin lib tests
+  tar -C "$staging" --use-compress-program "xz -T0 -3" -cf "$out/files.tar.xz" bin lib tests
   cp scripts/gpu_run.sh "$out/run.sh"
   local mb
   mb=$(du -sm "$out" | cut -f1)
