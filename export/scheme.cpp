@@ -88,8 +88,9 @@ std::vector<Scheme> make_table() {
                    float8(tensor), calibrated(float8(tensor))});
   OperandScheme int8_tensor = integers(8, 0);
   int8_tensor.sharing = tensor;
-  table.push_back({"int8static_int8", "8-bit integers, a scale for rows; inputs as 8-bit integers under a calibrated "
-                                      "scale",
+  table.push_back({"int8static_int8",
+                   "8-bit integers, a scale for rows; inputs as 8-bit integers under a calibrated "
+                   "scale",
                    integers(8, 0), calibrated(int8_tensor)});
   for (const std::int64_t size : {64, 128})
     table.push_back({fmt::format("float8dyn_int4_g{}", size),
@@ -101,8 +102,8 @@ std::vector<Scheme> make_table() {
   table.push_back({"mxfp6_weight_only", "MX float6 (e2m3) in blocks of 32", mx(ElementFormat::e2m3, 6), std::nullopt});
   table.push_back(
       {"mxfp4", "MX float4 in blocks of 32, inputs too", mx(ElementFormat::e2m1, 4), mx(ElementFormat::e2m1, 4)});
-  table.push_back(
-      {"mxfp6", "MX float6 (e2m3) in blocks of 32, inputs too", mx(ElementFormat::e2m3, 6), mx(ElementFormat::e2m3, 6)});
+  table.push_back({"mxfp6", "MX float6 (e2m3) in blocks of 32, inputs too", mx(ElementFormat::e2m3, 6),
+                   mx(ElementFormat::e2m3, 6)});
   table.push_back({"mxfp4_weight_only", "MX float4 in blocks of 32", mx(ElementFormat::e2m1, 4), std::nullopt});
   table.push_back(
       {"nvfp4_weight_only", "NVFP4: float4 in blocks of 16 with two levels of scales", nvfp4(), std::nullopt});
