@@ -92,12 +92,12 @@ struct Bf16Way {
 
 template <const std::array<float, 16>& kValues>
 struct Bf16Nibbles : Bf16Way {
+  static constexpr Table kTableOfValues = table(kValues);
   static constexpr int kPerLane = 8, kVectors = 4, kBlock = kPerLane * kLanes;
   static constexpr int element(int vector, int position) { return 4 * position + vector; }
 
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
-    [[maybe_unused]] static constexpr Table kTableOfValues = table(kValues);
     const __m512i words = _mm512_loadu_si512(codes);
     unrolled<kVectors>([&](auto j) QUENCH_INLINE_LAMBDA {
       multiply<kRows, j % 2>(lookup(kTableOfValues, _mm512_srli_epi16(words, 4u * j)), x + j * kWidth, stride, part);
@@ -112,10 +112,10 @@ struct Bf16Bytes : Bf16Way {
 
 // An integer is the sum of what its two halves stand for.
 struct Bf16SignedBytes : Bf16Bytes {
+  static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
-    [[maybe_unused]] static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
-    [[maybe_unused]] static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
     const __m512i words = _mm512_loadu_si512(codes);
     unrolled<4>([&](auto j) QUENCH_INLINE_LAMBDA {
       multiply<kRows, j % 2>(lookup(j % 2 == 0 ? kLow : kHigh, _mm512_srli_epi16(words, 4u * j)), x + j / 2 * kWidth,
@@ -126,10 +126,10 @@ struct Bf16SignedBytes : Bf16Bytes {
 
 // Exponent and mantissa of e4m3 move into place, the bias from 7 to 127; numbers below 2^-6 come from a table.
 struct Bf16Float8 : Bf16Bytes {
+  static constexpr Table kSmall =
+      table({0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0});
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
-    [[maybe_unused]] static constexpr Table kSmall =
-        table({0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0});
     const __m512i words = _mm512_loadu_si512(codes);
     unrolled<2>([&](auto j) QUENCH_INLINE_LAMBDA {
       const __m512i high = j == 0 ? _mm512_slli_epi16(words, 8) : words;
