@@ -62,8 +62,8 @@ TEST(AddedExport, WritesAFolderInTheAddedFormatAndScheme) {
   const std::string list = testing::read_file(dir / "out" / std::string(kListName));
   EXPECT_THAT(list, HasSubstr("model.layers.0.mlp.up_proj.weight [32, 16] float8_weight_only_g16\n"));
   EXPECT_THAT(list, HasSubstr("model.norm.weight [16] f32\n"));
-  ASSERT_FALSE(report.empty());
-  EXPECT_GT(report.front().sqnr, 28) << "a scale for sixteen elements of e4m3";
+  ASSERT_FALSE(report.layers.empty());
+  EXPECT_GT(report.layers.front().sqnr, 28) << "a scale for sixteen elements of e4m3";
   // Its file is known as that of an export: the next one takes the folder's place.
   EXPECT_NO_THROW(save_model_folder(model, {.folder = dir / "out"}, {.dtype = DType::f32}));
   EXPECT_FALSE(fs::exists(dir / "out" / std::string(kListName)));

@@ -51,7 +51,7 @@ class ExportFolder : public ::testing::Test {
 
   TempDir dir_;
   fs::path out_ = dir_ / "out";
-  nn::CausalLm model_{
+  mutable nn::CausalLm model_{
       nn::parse_model_config(Json::parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 16, "hidden_size": 8,
                             "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
                             "num_key_value_heads": 1, "tie_word_embeddings": false})"),
