@@ -30,8 +30,8 @@ struct ConfigArguments {
 };
 
 // Takes --device, --json, --quiet, --world-size, --node-size and --network out of the arguments; split_arguments
-// (train/config/override.h) divides the rest: the first word is the config. Throws bad_config when there is no config. Asked for help, it throws
-// CLI11's call for it.
+// (train/config/override.h) divides the rest: the first word is the config. Throws bad_config when there is no config.
+// Asked for help, it throws CLI11's call for it.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 

@@ -33,7 +33,6 @@ Json write_sparse(const ExportJob& job) {
   return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
 }
 
-
 }  // namespace
 
 const ChoiceTable<ExportFormat>& export_formats() {

@@ -17,6 +17,7 @@ struct AttendOptions {
 
 // qkv [N, layout.width()], rotated -> [N, heads * head_dim]. With a cache in the context, keys and values go there and
 // attention reads from there; that has no backward pass.
-[[nodiscard]] autograd::Variable attend(const autograd::Variable& qkv, const AttendOptions& options, const ForwardContext& context);
+[[nodiscard]] autograd::Variable attend(const autograd::Variable& qkv, const AttendOptions& options,
+                                        const ForwardContext& context);
 
 }  // namespace quench::nn

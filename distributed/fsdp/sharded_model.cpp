@@ -61,8 +61,8 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     const bool is_layer = part.layer >= 0;
     // The loss takes the head's weight as values.
     unit.sharded = std::make_unique<ShardedUnit>(
-        part.name, gathered, is_layer && options_.gather_codes ? linear : std::vector<const nn::Linear*>(),
-        is_layer, shared_);
+        part.name, gathered, is_layer && options_.gather_codes ? linear : std::vector<const nn::Linear*>(), is_layer,
+        shared_);
     // Embedding and head are used at one place of a pass each; hooks free layers. The norm is small and stays.
     unit.sharded->weights().set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
   }

@@ -107,8 +107,8 @@ void ShardedUnit::begin_reduce() {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       const UnitParameter& of = layout_.parameters[i];
       if (entries_[i].gradient == nullptr || of.small() || of.group != &group) continue;
-      reducing_.push_back(group.reduce_scatter(entries_[i].gradient_values, entries_[i].reduced, ReduceOp::sum,
-                                               of.parameter->name));
+      reducing_.push_back(
+          group.reduce_scatter(entries_[i].gradient_values, entries_[i].reduced, ReduceOp::sum, of.parameter->name));
     }
     if (small_reduced.defined() && &group == shared_->shard.get())
       reducing_.push_back(group.reduce_scatter(small_gradients_, small_reduced, ReduceOp::sum, name_));

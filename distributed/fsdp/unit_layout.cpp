@@ -35,7 +35,8 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
     const Tensor& chunk = parameter->padded;
     entry.shape[0] = parameter->sharding.region(entry.shape[0]).rows;
     entry.padded_shape[0] = chunk.size(0) * entry.group->size();
-    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype)) continue;
+    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype))
+      continue;
     dtype = chunk.dtype();
     entry.place = elements;
     elements += place_elements(chunk.numel());
