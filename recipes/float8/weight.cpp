@@ -52,7 +52,7 @@ Float8Weight::Operand Float8Weight::along_columns(const nn::Parameter& parameter
   if (const auto form = weight_forms(uses_).forward) {
     if (autograd::Weight::CodesUse brought = weight.use_codes(*form); brought.codes().defined()) {
       if (health.wants(LayerOperand::weight))
-        health.record(LayerOperand::weight, weight.use().value(), brought.codes(), parameter.numel());
+        health.record(LayerOperand::weight, weight.use().value(), brought.codes(), brought.codes().shape().numel());
       const QuantTensor codes = brought.codes();
       return {codes, std::move(brought)};
     }
@@ -60,7 +60,7 @@ Float8Weight::Operand Float8Weight::along_columns(const nn::Parameter& parameter
   const autograd::Weight::Use use = weight.use();
   const Tensor value = padded(use.value(), products);
   QuantTensor codes = along_columns(parameter, value, rows_follow);
-  health.record(LayerOperand::weight, value, codes, parameter.numel());
+  health.record(LayerOperand::weight, value, codes, use.value().numel());
   return {std::move(codes), {}};
 }
 

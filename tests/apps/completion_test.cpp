@@ -56,7 +56,7 @@ TEST_F(Completion, EveryVerbOfTheHelpIsACandidate) {
 }
 
 TEST_F(Completion, OptionsAreThoseOfTheVerb) {
-  EXPECT_THAT(candidates({"generate", "--pro"}), ElementsAre("--prompt", "--prompt-file"));
+  EXPECT_THAT(candidates({"generate", "--pro"}), ElementsAre("--prompt", "--prompt-file", "--prompts"));
   EXPECT_THAT(candidates({"tokenize", "train", "--v"}), ElementsAre("--vocab-size"));
   EXPECT_THAT(candidates({"tokenize", "--v"}), Not(Contains("--vocab-size")));
   EXPECT_THAT(candidates({"generate", "--model", "m", "--pro"}), Contains("--prompt"));

@@ -37,7 +37,7 @@ class ShardedOptimizer : public ShardedTraining, public ::testing::WithParamInte
 TEST_P(ShardedOptimizer, TrainsTheSameAndGoesOnInAnyNumberOfProcesses) {
   const nn::OptimizerEntry& optimizer = nn::optimizer_table()[GetParam()];
   // Rows of 256 elements have low-bit moments; the parts of fused projections are matrices of their own for muon.
-  write_config(R"("model_type": "llama", "vocab_size": 61, "hidden_size": 256, "intermediate_size": 37,
+  write_config(R"("model_type": "llama", "vocab_size": 263, "hidden_size": 256, "intermediate_size": 37,
       "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2)");
   const std::string name = fmt::format("--optimizer.name={}", optimizer.name);
   // Moments of few bits, and momentum that is made orthogonal in bf16, take a rounding of a gradient's sum further.

@@ -78,7 +78,7 @@ TEST(Sparse24, WhatIsNotSparseAndWhatIsDamagedIsNamed) {
               HasSubstr("no linear layer of the model is 2:4 sparse"));
   const Tensor w = two_of_four(dense, TwoOfFour::magnitude);
   const Json config = config_of(write_sparse_24({tensor("a.weight", "a", w)}, folder.path(), 1 << 30));
-  // One bit more in the mask's first byte.
+  // All bits of the mask's first byte, which marked four of eight elements.
   std::string bytes = read_file(folder / "model.safetensors");
   const SafetensorsFolder files(folder.path());
   std::uint8_t first = 0;
@@ -89,7 +89,7 @@ TEST(Sparse24, WhatIsNotSparseAndWhatIsDamagedIsNamed) {
   write_file(folder / "model.safetensors", bytes);
   const Tensor out = Tensor::empty({4, 16}, DType::f32);
   EXPECT_THAT(message([&] { open_stored_weights(folder.path(), config)->read("a.weight", out); }),
-              HasSubstr("row 0 of a.bitmask marks 10 elements, expected 8 of 16"));
+              HasSubstr("row 0 of a.bitmask marks 12 elements, expected 8 of 16"));
 }
 
 }  // namespace

@@ -96,6 +96,9 @@ void order_for_readers(std::vector<std::string>& names) {
 
 void publish_beside(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> arriving = file_names(fresh);
+  // Somebody's own README.md stays.
+  if (fs::exists(folder / kModelCardName) && !is_model_card(folder / kModelCardName))
+    std::erase(arriving, kModelCardName);
   order_for_readers(arriving);
   std::vector<std::string> leaving;
   for (const std::string& name : file_names(folder))
