@@ -16,6 +16,9 @@ namespace {
 template <int kRows>
 inline constexpr int kStreams = kRows == 1 ? 4 : 2;
 constexpr int kMaxStreams = 4;
+// Bytes of codes that are fetched ahead: rows are too short for the processor to find the way by itself, and those that
+// follow lie behind them.
+constexpr std::int64_t kAhead = 4096;
 
 // Products of one call before its epilogue: out[r, n] of f32 in [rows of x, rows of the weight].
 struct Products {
@@ -86,7 +89,11 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
       unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { parts[s][r][0] = parts[s][r][1] = typename Way::Part{}; });
     });
     const std::int64_t end = std::min(begin + run, whole);
-    for (std::int64_t block = begin; block < end; ++block) add(rows + block * Way::kBlockBytes, w.row_bytes, block);
+    for (std::int64_t block = begin; block < end; ++block) {
+      const std::uint8_t* codes = rows + block * Way::kBlockBytes;
+      unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA { __builtin_prefetch(codes + s * w.row_bytes + kAhead); });
+      add(codes, w.row_bytes, block);
+    }
     if (begin + run > whole && blocks > whole) [[unlikely]] {  // the codes behind a row's end are 0
       std::uint8_t tail[kCount][Way::kBlockBytes] = {};
       for (int s = 0; s < kCount; ++s)
