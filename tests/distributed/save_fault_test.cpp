@@ -91,15 +91,6 @@ TEST_F(SaveFault, ARankThatDiesInASaveLeavesWholeCheckpoints) {
   for (const int call : {12, 25}) EXPECT_TRUE(survive_death(0, call)) << call;
 }
 
-class SaveFaultSlow : public SaveFault {};
-TEST_F(SaveFaultSlow, ARankThatDiesAtAnyCallLeavesWholeCheckpoints) {
-  for (const int rank : {0, 1}) {
-    int call = 1;
-    while (survive_death(rank, call)) ++call;
-    EXPECT_GT(call, 8) << rank;
-  }
-}
-
 TEST_F(SaveFault, ADiskThatIsFullForOneRankIsFullForAll) {
   const std::vector<ChildResult> results = train("full", 1, "do=ENOSPC;at=2;sticky;ops=fallocate,write;path=rank-00001",
                                                  {"--checkpoint.on_save_error=stop"});
