@@ -85,7 +85,7 @@ class SaveFault : public ::testing::Test {
   TempDir folder_;
 };
 
-// A few moments; all of them in the slow test.
+// A few moments of it.
 TEST_F(SaveFault, ARankThatDiesInASaveLeavesWholeCheckpoints) {
   for (const int call : {3, 7}) EXPECT_TRUE(survive_death(1, call)) << call;
   for (const int call : {12, 25}) EXPECT_TRUE(survive_death(0, call)) << call;
