@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/config_arguments.h"
+#include "apps/options/config_arguments.h"
 #include "core/system/file.h"
 #include "core/system/output_file.h"
 #include "nn/model_config.h"

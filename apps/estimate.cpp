@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "apps/common.h"
-#include "apps/config_arguments.h"
+#include "apps/options/config_arguments.h"
 #include "apps/verbs.h"
 #include "train/check/load.h"
 #include "train/plan/estimate.h"

@@ -5,8 +5,8 @@
 
 #include "apps/common.h"
 #include "apps/eval_results.h"
-#include "apps/reader_options.h"
-#include "apps/recipe_options.h"
+#include "apps/options/reader_options.h"
+#include "apps/options/recipe_options.h"
 #include "apps/verbs.h"
 #include "train/evaluation/choice_scoring.h"
 #include "train/evaluation/evaluation_data.h"

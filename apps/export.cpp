@@ -1,6 +1,6 @@
 // quench export: a training checkpoint or model folder as a deployable model folder.
 
-#include "apps/export_options.h"
+#include "apps/options/export_options.h"
 #include "apps/verbs.h"
 
 namespace quench {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "apps/common.h"
-#include "apps/recipe_options.h"
+#include "apps/options/recipe_options.h"
 #include "apps/verbs.h"
 #include "core/ops/cross_entropy.h"
 #include "core/safetensors/safetensors.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/generate_options.h"
+#include "apps/options/generate_options.h"
 #include "apps/standard_output.h"
 #include "apps/verbs.h"
 #include "core/system/file.h"

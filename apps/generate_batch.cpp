@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "apps/generate_options.h"
+#include "apps/options/generate_options.h"
 #include "apps/standard_output.h"
 #include "data/text/line_reader.h"
 #include "data/tokenizer/stream_decoder.h"

@@ -7,7 +7,7 @@
 #include <iostream>
 #include <optional>
 
-#include "apps/generate_options.h"
+#include "apps/options/generate_options.h"
 #include "apps/standard_output.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"

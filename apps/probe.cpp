@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "apps/common.h"
-#include "apps/config_arguments.h"
+#include "apps/options/config_arguments.h"
 #include "apps/verbs.h"
 #include "core/device/determinism.h"
 #include "core/system/file.h"

@@ -1,6 +1,6 @@
 // quench quantize: post-training quantization of a model, then export.
 
-#include "apps/export_options.h"
+#include "apps/options/export_options.h"
 #include "apps/verbs.h"
 
 namespace quench {

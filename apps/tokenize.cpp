@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "apps/common.h"
-#include "apps/reader_options.h"
+#include "apps/options/reader_options.h"
 #include "apps/tokenize_show.h"
 #include "apps/verbs.h"
 #include "core/system/log.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "apps/common.h"
-#include "apps/config_arguments.h"
+#include "apps/options/config_arguments.h"
 #include "apps/verbs.h"
 #include "core/system/log.h"
 #include "core/system/signals.h"

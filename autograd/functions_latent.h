@@ -1,5 +1,5 @@
 #pragma once
-// The differentiable functions of latent attention (nn/latent_attention.h).
+// The differentiable functions of latent attention (nn/attention/latent_attention.h).
 
 #include <utility>
 

@@ -5,7 +5,7 @@
 // with the Gradient. Producers that can fill a Float8Sink on the way do; the others ignore the request, and the
 // consumer makes a pass of its own.
 
-#include "core/ops/quant_sink.h"
+#include "core/ops/quantize/quant_sink.h"
 
 namespace quench::autograd {
 

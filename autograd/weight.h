@@ -12,8 +12,8 @@
 
 namespace quench::autograd {
 
-// Float8 codes of a matrix in natural orientation, as quantize_float8 makes them (core/ops/quantize.h): what a product
-// may read in place of values.
+// Float8 codes of a matrix in natural orientation, as quantize_float8 makes them (core/ops/quantize/quantize.h): what a
+// product may read in place of values.
 struct WeightCodes {
   ElementFormat element = ElementFormat::e4m3;
   Granularity granularity = Granularity::tensor;  // tensor, row or column

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize_int.h"
 #include "export/round_to_nearest.h"
 
 namespace quench {

@@ -3,9 +3,9 @@
 #include <set>
 
 #include "core/ops/elementwise.h"
-#include "nn/expert_linear.h"
+#include "nn/experts/expert_linear.h"
+#include "nn/experts/moe.h"
 #include "nn/linear.h"
-#include "nn/moe.h"
 
 namespace quench {
 namespace {

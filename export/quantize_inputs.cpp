@@ -3,8 +3,8 @@
 #include <cmath>
 #include <memory>
 
-#include "core/ops/quantize.h"
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/quantize_int.h"
 
 namespace quench {
 namespace {

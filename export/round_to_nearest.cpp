@@ -5,8 +5,8 @@
 
 #include "core/number/float8.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/quantize.h"
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/quantize_int.h"
 
 namespace quench {
 namespace {

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <vector>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "core/system/check.h"
 #include "core/system/choice_table.h"
 

@@ -8,8 +8,8 @@
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "core/ops/experts/router.h"
-#include "nn/kv_cache.h"
-#include "nn/rope_table.h"
+#include "nn/attention/kv_cache.h"
+#include "nn/attention/rope_table.h"
 
 namespace quench::nn {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "nn/expert_linear.h"
+#include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
 #include "recipes/packed_linear.h"
 

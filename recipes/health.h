@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/ops/quant_error.h"
+#include "core/ops/quantize/quant_error.h"
 
 namespace quench::recipes {
 

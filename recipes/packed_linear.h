@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize_int.h"
 #include "core/tensor/packed_matrix.h"
 #include "nn/linear.h"
 

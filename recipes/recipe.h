@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/number/e8m0.h"
-#include "nn/expert_kernel.h"
+#include "nn/experts/expert_kernel.h"
 #include "nn/linear_kernel.h"
 #include "recipes/health.h"
 

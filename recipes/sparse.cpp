@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/ops/two_of_four.h"
+#include "core/ops/quantize/two_of_four.h"
 #include "nn/linear.h"
 #include "recipes/convert.h"
 

@@ -6,7 +6,7 @@
 
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::bench {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/cuda/common/cuda_error.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
-#include "core/ops/quantize.h"
-#include "core/ops/round_mx.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/round_mx.h"
 
 namespace quench::bench {
 namespace {

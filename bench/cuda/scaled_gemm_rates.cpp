@@ -9,7 +9,7 @@
 #include "bench/cuda/measure.h"
 #include "core/cuda/common/cuda_error.h"
 #include "core/ops/gemm.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "core/ops/scaled_gemm.h"
 
 namespace quench::bench {

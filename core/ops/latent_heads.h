@@ -1,6 +1,6 @@
 #pragma once
-// Heads of latent attention (nn/latent_attention.h) as attention reads them: one fused matrix of queries, keys and
-// values of equal width.
+// Heads of latent attention (nn/attention/latent_attention.h) as attention reads them: one fused matrix of queries,
+// keys and values of equal width.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"

@@ -5,7 +5,7 @@
 // multiplied by the weight. Rows may be strided (a group of heads inside a fused projection), columns are contiguous.
 
 #include "core/device/kernel_slot.h"
-#include "core/ops/quant_sink.h"
+#include "core/ops/quantize/quant_sink.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {

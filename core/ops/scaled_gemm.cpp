@@ -3,7 +3,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/op_checks.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench {
 

@@ -2,7 +2,7 @@
 // SwiGLU (Shazeer, 2020, arXiv:2002.05202): out = silu(gate) * up, with gate and up side by side in one matrix.
 
 #include "core/device/kernel_slot.h"
-#include "core/ops/quant_sink.h"
+#include "core/ops/quantize/quant_sink.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {

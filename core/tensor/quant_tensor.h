@@ -1,5 +1,6 @@
 #pragma once
-// A quantized tensor: element codes, scales, and what they mean. Ops that make and undo one: core/ops/quantize.h.
+// A quantized tensor: element codes, scales, and what they mean. Ops that make and undo one:
+// core/ops/quantize/quantize.h.
 
 #include <string>
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::distributed {
 namespace {

@@ -13,7 +13,8 @@ namespace quench::distributed {
 class ExpertExchange final : public autograd::RowExchange {
  public:
   // `mxfp8`: activations and their gradients travel as e4m3 codes with an E8M0 scale for every 32 elements of a row
-  // (core/ops/quantize.h, rounding up as in training), about half the bytes of bf16. Widths must be multiples of 32.
+  // (core/ops/quantize/quantize.h, rounding up as in training), about half the bytes of bf16. Widths must be multiples
+  // of 32.
   ExpertExchange(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<WaitClock> clock);
 
   [[nodiscard]] int size() const override { return group_->size(); }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::distributed {
 

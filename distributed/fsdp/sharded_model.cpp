@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "nn/moe.h"
+#include "nn/experts/moe.h"
 
 namespace quench::distributed {
 namespace {

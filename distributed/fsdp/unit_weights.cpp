@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::distributed {
 

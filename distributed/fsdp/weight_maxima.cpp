@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::distributed {
 

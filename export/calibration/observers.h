@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "export/calibration/input_statistics.h"
-#include "nn/expert_linear.h"
+#include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
 
 namespace quench {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "core/system/check.h"
 
 namespace quench {

@@ -13,7 +13,7 @@
 #include "export/gguf/super_blocks.h"
 #include "export/gguf/tokenizer.h"
 #include "export/gguf/types.h"
-#include "nn/rope_table.h"
+#include "nn/attention/rope_table.h"
 
 namespace quench {
 namespace {

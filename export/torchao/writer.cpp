@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "export/safetensors_items.h"
 

@@ -1,9 +1,9 @@
 // DeepSeek-V3 and R1: latent attention; after some dense layers, experts in groups with sigmoid scores, a bias on the
 // choice, and a shared expert (arXiv:2412.19437).
 
-#include "nn/latent_attention.h"
+#include "nn/attention/latent_attention.h"
+#include "nn/experts/moe.h"
 #include "nn/models/table.h"
-#include "nn/moe.h"
 
 namespace quench::nn {
 namespace {

@@ -1,6 +1,6 @@
 // Llama 2, 3, 3.1, 3.2, 3.3 and the many models that share the architecture (TinyLlama, SmolLM2, ...).
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/mlp.h"
 #include "nn/models/table.h"
 

@@ -1,6 +1,6 @@
 // Mistral 7B and its relatives: Llama whose queries see the last sliding_window keys only, where there is one.
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/mlp.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/table.h"

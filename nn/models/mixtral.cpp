@@ -1,9 +1,9 @@
 // Mixtral 8x7B, 8x22B: Mistral with experts in every layer.
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
+#include "nn/experts/moe.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/table.h"
-#include "nn/moe.h"
 
 namespace quench::nn {
 namespace {

@@ -1,6 +1,6 @@
 // Qwen2 and Qwen2.5: Llama with a bias on query, key and value.
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/mlp.h"
 #include "nn/models/table.h"
 

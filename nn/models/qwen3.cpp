@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
+#include "nn/experts/moe.h"
 #include "nn/mlp.h"
 #include "nn/models/table.h"
-#include "nn/moe.h"
 
 namespace quench::nn {
 namespace {

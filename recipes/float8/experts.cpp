@@ -5,7 +5,7 @@
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "recipes/float8/weight.h"
 
 namespace quench::recipes {

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "nn/expert_kernel.h"
+#include "nn/experts/expert_kernel.h"
 #include "recipes/recipe.h"
 #include "recipes/rounded/layers.h"
 

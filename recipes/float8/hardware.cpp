@@ -3,7 +3,7 @@
 #include <array>
 
 #include "core/ops/experts/grouped_float8.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "core/ops/scaled_gemm.h"
 
 namespace quench::recipes {

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "core/ops/quant_sink.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quant_sink.h"
+#include "core/ops/quantize/quantize.h"
 #include "recipes/float8/scheme.h"
 
 namespace quench::recipes {

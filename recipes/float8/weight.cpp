@@ -1,6 +1,6 @@
 #include "recipes/float8/weight.h"
 
-#include "core/ops/transpose_codes.h"
+#include "core/ops/quantize/transpose_codes.h"
 
 namespace quench::recipes {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "nn/expert_linear.h"
+#include "nn/experts/expert_linear.h"
 #include "recipes/lora/lora_linear.h"
 
 namespace quench::recipes {

@@ -7,7 +7,7 @@ namespace quench::recipes {
 
 enum class BaseForm : std::uint8_t {
   dense,   // in the dtype of the model
-  nf4,     // 4.13 bits an element (core/ops/nf4.h)
+  nf4,     // 4.13 bits an element (core/ops/quantize/nf4.h)
   float8,  // e4m3 with a power-of-two scale a row
 };
 

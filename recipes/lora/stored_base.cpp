@@ -1,7 +1,7 @@
 #include "recipes/lora/stored_base.h"
 
-#include "core/ops/nf4.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/nf4.h"
+#include "core/ops/quantize/quantize.h"
 #include "nn/linear.h"
 
 namespace quench::recipes {

@@ -1,8 +1,8 @@
 #include "recipes/qat/fake_quantizer.h"
 
-#include "core/ops/fake_quantize_float8.h"
-#include "core/ops/quantize.h"
-#include "core/ops/two_of_four.h"
+#include "core/ops/quantize/fake_quantize_float8.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/two_of_four.h"
 
 namespace quench::recipes {
 

@@ -7,7 +7,7 @@
 
 #include "core/number/element_format.h"
 #include "core/number/two_of_four.h"
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize_int.h"
 #include "core/tensor/tensor.h"
 
 namespace quench::recipes {
@@ -31,7 +31,7 @@ struct FakeFormat {
 };
 
 // `values` as they come back from their codes. `mask` of integers, whose range clips some elements: where the gradient
-// passes (core/ops/quantize_int.h); undefined for formats that clip none.
+// passes (core/ops/quantize/quantize_int.h); undefined for formats that clip none.
 struct FakeQuantized {
   Tensor values;
   Tensor mask;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "nn/expert_kernel.h"
+#include "nn/experts/expert_kernel.h"
 #include "recipes/recipe.h"
 #include "recipes/rounded/rounding.h"
 

@@ -2,8 +2,8 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/round_groups.h"
-#include "core/ops/quantize.h"
-#include "core/ops/round_mx.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/round_mx.h"
 
 namespace quench::recipes {
 namespace {

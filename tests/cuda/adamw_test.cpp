@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/core/ops/golden_file.h"
 #include "tests/cuda/cuda_testing.h"
 

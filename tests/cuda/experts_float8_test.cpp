@@ -2,7 +2,7 @@
 
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_float8.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {

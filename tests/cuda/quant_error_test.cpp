@@ -1,4 +1,4 @@
-#include "tests/core/ops/quant_error_cases.h"
+#include "tests/core/ops/quantize/quant_error_cases.h"
 #include "tests/cuda/cuda_testing.h"
 
 namespace quench::testing {

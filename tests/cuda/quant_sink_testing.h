@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "core/ops/norm.h"
-#include "core/ops/quant_sink.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quant_sink.h"
+#include "core/ops/quantize/quantize.h"
 #include "core/ops/swiglu.h"
 #include "tests/cuda/fused_testing.h"
 

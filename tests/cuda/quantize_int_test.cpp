@@ -1,10 +1,10 @@
 // The integer casts, dropout and fake quantization on the GPU against the CPU's, bit by bit.
 
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize_int.h"
 
 #include "core/ops/dropout.h"
-#include "core/ops/fake_quantize_float8.h"
-#include "core/ops/nf4.h"
+#include "core/ops/quantize/fake_quantize_float8.h"
+#include "core/ops/quantize/nf4.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {

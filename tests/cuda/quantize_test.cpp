@@ -1,6 +1,6 @@
 // The casts on the GPU against the CPU's, code by code, and against the vectors made by TorchAO.
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 #include "tests/core/ops/golden_file.h"
 #include "tests/cuda/quantize_testing.h"

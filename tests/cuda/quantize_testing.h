@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/core/ops/quantize_inputs.h"
+#include "tests/core/ops/quantize/quantize_inputs.h"
 #include "tests/cuda/cuda_testing.h"
 
 namespace quench::testing {

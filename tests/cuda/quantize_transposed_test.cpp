@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "core/ops/quantize.h"
-#include "core/ops/transpose_codes.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/transpose_codes.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {

@@ -1,7 +1,7 @@
 // Rounding to MX and back in one pass against the cast and its inverse on the CPU.
 
-#include "core/ops/round_mx.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/round_mx.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {

@@ -10,7 +10,7 @@
 #include "core/device/determinism.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/cuda/quantize_testing.h"
 
 namespace quench::testing {

@@ -1,4 +1,4 @@
-#include "core/ops/two_of_four.h"
+#include "core/ops/quantize/two_of_four.h"
 
 #include "tests/cuda/cuda_testing.h"
 

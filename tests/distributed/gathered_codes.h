@@ -7,7 +7,7 @@
 
 #include "core/json/json.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
 #include "nn/linear.h"

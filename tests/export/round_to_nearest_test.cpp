@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize_int.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {

@@ -2,7 +2,7 @@
 
 #include "export/compressed_tensors/sparse_24.h"
 
-#include "core/ops/two_of_four.h"
+#include "core/ops/quantize/two_of_four.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "tests/export/export_testing.h"
 

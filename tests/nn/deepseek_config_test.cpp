@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "nn/attention/rope_scale.h"
 #include "nn/causal_lm.h"
-#include "nn/rope_scale.h"
 
 namespace quench::nn {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nn/rope_table.h"
+#include "nn/attention/rope_table.h"
 
 namespace quench::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "nn/moe.h"
+#include "nn/experts/moe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "nn/causal_lm.h"
-#include "nn/expert_load.h"
+#include "nn/experts/expert_load.h"
 #include "nn/mlp.h"
 
 namespace quench::nn {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/recompute.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/recipes/float8_testing.h"
 
 namespace quench::recipes {

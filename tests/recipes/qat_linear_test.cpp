@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 
 #include "core/ops/gemm.h"
-#include "core/ops/quantize.h"
-#include "core/ops/two_of_four.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/two_of_four.h"
 #include "recipes/recipe.h"
 #include "tests/recipes/float8_testing.h"
 #include "tests/testing.h"

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/memory/allocator.h"
-#include "core/ops/nf4.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/nf4.h"
+#include "core/ops/quantize/quantize.h"
 #include "nn/causal_lm.h"
 #include "nn/initialize.h"
 #include "recipes/lora/adapters.h"

@@ -2,7 +2,7 @@
 // A model family that the table's file does not know: Llama with ReGLU (added_op.h) in place of SwiGLU.
 
 #include "core/system/choice_table.h"
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/linear.h"
 #include "nn/models/table.h"
 #include "tests/seams/added_op.h"

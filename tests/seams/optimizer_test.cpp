@@ -8,7 +8,7 @@
 #include "tests/seams/refusal.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/plan/estimate.h"
 
 namespace quench {

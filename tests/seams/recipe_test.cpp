@@ -7,7 +7,7 @@
 #include "tests/seams/added_recipe.h"
 #include "tests/seams/refusal.h"
 #include "tests/train/run/trainer_fixture.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/setup/model_setup.h"
 
 namespace quench {

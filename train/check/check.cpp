@@ -8,7 +8,7 @@
 #include "nn/optim/table.h"
 #include "recipes/recipe.h"
 #include "train/check/checker.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/nearest.h"
 #include "train/config/recipe_choice.h"
 

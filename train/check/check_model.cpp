@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
 #include "nn/model_config.h"
 #include "train/check/checker.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/presets.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/hub_hint.h"

@@ -7,7 +7,7 @@
 #include "data/text/chat_template.h"
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/nearest.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/hub_hint.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/system/file.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/foreign_syntax.h"
 #include "train/config/override.h"
 #include "train/config/presets.h"

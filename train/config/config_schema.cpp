@@ -1,6 +1,6 @@
 #include "train/config/config_schema.h"
 
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/presets.h"
 
 namespace quench {

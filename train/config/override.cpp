@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/nearest.h"
 #include "train/config/not_yet.h"
 #include "train/config/value_codec.h"

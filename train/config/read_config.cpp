@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "nn/model_fields.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/foreign_keys.h"
 #include "train/config/nearest.h"
 #include "train/config/not_yet.h"

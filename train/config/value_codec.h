@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/json/json.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 
 namespace quench {
 

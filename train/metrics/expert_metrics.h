@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/json/json.h"
-#include "nn/expert_load.h"
+#include "nn/experts/expert_load.h"
 
 namespace quench {
 

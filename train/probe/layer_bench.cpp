@@ -6,7 +6,7 @@
 #include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench {
 namespace {

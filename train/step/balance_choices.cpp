@@ -1,7 +1,7 @@
 #include "train/step/balance_choices.h"
 
 #include "core/ops/experts/choice_bias.h"
-#include "nn/moe.h"
+#include "nn/experts/moe.h"
 
 namespace quench {
 

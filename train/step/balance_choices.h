@@ -2,7 +2,7 @@
 // Even loads of experts without a term of the loss.
 
 #include "nn/causal_lm.h"
-#include "nn/expert_load.h"
+#include "nn/experts/expert_load.h"
 
 namespace quench {
 

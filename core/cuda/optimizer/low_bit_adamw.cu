@@ -6,7 +6,7 @@
 #include "core/cuda/optimizer/adamw_math.cuh"
 #include "core/cuda/optimizer/elements.cuh"
 #include "core/number/float8.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::cuda {
 namespace {

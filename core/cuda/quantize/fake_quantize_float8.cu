@@ -1,4 +1,4 @@
-#include "core/ops/fake_quantize_float8.h"
+#include "core/ops/quantize/fake_quantize_float8.h"
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/vector.cuh"

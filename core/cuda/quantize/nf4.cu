@@ -1,4 +1,4 @@
-#include "core/ops/nf4.h"
+#include "core/ops/quantize/nf4.h"
 
 #include "core/cuda/quantize/quantize_common.cuh"
 

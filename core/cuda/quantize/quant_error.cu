@@ -1,4 +1,4 @@
-#include "core/ops/quant_error.h"
+#include "core/ops/quantize/quant_error.h"
 
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"

@@ -1,5 +1,5 @@
 #pragma once
-// Float8 sinks (core/ops/quant_sink.h) in the kernels that make the result.
+// Float8 sinks (core/ops/quantize/quant_sink.h) in the kernels that make the result.
 //
 // Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity, and a maximum
 // does not depend on the order of the atomics that raise it. Those of bf16 stay two a word: the maxima of eight columns
@@ -10,7 +10,7 @@
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"
-#include "core/ops/quant_sink.h"
+#include "core/ops/quantize/quant_sink.h"
 
 namespace quench::cuda {
 

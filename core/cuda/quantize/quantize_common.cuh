@@ -12,7 +12,7 @@
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::cuda {
 

@@ -1,6 +1,6 @@
-// Integer casts by groups of the last axis (core/ops/quantize_int.h).
+// Integer casts by groups of the last axis (core/ops/quantize/quantize_int.h).
 
-#include "core/ops/quantize_int.h"
+#include "core/ops/quantize/quantize_int.h"
 
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"

@@ -3,7 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "core/cuda/quantize/block_scale.cuh"
-#include "core/ops/round_mx.h"
+#include "core/ops/quantize/round_mx.h"
 
 namespace quench::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Codes of one byte transposed, by the tiles of the float8 casts.
 
-#include "core/ops/transpose_codes.h"
+#include "core/ops/quantize/transpose_codes.h"
 
 #include "core/cuda/quantize/code_tiles.cuh"
 

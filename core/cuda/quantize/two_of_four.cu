@@ -1,7 +1,7 @@
 // 2:4 sparsity: a thread decides for four elements, or for a tile.
 
 #include "core/cuda/common/launch.h"
-#include "core/ops/two_of_four.h"
+#include "core/ops/quantize/two_of_four.h"
 
 namespace quench::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 
-#include "tests/core/ops/quantize_inputs.h"
+#include "tests/core/ops/quantize/quantize_inputs.h"
 
 namespace quench {
 namespace {

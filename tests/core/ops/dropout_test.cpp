@@ -1,6 +1,6 @@
 #include "core/ops/dropout.h"
 
-#include "tests/core/ops/quantize_inputs.h"
+#include "tests/core/ops/quantize/quantize_inputs.h"
 
 namespace quench {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/core/ops/op_testing.h"
 
 namespace quench::testing {

@@ -13,7 +13,7 @@
 #include "recipes/recipe.h"
 #include "tests/testing.h"
 #include "train/config/data_files.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/plan/run_check.h"
 
 namespace quench {

@@ -7,7 +7,7 @@
 
 #include "config_testing.h"
 #include "tests/testing.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 
 namespace quench {
 namespace {

@@ -10,7 +10,7 @@
 #include "nn/model_config.h"
 #include "tests/testing.h"
 #include "train/config/config_schema.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 
 namespace quench {
 namespace {

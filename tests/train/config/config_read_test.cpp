@@ -5,7 +5,7 @@
 #include "config_testing.h"
 #include "tests/testing.h"
 #include "train/config/enum_names.h"
-#include "train/config/field.h"
+#include "train/config/fields/field.h"
 #include "train/config/nearest.h"
 
 namespace quench {

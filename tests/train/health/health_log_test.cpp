@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/recipes/float8_testing.h"
 #include "tests/train/metrics/captured_log.h"
 

@@ -1,7 +1,7 @@
 #include "core/ops/optimizer/adamw.h"
 
 #include "core/number/stochastic_rounding.h"
-#include "core/ops/quantize.h"
+#include "core/ops/quantize/quantize.h"
 #include "core/safetensors/safetensors.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/testing.h"

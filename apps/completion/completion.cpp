@@ -1,0 +1,47 @@
+// quench completion: scripts that let shells complete the program's verbs, options, config names and keys.
+
+#include <cstdio>
+
+#include "apps/completion/completion_candidates.h"
+#include "apps/completion/completion_scripts.h"
+#include "apps/verbs.h"
+
+namespace quench {
+namespace {
+
+struct Shell {
+  const char* name;
+  std::string_view script;
+};
+
+constexpr Shell kShells[] = {{"bash", kBashCompletion}, {"zsh", kZshCompletion}, {"fish", kFishCompletion}};
+
+void print_candidates(const CLI::App& program, const std::vector<std::string>& words) {
+  const std::span<const std::string> behind_program = std::span(words).subspan(words.empty() ? 0 : 1);
+  const Completions candidates = complete_words(program, behind_program);
+  for (const Completion& candidate : candidates.words)
+    std::printf("%s\t%s\n", candidate.word.c_str(), candidate.help.c_str());
+  if (candidates.files) std::printf(":files\n");
+}
+
+}  // namespace
+
+void add_completion_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("completion", "Print a script that lets a shell complete command lines");
+  verb->footer(
+      "Example: source <(quench completion bash)\n"
+      "Installed packages bring the scripts of all three shells along.");
+  verb->require_subcommand(1);
+  for (const Shell& shell : kShells) {
+    CLI::App* print = verb->add_subcommand(shell.name, std::string("Print the script for ") + shell.name);
+    print->footer(std::string("Example: quench completion ") + shell.name);
+    print->callback([&shell] { std::fwrite(shell.script.data(), 1, shell.script.size(), stdout); });
+  }
+  CLI::App* candidates =
+      verb->add_subcommand("candidates", "What may stand in place of the last word; for the scripts");
+  candidates->group("");
+  candidates->prefix_command();
+  candidates->callback([&app, candidates] { print_candidates(app, candidates->remaining()); });
+}
+
+}  // namespace quench

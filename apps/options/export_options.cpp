@@ -1,0 +1,129 @@
+#include "apps/options/export_options.h"
+
+#include <cstdio>
+#include <optional>
+
+#include "apps/write_model.h"
+#include "recipes/sparse.h"
+#include "train/evaluation/evaluation_data.h"
+#include "train/model_folder/peft_folder.h"
+#include "train/run_folder/run_folder.h"
+
+namespace quench {
+namespace {
+
+void write_adapter(const LoadedModel& loaded, const ExportTarget& target) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
+                  "the checkpoint holds a whole model, no adapters: --format {} has nothing to write", kPeftFormat);
+  save_adapter_folder(*loaded.model, *loaded.adapters, target,
+                      {.dtype = loaded.model->options().dtype, .base = loaded.small_files.string()});
+  std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), loaded.adapters->layers().size());
+}
+
+// How the model is written; of a format for models.
+WriteStyle style_of(const ExportOptions& o) {
+  WriteStyle style{.format = &require_export_format(o.format, "--format"),
+                   .quantization = o.quantization.resolve(),
+                   .dtype = std::nullopt,
+                   .json = o.json};
+  check_format_and_scheme(*style.format, style.quantization ? style.quantization->scheme : nullptr);
+  if (o.dtype == "f16") style.dtype = DType::f16;  // a type of files alone
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !style.dtype || !style.quantization,
+                  "--dtype f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
+  return style;
+}
+
+std::vector<std::string> file_names(const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  for (const std::string& path : paths) names.push_back(std::filesystem::path(path).filename().string());
+  return names;
+}
+
+// Token perplexity in rolling windows, as `quench eval` measures it. The tokenizer is only used now.
+std::function<double(nn::CausalLm&)> perplexity_meter(const LoadedModel& loaded, const ExportOptions& o,
+                                                      const Tokenizer* tokenizer) {
+  EvaluationData data{.files = o.perplexity};
+  if (!loaded.missing.empty()) data.no_tokenizer = loaded.missing;
+  struct Kept {
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> targets;
+  };
+  auto documents = std::make_shared<std::vector<Kept>>();
+  read_evaluation_data(data, tokenizer, loaded.config, [&](const ScoredDocument& document) {
+    documents->push_back(
+        {{document.tokens.begin(), document.tokens.end()}, {document.targets.begin(), document.targets.end()}});
+  });
+  const PerplexityOptions options{.window = loaded.config.max_position_embeddings,
+                                  .prefix = prefix_token(tokenizer, loaded.config)};
+  return [documents, options](nn::CausalLm& model) {
+    PerplexityMeter meter(model, options);
+    for (const Kept& document : *documents)
+      meter.add({.tokens = document.tokens, .targets = document.targets, .text = std::nullopt});
+    return meter.finish().token_perplexity();
+  };
+}
+
+}  // namespace
+
+void ExportOptions::add_to(CLI::App& verb) {
+  verb.add_option("--output", output, "Folder to write; one that holds nothing but an export is replaced")->required();
+  verb.add_flag("--overwrite", overwrite, "Write beside files of other kinds, replacing only files of the same names");
+  verb.add_option("--format", format,
+                  fmt::format("A model with adapters merged: {}; {}: the adapters alone",
+                              fmt::join(export_format_names(), ", "), kPeftFormat))
+      ->capture_default_str();
+  quantization.add_to(verb);
+  verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
+      ->capture_default_str();
+  std::string rules;
+  for (const recipes::SparsityChoice& choice : recipes::sparsity_choices())
+    rules += fmt::format("{}{}", rules.empty() ? "" : " or ", choice.name);
+  verb.add_option(
+      "--sparsity", sparsity,
+      fmt::format("{}: prune the layers that --exclude does not name, as the recipes sparse24... train them", rules));
+  verb.add_option("--tokenizer", tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");
+  verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb.add_option(
+      "--perplexity", perplexity,
+      "Text, JSON-lines or token files: the model's perplexity on them, before and after quantization, goes "
+      "into the report and the model card");
+  verb.add_option("--device", device, "Where calibration and --perplexity run the model: auto, cpu, cuda or cuda:N")
+      ->capture_default_str();
+  verb.add_flag("--json", json, "Print the result as JSON");
+}
+
+void run_export(const ExportOptions& o) {
+  const bool adapters_alone = o.format == kPeftFormat;
+  WriteStyle style = adapters_alone ? WriteStyle() : style_of(o);
+  std::optional<TwoOfFour> sparsity;
+  if (!o.sparsity.empty()) sparsity = recipes::require_sparsity(o.sparsity, "--sparsity");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !sparsity || !adapters_alone, "--sparsity is for whole models, not adapters");
+  const std::filesystem::path source = o.source;
+  ExportTarget target{.folder = o.output,
+                      .overwrite = o.overwrite,
+                      .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
+  require_export_target(target);                                           // before the model is read
+  LoadedModel loaded = load_model(o.source, o.device, style.dtype ? "auto" : o.dtype);
+  if (adapters_alone) return write_adapter(loaded, target);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
+                  "{} is quantized already: quantize the model that it was made of", o.source);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !sparsity,
+                  "{} is quantized already: prune the model that it was made of", o.source);
+  target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
+  merge_adapters(loaded);
+  if (sparsity) (void)recipes::prune(*loaded.model, *sparsity, o.quantization.exclude);
+  if (style.quantization || !o.perplexity.empty()) {
+    const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);
+    if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
+    if (style.quantization)
+      style.quantization->calibration = o.quantization.read_calibration(tokenizer.get(), loaded.config, loaded.missing);
+    if (!o.perplexity.empty()) style.perplexity = perplexity_meter(loaded, o, tokenizer.get());
+    style.perplexity_data = fmt::format("{}", fmt::join(file_names(o.perplexity), ", "));
+  }
+  style.source = o.source;
+  write_model(loaded, o.tokenizer, o.max_shard_gb, target, style);
+}
+
+}  // namespace quench

@@ -1,0 +1,62 @@
+#include "apps/options/recipe_options.h"
+
+#include <algorithm>
+#include <array>
+
+namespace quench {
+
+void RecipeArguments::add_to(CLI::App& verb) {
+  verb.add_option("--recipe", name, "Precision recipe of the linear layers")->capture_default_str();
+  verb.add_option("--recipe-exclude", exclude, "Patterns of layers that stay in high precision")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb.add_option("--weight-bits", weight_bits, "recipe.weight_bits: bits of the weights under a qat_intx recipe")
+      ->check(CLI::Range(2, 8));
+  verb.add_option("--group-size", group_size,
+                  "recipe.group_size: weights that share a scale under a qat recipe; 0: a row")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_flag("--asymmetric-weights", asymmetric_weights,
+                "recipe.asymmetric_weights: integer weights with zero points under a qat recipe");
+  verb.add_flag("--emulate", emulate, "Compute the recipe's products in f32 from the dequantized operands");
+}
+
+void RecipeArguments::check() const {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, name != "auto",
+                  "--recipe auto is chosen for a run's batches by `quench train` and `quench probe`; name a recipe");
+  const auto keys = recipes::find_recipe(name).capabilities.keys;
+  struct Option {
+    std::string_view key, flag;
+    bool given;
+  };
+  for (const Option& option :
+       std::array<Option, 3>{{{"weight_bits", "--weight-bits", weight_bits.has_value()},
+                              {"group_size", "--group-size", group_size.has_value()},
+                              {"asymmetric_weights", "--asymmetric-weights", asymmetric_weights}}})
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !option.given || std::ranges::count(keys, option.key) > 0,
+                    "{} has no effect on --recipe {}", option.flag, name);
+}
+
+std::vector<recipes::LayerConversion> RecipeArguments::apply(LoadedModel& loaded) const {
+  check();
+  const recipes::Recipe& recipe = recipes::find_recipe(name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !given(),
+                  "--recipe {}: the model is quantized already; give the folder with its weights in high precision",
+                  name);
+  nn::CausalLm& model = *loaded.model;
+  auto conversion = recipes::apply_recipe(model, recipe, {.exclude = exclude},
+                                          {.emulate = emulate || model.options().device.is_cpu(),
+                                           .keep_weights = true,
+                                           .weight_bits = weight_bits,
+                                           .group_size = group_size,
+                                           .asymmetric_weights = asymmetric_weights});
+  const bool converted = std::ranges::any_of(conversion, [](const auto& row) { return row.skipped_because.empty(); });
+  QUENCH_CHECK_AS(ErrorCode::bad_config, converted || !given(), "--recipe {} applies to no layer:\n{}", name,
+                  recipes::conversion_report(conversion));
+  if (loaded.adapters) {
+    loaded.adapters->attach();
+    loaded.adapters->name_kernels(conversion);
+  }
+  return conversion;
+}
+
+}  // namespace quench

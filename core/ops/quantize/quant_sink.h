@@ -1,0 +1,30 @@
+#pragma once
+// What the producer of an activation or gradient writes beside it for a float8 consumer, while the values are still in
+// registers: it saves the consumer a pass over memory.
+//
+// Ops that take a sink fill it with what the separate ops of core/ops/quantize/quantize.h would make of their stored
+// result, bit for bit. Every field may be undefined: not wanted.
+
+#include "core/tensor/quant_tensor.h"
+
+namespace quench {
+
+struct Float8Sink {
+  // f32 [], starts at 0 (or an earlier maximum): becomes the largest magnitude of the result; NaN if an element is NaN.
+  Tensor amax;
+  // The result [N,C] by row, natural orientation: scales and codes are written.
+  QuantTensor rows;
+  bool power_of_two = false;  // scales of `rows`
+  // f32 [1,C], starts at 0 (or an earlier maximum): as amax for each column.
+  Tensor column_amax;
+
+  [[nodiscard]] bool wanted() const noexcept { return amax.defined() || rows.defined() || column_amax.defined(); }
+};
+
+// For the entry points of ops: throws invalid_argument naming the part that does not fit the result.
+void check_sink(std::string_view op, const Float8Sink& sink, const Tensor& result);
+
+// Fills a sink from a finished result [N,C], contiguous: for kernels that do not do it on the way.
+void fill_sink(const Float8Sink& sink, const Tensor& result);
+
+}  // namespace quench

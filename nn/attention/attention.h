@@ -1,0 +1,35 @@
+#pragma once
+// Grouped-query self-attention with fused qkv projection, rotary positions and optional per-head norms.
+
+#include <optional>
+
+#include "nn/attention/attend.h"
+#include "nn/layer_part.h"
+#include "nn/linear.h"
+
+namespace quench::nn {
+
+class Attention final : public LayerPart {
+ public:
+  Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  [[nodiscard]] autograd::QuantRequest input_request() const override { return qkv_proj_.input_request(); }
+
+ private:
+  AttendOptions attend_;
+  float eps_;
+  Linear qkv_proj_;
+  Linear o_proj_;
+  // Qwen3's q_norm and k_norm are modules with one weight each.
+  struct HeadNorm final : Module {
+    HeadNorm(std::int64_t head_dim, const ParameterOptions& options)
+        : weight(make_parameter({head_dim}, options, Initializer::ones)) {
+      add_parameter("weight", weight);
+    }
+    Parameter weight;
+  };
+  std::optional<HeadNorm> q_norm_;
+  std::optional<HeadNorm> k_norm_;
+};
+
+}  // namespace quench::nn

@@ -1,0 +1,39 @@
+#pragma once
+// Attention whose keys and values come from one narrow vector a token, and queries from another (DeepSeek-V2,
+// arXiv:2405.04434, section 2.1): the weights of those projections, not their products, are what is trained. The cache
+// of a generation holds whole keys and values.
+
+#include <optional>
+
+#include "core/ops/latent_heads.h"
+#include "nn/attention/attend.h"
+#include "nn/layer_part.h"
+#include "nn/linear.h"
+#include "nn/rms_norm.h"
+
+namespace quench::nn {
+
+class LatentAttention final : public LayerPart {
+ public:
+  LatentAttention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  // Two projections read x, which may want it in different forms.
+  [[nodiscard]] autograd::QuantRequest input_request() const override { return {}; }
+
+ private:
+  [[nodiscard]] Variable queries(const Variable& x) const;
+
+  LatentHeadsShape shape_;
+  AttendOptions attend_;
+  std::int64_t kv_rank_;
+  // Queries come from a narrow vector, or straight from x.
+  std::optional<Linear> q_a_proj_;
+  std::optional<RmsNorm> q_a_norm_;
+  Linear q_proj_;
+  Linear kv_a_proj_;
+  RmsNorm kv_a_norm_;
+  Linear kv_b_proj_;
+  Linear o_proj_;
+};
+
+}  // namespace quench::nn

@@ -1,0 +1,62 @@
+#include "nn/experts/expert_linear.h"
+
+namespace quench::nn {
+namespace {
+
+std::int64_t total_rows(const std::vector<ExpertLinear::Part>& parts) {
+  std::int64_t rows = 0;
+  for (const ExpertLinear::Part& part : parts) rows += part.rows;
+  return rows;
+}
+
+// "model.layers.0.mlp.experts.gate_up_proj." -> "model.layers.0."
+std::string layer_prefix(std::string_view prefix) {
+  prefix.remove_suffix(1);
+  for (int level = 0; level < 3; ++level) {
+    const std::size_t dot = prefix.rfind('.');
+    prefix = dot == std::string_view::npos ? std::string_view() : prefix.substr(0, dot);
+  }
+  return prefix.empty() ? std::string() : std::string(prefix) + ".";
+}
+
+}  // namespace
+
+ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in_features, std::string hf_path, std::vector<Part> parts,
+                           const ParameterOptions& options, float init_std)
+    : experts_(experts),
+      hf_path_(std::move(hf_path)),
+      parts_(std::move(parts)),
+      weight_(make_parameter({experts * total_rows(parts_), in_features}, options, Initializer::normal, init_std,
+                             experts)) {
+  add_parameter("weight", weight_);
+}
+
+Variable ExpertLinear::forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const {
+  Variable y = forward_tokens(x, rows);
+  if (!y.requires_grad()) return y;
+  const auto again = std::make_shared<autograd::Recomputation>();
+  again->again = [this, kernel = kernel_, saved = autograd::Saved(x), rows] {
+    const autograd::NoGrad no_grad;
+    return kernel->apply_to_tokens(Variable(saved.get()), weight_, rows).value();
+  };
+  y.set_recompute(again);
+  return y;
+}
+
+LinearInfo ExpertLinear::info(std::string name) const {
+  return {std::move(name), weight_.global_shape[1], weight_.global_shape[0] / experts_, false,
+          weight_.variable.value().device()};
+}
+
+void ExpertLinear::name_pieces(const std::string& prefix) {
+  weight_.pieces.clear();
+  const std::string layer = layer_prefix(prefix);
+  std::int64_t row = 0;
+  for (std::int64_t expert = 0; expert < experts_; ++expert)
+    for (const Part& part : parts_) {
+      weight_.pieces.push_back({fmt::format("{}{}.{}.{}.weight", layer, hf_path_, expert, part.name), row, part.rows});
+      row += part.rows;
+    }
+}
+
+}  // namespace quench::nn

@@ -1,0 +1,168 @@
+#include "nn/experts/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "autograd/functions.h"
+#include "core/ops/experts/grouped_gemm.h"
+#include "nn/experts/expert_load.h"
+
+namespace quench::nn {
+namespace {
+
+// "model.layers.0.mlp.gate." -> "model.layers.0."
+std::string layer_path(std::string path) {
+  for (int level = 0; level < 2; ++level) path.resize(path.rfind('.', path.size() - 2) + 1);
+  return path;
+}
+
+// Values that no gradient trains: f32 whatever the weights are, since a step of the bias is small beside its value.
+ParameterOptions bias_options(ParameterOptions options) {
+  options.dtype = DType::f32;
+  options.trainable = false;
+  return options;
+}
+
+// For each row that arrived, in the order of the processes, the expert among those of this process: i32 [R,1].
+Tensor expert_of_rows(const std::vector<std::int64_t>& received, std::int64_t experts_here, std::int64_t rows,
+                      Device device) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  if (device.is_meta()) return Tensor::empty({rows, 1}, DType::i32, device);
+  const Tensor host = Tensor::empty_pinned({rows, 1}, DType::i32, device);
+  auto* out = host.data<std::int32_t>();
+  for (std::size_t i = 0; i < received.size(); ++i)
+    out = std::fill_n(out, received[i], static_cast<std::int32_t>(static_cast<std::int64_t>(i) % experts_here));
+  return host.to(device);
+}
+
+// Sums of runs of `size` counts.
+std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& counts, std::size_t size) {
+  std::vector<std::int64_t> sums;
+  for (std::size_t begin = 0; begin < counts.size(); begin += size)
+    sums.push_back(std::accumulate(counts.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   counts.begin() + static_cast<std::ptrdiff_t>(begin + size), std::int64_t{0}));
+  return sums;
+}
+
+}  // namespace
+
+MoE::Router::Router(const ModelConfig& config, const ParameterOptions& options)
+    : hf_path(config.experts.names.router),
+      hf_bias(config.experts.names.choice_bias),
+      weight(make_parameter({config.experts.count, config.hidden_size}, options, Initializer::normal,
+                            config.initializer_range)) {
+  add_parameter("weight", weight);
+  if (!config.experts.choice_bias) return;
+  choice_bias.emplace(make_parameter({config.experts.count}, bias_options(options), Initializer::zeros));
+  add_parameter("choice_bias", *choice_bias);
+}
+
+void MoE::Router::name_pieces(const std::string& prefix) {
+  const std::string layer = layer_path(prefix);
+  weight.pieces = {{fmt::format("{}{}.weight", layer, hf_path), 0, weight.global_shape[0]}};
+  if (choice_bias) choice_bias->pieces = {{layer + std::string(hf_bias), 0, choice_bias->global_shape[0]}};
+}
+
+MoE::Experts::Experts(const ModelConfig& config, const ParameterOptions& options)
+    : gate_up_proj(config.experts.count, config.hidden_size, std::string(config.experts.names.experts),
+                   {{std::string(config.experts.names.gate), config.experts.intermediate_size},
+                    {std::string(config.experts.names.up), config.experts.intermediate_size}},
+                   options, config.initializer_range),
+      down_proj(config.experts.count, config.experts.intermediate_size, std::string(config.experts.names.experts),
+                {{std::string(config.experts.names.down), config.hidden_size}}, options,
+                config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers))) {
+  add_module("gate_up_proj", gate_up_proj);
+  add_module("down_proj", down_proj);
+}
+
+MoE::MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
+    : layer_(layer),
+      per_token_(config.experts.per_token),
+      rule_{.scoring = config.experts.sigmoid ? RouterScoring::sigmoid : RouterScoring::softmax,
+            .normalize = config.experts.normalize,
+            .factor = config.experts.factor,
+            .groups = config.experts.groups,
+            .groups_per_token = config.experts.groups_per_token},
+      gate_(config, options),
+      experts_(config, options) {
+  add_module("gate", gate_);
+  add_module("experts", experts_);
+  if (config.experts.shared_width > 0)
+    add_module("shared_experts", shared_.emplace(config, layer, options, config.experts.shared_width));
+}
+
+std::int64_t MoE::alignment(Device device) const {
+  return std::max(
+      {experts_.gate_up_proj.kernel().alignment(), experts_.down_proj.kernel().alignment(), group_alignment(device)});
+}
+
+Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
+  const Variable logits = autograd::router_logits(x, gate_.weight.weight());
+  autograd::Routing routing;
+  {
+    const auto bias = gate_.choice_bias ? gate_.choice_bias->weight().use() : Weight().use();
+    routing = autograd::route(logits, {.rule = rule_,
+                                       .choices = per_token_,
+                                       .alignment = exchange_ != nullptr ? 1 : alignment(x.value().device()),
+                                       .bias = bias.value(),
+                                       .terms = context.router_terms});
+  }
+  if (context.expert_load != nullptr)
+    context.expert_load->add(layer_, routing.rows.counts, context.router_terms.wanted() ? logits.value() : Tensor());
+  const bool recompute_product = context.activations.of(layer_) == autograd::LargestActivation::recomputed;
+  const Variable routed = exchange_ != nullptr ? run_exchanged(x, routing, recompute_product)
+                                               : run_experts(x, routing.weights, routing.rows, recompute_product);
+  return shared_ ? autograd::add(routed, shared_->forward(x, context)) : routed;
+}
+
+Variable MoE::run_experts(const Variable& x, const Variable& weights, const autograd::ExpertRows& rows,
+                          bool recompute_product) const {
+  Variable inner;
+  {
+    // Where they are not saved, their memory is free before the second product.
+    const Variable gate_up = recompute_product ? experts_.gate_up_proj.forward_tokens_recomputable(x, rows)
+                                               : experts_.gate_up_proj.forward_tokens(x, rows);
+    inner = autograd::expert_swiglu(gate_up, weights, rows);
+  }
+  return autograd::sum_rows(experts_.down_proj.forward(inner, rows), rows);
+}
+
+Variable MoE::run_exchanged(const Variable& x, const autograd::Routing& routing, bool recompute_product) const {
+  const autograd::ExpertRows& rows = routing.rows;
+  const Device device = x.value().device();
+  const std::int64_t pairs = routing.weights.value().numel();
+  std::vector<std::int64_t> own;
+  const std::vector<std::int64_t> received = exchange_->exchange_counts(rows.counts, pairs, own);
+  const std::size_t experts_here = own.size() / static_cast<std::size_t>(exchange_->size());
+  const autograd::RowCounts counts{sums_of(own, experts_here), sums_of(received, experts_here)};
+
+  // A pair's weight travels with its row.
+  autograd::ExpertRows single = rows;
+  single.choices = 1;
+  single.rows = rows.rows.view({pairs, 1});
+  const Variable weights = autograd::gather_rows(autograd::reshape(routing.weights, {pairs, 1}), single);
+  const Variable here = autograd::exchange_rows(autograd::gather_rows(x, rows), *exchange_, counts, true, "dispatch");
+  const Variable weights_here = autograd::exchange_rows(weights, *exchange_, counts, false, "experts' weights");
+
+  // Every row that arrived is a token of its own with one choice.
+  const autograd::ExpertRows sorted = autograd::sort_rows(
+      expert_of_rows(received, static_cast<std::int64_t>(experts_here), counts.received_rows(), device),
+      static_cast<std::int64_t>(experts_here), alignment(device));
+  const Variable made = run_experts(here, weights_here, sorted, recompute_product);
+  return autograd::sum_rows(autograd::exchange_rows(made, *exchange_, counts.reversed(), true, "combine"), rows);
+}
+
+std::unique_ptr<LayerPart> make_feed_forward(const ModelConfig& config, std::int64_t layer,
+                                             const ParameterOptions& options) {
+  if (config.experts.in_layer(layer)) return std::make_unique<MoE>(config, layer, options);
+  return std::make_unique<Mlp>(config, layer, options);
+}
+
+void read_router_losses(ConfigReader& in, ModelConfig& config) {
+  const double factor = in.number("router_aux_loss_coef", 0.001, false);
+  if (factor < 0) in.fault("router_aux_loss_coef", fmt::format("{} is negative", factor));
+  if (in.boolean("output_router_logits", false)) config.experts.balance_loss = static_cast<float>(factor);
+}
+
+}  // namespace quench::nn

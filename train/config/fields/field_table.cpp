@@ -1,0 +1,180 @@
+#include <algorithm>
+#include <map>
+
+#include "nn/model_fields.h"
+#include "train/config/fields/field.h"
+#include "train/config/fields/field_builder.h"
+#include "train/config/foreign_keys.h"
+#include "train/config/nearest.h"
+
+namespace quench {
+namespace {
+
+struct SectionInfo {
+  std::string_view name;
+  std::string_view help;
+};
+
+constexpr SectionInfo kSections[] = {
+    {"run", "The run as a whole."},
+    {"model", "The model: exactly one of preset, path, or the fields of a Hugging Face config.json written here."},
+    {"data", "What the model reads."},
+    {"training", "Steps, batches, precision, safety."},
+    {"optimizer", "How gradients change parameters."},
+    {"lr_schedule", "How the learning rate changes over the run."},
+    {"recipe", "Precision of the linear layers."},
+    {"lora", "Low-rank adapters, trained in place of the model's own weights. Off unless present."},
+    {"parallel", "How several processes share the work (docs/distributed.md)."},
+    {"checkpoint", "Saving and resuming."},
+    {"metrics", "What is printed and recorded."},
+    {"evaluation", "Loss on held-out data during training."},
+    {"export", "A model folder written at the end. Off unless present."},
+};
+
+// Sections that may be absent.
+struct OptionalSection {
+  std::string_view name;
+  bool (*present)(const RunConfig&);
+  void (*add)(RunConfig&);
+};
+
+template <auto member>
+constexpr OptionalSection optional_section(std::string_view name) {
+  return {name, [](const RunConfig& config) { return (config.*member).has_value(); },
+          [](RunConfig& config) { (config.*member).emplace(); }};
+}
+
+constexpr OptionalSection kOptionalSections[] = {
+    optional_section<&RunConfig::lora>("lora"),
+    optional_section<&RunConfig::export_model>("export"),
+};
+
+const OptionalSection* find_optional_section(std::string_view name) {
+  const auto* found = std::ranges::find(kOptionalSections, name, &OptionalSection::name);
+  return found == std::end(kOptionalSections) ? nullptr : found;
+}
+
+// Keys of one section, or of all: what follows the first dot of the path.
+std::vector<std::string> keys_of(std::string_view section) {
+  std::vector<std::string> keys;
+  for (const Field& field : field_table()) {
+    if (section.empty() || field.section() == section) keys.emplace_back(field.key());
+  }
+  return keys;
+}
+
+bool is_section(std::string_view name) {
+  return std::find(section_names().begin(), section_names().end(), name) != section_names().end();
+}
+
+// The field of any section whose key is `key`, or ends in it (exclude for filter.exclude).
+const Field* field_with_key(std::string_view key) {
+  for (const Field& field : field_table()) {
+    if (field.key() == key || field.key().ends_with(fmt::format(".{}", key))) return &field;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const std::vector<Field>& field_table() {
+  static const std::vector<Field> table = [] {
+    Fields fields;
+    add_run_fields(fields);
+    add_model_fields(fields);
+    add_data_fields(fields);
+    add_training_fields(fields);
+    add_optimizer_fields(fields);
+    add_recipe_fields(fields);
+    add_lora_fields(fields);
+    add_parallel_fields(fields);
+    add_output_fields(fields);
+    return fields;
+  }();
+  return table;
+}
+
+const Field* find_field(std::string_view path) {
+  static const std::map<std::string_view, const Field*> index = [] {
+    std::map<std::string_view, const Field*> by_path;
+    for (const Field& field : field_table()) by_path.emplace(field.path, &field);
+    return by_path;
+  }();
+  const auto found = index.find(path);
+  return found == index.end() ? nullptr : found->second;
+}
+
+const std::vector<std::string>& section_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> result;
+    for (const SectionInfo& section : kSections) result.emplace_back(section.name);
+    return result;
+  }();
+  return names;
+}
+
+std::string_view section_help(std::string_view section) {
+  for (const SectionInfo& info : kSections) {
+    if (info.name == section) return info.help;
+  }
+  return {};
+}
+
+bool is_optional_section(std::string_view section) {
+  return find_optional_section(section) != nullptr;
+}
+
+bool has_optional_section(const RunConfig& config, std::string_view section) {
+  const OptionalSection* found = find_optional_section(section);
+  return found != nullptr && found->present(config);
+}
+
+void add_optional_section(RunConfig& config, std::string_view section) {
+  if (const OptionalSection* found = find_optional_section(section)) found->add(config);
+}
+
+const RunConfig& default_config() {
+  static const RunConfig config = [] {
+    RunConfig result;
+    for (const OptionalSection& section : kOptionalSections) section.add(result);
+    return result;
+  }();
+  return config;
+}
+
+std::string nearest_field(std::string_view path) {
+  const std::size_t dot = path.find('.');
+  const std::string_view section = dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
+  const std::string_view key = dot == std::string_view::npos ? path : path.substr(dot + 1);
+
+  std::string near;
+  if (is_section(section)) near = nearest_name(key, keys_of(section));
+  // A neighbour at distance one is a slip; one farther away may be another program's name for something else.
+  if (!near.empty() && edit_distance(near, key) <= 1) return fmt::format("{}.{}", section, near);
+  if (const Field* elsewhere = field_with_key(key); elsewhere != nullptr && (section.empty() || is_section(section)))
+    return elsewhere->path;
+  if (const ForeignKey* foreign = find_foreign_key(key)) return std::string(foreign->ours);
+  if (!near.empty()) return fmt::format("{}.{}", section, near);
+  if (const std::string near_section = nearest_name(section, section_names()); !near_section.empty()) {
+    near = nearest_name(key, keys_of(near_section));
+    if (!near.empty()) return fmt::format("{}.{}", near_section, near);
+  }
+  near = nearest_name(key, keys_of({}));
+  return near.empty() ? std::string() : field_with_key(near)->path;
+}
+
+UnknownKey explain_unknown_key(std::string_view path) {
+  const std::string_view key = path.substr(path.find('.') + 1);
+  if (path.starts_with("model.")) {
+    const nn::ModelField* field = nn::find_model_field(key);
+    if (field != nullptr && field->use == nn::FieldUse::missing)
+      return {fmt::format("this version does not have {}", field->note), ""};
+  }
+  const ForeignKey* foreign = find_foreign_key(key);
+  UnknownKey result{"unknown key", nearest_field(path)};
+  if (foreign != nullptr && !foreign->remark.empty() && foreign->ours == result.suggestion)
+    result.reason += fmt::format("; {}", foreign->remark);
+  return result;
+}
+
+}  // namespace quench
