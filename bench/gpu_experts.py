@@ -15,8 +15,8 @@ import pathlib
 import sys
 import tempfile
 
-from gpu_common import BENCH, BenchError, Shape, load_run_config, median_of_last_half, step_times, write_random_tokens
-from gpu_fsdp import GIB, train
+from gpu_common import BENCH, BenchError, Shape, load_run_config, median_of_last_half, step_times
+from gpu_fsdp import GIB, train, write_learnable_tokens
 
 
 def layouts(gpus):
@@ -36,6 +36,7 @@ def measure(args, config, shape, folder, gpus, options):
     config["recipe"] = {"name": args.recipe}
     config["training"] |= {"steps": args.steps, "global_batch_size": shape.batch * args.gpus, "dtype": args.dtype,
                            "master_dtype": "f32"}
+    config["lr_schedule"] = {"name": "constant", "warmup_steps": 10 * args.steps}  # a calm start: losses compare
     records = train(args, config, folder, gpus, [*options, *args.extra])
     step = median_of_last_half(step_times(records))
     return dict(step_ms=step, tokens_per_second=shape.batch * args.gpus * shape.seq_len / step * 1e3,
@@ -62,7 +63,7 @@ def main():
     print(f"{'layout':<34}{'loss differs by':>16}{'tokens/s':>12}{'of one GPU':>12}{'GiB a GPU':>11}{'waiting':>9}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        write_random_tokens(folder / "tokens.npy", shape.vocab, shape.batch * shape.seq_len * args.gpus * args.steps + 1)
+        write_learnable_tokens(folder / "tokens.npy", shape.vocab, shape.batch * shape.seq_len * args.gpus * args.steps + 1)
         config["data"]["train"] = [str(folder / "tokens.npy")]
         for name, gpus, options in layouts(args.gpus):
             try:

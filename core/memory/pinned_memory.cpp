@@ -40,7 +40,7 @@ PinnedMemory& PinnedMemory::of(Device device) {
 void* PinnedMemory::allocate(std::size_t bytes) {
   const std::size_t size = (std::max<std::size_t>(bytes, 1) + kGranularity - 1) / kGranularity * kGranularity;
   Backend& gpu = backend(device_.type);
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   auto best = state_->free.end();
   for (auto it = state_->free.begin(); it != state_->free.end(); ++it)
     if (it->bytes >= size && it->bytes <= 2 * size && (best == state_->free.end() || it->bytes < best->bytes) &&
@@ -52,11 +52,13 @@ void* PinnedMemory::allocate(std::size_t bytes) {
     state_->used.emplace(block.pointer, block);
     return block.pointer;
   }
+  lock.unlock();  // page-locking takes long
   void* pointer = gpu.allocate_pinned(device_, size);
   QUENCH_CHECK_AS(ErrorCode::out_of_memory, pointer != nullptr,
                   "{} bytes of page-locked host memory for {} do not fit; lower training.offload_layers, "
-                  "optimizer.offload_ratio or data.prefetch",
+                  "optimizer.offload_ratio or data.prefetch, or set checkpoint.async=false",
                   size, device_.to_string());
+  lock.lock();
   state_->used.emplace(pointer, Block{pointer, size, gpu.create_event(device_)});
   return pointer;
 }

@@ -41,6 +41,10 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
+void CheckpointWriter::reserve(std::span<const CheckpointTensor> tensors) {
+  if (options_.async) snapshot_.reserve(tensors);
+}
+
 void CheckpointWriter::save(const CheckpointState& state, std::span<const CheckpointTensor> tensors) {
   const auto called = Clock::now();
   if (worker_.joinable() && !worker_done_)
@@ -88,6 +92,7 @@ std::vector<SaveReport> CheckpointWriter::finish() {
 void CheckpointWriter::write(const CheckpointState& state, std::span<const CheckpointTensor> tensors,
                              Clock::time_point called) {
   try {
+    snapshot_.wait();
     const auto start = Clock::now();
     const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors, options_.peers.get());
     const double seconds = seconds_since(start);

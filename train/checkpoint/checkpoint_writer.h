@@ -64,10 +64,18 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Saves step-<state.step>. When it returns, the tensors may change: async saves copied them, others are done. Waits
-  // (logged) for an earlier save still in flight. An existing step of the same number is replaced in one rename.
+  // Has the host memory for async saves of these tensors made in the background, so that the first save need not wait
+  // for it. Does nothing for others.
+  void reserve(std::span<const CheckpointTensor> tensors);
+
+  // Saves step-<state.step>. Async saves return while the tensors are copied: call before_change() before anything
+  // changes or frees them. Waits (logged) for an earlier save still in flight. An existing step of the same number is
+  // replaced in one rename.
   // Under OnError::stop throws the error of the earlier save (this one is then not begun) or, unless async, its own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
+
+  // Work queued on the current stream from here on may change the tensors of the last save(). Does not keep the host.
+  void before_change() { snapshot_.before_change(); }
 
   // Never waits. Reports of the saves that have ended since the last call; throws the error of a failed one under
   // OnError::stop. Call it once a step. With peers, errors wait for the next save() or finish(), since they would come

@@ -1,43 +1,156 @@
 #include "train/checkpoint/snapshot.h"
 
+#include <algorithm>
+#include <system_error>
+
+#include "core/system/log.h"
+
 namespace quench {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::int64_t kAlignment = 64;
+// Page-locking holds up other calls of the driver: a block of this size does for some 50 ms.
+constexpr std::int64_t kBlockBytes = std::int64_t{128} << 20;
 
-std::size_t padded(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+std::int64_t padded(std::size_t bytes) {
+  return (static_cast<std::int64_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
 }
+
+// The device whose copies are asynchronous, else the CPU.
+Device device_of(std::span<const CheckpointTensor> tensors) {
+  for (const CheckpointTensor& tensor : tensors)
+    if (tensor.data.device().type == DeviceType::cuda) return tensor.data.device();
+  return {};
+}
+
+// The first fit: a tensor goes behind the one before it while the block has room, and into a new one otherwise.
+class Layout {
+ public:
+  // Whether a tensor of these bytes opens a new block.
+  bool opens_block(std::int64_t bytes) {
+    const bool opens = used_ < 0 || used_ + bytes > std::max(kBlockBytes, bytes);
+    offset_ = opens ? 0 : used_;
+    used_ = offset_ + bytes;
+    return opens;
+  }
+  [[nodiscard]] std::int64_t offset() const noexcept { return offset_; }  // of the last one in its block
+
+ private:
+  std::int64_t used_ = -1;  // of the block; no block yet
+  std::int64_t offset_ = 0;
+};
 
 }  // namespace
 
 std::int64_t snapshot_bytes(std::span<const CheckpointTensor> tensors) {
-  std::size_t total = 0;
+  std::int64_t total = 0;
   for (const CheckpointTensor& tensor : tensors) total += padded(tensor.data.nbytes());
-  return static_cast<std::int64_t>(total);
+  return total;
+}
+
+Snapshot::~Snapshot() {
+  if (maker_.joinable()) maker_.join();
+  if (!link_) return;
+  Backend& owner = backend(link_->device.type);
+  try {
+    owner.synchronize(copied_);
+  } catch (const Error&) {  // whoever uses the device next will hear of it
+  }
+  owner.destroy_event(copied_);
+  owner.destroy_stream(*link_);
+}
+
+std::vector<std::int64_t> Snapshot::blocks_for(std::span<const CheckpointTensor> tensors) {
+  std::vector<std::int64_t> sizes;
+  Layout layout;
+  for (const CheckpointTensor& tensor : tensors) {
+    const std::int64_t bytes = padded(tensor.data.nbytes());
+    if (layout.opens_block(bytes)) sizes.push_back(0);
+    sizes.back() = layout.offset() + bytes;
+  }
+  return sizes;
+}
+
+void Snapshot::make_room(const std::vector<std::int64_t>& sizes, Device device) {
+  const auto fits = [this](std::size_t i, std::int64_t size) {
+    return i < blocks_.size() && blocks_[i].defined() && blocks_[i].numel() >= size;
+  };
+  const MemoryScope scope(MemoryCategory::other);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (fits(i, sizes[i])) continue;
+    if (i >= blocks_.size()) blocks_.resize(i + 1);
+    capacity_ -= blocks_[i].defined() ? blocks_[i].numel() : 0;
+    blocks_[i] = Tensor();
+    blocks_[i] = Tensor::empty_pinned({sizes[i]}, DType::u8, device);
+    capacity_ += sizes[i];
+  }
+}
+
+void Snapshot::join() {
+  if (maker_.joinable()) maker_.join();
+}
+
+void Snapshot::reserve(std::span<const CheckpointTensor> tensors) {
+  join();
+  const Device device = device_of(tensors);
+  if (device.is_cpu()) return;
+  try {
+    maker_ = std::thread([this, sizes = blocks_for(tensors), device] {
+      try {
+        make_room(sizes, device);
+      } catch (const std::exception& error) {  // the save will try once more, and fail with the reason
+        QUENCH_LOG_WARN("host memory for checkpoints: {}", error.what());
+      }
+    });
+  } catch (const std::system_error&) {  // no thread: the first save makes the room
+  }
 }
 
 std::span<const CheckpointTensor> Snapshot::take(std::span<const CheckpointTensor> tensors) {
+  join();
+  wait();
+  sources_.clear();
   copies_.clear();
-  const std::int64_t needed = snapshot_bytes(tensors);
-  if (needed > capacity_) {
-    const MemoryScope scope(MemoryCategory::other);
-    buffer_ = Tensor();
-    capacity_ = 0;
-    buffer_ = Tensor::empty({needed}, DType::u8);
-    capacity_ = needed;
+  const Device device = device_of(tensors);
+  make_room(blocks_for(tensors), device);
+  if (device.type == DeviceType::cuda) {
+    Backend& owner = backend(device.type);
+    if (!link_) {
+      link_ = owner.create_stream(device);
+      copied_ = owner.create_event(device);
+    }
+    owner.record(copied_, current_stream(device));
+    owner.wait(*link_, copied_);
   }
-  auto* free = static_cast<std::byte*>(buffer_.raw_data());
   copies_.reserve(tensors.size());
+  Layout layout;
+  std::size_t block = 0;
   for (const CheckpointTensor& tensor : tensors) {
     QUENCH_CHECK(tensor.data.defined() && tensor.data.is_contiguous(),
                  "checkpoint tensor '{}' ({}) must be defined and contiguous", tensor.name, tensor.data.describe());
-    Tensor copy = Tensor::from_host(free, tensor.data.shape(), tensor.data.dtype());
-    copy.copy_from(tensor.data);
+    if (layout.opens_block(padded(tensor.data.nbytes())) && !copies_.empty()) ++block;
+    auto* place = static_cast<std::byte*>(blocks_[block].raw_data()) + layout.offset();
+    Tensor copy = Tensor::from_host(place, tensor.data.shape(), tensor.data.dtype());
+    if (tensor.data.device().type != DeviceType::cuda)
+      copy.copy_from(tensor.data);
+    else if (tensor.data.nbytes() > 0) {
+      backend(device.type).copy(place, Device{}, tensor.data.raw_data(), device, tensor.data.nbytes(), *link_);
+      sources_.push_back(tensor.data);
+    }
     copies_.push_back({tensor.name, tensor.global_shape, tensor.slice, std::move(copy)});
-    free += padded(tensor.data.nbytes());
   }
+  if (link_) backend(device.type).record(copied_, *link_);
   return copies_;
+}
+
+void Snapshot::before_change() {
+  if (sources_.empty()) return;
+  backend(link_->device.type).wait(current_stream(link_->device), copied_);
+  sources_.clear();
+}
+
+void Snapshot::wait() const {
+  if (link_) backend(link_->device.type).synchronize(copied_);
 }
 
 }  // namespace quench

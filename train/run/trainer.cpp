@@ -190,9 +190,13 @@ void Trainer::Run::save() {
   store_choice(state, config, choice);
   store_run_model(state, config, run_model);
   if (setup.adapters) store_base(state, base);
+  writer->save(state, tensors_to_save());
+}
+
+std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
   // Replicas hold the same: the first one's processes give it.
   const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
-  writer->save(state, gives ? training_tensors(*setup.model, *optimizer) : std::vector<CheckpointTensor>());
+  return gives ? training_tensors(*setup.model, *optimizer) : std::vector<CheckpointTensor>();
 }
 
 TrainResult Trainer::Run::train() {
@@ -217,6 +221,8 @@ TrainResult Trainer::Run::train() {
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
     first_first("checkpoint folder",
                 [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });
+    if (const std::int64_t interval = config.checkpoint.interval; interval > 0 && progress.step + interval < steps)
+      writer->reserve(tensors_to_save());
   }
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);

@@ -81,6 +81,8 @@ struct Trainer::Run {
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
   void evaluate(SignalHandlers& signals);
   void save();
+  // This process's part of the state.
+  [[nodiscard]] std::vector<CheckpointTensor> tensors_to_save() const;
   // Saves the state after the last good step of a run that ends by this error; throws one error that says both where
   // that fails.
   void save_before_end(const std::exception& error);

@@ -90,6 +90,8 @@ bool Trainer::Run::run_step() {
   const bool counted = watched || bias_speed > 0;
   if (counted) expert_load->reset();
   step->watch_experts(counted ? expert_load.get() : nullptr);
+  // A save may still be reading the state; where that leaves for host memory, its place on the device is given up.
+  if (writer && step->offloaded_state_bytes() > 0) writer->before_change();
   const GradientReport report = step->accumulate(batches, progress.step + 1);
   step->watch_experts(nullptr);
   if (counted && ranks != nullptr)
@@ -110,6 +112,7 @@ bool Trainer::Run::run_step() {
   // Bias correction counts the updates that were applied.
   if (verdict.action == StepAction::apply) {
     whole = false;
+    if (writer) writer->before_change();
     step->apply(lr, progress.step + 1 - guard.skipped_steps());
     if (bias_speed > 0) balance_choices(*setup.model, *expert_load, bias_speed);
     whole = true;
