@@ -13,11 +13,11 @@ namespace {
 constexpr int kWordsPerLaunch = 960;  // kernel parameters hold 4 KiB
 constexpr std::size_t kKeptTables = 32;
 
-struct Words {
+struct WordBatch {
   std::int32_t values[kWordsPerLaunch];
 };
 
-__global__ void write_words_kernel(const __grid_constant__ Words words, int count, std::int32_t* to) {
+__global__ void write_words_kernel(const __grid_constant__ WordBatch words, int count, std::int32_t* to) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) to[i] = words.values[i];
 }
 
@@ -28,7 +28,7 @@ Tensor upload(std::span<const std::int32_t> words, Stream stream) {
   const OpLaunch launch("upload of a table", {&table});
   std::int32_t* to = table.data<std::int32_t>();
   while (!words.empty()) {
-    Words batch;
+    WordBatch batch;
     const std::size_t count = std::min<std::size_t>(words.size(), kWordsPerLaunch);
     std::copy_n(words.begin(), count, batch.values);
     std::fill(batch.values + count, batch.values + kWordsPerLaunch, 0);

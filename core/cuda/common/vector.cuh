@@ -1,6 +1,12 @@
 #pragma once
 // Wide memory access and conversions for device code. Kernels read and write 16 bytes a thread where the addresses
 // allow it, and element by element elsewhere.
+//
+// Names of what a thread holds, here and in pack.cuh:
+//   Vector<T, N>      N elements, computed with; Wide<T> is the one of 16 bytes, Floats<T> the same elements in f32
+//   PackedOf<T, N>    N elements as they are stored, in 32-bit words; Packed is any 16 bytes of them
+//   Piece             eight f32 elements of the quantization kernels, PackedPiece<T> as stored (quantize_common.cuh)
+// kGroup is the number of threads that share a row.
 
 #include <cuda_bf16.h>
 

@@ -65,18 +65,18 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
                                                                    std::uint32_t* column_amax, std::int64_t rows,
                                                                    std::int64_t run, bool power_of_two) {
   __shared__ BlockMaxScratch<kThreads> scratch;
-  __shared__ alignas(16) float of_group[kThreads * kGroup];
+  __shared__ alignas(16) float of_group[kThreads * kPiece];
   const int columns = static_cast<int>(source.columns);
-  const auto column = [](int k) { return (static_cast<int>(threadIdx.x) + k * kThreads) * kGroup; };
+  const auto column = [](int k) { return (static_cast<int>(threadIdx.x) + k * kThreads) * kPiece; };
   const std::int64_t first = blockIdx.x * run, last = min(first + run, rows);
   if (first >= last) return;
-  const auto load = [&](Stored<T>(&row)[kKept], std::int64_t r) {
+  const auto load = [&](PackedPiece<T>(&row)[kKept], std::int64_t r) {
     const T* from = source(r);
 #pragma unroll
     for (int k = 0; k < kKept; ++k)
-      row[k] = from != nullptr && column(k) < columns ? load_stored(from + column(k), true) : Stored<T>{};
+      row[k] = from != nullptr && column(k) < columns ? load_packed_piece(from + column(k), true) : PackedPiece<T>{};
   };
-  Stored<T> most[kKept] = {}, row[kKept], next[kKept];
+  PackedPiece<T> most[kKept] = {}, row[kKept], next[kKept];
   int group = groups;
   std::int64_t end = rows;
   if (column_amax != nullptr) {
@@ -88,16 +88,16 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
       __syncthreads();
-      store_group(of_group + threadIdx.x * kGroup, widened(most[k]), true);
+      store_piece(of_group + threadIdx.x * kPiece, unpack_piece(most[k]), true);
       most[k] = {};
       __syncthreads();
       std::uint32_t* to = column_amax + std::int64_t{group} * columns;
-      std::uint32_t held[kGroup];
-      const auto at = [&](int i) { return (k * kGroup + i) * kThreads + static_cast<int>(threadIdx.x); };
+      std::uint32_t held[kPiece];
+      const auto at = [&](int i) { return (k * kPiece + i) * kThreads + static_cast<int>(threadIdx.x); };
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) held[i] = at(i) < columns ? __ldcg(to + at(i)) : ~0u;
+      for (int i = 0; i < kPiece; ++i) held[i] = at(i) < columns ? __ldcg(to + at(i)) : ~0u;
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i)
+      for (int i = 0; i < kPiece; ++i)
         if (const std::uint32_t word = __float_as_uint(of_group[i * kThreads + threadIdx.x]); word > held[i])
           atomicMax(to + at(i), word);
     }
@@ -112,7 +112,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
       flush();
       while (group < groups && r >= end) end = ++group < groups ? ends[group] : rows;
     }
-    Stored<T> of_row = {};
+    PackedPiece<T> of_row = {};
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
       raise(of_row, row[k]);
@@ -124,7 +124,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
 #pragma unroll
     for (int k = 0; k < kKept; ++k)
       if (column(k) < columns)
-        *reinterpret_cast<uint2*>(out + r * columns + column(k)) = encode_group<E4m3>(widened(row[k]), by);
+        *reinterpret_cast<uint2*>(out + r * columns + column(k)) = encode_piece<E4m3>(unpack_piece(row[k]), by);
   }
   if (group < groups) flush();
 }
@@ -164,15 +164,15 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
   dispatch<float, bfloat16>(rows.x.dtype(), "group_rows_cast", [&]<class T>() {
     const RowSource<T> source(rows);
     const std::int64_t count = rows.rows(), columns = source.columns;
-    if (rows_are_wide<T>(source.x, columns, columns) && aligned(out, 8) && columns % kGroup == 0) {
+    if (rows_are_wide<T>(source.x, columns, columns) && aligned(out, 8) && columns % kPiece == 0) {
       const auto run = [&]<int kThreads, int kKept>() {
-        constexpr int kWords = kKept * Stored<T>::kWords;  // of a row, of which a thread holds three
+        constexpr int kWords = kKept * PackedPiece<T>::kWords;  // of a row, of which a thread holds three
         constexpr int kBlocks = std::max(1, (kWords <= 4    ? 1536
                                              : kWords <= 8  ? 1280
                                              : kWords <= 16 ? 768
                                                             : 512) /
                                                 kThreads);
-        if (columns > std::int64_t{kKept} * kThreads * kGroup) return false;
+        if (columns > std::int64_t{kKept} * kThreads * kPiece) return false;
         const std::int64_t blocks = std::int64_t{multiprocessor_count(launch.device())} * kBlocks;
         const std::int64_t of_block = std::max<std::int64_t>((count + blocks - 1) / blocks, 1);
         launch(cast_group_rows_kernel<T, kThreads, kKept>, static_cast<unsigned>((count + of_block - 1) / of_block),
@@ -199,24 +199,24 @@ __global__ __launch_bounds__(kCodeThreads, sizeof(T) == 4 ? 2 : 4) void cast_gro
   const auto [batch, tile_row, tile_column] = grid(blockIdx.x);
   const int part_column = static_cast<int>(threadIdx.x) % kTileParts,
             part_row = static_cast<int>(threadIdx.x) / kTileParts;
-  const std::int64_t row = tile_row + part_row * kGroup, column = tile_column + part_column * kGroup;
-  const int columns = clamped(shape.columns - column, kGroup);
+  const std::int64_t row = tile_row + part_row * kPiece, column = tile_column + part_column * kPiece;
+  const int columns = clamped(shape.columns - column, kPiece);
   int group = group_of(ends, groups, tile_row);
   while (group < groups && ends[group] <= row) ++group;
-  Stored<T> stored[kGroup] = {};
-  Group by = {};
+  PackedPiece<T> stored[kPiece] = {};
+  Piece by = {};
   if (group < groups && columns > 0) {
-    const int rows = clamped(shape.rows - row, kGroup);
+    const int rows = clamped(shape.rows - row, kPiece);
 #pragma unroll
-    for (int r = 0; r < kGroup; ++r) {
+    for (int r = 0; r < kPiece; ++r) {
       const T* from = r < rows ? source(row + r) : nullptr;
-      if (from != nullptr) stored[r] = load_stored(from + column, kWide, kWide ? kGroup : columns);
+      if (from != nullptr) stored[r] = load_packed_piece(from + column, kWide, kWide ? kPiece : columns);
     }
-    by = load_group(scales + group * shape.columns + column, kWide, kWide ? kGroup : columns);
+    by = load_piece(scales + group * shape.columns + column, kWide, kWide ? kPiece : columns);
   }
-  uint2 codes[kGroup];
+  uint2 codes[kPiece];
 #pragma unroll
-  for (int r = 0; r < kGroup; ++r) codes[r] = encode_group<E4m3>(widened(stored[r]), by);
+  for (int r = 0; r < kPiece; ++r) codes[r] = encode_piece<E4m3>(unpack_piece(stored[r]), by);
   store_transposed<kWide>(codes, units, transposed, shape, tile_row, tile_column);
 }
 
@@ -232,7 +232,7 @@ void group_columns_cast_cuda(const GroupColumnsCastArgs& args) {
   dispatch<float, bfloat16>(rows.x.dtype(), "group_columns_cast", [&]<class T>() {
     const RowSource<T> source(rows);
     const bool wide =
-        aligned(source.x) && aligned(out) && aligned(scales) && shape.columns % kGroup == 0 && shape.rows % 16 == 0;
+        aligned(source.x) && aligned(out) && aligned(scales) && shape.columns % kPiece == 0 && shape.rows % 16 == 0;
     launch(wide ? cast_group_columns_kernel<T, true> : cast_group_columns_kernel<T, false>, grid.rows * grid.columns,
            kCodeThreads, 0, source, rows.ends.data<std::int32_t>(), static_cast<int>(rows.ends.size(0)), scales, out,
            shape, grid);

@@ -23,7 +23,7 @@ constexpr int kThreads = 768;  // of a block at most: 80 registers each
 constexpr int kVectors = 4;    // pieces of 16 bytes of a thread, as in the kernel without rows: the sums agree
 constexpr int kStages = 2;     // rows of a group in shared memory
 
-struct NormRows {
+struct NormSinkRows {
   const T *x = nullptr, *residual = nullptr, *weight = nullptr;
   T *y = nullptr, *sum = nullptr;
   float* rstd = nullptr;
@@ -51,7 +51,7 @@ inline constexpr int kMostGroups = kThreads / kGroup;
 // Bytes a row in bf16, with codes: 5 H, with a residual 9 H. kGroup threads a row. `sum` may be x or residual: a row is
 // read and written by one group, and read first.
 template <int kGroup, bool kResidual>
-__global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ NormRows args) {
+__global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ NormSinkRows args) {
   constexpr int kInputs = kResidual ? 2 : 1, kWidth = kVectorWidth<T>, kWarps = kGroup / 32;
   static_assert(kWarps == 1 || kMostGroups<kGroup> <= kMostBarriers);
   extern __shared__ Packed memory[];  // [groups][kStages][kInputs][vectors], in the end [groups][vectors]
@@ -172,7 +172,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
 }
 
 template <bool kResidual>
-bool launch_rows(const OpLaunch& launch, const NormRows& args) {
+bool launch_rows(const OpLaunch& launch, const NormSinkRows& args) {
   const int row_bytes = static_cast<int>(sizeof(Packed)) * kStages * (kResidual ? 2 : 1) * args.vectors;
   constexpr int kStatic = 8192;  // shared memory that the kernel declares, and more than that
   const int most = (max_shared_bytes(launch.device()) - kStatic) / row_bytes;
@@ -204,18 +204,18 @@ bool rms_norm_by_rows(const OpLaunch& launch, const RmsNormArgs& args) {
       !rows_are_wide<T>(args.weight.raw_data(), 0, width))
     return false;
   const bool with_residual = args.residual.defined();
-  const NormRows rows{.x = static_cast<const T*>(x.raw_data()),
-                      .residual = with_residual ? static_cast<const T*>(args.residual.raw_data()) : nullptr,
-                      .weight = args.weight.data<T>(),
-                      .y = args.y.data<T>(),
-                      .sum = with_residual ? args.sum.data<T>() : nullptr,
-                      .rstd = args.rstd.data<float>(),
-                      .x_stride = x.stride(0),
-                      .residual_stride = with_residual ? args.residual.stride(0) : 0,
-                      .rows = static_cast<std::uint32_t>(args.rstd.numel()),
-                      .vectors = static_cast<int>(vectors),
-                      .eps = args.eps,
-                      .sink = sink};
+  const NormSinkRows rows{.x = static_cast<const T*>(x.raw_data()),
+                          .residual = with_residual ? static_cast<const T*>(args.residual.raw_data()) : nullptr,
+                          .weight = args.weight.data<T>(),
+                          .y = args.y.data<T>(),
+                          .sum = with_residual ? args.sum.data<T>() : nullptr,
+                          .rstd = args.rstd.data<float>(),
+                          .x_stride = x.stride(0),
+                          .residual_stride = with_residual ? args.residual.stride(0) : 0,
+                          .rows = static_cast<std::uint32_t>(args.rstd.numel()),
+                          .vectors = static_cast<int>(vectors),
+                          .eps = args.eps,
+                          .sink = sink};
   return with_residual ? launch_rows<true>(launch, rows) : launch_rows<false>(launch, rows);
 }
 

@@ -44,7 +44,6 @@ template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
   start_early();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
-  using Values = Vector<float, kWidth>;
   const unsigned pieces = static_cast<unsigned>(args.half) / kWidth;  // of half a head
   const unsigned groups = static_cast<unsigned>(args.heads + kHeads - 1) / kHeads;
   const std::int64_t count = args.rows * groups * pieces;
@@ -64,7 +63,7 @@ __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
       high[h] = load_values<T, kWidth>(first + head * args.head_stride + args.half, piece);
     }
     const std::int32_t position = args.positions[row];
-    Values cosine, sine;
+    Vector<float, kWidth> cosine, sine;
     if (position >= 0 && position < args.table_rows) {
       const std::int64_t entry = std::int64_t{position} * args.half + piece * kWidth;
       cosine = load_angles<kWidth>(args.cos + entry);
@@ -79,8 +78,8 @@ __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
     for (int h = 0; h < kHeads; ++h) {
       const auto head = static_cast<int>(group + h * groups);
       if (head >= args.heads) continue;
-      const Values a = unpack_values<T, kWidth>(low[h]), b = unpack_values<T, kWidth>(high[h]);
-      Values c, d;
+      const Vector<float, kWidth> a = unpack_values<T, kWidth>(low[h]), b = unpack_values<T, kWidth>(high[h]);
+      Vector<float, kWidth> c, d;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         c[j] = fmaf(a[j], cosine[j], -(b[j] * sine[j]));

@@ -118,21 +118,21 @@ struct Slice {
   // `most` takes note of the params that are stored.
   template <bool kStochastic, class Most>
   __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i, Most& most) const {
-    Values<N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
-    const Values<N> g = widen(grad);
+    Vector<float, N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
+    const Vector<float, N> g = widen(grad);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      p.x[j] *= e.decay;
-      update_moments(c.arithmetic, g.x[j] * grad_scale, m.x[j], v.x[j]);
+      p[j] *= e.decay;
+      update_moments(c.arithmetic, g[j] * grad_scale, m[j], v[j]);
     }
     if constexpr (N == 1) {
-      p.x[0] = step_weight(c.arithmetic, p.x[0], m.x[0], v.x[0]);
+      p[0] = step_weight(c.arithmetic, p[0], m[0], v[0]);
     } else {
       UsualMoments usual;
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        p.x[j] = fast_step_weight(c.arithmetic, p.x[j], m.x[j], v.x[j]);
-        usual.add(p.x[j], m.x[j], v.x[j]);
+        p[j] = fast_step_weight(c.arithmetic, p[j], m[j], v[j]);
+        usual.add(p[j], m[j], v[j]);
       }
       if (!(usual.all() & c.arithmetic.ordinary)) [[unlikely]]
         check_group(e, c, p, m, v);
@@ -146,24 +146,25 @@ struct Slice {
   }
 
   // Computes again what fast_step_weight may have wrong.
-  __device__ void check_group(const Entry& e, const Coefficients& c, Values<N>& p, Values<N>& m, Values<N>& v) const {
-    const Values<N> start = widen(weight);
+  __device__ void check_group(const Entry& e, const Coefficients& c, Vector<float, N>& p, Vector<float, N>& m,
+                              Vector<float, N>& v) const {
+    const Vector<float, N> start = widen(weight);
     bool ordinary = c.arithmetic.ordinary;
 #pragma unroll
     for (int j = 0; j < N; ++j)  // NaN in a moment is NaN in the weight too
-      ordinary = ordinary & ordinary_moments(m.x[j], v.x[j]) & (p.x[j] == p.x[j]);
+      ordinary = ordinary & ordinary_moments(m[j], v[j]) & (p[j] == p[j]);
     if (ordinary) return;
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      p.x[j] = canonical_nan(step_weight(c.arithmetic, start.x[j] * e.decay, m.x[j], v.x[j]));
-      m.x[j] = canonical_nan(m.x[j]);
-      v.x[j] = canonical_nan(v.x[j]);
+      p[j] = canonical_nan(step_weight(c.arithmetic, start[j] * e.decay, m[j], v[j]));
+      m[j] = canonical_nan(m[j]);
+      v[j] = canonical_nan(v[j]);
     }
   }
 
   template <class Rounding, class Most>
-  __device__ static void store(const Entry& e, std::int64_t i, const Values<N>& p, const Values<N>& m,
-                               const Values<N>& v, const Rounding& rounding, Most& most) {
+  __device__ static void store(const Entry& e, std::int64_t i, const Vector<float, N>& p, const Vector<float, N>& m,
+                               const Vector<float, N>& v, const Rounding& rounding, Most& most) {
     using Param = typename L::Param;
     using Moment = typename L::Moment;
     write(static_cast<Moment*>(e.exp_avg) + i, rounding.template round<Moment>(m, AdamWRounding::exp_avg));

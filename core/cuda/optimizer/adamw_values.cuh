@@ -14,34 +14,29 @@ QUENCH_HOST_DEVICE constexpr unsigned number_of(AdamWRounding what) {
   return static_cast<unsigned>(what);
 }
 
-template <int N>
-struct Values {
-  float x[N];
-};
-
 // Pairs of bf16 as words: one instruction an element, where nvcc spends two on every second one.
 template <class T, int N>
-__device__ Values<N> widen(const Vector<T, N>& value) {
-  Values<N> result;
+__device__ Vector<float, N> widen(const Vector<T, N>& value) {
+  Vector<float, N> result;
   if constexpr (std::is_same_v<T, bfloat16> && N > 1) {
     const auto& pairs = *reinterpret_cast<const Vector<std::uint32_t, N / 2>*>(&value);
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
-      result.x[2 * i] = __uint_as_float(pairs[i] << 16);
-      result.x[2 * i + 1] = __uint_as_float(pairs[i] & 0xFFFF0000u);
+      result[2 * i] = __uint_as_float(pairs[i] << 16);
+      result[2 * i + 1] = __uint_as_float(pairs[i] & 0xFFFF0000u);
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < N; ++i) result.x[i] = to_float(value[i]);
+    for (int i = 0; i < N; ++i) result[i] = to_float(value[i]);
   }
   return result;
 }
 
 template <class T, int N>
-__device__ Vector<T, N> nearest(const Values<N>& value) {
+__device__ Vector<T, N> nearest(const Vector<float, N>& value) {
   Vector<T, N> result;
 #pragma unroll
-  for (int i = 0; i < N; ++i) result[i] = from_float<T>(value.x[i]);
+  for (int i = 0; i < N; ++i) result[i] = from_float<T>(value[i]);
   return result;
 }
 
@@ -76,16 +71,16 @@ class RandomBits {
 
   // With several elements no value is NaN, or it is canonical_nan.
   template <class T>
-  __device__ Vector<T, N> round(const Values<N>& value, AdamWRounding what) const {
+  __device__ Vector<T, N> round(const Vector<float, N>& value, AdamWRounding what) const {
     const std::uint32_t(&words)[kWords] = words_[number_of(what)];
     if constexpr (std::is_same_v<T, float>) {
       return nearest<T>(value);
     } else if constexpr (N == 1) {
-      return {stochastic_round_bf16(value.x[0], words[0])};
+      return {stochastic_round_bf16(value[0], words[0])};
     } else {
       Vector<std::uint32_t, kWords> pairs;
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) pairs[i] = stochastic_round_pair(value.x[2 * i], value.x[2 * i + 1], words[i]);
+      for (int i = 0; i < kWords; ++i) pairs[i] = stochastic_round_pair(value[2 * i], value[2 * i + 1], words[i]);
       return *reinterpret_cast<const Vector<T, N>*>(&pairs);
     }
   }
@@ -100,7 +95,7 @@ class RandomBits {
 template <int N>
 struct Nearest {
   template <class T>
-  __device__ Vector<T, N> round(const Values<N>& value, AdamWRounding /*what*/) const {
+  __device__ Vector<T, N> round(const Vector<float, N>& value, AdamWRounding /*what*/) const {
     return nearest<T>(value);
   }
 };

@@ -25,12 +25,12 @@ struct Elements {
 
   // From element i on, a multiple of N where the address allows whole vectors; `wide` says whether it does.
   template <int N>
-  [[nodiscard]] __device__ Values<N> load(std::int64_t i, bool wide = true) const {
+  [[nodiscard]] __device__ Vector<float, N> load(std::int64_t i, bool wide = true) const {
     return is_bf16 ? load_as<bfloat16, N>(i, wide) : load_as<float, N>(i, wide);
   }
   // To nearest.
   template <int N>
-  __device__ void store(std::int64_t i, const Values<N>& x, bool wide = true) const {
+  __device__ void store(std::int64_t i, const Vector<float, N>& x, bool wide = true) const {
     if (is_bf16)
       store_as(i, nearest<bfloat16>(x), wide);
     else
@@ -38,10 +38,10 @@ struct Elements {
   }
   // Of a bf16 tensor.
   template <unsigned kWanted, int N>
-  __device__ void store_stochastic(std::int64_t i, Values<N> x, const RandomBits<kWanted, N>& random,
+  __device__ void store_stochastic(std::int64_t i, Vector<float, N> x, const RandomBits<kWanted, N>& random,
                                    AdamWRounding what, bool wide = true) const {
 #pragma unroll
-    for (int j = 0; j < N; ++j) x.x[j] = canonical_nan(x.x[j]);
+    for (int j = 0; j < N; ++j) x[j] = canonical_nan(x[j]);
     store_as(i, random.template round<bfloat16>(x, what), wide);
   }
 
@@ -51,10 +51,10 @@ struct Elements {
   static constexpr int kPart = N * sizeof(T) <= 16 ? N : static_cast<int>(16 / sizeof(T));
 
   template <class T, int N>
-  __device__ Values<N> load_as(std::int64_t i, bool wide) const {
+  __device__ Vector<float, N> load_as(std::int64_t i, bool wide) const {
     const T* from = static_cast<const T*>(data) + i;
     constexpr int kWidth = kPart<T, N>;
-    Values<N> result;
+    Vector<float, N> result;
 #pragma unroll
     for (int part = 0; part < N; part += kWidth) {
       Vector<T, kWidth> piece;
@@ -63,9 +63,9 @@ struct Elements {
       else
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) piece[j] = from[part + j];
-      const Values<kWidth> values = widen(piece);
+      const Vector<float, kWidth> values = widen(piece);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) result.x[part + j] = values.x[j];
+      for (int j = 0; j < kWidth; ++j) result[part + j] = values[j];
     }
     return result;
   }

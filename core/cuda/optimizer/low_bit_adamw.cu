@@ -95,28 +95,28 @@ struct Moment {
   using Codebook = Lookup<kFormat, kSigned>;
 
   // The lane's codes are at `place`, a multiple of kBytes.
-  __device__ static Values<kEach> load(const MomentPointers& at, std::int64_t block, std::int64_t place,
-                                       const Codebook& table) {
+  __device__ static Vector<float, kEach> load(const MomentPointers& at, std::int64_t block, std::int64_t place,
+                                              const Codebook& table) {
     const Bytes codes = *reinterpret_cast<const Bytes*>(at.codes + place);
     const float scale = at.scales[block];
-    Values<kEach> result;
+    Vector<float, kEach> result;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       if constexpr (kFormat == MomentFormat::int8)
-        result.x[j] = table.values[codes[j]] * scale;
+        result[j] = table.values[codes[j]] * scale;
       else if constexpr (kFormat == MomentFormat::int4)
-        result.x[j] = table.values[j % 2 == 0 ? codes[j / 2] >> 4 : codes[j / 2] & 15] * scale;
+        result[j] = table.values[j % 2 == 0 ? codes[j / 2] >> 4 : codes[j / 2] & 15] * scale;
       else
-        result.x[j] = E4m3::decode(codes[j]) * scale;
+        result[j] = E4m3::decode(codes[j]) * scale;
     }
     return result;
   }
 
   __device__ static void store(const MomentPointers& at, std::int64_t block, std::int64_t place, const Codebook& table,
-                               const Values<kEach>& x) {
+                               const Vector<float, kEach>& x) {
     float most = 0;
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) most = fmaxf(most, fabsf(x.x[j]));
+    for (int j = 0; j < kEach; ++j) most = fmaxf(most, fabsf(x[j]));
     most = warp_reduce(most, Max());
     constexpr float kFactor = moment_scale_factor(kFormat);
     const float scale = fmaxf(most, kLeastMomentMagnitude) * kFactor;
@@ -124,7 +124,7 @@ struct Moment {
     Bytes codes{};
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      const float y = x.x[j] / scale;
+      const float y = x[j] / scale;
       if constexpr (kFormat == MomentFormat::fp8) {
         codes[j] = E4m3::encode(y);
       } else {
@@ -166,14 +166,14 @@ __global__ __launch_bounds__(kThreads) void low_bit_adamw_kernel(
     if (block >= e.blocks) return;
     const std::int64_t i = block * F::kBlock + lane * kEach;
     const std::int64_t place = block * (32 * First::kBytes) + lane * First::kBytes;
-    const Values<kEach> g = e.grad.load<kEach>(i, e.wide);
-    Values<kEach> p = e.weights.load<kEach>(i, e.wide);
-    Values<kEach> m = First::load(e.exp_avg, block, place, of_first);
-    Values<kEach> v = Second::load(e.exp_avg_sq, block, place, of_second);
+    const Vector<float, kEach> g = e.grad.load<kEach>(i, e.wide);
+    Vector<float, kEach> p = e.weights.load<kEach>(i, e.wide);
+    Vector<float, kEach> m = First::load(e.exp_avg, block, place, of_first);
+    Vector<float, kEach> v = Second::load(e.exp_avg_sq, block, place, of_second);
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      update_moments(c.arithmetic, g.x[j] * grad_scale, m.x[j], v.x[j]);
-      p.x[j] = step_weight(c.arithmetic, fmaf(e.decay, p.x[j], p.x[j]), m.x[j], v.x[j]);
+      update_moments(c.arithmetic, g[j] * grad_scale, m[j], v[j]);
+      p[j] = step_weight(c.arithmetic, fmaf(e.decay, p[j], p[j]), m[j], v[j]);
     }
     First::store(e.exp_avg, block, place, of_first, m);
     Second::store(e.exp_avg_sq, block, place, of_second, v);

@@ -37,15 +37,15 @@ __global__ __launch_bounds__(kThreads) void momentum_kernel(Elements grad, Eleme
   const float scale = scale_of(grad_scale);
   const bool updates = isfinite(scale);
   for_elements(n, wide, [&]<int N>(std::int64_t i) {
-    Values<N> result{};
+    Vector<float, N> result{};
     if (updates) {
-      const Values<N> g = grad.load<N>(i);
-      Values<N> m = momentum.load<N>(i);
+      const Vector<float, N> g = grad.load<N>(i);
+      Vector<float, N> m = momentum.load<N>(i);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const float x = g.x[j] * scale;
-        m.x[j] = fmaf(1.0f - beta, x - m.x[j], m.x[j]);
-        result.x[j] = nesterov ? fmaf(beta, m.x[j] - x, x) : m.x[j];
+        const float x = g[j] * scale;
+        m[j] = fmaf(1.0f - beta, x - m[j], m[j]);
+        result[j] = nesterov ? fmaf(beta, m[j] - x, x) : m[j];
       }
       momentum.store(i, m);
     }
@@ -57,9 +57,9 @@ __global__ __launch_bounds__(kThreads) void divide_kernel(Elements x, std::int64
                                                           const double* squared_norm, float least) {
   const float norm = fmaxf(static_cast<float>(sqrt(*squared_norm)), least);
   for_elements(n, wide, [&]<int N>(std::int64_t i) {
-    Values<N> value = x.load<N>(i);
+    Vector<float, N> value = x.load<N>(i);
 #pragma unroll
-    for (int j = 0; j < N; ++j) value.x[j] = value.x[j] / norm;
+    for (int j = 0; j < N; ++j) value[j] = value[j] / norm;
     x.store(i, value);
   });
 }
@@ -71,10 +71,10 @@ __global__ __launch_bounds__(kThreads) void apply_kernel(Elements param, Element
                                                          std::uint64_t element_offset) {
   if (!isfinite(scale_of(grad_scale))) return;
   for_elements(n, wide, [&]<int N>(std::int64_t i) {
-    Values<N> p = weights.load<N>(i);
-    const Values<N> u = update.load<N>(i);
+    Vector<float, N> p = weights.load<N>(i);
+    const Vector<float, N> u = update.load<N>(i);
 #pragma unroll
-    for (int j = 0; j < N; ++j) p.x[j] = fmaf(step_size, u.x[j], p.x[j] * decay);
+    for (int j = 0; j < N; ++j) p[j] = fmaf(step_size, u[j], p[j] * decay);
     if (has_master) weights.store(i, p);
     if (rounds)
       param.store_stochastic(i, p, RandomBits<1, N>(key, step, element_offset + static_cast<std::uint64_t>(i)),

@@ -31,26 +31,26 @@ static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
 
 template <int N>
 __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i) {
-  Values<N> p = e.weights.load<N>(i), g = e.grad.load<N>(i);
+  Vector<float, N> p = e.weights.load<N>(i), g = e.grad.load<N>(i);
 #pragma unroll
-  for (int j = 0; j < N; ++j) g.x[j] = fmaf(e.decay, p.x[j], g.x[j] * grad_scale);
+  for (int j = 0; j < N; ++j) g[j] = fmaf(e.decay, p[j], g[j] * grad_scale);
   constexpr unsigned kBoth = 1u << number_of(AdamWRounding::param) | 1u << number_of(AdamWRounding::exp_avg);
   const bool draws = e.param_rounds || e.momentum_rounds;
   const RandomBits<kBoth, N> random =
       draws ? RandomBits<kBoth, N>(e.philox_key, c.step, e.element_offset + i) : RandomBits<kBoth, N>();
   if (e.has_momentum) {
-    Values<N> b = e.momentum.load<N>(i);
+    Vector<float, N> b = e.momentum.load<N>(i);
 #pragma unroll
-    for (int j = 0; j < N; ++j) b.x[j] = fmaf(c.momentum, b.x[j], g.x[j]);
+    for (int j = 0; j < N; ++j) b[j] = fmaf(c.momentum, b[j], g[j]);
     if (e.momentum_rounds)
       e.momentum.store_stochastic(i, b, random, AdamWRounding::exp_avg);
     else
       e.momentum.store(i, b);
 #pragma unroll
-    for (int j = 0; j < N; ++j) g.x[j] = c.nesterov ? fmaf(c.momentum, b.x[j], g.x[j]) : b.x[j];
+    for (int j = 0; j < N; ++j) g[j] = c.nesterov ? fmaf(c.momentum, b[j], g[j]) : b[j];
   }
 #pragma unroll
-  for (int j = 0; j < N; ++j) p.x[j] = fmaf(c.step_size, g.x[j], p.x[j]);
+  for (int j = 0; j < N; ++j) p[j] = fmaf(c.step_size, g[j], p[j]);
   if (e.has_master) e.weights.store(i, p);
   if (e.param_rounds)
     e.param.store_stochastic(i, p, random, AdamWRounding::param);

@@ -7,7 +7,7 @@ namespace quench::cuda {
 
 // A block takes a tile, a thread eight rows by eight columns of it.
 inline constexpr int kCodeTile = 128;
-inline constexpr int kTileParts = kCodeTile / kGroup;
+inline constexpr int kTileParts = kCodeTile / kPiece;
 inline constexpr int kCodeThreads = kTileParts * kTileParts;
 // Blocks that run together: eight tiles below each other, so that they write neighbouring pieces of the same rows of
 // x^T, 1 KiB in all, and then the next eight to the right, which read neighbouring pieces of the same rows of x.
@@ -41,10 +41,10 @@ __device__ inline void transpose_bytes(std::uint32_t (&words)[4]) {
 }
 
 // Eight rows of eight codes, transposed.
-__device__ inline void transpose_codes(uint2 (&codes)[kGroup]) {
+__device__ inline void transpose_codes(uint2 (&codes)[kPiece]) {
   std::uint32_t blocks[2][2][4];  // [half of the columns][half of the rows][row]
 #pragma unroll
-  for (int r = 0; r < kGroup; ++r) {
+  for (int r = 0; r < kPiece; ++r) {
     blocks[0][r / 4][r % 4] = codes[r].x;
     blocks[1][r / 4][r % 4] = codes[r].y;
   }
@@ -53,7 +53,7 @@ __device__ inline void transpose_codes(uint2 (&codes)[kGroup]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) transpose_bytes(blocks[c][r]);
 #pragma unroll
-  for (int c = 0; c < kGroup; ++c) codes[c] = make_uint2(blocks[c / 4][0][c % 4], blocks[c / 4][1][c % 4]);
+  for (int c = 0; c < kPiece; ++c) codes[c] = make_uint2(blocks[c / 4][0][c % 4], blocks[c / 4][1][c % 4]);
 }
 
 __device__ inline int clamped(std::int64_t rest, int most) {
@@ -70,13 +70,13 @@ struct CodeUnits {
 // Stores a tile's codes transposed: those of thread t's eight rows and columns in, [columns, rows] of the matrix out.
 // The block calls it together, once. kWide: `transposed` and its rows begin at multiples of 16 bytes.
 template <bool kWide>
-__device__ inline void store_transposed(uint2 (&codes)[kGroup], CodeUnits& units, std::uint8_t* transposed,
+__device__ inline void store_transposed(uint2 (&codes)[kPiece], CodeUnits& units, std::uint8_t* transposed,
                                         const MatrixBatch& shape, std::int64_t tile_row, std::int64_t tile_column) {
   const int part_column = static_cast<int>(threadIdx.x) % kTileParts,
             part_row = static_cast<int>(threadIdx.x) / kTileParts;
   transpose_codes(codes);
 #pragma unroll
-  for (int c = 0; c < kGroup; ++c) units.of_column[part_column * kGroup + c][part_row ^ part_column] = codes[c];
+  for (int c = 0; c < kPiece; ++c) units.of_column[part_column * kPiece + c][part_row ^ part_column] = codes[c];
   __syncthreads();
   // Eight threads write the codes of a column, 16 each.
   constexpr int kPieces = kCodeTile / 16;
@@ -85,7 +85,7 @@ __device__ inline void store_transposed(uint2 (&codes)[kGroup], CodeUnits& units
   const int count = clamped(shape.rows - out_row, 16);
 #pragma unroll
   for (int k = 0; k < kCodeTile * kPieces / kCodeThreads; ++k) {
-    const int c = static_cast<int>(threadIdx.x) / kPieces + k * (kCodeThreads / kPieces), part = c / kGroup;
+    const int c = static_cast<int>(threadIdx.x) / kPieces + k * (kCodeThreads / kPieces), part = c / kPiece;
     uint4 pair = *reinterpret_cast<const uint4*>(&units.of_column[c][2 * (piece ^ part / 2)]);
     if (part % 2 == 1) pair = make_uint4(pair.z, pair.w, pair.x, pair.y);
     if (tile_column + c >= shape.columns || count == 0) continue;
@@ -94,7 +94,7 @@ __device__ inline void store_transposed(uint2 (&codes)[kGroup], CodeUnits& units
       *reinterpret_cast<uint4*>(to) = pair;
     } else {
       store_codes(to, make_uint2(pair.x, pair.y), false, count);
-      store_codes(to + kGroup, make_uint2(pair.z, pair.w), false, count - kGroup);
+      store_codes(to + kPiece, make_uint2(pair.z, pair.w), false, count - kPiece);
     }
   }
 }

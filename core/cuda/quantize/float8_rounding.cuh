@@ -8,11 +8,11 @@
 
 namespace quench::cuda {
 
-// For the codes of eight neighbours of a row, the first at a multiple of eight columns. `scale`: one, or a Group.
+// For the codes of eight neighbours of a row, the first at a multiple of eight columns. `scale`: one, or a Piece.
 struct NearestRounding {
   template <class Element, class Scale>
-  __device__ uint2 encode(const Group& x, const Scale& scale, std::int64_t, std::int64_t) const {
-    return encode_group<Element>(x, scale);
+  __device__ uint2 encode(const Piece& x, const Scale& scale, std::int64_t, std::int64_t) const {
+    return encode_piece<Element>(x, scale);
   }
 };
 
@@ -27,18 +27,18 @@ struct StochasticRounding {
         first_row(rounding.first_row) {}
 
   template <class Element>
-  __device__ uint2 encode(const Group& x, float scale, std::int64_t row, std::int64_t column) const {
+  __device__ uint2 encode(const Piece& x, float scale, std::int64_t row, std::int64_t column) const {
     return encode<Element>(x, repeated(scale), row, column);
   }
   template <class Element>
-  __device__ uint2 encode(const Group& x, const Group& scale, std::int64_t row, std::int64_t column) const {
+  __device__ uint2 encode(const Piece& x, const Piece& scale, std::int64_t row, std::int64_t column) const {
     std::uint32_t draws[4], codes[2] = {};
     block(draws, static_cast<std::uint32_t>(first_row + static_cast<std::uint64_t>(row)),
-          static_cast<std::uint32_t>(column / kGroup));
+          static_cast<std::uint32_t>(column / kPiece));
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
+    for (int i = 0; i < kPiece; ++i) {
       const std::uint32_t draw = i % 2 == 0 ? draws[i / 2] & 0xFFFFu : draws[i / 2] >> 16;
-      codes[i / 4] |= std::uint32_t{stochastic_round_float8<Element>(x.x[i] * scale.x[i], draw)} << (i % 4 * 8);
+      codes[i / 4] |= std::uint32_t{stochastic_round_float8<Element>(x[i] * scale[i], draw)} << (i % 4 * 8);
     }
     return make_uint2(codes[0], codes[1]);
   }
@@ -58,7 +58,7 @@ struct StochasticRounding {
     }
   }
 };
-static_assert(kRoundingsPerBlock == kGroup);
+static_assert(kRoundingsPerBlock == kPiece);
 
 // Calls body with the rounding that an op asks for.
 template <class Body>

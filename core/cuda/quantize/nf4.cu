@@ -17,22 +17,22 @@ __global__ __launch_bounds__(kThreads) void nf4_dequantize_kernel(const std::uin
   __syncthreads();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t g = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; g < groups; g += step) {
-    const std::int64_t block = g / (Nf4::kBlockSize / kGroup);
+    const std::int64_t block = g / (Nf4::kBlockSize / kPiece);
     const float scale = static_cast<float>(scales[block]) / factors[block / Nf4::kScaleBlockSize] + *mean;
     const std::uint32_t word = codes[g];
-    Group group;
+    Piece piece;
 #pragma unroll
-    for (int i = 0; i < kGroup / 2; ++i) {
-      group.x[2 * i] = values[word >> (8 * i + 4) & 15u] * scale;
-      group.x[2 * i + 1] = values[word >> (8 * i) & 15u] * scale;
+    for (int i = 0; i < kPiece / 2; ++i) {
+      piece[2 * i] = values[word >> (8 * i + 4) & 15u] * scale;
+      piece[2 * i + 1] = values[word >> (8 * i) & 15u] * scale;
     }
-    store_group(out + g * kGroup, group, wide);
+    store_piece(out + g * kPiece, piece, wide);
   }
 }
 
 void nf4_dequantize_cuda(const Nf4DequantizeArgs& args) {
   const OpLaunch launch("nf4_dequantize", {&args.x.codes, &args.x.scales, &args.x.factors, &args.x.mean, &args.out});
-  const std::int64_t groups = args.out.numel() / kGroup;
+  const std::int64_t groups = args.out.numel() / kPiece;
   QUENCH_CHECK(aligned(args.x.codes.raw_data(), 4), "nf4_dequantize: codes do not begin at a multiple of 4 bytes");
   dispatch<float, bfloat16>(args.out.dtype(), "nf4_dequantize", [&]<class T>() {
     launch(nf4_dequantize_kernel<T>, dim3(strided_grid(launch.device(), groups, kThreads, 8, 4)), kThreads, 0,

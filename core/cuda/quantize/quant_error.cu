@@ -9,7 +9,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kInFlight = 4;  // groups that a thread asks for before it works on them
 constexpr int kRounds = 8;
-constexpr std::int64_t kChunk = std::int64_t{kThreads} * kGroup * kInFlight * kRounds;  // elements of a partial sum
+constexpr std::int64_t kChunk = std::int64_t{kThreads} * kPiece * kInFlight * kRounds;  // elements of a partial sum
 constexpr int kFinalThreads = 512;
 constexpr int kFields = QuantError::kFields;
 
@@ -55,31 +55,31 @@ __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kChunk;
   Loss loss;
   for (int round = 0; round < kRounds; ++round) {
-    Stored<T> values[kInFlight];
+    PackedPiece<T> values[kInFlight];
     uint2 words[kInFlight];
     std::int64_t first[kInFlight];
     int count[kInFlight];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      first[k] = begin + (std::int64_t{round * kInFlight + k} * kThreads + threadIdx.x) * kGroup;
+      first[k] = begin + (std::int64_t{round * kInFlight + k} * kThreads + threadIdx.x) * kPiece;
       count[k] =
-          static_cast<int>(max(min(numel - first[k], static_cast<std::int64_t>(kGroup)), static_cast<std::int64_t>(0)));
-      values[k] = load_stored(x + first[k], wide, count[k]);
+          static_cast<int>(max(min(numel - first[k], static_cast<std::int64_t>(kPiece)), static_cast<std::int64_t>(0)));
+      values[k] = load_packed_piece(x + first[k], wide, count[k]);
       words[k] = load_codes(codes + first[k], wide, count[k]);
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const Group group = widened(values[k]);
+      const Piece piece = unpack_piece(values[k]);
       std::int64_t row = 0, column = 0;
       if constexpr (kBy != Granularity::tensor) {
         row = first[k] / columns;
         column = first[k] - row * columns;
       }
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
+      for (int i = 0; i < kPiece; ++i) {
         if (i >= count[k]) continue;
         const float scale = scales[kBy == Granularity::row ? row : column];
-        loss.add<Element>(group.x[i], code_at(words[k], i), scale);
+        loss.add<Element>(piece[i], code_at(words[k], i), scale);
         if constexpr (kBy != Granularity::tensor) {
           if (++column == columns) {
             column = 0;

@@ -49,8 +49,8 @@ __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
 }
 
-// Makes the compiler forget what it has derived from a piece: else it keeps values widened from one use to the next, at
-// twice the registers.
+// Makes the compiler forget what it has derived from a piece: else it keeps values unpack_piece from one use to the
+// next, at twice the registers.
 __device__ inline void keep_packed(Packed& piece) {
 #pragma unroll
   for (std::uint32_t& word : piece.words) asm volatile("" : "+r"(word));
@@ -124,12 +124,9 @@ __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, Block
 // Stores the codes of piece number `index` of a matrix.
 __device__ inline void encode_piece(const SinkPointers& sink, std::int64_t index, Packed piece, float scale) {
   keep_packed(piece);
-  const Floats<bfloat16> values = unpack<bfloat16>(piece);
-  Group group;
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) group.x[i] = values[i];
+  const Piece values = unpack<bfloat16>(piece);
   reinterpret_cast<uint2*>(sink.codes)[index] =
-      sink.is_e5m2 ? encode_group<E5m2>(group, scale) : encode_group<E4m3>(group, scale);
+      sink.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
 }
 
 // Raises the columns' maxima to those in `columns`, shared memory: those of `rows` rows of `pieces` pieces, `stride`
@@ -137,11 +134,11 @@ __device__ inline void encode_piece(const SinkPointers& sink, std::int64_t index
 // access. They move 4 bytes a column and block.
 __device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, const Packed* columns, int rows,
                                      int stride) {
-  for (int column = static_cast<int>(threadIdx.x); column < kGroup * pieces; column += static_cast<int>(blockDim.x)) {
+  for (int column = static_cast<int>(threadIdx.x); column < kPiece * pieces; column += static_cast<int>(blockDim.x)) {
     std::uint32_t pair = 0;
 #pragma unroll 4
     for (int r = 0; r < rows; ++r)
-      pair = larger<bfloat16>(pair, (columns + r * stride + column / kGroup)->words[column % kGroup / 2]);
+      pair = larger<bfloat16>(pair, (columns + r * stride + column / kPiece)->words[column % kPiece / 2]);
     atomicMax(column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
   }
 }

@@ -15,19 +15,19 @@ constexpr int kInFlight = 4;  // groups of a thread on their way
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, std::int64_t count, std::uint32_t* amax) {
   __shared__ std::uint32_t scratch[33];
-  const std::int64_t groups = count / kGroup, stride = static_cast<std::int64_t>(gridDim.x) * kThreads,
+  const std::int64_t groups = count / kPiece, stride = static_cast<std::int64_t>(gridDim.x) * kThreads,
                      thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  Stored<T> own = {};
+  PackedPiece<T> own = {};
   for (std::int64_t first = thread; first < groups; first += kInFlight * stride) {
-    Stored<T> stored[kInFlight] = {};  // zeros past the end
+    PackedPiece<T> stored[kInFlight] = {};  // zeros past the end
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k)
-      if (const std::int64_t g = first + k * stride; g < groups) stored[k] = load_stored(x + g * kGroup, kWide);
+      if (const std::int64_t g = first + k * stride; g < groups) stored[k] = load_packed_piece(x + g * kPiece, kWide);
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) raise(own, stored[k]);
   }
   std::uint32_t most = largest(own);
-  if (const std::int64_t i = groups * kGroup + thread; i < count) most = max(most, magnitude(to_float(x[i])));
+  if (const std::int64_t i = groups * kPiece + thread; i < count) most = max(most, magnitude(to_float(x[i])));
   most = block_reduce<kThreads>(most, 0u, scratch, MaxWord());
   if (threadIdx.x == 0) atomicMax(amax, most);
 }
@@ -39,21 +39,21 @@ __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std:
   __shared__ std::uint32_t scratch[33];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kRowThreads) + threadIdx.x / kRowThreads;
   if (row >= rows) return;  // whole rows of threads: none is left waiting
-  Stored<T> own = {};
+  PackedPiece<T> own = {};
 #pragma unroll 4
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x % kRowThreads) * kGroup; c < columns;
-       c += kRowThreads * kGroup)
-    raise(own, load_stored(x + row * columns + c, wide,
-                           static_cast<int>(min(static_cast<std::int64_t>(kGroup), columns - c))));
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x % kRowThreads) * kPiece; c < columns;
+       c += kRowThreads * kPiece)
+    raise(own, load_packed_piece(x + row * columns + c, wide,
+                                 static_cast<int>(min(static_cast<std::int64_t>(kPiece), columns - c))));
   const std::uint32_t most = block_reduce<kRowThreads>(largest(own), 0u, scratch, MaxWord());
   if (threadIdx.x % kRowThreads == 0) amax[row] = __uint_as_float(most);
 }
 
 // A block takes a strip of 32 groups of columns by `part_rows` rows, a warp every eighth of them; reads x once.
-constexpr int kStripColumns = 32 * kGroup;
+constexpr int kStripColumns = 32 * kPiece;
 constexpr int kResidentStrips = 4;  // of a multiprocessor
 template <class T>
-inline constexpr int kRowsInFlight = 32 / Stored<T>::kWords;  // of a warp: 128 bytes a thread
+inline constexpr int kRowsInFlight = 32 / PackedPiece<T>::kWords;  // of a warp: 128 bytes a thread
 
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads,
@@ -65,36 +65,36 @@ __global__ __launch_bounds__(kThreads,
   const std::int64_t strip = blockIdx.x % strips, part = blockIdx.x / strips % parts,
                      batch = blockIdx.x / strips / parts;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t column = strip * kStripColumns + lane * kGroup;
+  const std::int64_t column = strip * kStripColumns + lane * kPiece;
   const auto count =
-      static_cast<int>(max(std::int64_t{0}, min(static_cast<std::int64_t>(kGroup), shape.columns - column)));
+      static_cast<int>(max(std::int64_t{0}, min(static_cast<std::int64_t>(kPiece), shape.columns - column)));
   const std::int64_t end = count > 0 ? min(shape.rows, (part + 1) * part_rows) : 0, step = kWarps * shape.columns;
   std::int64_t row = part * part_rows + warp;
   const T* from = x + (batch * shape.rows + row) * shape.columns + column;
-  Stored<T> own = {};
+  PackedPiece<T> own = {};
   for (; row + (kRows - 1) * kWarps < end; row += kRows * kWarps, from += kRows * step) {
-    Stored<T> stored[kRows];
+    PackedPiece<T> stored[kRows];
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) stored[k] = load_stored(from + k * step, kWide, kWide ? kGroup : count);
+    for (int k = 0; k < kRows; ++k) stored[k] = load_packed_piece(from + k * step, kWide, kWide ? kPiece : count);
 #pragma unroll
     for (int k = 0; k < kRows; ++k) raise(own, stored[k]);
   }
-  Stored<T> last[kRows] = {};
+  PackedPiece<T> last[kRows] = {};
 #pragma unroll
   for (int k = 0; k < kRows; ++k)
-    if (row + k * kWarps < end) last[k] = load_stored(from + k * step, kWide, kWide ? kGroup : count);
+    if (row + k * kWarps < end) last[k] = load_packed_piece(from + k * step, kWide, kWide ? kPiece : count);
 #pragma unroll
   for (int k = 0; k < kRows; ++k) raise(own, last[k]);
-  const Group group = widened(own);
+  const Piece piece = unpack_piece(own);
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) most[warp][i * 32 + lane] = __float_as_uint(group.x[i]);  // one bank a lane
+  for (int i = 0; i < kPiece; ++i) most[warp][i * 32 + lane] = __float_as_uint(piece[i]);  // one bank a lane
   __syncthreads();
-  // Slot s holds column s % 32 * kGroup + s / 32 of the strip.
+  // Slot s holds column s % 32 * kPiece + s / 32 of the strip.
   const int slot = static_cast<int>(threadIdx.x);
   std::uint32_t word = 0;
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) word = max(word, most[w][slot]);
-  const std::int64_t target = strip * kStripColumns + slot % 32 * kGroup + slot / 32;
+  const std::int64_t target = strip * kStripColumns + slot % 32 * kPiece + slot / 32;
   if (target < shape.columns) atomicMax(amax + batch * shape.columns + target, word);
 }
 static_assert(kThreads == kStripColumns);
@@ -121,7 +121,7 @@ void amax_of(const AmaxArgs& args, const OpLaunch& launch) {
   if (shape.numel() == 0) return;
   if (args.granularity == Granularity::tensor) {
     launch(wide ? amax_of_tensor_kernel<T, true> : amax_of_tensor_kernel<T, false>,
-           dim3(strided_grid(launch.device(), shape.numel(), kThreads * kGroup)), kThreads, 0, x, shape.numel(), words);
+           dim3(strided_grid(launch.device(), shape.numel(), kThreads * kPiece)), kThreads, 0, x, shape.numel(), words);
     return;
   }
   raise_column_amax(launch, args.x, args.amax);
@@ -150,7 +150,7 @@ void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& am
                      parts = (shape.rows + part_rows - 1) / part_rows;
   dispatch<float, bfloat16>(x.dtype(), "amax", [&]<class T>() {
     const T* elements = x.data<T>();
-    const bool wide = shape.columns % kGroup == 0 && aligned(elements);
+    const bool wide = shape.columns % kPiece == 0 && aligned(elements);
     launch(wide ? amax_of_columns_kernel<T, true> : amax_of_columns_kernel<T, false>,
            dim3(static_cast<unsigned>(shape.batch * strips * parts)), kThreads, 0, elements, shape,
            static_cast<std::uint32_t>(strips), static_cast<std::uint32_t>(parts), part_rows,

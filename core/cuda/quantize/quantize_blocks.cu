@@ -17,33 +17,33 @@ struct Nvfp4Scale {
 };
 
 template <class Element>
-inline constexpr int kCodeBytes = Element::kBits == 4 ? kGroup / 2 : kGroup;  // of a group
+inline constexpr int kCodeBytes = Element::kBits == 4 ? kPiece / 2 : kPiece;  // of a piece
 
 template <class Element>
-__device__ uint2 encode_block_part(const Group& group, const BlockScale& scale) {
+__device__ uint2 encode_block_part(const Piece& piece, const BlockScale& scale) {
   if (scale.is_nan) return make_uint2(Element::kNanCode * 0x01010101u, Element::kNanCode * 0x01010101u);
-  return encode_group<Element>(group, scale.multiplier);
+  return encode_piece<Element>(piece, scale.multiplier);
 }
 
-// A thread a group of eight, neighbouring threads a block. Reads x; writes the codes and a scale byte a block.
+// A thread a piece, neighbouring threads a block. Reads x; writes the codes and a scale byte a block.
 template <class T, class Element, int kBlock, class Scale>
 __global__ __launch_bounds__(kThreads) void cast_blocks_kernel(const T* x, std::uint8_t* out, std::uint8_t* scales,
                                                                std::int64_t groups, Scale scale, bool wide) {
-  constexpr int kBlockThreads = kBlock / kGroup;
+  constexpr int kBlockThreads = kBlock / kPiece;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   // The bound is the same for a whole warp: its lanes take part in the exchange together.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x / 32 * 32; first < groups;
        first += stride) {
     const std::int64_t g = first + threadIdx.x % 32;
     const bool active = g < groups;
-    const Group group = load_group(x + (active ? g : 0) * kGroup, wide);
-    std::uint32_t most = max_magnitude(group);
+    const Piece piece = load_piece(x + (active ? g : 0) * kPiece, wide);
+    std::uint32_t most = max_magnitude(piece);
 #pragma unroll
     for (int offset = 1; offset < kBlockThreads; offset *= 2)
       most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
     if (!active) continue;
     const BlockScale by = scale(__uint_as_float(most));
-    const uint2 codes = encode_block_part<Element>(group, by);
+    const uint2 codes = encode_block_part<Element>(piece, by);
     std::uint8_t* to = out + g * kCodeBytes<Element>;
     if constexpr (Element::kBits == 4)
       *reinterpret_cast<std::uint32_t*>(to) = pack_nibbles(codes);
@@ -65,7 +65,7 @@ __global__ __launch_bounds__(kThreads) void cast_columns_kernel(const T* x, std:
   const std::int64_t column = strip * 32 + threadIdx.x % 32, row_block = part * (kThreads / 32) + threadIdx.x / 32;
   if (column >= shape.columns || row_block >= row_blocks) return;
   const T* from = x + (batch * shape.rows + row_block * kMxBlockSize) * shape.columns + column;
-  constexpr int kGroups = kMxBlockSize / kGroup;
+  constexpr int kGroups = kMxBlockSize / kPiece;
   T raw[kMxBlockSize];
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i) raw[i] = from[i * shape.columns];
@@ -76,10 +76,10 @@ __global__ __launch_bounds__(kThreads) void cast_columns_kernel(const T* x, std:
   uint2 codes[kGroups];
 #pragma unroll
   for (int k = 0; k < kGroups; ++k) {
-    Group group;
+    Piece piece;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) group.x[i] = to_float(raw[k * kGroup + i]);
-    codes[k] = encode_block_part<Element>(group, by);
+    for (int i = 0; i < kPiece; ++i) piece[i] = to_float(raw[k * kPiece + i]);
+    codes[k] = encode_block_part<Element>(piece, by);
   }
   const std::int64_t block = (batch * shape.columns + column) * row_blocks + row_block;
   auto* to = reinterpret_cast<uint4*>(out + block * kGroups * kCodeBytes<Element>);
@@ -99,7 +99,7 @@ void check_payload(std::string_view op, const QuantTensor& out) {
 
 template <int kBlock, class T, class Element, class Scale>
 void cast_natural(const OpLaunch& launch, const Tensor& x, const QuantTensor& out, const Scale& scale) {
-  const std::int64_t groups = x.numel() / kGroup;
+  const std::int64_t groups = x.numel() / kPiece;
   launch(cast_blocks_kernel<T, Element, kBlock, Scale>, dim3(strided_grid(launch.device(), groups, kThreads, 8, 4)),
          kThreads, 0, x.data<T>(), bytes_of(out.payload()), bytes_of(out.scales()), groups, scale,
          aligned(x.raw_data()));

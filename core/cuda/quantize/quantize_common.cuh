@@ -1,5 +1,5 @@
 #pragma once
-// Shared by the quantization kernels: groups of eight elements, casts to float8 by instruction, type dispatch.
+// Shared by the quantization kernels: pieces of eight elements, casts to float8 by instruction, type dispatch.
 //
 // Codes equal those of the shared encoders (core/number/float8.h, float6.h, float4.h), except that a NaN that
 // arithmetic has touched is positive: the GPU's NaN has no sign.
@@ -29,82 +29,80 @@ struct MatrixBatch {
 };
 
 // Elements that a thread takes at a time: 16 or 32 bytes of input, 8 or 4 bytes of codes.
-inline constexpr int kGroup = 8;
+inline constexpr int kPiece = 8;
 
 [[nodiscard]] inline bool aligned(const void* pointer, std::uintptr_t bytes = 16) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }
 
-struct Group {
-  float x[kGroup];
-};
+using Piece = Vector<float, kPiece>;
 
-// Eight elements as they are stored. In words: a struct of 16-bit elements would take a register for each of them.
+// A piece as it is stored. A type for each T: f16 and bf16 share their words.
 template <class T>
-struct Stored {
-  static constexpr int kWords = kGroup * static_cast<int>(sizeof(T)) / 4;
+struct PackedPiece {
+  static constexpr int kWords = kPiece * static_cast<int>(sizeof(T)) / 4;
   std::uint32_t words[kWords];
 };
 
 // Eight elements, or `count` of them and zeros. `wide`: the address is a multiple of 16 bytes.
 template <class T>
-__device__ Stored<T> load_stored(const T* from, bool wide, int count = kGroup) {
-  Stored<T> stored;
-  if (wide && count == kGroup) {
+__device__ PackedPiece<T> load_packed_piece(const T* from, bool wide, int count = kPiece) {
+  PackedPiece<T> stored;
+  if (wide && count == kPiece) {
 #pragma unroll
-    for (int k = 0; k < Stored<T>::kWords / 4; ++k) {
+    for (int k = 0; k < PackedPiece<T>::kWords / 4; ++k) {
       const Packed part = load_packed(from, k);
 #pragma unroll
       for (int i = 0; i < 4; ++i) stored.words[4 * k + i] = part.words[i];
     }
   } else if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) stored.words[i] = i < count ? __float_as_uint(to_float(from[i])) : 0;
+    for (int i = 0; i < kPiece; ++i) stored.words[i] = i < count ? __float_as_uint(to_float(from[i])) : 0;
   } else {
     const auto bits = [&](int i) { return i < count ? std::uint32_t{from[i].bits} : 0u; };
 #pragma unroll
-    for (int i = 0; i < kGroup / 2; ++i) stored.words[i] = bits(2 * i) | bits(2 * i + 1) << 16;
+    for (int i = 0; i < kPiece / 2; ++i) stored.words[i] = bits(2 * i) | bits(2 * i + 1) << 16;
   }
   return stored;
 }
 
 template <class T>
-__device__ Group widened(const Stored<T>& stored) {
-  Group group;
+__device__ Piece unpack_piece(const PackedPiece<T>& stored) {
+  Piece piece;
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) group.x[i] = __uint_as_float(stored.words[i]);
+    for (int i = 0; i < kPiece; ++i) piece[i] = __uint_as_float(stored.words[i]);
   } else {
 #pragma unroll
-    for (int i = 0; i < kGroup / 2; ++i) {
+    for (int i = 0; i < kPiece / 2; ++i) {
       const float2 pair = unpack_pair<T>(stored.words[i]);
-      group.x[2 * i] = pair.x;
-      group.x[2 * i + 1] = pair.y;
+      piece[2 * i] = pair.x;
+      piece[2 * i + 1] = pair.y;
     }
   }
-  return group;
+  return piece;
 }
 
 template <class T>
-__device__ Group load_group(const T* from, bool wide, int count = kGroup) {
-  return widened(load_stored(from, wide, count));
+__device__ Piece load_piece(const T* from, bool wide, int count = kPiece) {
+  return unpack_piece(load_packed_piece(from, wide, count));
 }
 
 template <class T>
-__device__ void store_group(T* to, const Group& group, bool wide, int count = kGroup) {
-  if (wide && count == kGroup) {
-    constexpr int kParts = kGroup / kVectorWidth<T>;
+__device__ void store_piece(T* to, const Piece& piece, bool wide, int count = kPiece) {
+  if (wide && count == kPiece) {
+    constexpr int kParts = kPiece / kVectorWidth<T>;
 #pragma unroll
     for (int k = 0; k < kParts; ++k) {
       Wide<T> part;
 #pragma unroll
-      for (int i = 0; i < kVectorWidth<T>; ++i) part[i] = from_float<T>(group.x[k * kVectorWidth<T> + i]);
+      for (int i = 0; i < kVectorWidth<T>; ++i) part[i] = from_float<T>(piece[k * kVectorWidth<T> + i]);
       reinterpret_cast<Wide<T>*>(to)[k] = part;
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i)
-      if (i < count) to[i] = from_float<T>(group.x[i]);
+    for (int i = 0; i < kPiece; ++i)
+      if (i < count) to[i] = from_float<T>(piece[i]);
   }
 }
 
@@ -116,10 +114,10 @@ struct MaxWord {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return max(a, b); }
 };
 
-__device__ inline std::uint32_t max_magnitude(const Group& group) {
+__device__ inline std::uint32_t max_magnitude(const Piece& piece) {
   std::uint32_t most = 0;
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) most = max(most, magnitude(group.x[i]));
+  for (int i = 0; i < kPiece; ++i) most = max(most, magnitude(piece[i]));
   return most;
 }
 
@@ -138,16 +136,16 @@ __device__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
 }
 // most = the larger of itself and x's magnitude, element by element. Begins with zeros.
 template <class T>
-__device__ void raise(Stored<T>& most, const Stored<T>& x) {
+__device__ void raise(PackedPiece<T>& most, const PackedPiece<T>& x) {
 #pragma unroll
-  for (int i = 0; i < Stored<T>::kWords; ++i) most.words[i] = larger<T>(most.words[i], magnitudes<T>(x.words[i]));
+  for (int i = 0; i < PackedPiece<T>::kWords; ++i) most.words[i] = larger<T>(most.words[i], magnitudes<T>(x.words[i]));
 }
 // The largest of eight magnitudes, as that of an f32.
 template <class T>
-__device__ std::uint32_t largest(const Stored<T>& magnitudes) {
+__device__ std::uint32_t largest(const PackedPiece<T>& magnitudes) {
   std::uint32_t word = magnitudes.words[0];
 #pragma unroll
-  for (int i = 1; i < Stored<T>::kWords; ++i) word = larger<T>(word, magnitudes.words[i]);
+  for (int i = 1; i < PackedPiece<T>::kWords; ++i) word = larger<T>(word, magnitudes.words[i]);
   return sizeof(T) == 4 ? word : max(word << 16, word & 0xFFFF0000u);
 }
 
@@ -167,22 +165,22 @@ __device__ std::uint32_t encode_pair(float a, float b) {
 
 // Codes of x * scale, one a byte: a scale for each, or one for all.
 template <class Element>
-__device__ uint2 encode_group(const Group& group, const Group& scale) {
-  std::uint32_t pairs[kGroup / 2];
+__device__ uint2 encode_piece(const Piece& piece, const Piece& scale) {
+  std::uint32_t pairs[kPiece / 2];
 #pragma unroll
-  for (int i = 0; i < kGroup / 2; ++i)
-    pairs[i] = encode_pair<Element>(group.x[2 * i] * scale.x[2 * i], group.x[2 * i + 1] * scale.x[2 * i + 1]);
+  for (int i = 0; i < kPiece / 2; ++i)
+    pairs[i] = encode_pair<Element>(piece[2 * i] * scale[2 * i], piece[2 * i + 1] * scale[2 * i + 1]);
   return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
 }
-__device__ inline Group repeated(float value) {
-  Group group;
+__device__ inline Piece repeated(float value) {
+  Piece piece;
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) group.x[i] = value;
-  return group;
+  for (int i = 0; i < kPiece; ++i) piece[i] = value;
+  return piece;
 }
 template <class Element>
-__device__ uint2 encode_group(const Group& group, float scale) {
-  return encode_group<Element>(group, repeated(scale));
+__device__ uint2 encode_piece(const Piece& piece, float scale) {
+  return encode_piece<Element>(piece, repeated(scale));
 }
 
 // Eight codes of four bits, a byte each, as two a byte with the even index in the low nibble; and back.
@@ -205,22 +203,22 @@ __device__ inline std::uint8_t code_at(uint2 codes, int i) {
 }
 
 // Codes of one byte, `count` of them and zeros. `wide`: the address is a multiple of 8 bytes.
-__device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int count = kGroup) {
-  if (wide && count == kGroup) return *reinterpret_cast<const uint2*>(from);
+__device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int count = kPiece) {
+  if (wide && count == kPiece) return *reinterpret_cast<const uint2*>(from);
   std::uint32_t words[2] = {};
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i)
+  for (int i = 0; i < kPiece; ++i)
     if (i < count) words[i / 4] |= std::uint32_t{from[i]} << (i % 4 * 8);
   return make_uint2(words[0], words[1]);
 }
 
 // Stores one code a byte, `count` of them. `wide`: the address is a multiple of 8 bytes.
-__device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int count = kGroup) {
-  if (wide && count == kGroup) {
+__device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int count = kPiece) {
+  if (wide && count == kPiece) {
     *reinterpret_cast<uint2*>(to) = codes;
   } else {
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i)
+    for (int i = 0; i < kPiece; ++i)
       if (i < count) to[i] = code_at(codes, i);
   }
 }

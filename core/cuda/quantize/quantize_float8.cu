@@ -34,21 +34,22 @@ __global__ __launch_bounds__(kThreads) void cast_rows_kernel(const T* x, std::ui
   const float by = scales[row];
   x += row * columns;
   out += row * columns;
-  const std::int64_t groups = columns / kGroup;
+  const std::int64_t groups = columns / kPiece;
   const std::int64_t first = std::int64_t{blockIdx.x - row * chunks} * kInFlight * kThreads + threadIdx.x;
-  Stored<T> stored[kInFlight];
+  PackedPiece<T> stored[kInFlight];
 #pragma unroll
   for (int k = 0; k < kInFlight; ++k)
-    if (const std::int64_t g = first + k * kThreads; g < groups) stored[k] = load_stored(x + g * kGroup, kWide);
+    if (const std::int64_t g = first + k * kThreads; g < groups) stored[k] = load_packed_piece(x + g * kPiece, kWide);
 #pragma unroll
   for (int k = 0; k < kInFlight; ++k) {
     const std::int64_t g = first + k * kThreads;
     if (g < groups) {
-      store_codes(out + g * kGroup, rounding.template encode<Element>(widened(stored[k]), by, row, g * kGroup), kWide);
+      store_codes(out + g * kPiece, rounding.template encode<Element>(unpack_piece(stored[k]), by, row, g * kPiece),
+                  kWide);
     } else if (g == groups) {
-      const auto rest = static_cast<int>(columns - groups * kGroup);
-      const Group last = load_group(x + g * kGroup, false, rest);
-      store_codes(out + g * kGroup, rounding.template encode<Element>(last, by, row, g * kGroup), false, rest);
+      const auto rest = static_cast<int>(columns - groups * kPiece);
+      const Piece last = load_piece(x + g * kPiece, false, rest);
+      store_codes(out + g * kPiece, rounding.template encode<Element>(last, by, row, g * kPiece), false, rest);
     }
   }
 }
@@ -59,12 +60,12 @@ void cast_float8_rows(const Float8CastArgs& args) {
   const MatrixBatch shape(args.x.shape());
   const bool by_row = format.granularity == Granularity::row;
   const std::int64_t rows = by_row ? shape.batch * shape.rows : 1, columns = by_row ? shape.columns : shape.numel();
-  constexpr std::int64_t kPerBlock = kInFlight * kThreads * kGroup;
+  constexpr std::int64_t kPerBlock = kInFlight * kThreads * kPiece;
   const auto chunks = static_cast<unsigned>((columns + kPerBlock - 1) / kPerBlock);
   std::uint8_t* out = bytes_of(args.out.payload());
   dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), format.element, [&]<class T, class Element>() {
     const T* x = args.x.data<T>();
-    const bool wide = aligned(x) && aligned(out, 8) && (rows == 1 || columns % kGroup == 0);
+    const bool wide = aligned(x) && aligned(out, 8) && (rows == 1 || columns % kPiece == 0);
     with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
       launch(wide ? cast_rows_kernel<T, Element, Rounding, true> : cast_rows_kernel<T, Element, Rounding, false>,
              dim3(static_cast<unsigned>(rows) * chunks), kThreads, 0, x, out, args.out.scales().data<float>(), columns,

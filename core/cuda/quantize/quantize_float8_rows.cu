@@ -23,12 +23,13 @@ __device__ std::uint32_t block_max(std::uint32_t word, BlockMax<kThreads>& scrat
 // A row in registers: thread t has groups t, t + kThreads, .. of it, and zeros past its end.
 template <class T, int kThreads, int kKept>
 struct Row {
-  Stored<T> groups[kKept];
+  PackedPiece<T> groups[kKept];
 
-  __device__ static int column(int k) { return (static_cast<int>(threadIdx.x) + k * kThreads) * kGroup; }
+  __device__ static int column(int k) { return (static_cast<int>(threadIdx.x) + k * kThreads) * kPiece; }
   __device__ void load(const T* x, int columns) {
 #pragma unroll
-    for (int k = 0; k < kKept; ++k) groups[k] = column(k) < columns ? load_stored(x + column(k), true) : Stored<T>{};
+    for (int k = 0; k < kKept; ++k)
+      groups[k] = column(k) < columns ? load_packed_piece(x + column(k), true) : PackedPiece<T>{};
   }
 };
 
@@ -37,7 +38,7 @@ template <class Element, class T, class Rounding, int kThreads, int kKept>
 __device__ void cast_row(const Row<T, kThreads, kKept>& row, std::int64_t number, std::uint8_t* out, float* scale,
                          int columns, bool power_of_two, const Rounding& rounding, BlockMax<kThreads>& scratch,
                          int turn) {
-  Stored<T> most = {};
+  PackedPiece<T> most = {};
 #pragma unroll
   for (int k = 0; k < kKept; ++k) raise(most, row.groups[k]);
   const float by = float8_scale(__uint_as_float(block_max(largest(most), scratch, turn)), Element::kMax, power_of_two);
@@ -45,7 +46,7 @@ __device__ void cast_row(const Row<T, kThreads, kKept>& row, std::int64_t number
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
     if (const int c = row.column(k); c < columns)
-      store_codes(out + c, rounding.template encode<Element>(widened(row.groups[k]), by, number, c), true);
+      store_codes(out + c, rounding.template encode<Element>(unpack_piece(row.groups[k]), by, number, c), true);
 }
 
 // A block a row of at most kKept * kThreads whole groups: reads x once, writes a byte an element and a scale a row.
@@ -76,7 +77,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
   out += first_row * columns;
   scales += first_row;
   column_amax += std::int64_t{blockIdx.y} * columns;
-  Stored<T> most[kKept] = {};
+  PackedPiece<T> most[kKept] = {};
   Row<T, kThreads, kKept> row, next;
   next.load(x + blockIdx.x * static_cast<std::int64_t>(columns), columns);
   int turn = 0;
@@ -92,16 +93,16 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
   // By way of shared memory, so that neighbouring threads raise neighbouring columns.
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
-    __shared__ alignas(16) float columns_of_group[kThreads * kGroup];
+    __shared__ alignas(16) float columns_of_group[kThreads * kPiece];
     __syncthreads();
-    store_group(columns_of_group + threadIdx.x * kGroup, widened(most[k]), true);
+    store_piece(columns_of_group + threadIdx.x * kPiece, unpack_piece(most[k]), true);
     __syncthreads();
-    std::uint32_t held[kGroup];
-    const auto column = [&](int i) { return (k * kGroup + i) * kThreads + static_cast<int>(threadIdx.x); };
+    std::uint32_t held[kPiece];
+    const auto column = [&](int i) { return (k * kPiece + i) * kThreads + static_cast<int>(threadIdx.x); };
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) held[i] = column(i) < columns ? __ldcg(column_amax + column(i)) : ~0u;
+    for (int i = 0; i < kPiece; ++i) held[i] = column(i) < columns ? __ldcg(column_amax + column(i)) : ~0u;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i)
+    for (int i = 0; i < kPiece; ++i)
       if (const std::uint32_t word = __float_as_uint(columns_of_group[i * kThreads + threadIdx.x]); word > held[i])
         atomicMax(column_amax + column(i), word);
   }
@@ -115,20 +116,20 @@ __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x
                                                                       std::int64_t columns, bool power_of_two,
                                                                       bool wide, Rounding rounding) {
   __shared__ BlockMax<kAnyThreads> scratch;
-  constexpr int kStep = kAnyThreads * kGroup;
-  const std::int64_t row = blockIdx.x, first = static_cast<std::int64_t>(threadIdx.x) * kGroup;
+  constexpr int kStep = kAnyThreads * kPiece;
+  const std::int64_t row = blockIdx.x, first = static_cast<std::int64_t>(threadIdx.x) * kPiece;
   x += row * columns;
   out += row * columns;
   const auto here = [&](std::int64_t c) {
-    return static_cast<int>(min(static_cast<std::int64_t>(kGroup), columns - c));
+    return static_cast<int>(min(static_cast<std::int64_t>(kPiece), columns - c));
   };
-  Stored<T> most = {};
+  PackedPiece<T> most = {};
 #pragma unroll 4
-  for (std::int64_t c = first; c < columns; c += kStep) raise(most, load_stored(x + c, wide, here(c)));
+  for (std::int64_t c = first; c < columns; c += kStep) raise(most, load_packed_piece(x + c, wide, here(c)));
   const float scale = float8_scale(__uint_as_float(block_max(largest(most), scratch, 0)), Element::kMax, power_of_two);
   if (threadIdx.x == 0) scales[row] = scale;
   for (std::int64_t c = first; c < columns; c += kStep)
-    store_codes(out + c, rounding.template encode<Element>(load_group(x + c, wide, here(c)), scale, row, c), wide,
+    store_codes(out + c, rounding.template encode<Element>(load_piece(x + c, wide, here(c)), scale, row, c), wide,
                 here(c));
 }
 
@@ -136,8 +137,8 @@ __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x
 // multiprocessor; in the kernel for columns a row takes three times as many registers.
 template <class T, int kThreads, int kKept>
 struct Plan {
-  static constexpr int kColumns = kThreads * kKept * kGroup;
-  static constexpr int kWords = kKept * Stored<T>::kWords;
+  static constexpr int kColumns = kThreads * kKept * kPiece;
+  static constexpr int kWords = kKept * PackedPiece<T>::kWords;
   static constexpr int kBlocks = (kWords <= 8 ? 2048 : kWords <= 16 ? 1536 : 1024) / kThreads;
   static constexpr int kColumnBlocks = std::max(1, (kWords <= 4    ? 2048
                                                     : kWords <= 8  ? 1280
@@ -190,7 +191,7 @@ struct RowsLaunch {
   }
 
   void operator()() const {
-    const bool wide = aligned(x) && aligned(out, 8) && shape.columns % kGroup == 0;
+    const bool wide = aligned(x) && aligned(out, 8) && shape.columns % kPiece == 0;
     const Tensor& column_amax = args.column_amax;
     if (wide && column_amax.defined() && shape.batch <= kMostMatrices &&
         with_any_plan([&]<class P>() { one_pass_with_columns(P()); }))

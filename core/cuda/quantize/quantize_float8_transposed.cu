@@ -25,27 +25,27 @@ __global__ __launch_bounds__(kCodeThreads, kBlocks<T, Rounding, kWide>) void cas
   const auto [batch, tile_row, tile_column] = grid(blockIdx.x);
   const int part_column = static_cast<int>(threadIdx.x) % kTileParts,
             part_row = static_cast<int>(threadIdx.x) / kTileParts;
-  const std::int64_t row = tile_row + part_row * kGroup, column = tile_column + part_column * kGroup,
+  const std::int64_t row = tile_row + part_row * kPiece, column = tile_column + part_column * kPiece,
                      first = (batch * shape.rows + row) * shape.columns + column;
-  const int rows = clamped(shape.rows - row, kGroup), columns = clamped(shape.columns - column, kGroup);
+  const int rows = clamped(shape.rows - row, kPiece), columns = clamped(shape.columns - column, kPiece);
   const bool inside = rows > 0 && columns > 0;
-  Stored<T> stored[kGroup] = {};
-  Group by = {};
+  PackedPiece<T> stored[kPiece] = {};
+  Piece by = {};
   if (inside) {
 #pragma unroll
-    for (int r = 0; r < kGroup; ++r)
-      if (r < rows) stored[r] = load_stored(x + first + r * shape.columns, kWide, kWide ? kGroup : columns);
-    by = by_column ? load_group(scale + batch * shape.columns + column, kWide, kWide ? kGroup : columns)
+    for (int r = 0; r < kPiece; ++r)
+      if (r < rows) stored[r] = load_packed_piece(x + first + r * shape.columns, kWide, kWide ? kPiece : columns);
+    by = by_column ? load_piece(scale + batch * shape.columns + column, kWide, kWide ? kPiece : columns)
                    : repeated(*scale);
   }
-  uint2 codes[kGroup];
+  uint2 codes[kPiece];
 #pragma unroll
-  for (int r = 0; r < kGroup; ++r)
-    codes[r] = rounding.template encode<Element>(widened(stored[r]), by, batch * shape.rows + row + r, column);
+  for (int r = 0; r < kPiece; ++r)
+    codes[r] = rounding.template encode<Element>(unpack_piece(stored[r]), by, batch * shape.rows + row + r, column);
   if (natural != nullptr && inside) {
 #pragma unroll
-    for (int r = 0; r < kGroup; ++r)
-      if (r < rows) store_codes(natural + first + r * shape.columns, codes[r], kWide, kWide ? kGroup : columns);
+    for (int r = 0; r < kPiece; ++r)
+      if (r < rows) store_codes(natural + first + r * shape.columns, codes[r], kWide, kWide ? kPiece : columns);
   }
   if (transposed == nullptr) return;
   store_transposed<kWide>(codes, units, transposed + batch * shape.columns * shape.rows, shape, tile_row, tile_column);
@@ -65,7 +65,7 @@ void cast_float8_tiles(const Float8CastArgs& args) {
   dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), any.format().element, [&]<class T, class Element>() {
     const T* x = args.x.data<T>();
     const bool wide = aligned(x) && aligned(natural, 8) && aligned(transposed) && (!by_column || aligned(scale)) &&
-                      shape.columns % kGroup == 0 && (transposed == nullptr || shape.rows % 16 == 0);
+                      shape.columns % kPiece == 0 && (transposed == nullptr || shape.rows % 16 == 0);
     with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
       launch(wide ? cast_tiles_kernel<T, Element, Rounding, true> : cast_tiles_kernel<T, Element, Rounding, false>,
              dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kCodeThreads, 0, x, natural,

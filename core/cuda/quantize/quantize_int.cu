@@ -34,11 +34,11 @@ __device__ Range exchange(Range range) {
   return range;
 }
 
-__device__ Range range_of(const Group& group, int count) {
+__device__ Range range_of(const Piece& piece, int count) {
   Range range{kInfinity, -kInfinity};
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i)
-    if (i < count) range = Widen()(range, {group.x[i], group.x[i]});
+  for (int i = 0; i < kPiece; ++i)
+    if (i < count) range = Widen()(range, {piece[i], piece[i]});
   return range;
 }
 
@@ -86,7 +86,7 @@ struct Rows {
         columns(x.size(-1)),
         group(options.group_size == 0 ? columns : options.group_size),
         groups(columns / group) {}
-  [[nodiscard]] bool wide(const void* pointer) const { return columns % kGroup == 0 && aligned(pointer); }
+  [[nodiscard]] bool wide(const void* pointer) const { return columns % kPiece == 0 && aligned(pointer); }
 };
 
 // Scales, given or made.
@@ -109,10 +109,10 @@ __global__ __launch_bounds__(kThreads) void scales_kernel(const T* x, float* sca
   const std::int64_t step = std::int64_t{gridDim.x} * kWarps;
   for (std::int64_t g = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; g < count; g += step) {
     Range range{kInfinity, -kInfinity};
-    const bool wide = group % kGroup == 0 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
-    for (std::int64_t i = std::int64_t{lane} * kGroup; i < group; i += 32 * kGroup) {
-      const int rest = static_cast<int>(min(static_cast<long long>(group - i), static_cast<long long>(kGroup)));
-      range = Widen()(range, range_of(load_group(x + g * group + i, wide, rest), rest));
+    const bool wide = group % kPiece == 0 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
+    for (std::int64_t i = std::int64_t{lane} * kPiece; i < group; i += 32 * kPiece) {
+      const int rest = static_cast<int>(min(static_cast<long long>(group - i), static_cast<long long>(kPiece)));
+      range = Widen()(range, range_of(load_piece(x + g * group + i, wide, rest), rest));
     }
     range = exchange<32>(range);
     if (lane != 0) continue;
@@ -137,14 +137,14 @@ void choose_scales(const OpLaunch& launch, const Tensor& x, const Tensor& scales
 template <class In, class Out, class Body>
 __global__ __launch_bounds__(kThreads) void apply_kernel(const In* x, Out* out, std::uint8_t* mask, Rows shape,
                                                          Parameters parameters, Scheme scheme, Body body) {
-  const std::int64_t pieces = (shape.columns + kGroup - 1) / kGroup, count = shape.rows * pieces;
+  const std::int64_t pieces = (shape.columns + kPiece - 1) / kPiece, count = shape.rows * pieces;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t p = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; p < count; p += step) {
-    const std::int64_t row = p / pieces, first = p % pieces * kGroup;
+    const std::int64_t row = p / pieces, first = p % pieces * kPiece;
     std::int64_t group = first / shape.group, end = (group + 1) * shape.group;
     Converter convert(parameters[row * shape.groups + group], scheme);
     std::uint32_t bits = 0;
-    for (int i = 0; i < kGroup && first + i < shape.columns; ++i) {
+    for (int i = 0; i < kPiece && first + i < shape.columns; ++i) {
       if (first + i == end) {
         end += shape.group;
         convert = Converter(parameters[row * shape.groups + ++group], scheme);
@@ -184,7 +184,7 @@ template <class In, class Out, class Body>
 void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint8_t* mask, const Tensor& scales,
            const Tensor& zero_points, const IntQuantOptions& options, Body body) {
   const Rows shape(x, options);
-  const std::int64_t count = shape.rows * ((shape.columns + kGroup - 1) / kGroup);
+  const std::int64_t count = shape.rows * ((shape.columns + kPiece - 1) / kPiece);
   launch(apply_kernel<In, Out, Body>, dim3(strided_grid(launch.device(), count, kThreads, 8, 4)), kThreads, 0,
          x.data<In>(), out.data<Out>(), mask, shape, parameters_of(scales, zero_points), Scheme(options), body);
 }
@@ -200,25 +200,25 @@ __global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* ou
        first += step) {
     const std::int64_t p = first + threadIdx.x % 32;
     const bool active = p < pieces;
-    Group group = load_group(x + (active ? p : 0) * kGroup, true);
-    const Range range = exchange<kLanes>(range_of(group, kGroup));
+    Piece piece = load_piece(x + (active ? p : 0) * kPiece, true);
+    const Range range = exchange<kLanes>(range_of(piece, kPiece));
     if (!active) continue;
     const Converter convert(scheme.template choose<T>(range), scheme);
     std::uint32_t bits = 0;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const float code = convert.rounded(group.x[i]);
+    for (int i = 0; i < kPiece; ++i) {
+      const float code = convert.rounded(piece[i]);
       bits |= convert.in_range(code) ? 1u << i : 0u;
-      group.x[i] = convert.value(convert.clamped(code));
+      piece[i] = convert.value(convert.clamped(code));
     }
-    store_group(out + p * kGroup, group, true);
+    store_piece(out + p * kPiece, piece, true);
     if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
   }
 }
 
 template <class T, int kLanes>
 void fake_groups(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::uint8_t* mask) {
-  const std::int64_t pieces = args.x.numel() / kGroup;
+  const std::int64_t pieces = args.x.numel() / kPiece;
   launch(fake_groups_kernel<T, kLanes>, dim3(strided_grid(launch.device(), pieces, kThreads, 8, 4)), kThreads, 0,
          args.x.data<T>(), args.out.data<T>(), mask, pieces, Scheme(args.options));
 }

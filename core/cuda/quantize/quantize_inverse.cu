@@ -17,14 +17,14 @@ __global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::u
   const std::int64_t row = blockIdx.x;
   const float* by = scales + (kByColumn ? row / rows * columns : row * row_step);
   const std::int64_t end = min(columns, count - row * columns);
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kGroup; c < end; c += kThreads * kGroup) {
-    const auto here = static_cast<int>(min(static_cast<std::int64_t>(kGroup), end - c));
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPiece; c < end; c += kThreads * kPiece) {
+    const auto here = static_cast<int>(min(static_cast<std::int64_t>(kPiece), end - c));
     const uint2 codes = load_codes(payload + row * columns + c, wide, here);
-    Group group;
+    Piece piece;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i)
-      if (i < here) group.x[i] = Element::decode(code_at(codes, i)) / (kByColumn ? by[c + i] : *by);
-    store_group(out + row * columns + c, group, wide, here);
+    for (int i = 0; i < kPiece; ++i)
+      if (i < here) piece[i] = Element::decode(code_at(codes, i)) / (kByColumn ? by[c + i] : *by);
+    store_piece(out + row * columns + c, piece, wide, here);
   }
 }
 
@@ -50,11 +50,11 @@ __global__ __launch_bounds__(kThreads) void multiply_blocks_kernel(const std::ui
       codes = unpack_nibbles(reinterpret_cast<const std::uint32_t*>(payload)[g]);
     else
       codes = reinterpret_cast<const uint2*>(payload)[g];
-    const float by = factor(scales[g / (kBlock / kGroup)]);
-    Group group;
+    const float by = factor(scales[g / (kBlock / kPiece)]);
+    Piece piece;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) group.x[i] = Element::decode(code_at(codes, i)) * by;
-    store_group(out + g * kGroup, group, wide);
+    for (int i = 0; i < kPiece; ++i) piece[i] = Element::decode(code_at(codes, i)) * by;
+    store_piece(out + g * kPiece, piece, wide);
   }
 }
 
@@ -73,15 +73,15 @@ __global__ __launch_bounds__(kThreads) void multiply_transposed_blocks_kernel(co
   const float by = factor(scales[block]);
   T* to = out + (batch * shape.rows + row_block * kBlock) * shape.columns + column;
 #pragma unroll
-  for (int k = 0; k < kBlock / kGroup; ++k) {
+  for (int k = 0; k < kBlock / kPiece; ++k) {
     uint2 codes;
     if constexpr (Element::kBits == 4)
-      codes = unpack_nibbles(reinterpret_cast<const std::uint32_t*>(payload)[block * (kBlock / kGroup) + k]);
+      codes = unpack_nibbles(reinterpret_cast<const std::uint32_t*>(payload)[block * (kBlock / kPiece) + k]);
     else
-      codes = reinterpret_cast<const uint2*>(payload)[block * (kBlock / kGroup) + k];
+      codes = reinterpret_cast<const uint2*>(payload)[block * (kBlock / kPiece) + k];
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i)
-      to[(k * kGroup + i) * shape.columns] = from_float<T>(Element::decode(code_at(codes, i)) * by);
+    for (int i = 0; i < kPiece; ++i)
+      to[(k * kPiece + i) * shape.columns] = from_float<T>(Element::decode(code_at(codes, i)) * by);
   }
 }
 
@@ -94,7 +94,7 @@ void multiply_blocks(const DequantizeArgs& args, const OpLaunch& launch, const F
   QUENCH_CHECK(aligned(payload, 8), "dequantize: the payload does not begin at a multiple of {} bytes", 8);
   T* out = args.out.data<T>();
   if (x.format().orientation == Orientation::natural) {
-    const std::int64_t groups = args.out.numel() / kGroup;
+    const std::int64_t groups = args.out.numel() / kPiece;
     launch(multiply_blocks_kernel<T, Element, kBlock, Factor>,
            dim3(strided_grid(launch.device(), groups, kThreads, 8, 4)), kThreads, 0, payload, scales, out, groups,
            factor, aligned(out));
@@ -117,7 +117,7 @@ void divide_by_scales(const DequantizeArgs& args, const OpLaunch& launch) {
   // One scale for the whole tensor: any cut into rows will do, as long as the blocks are many.
   constexpr std::int64_t kPiece = 8192;
   const std::int64_t count = shape.numel(), columns = granularity == Granularity::tensor ? kPiece : shape.columns;
-  const bool wide = aligned(payload, 8) && aligned(out) && columns % kGroup == 0;
+  const bool wide = aligned(payload, 8) && aligned(out) && columns % kPiece == 0;
   launch(granularity == Granularity::column ? divide_by_scales_kernel<T, Element, true>
                                             : divide_by_scales_kernel<T, Element, false>,
          dim3(static_cast<unsigned>((count + columns - 1) / columns)), kThreads, 0, payload,

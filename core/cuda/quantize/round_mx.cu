@@ -18,7 +18,7 @@ __device__ float2 rounded_pair(float a, float b, const BlockScale& by, float sca
   return make_float2(values.x * scale, values.y * scale);
 }
 
-// A thread a group of eight, four neighbours a block along the columns.
+// A thread a piece, four neighbours a block along the columns.
 template <class T>
 __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* out, std::int64_t groups,
                                                                  MxScale<E4m3> scale, bool wide) {
@@ -28,21 +28,21 @@ __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* 
        first += stride) {
     const std::int64_t g = first + threadIdx.x % 32;
     const bool active = g < groups;
-    Group group = load_group(x + (active ? g : 0) * kGroup, wide);
-    std::uint32_t most = max_magnitude(group);
+    Piece piece = load_piece(x + (active ? g : 0) * kPiece, wide);
+    std::uint32_t most = max_magnitude(piece);
 #pragma unroll
-    for (int offset = 1; offset < kMxBlockSize / kGroup; offset *= 2)
+    for (int offset = 1; offset < kMxBlockSize / kPiece; offset *= 2)
       most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
     if (!active) continue;
     const BlockScale by = scale(__uint_as_float(most));
     const float decoded = decode_e8m0(by.code);
 #pragma unroll
-    for (int i = 0; i < kGroup; i += 2) {
-      const float2 pair = rounded_pair(group.x[i], group.x[i + 1], by, decoded);
-      group.x[i] = pair.x;
-      group.x[i + 1] = pair.y;
+    for (int i = 0; i < kPiece; i += 2) {
+      const float2 pair = rounded_pair(piece[i], piece[i + 1], by, decoded);
+      piece[i] = pair.x;
+      piece[i + 1] = pair.y;
     }
-    store_group(out + g * kGroup, group, wide);
+    store_piece(out + g * kPiece, piece, wide);
   }
 }
 
@@ -98,7 +98,7 @@ void round_mx_cuda(const RoundMxArgs& args) {
     const T* x = args.x.data<T>();
     T* out = args.out.data<T>();
     if (args.orientation == Orientation::natural) {
-      const std::int64_t groups = args.x.numel() / kGroup;
+      const std::int64_t groups = args.x.numel() / kPiece;
       launch(round_columns_kernel<T>, strided_grid(launch.device(), groups, kThreads, 8, 4), kThreads, 0, x, out,
              groups, scale, aligned(x) && aligned(out));
       return;

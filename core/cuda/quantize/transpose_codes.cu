@@ -13,7 +13,7 @@ __device__ uint2 load_codes(const std::uint8_t* from, int count) {
   if constexpr (kWide) return *reinterpret_cast<const uint2*>(from);
   std::uint32_t words[2] = {};
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i)
+  for (int i = 0; i < kPiece; ++i)
     if (i < count) words[i / 4] |= std::uint32_t{from[i]} << (i % 4 * 8);
   return make_uint2(words[0], words[1]);
 }
@@ -24,13 +24,13 @@ __global__ __launch_bounds__(kCodeThreads) void transpose_codes_kernel(const std
                                                                        MatrixBatch shape, CodeTiles grid) {
   __shared__ CodeUnits units;
   const auto [batch, tile_row, tile_column] = grid(blockIdx.x);
-  const std::int64_t row = tile_row + static_cast<int>(threadIdx.x) / kTileParts * kGroup,
-                     column = tile_column + static_cast<int>(threadIdx.x) % kTileParts * kGroup;
-  const int rows = clamped(shape.rows - row, kGroup), columns = clamped(shape.columns - column, kGroup);
-  uint2 codes[kGroup] = {};
+  const std::int64_t row = tile_row + static_cast<int>(threadIdx.x) / kTileParts * kPiece,
+                     column = tile_column + static_cast<int>(threadIdx.x) % kTileParts * kPiece;
+  const int rows = clamped(shape.rows - row, kPiece), columns = clamped(shape.columns - column, kPiece);
+  uint2 codes[kPiece] = {};
   if (columns > 0) {
 #pragma unroll
-    for (int r = 0; r < kGroup; ++r)
+    for (int r = 0; r < kPiece; ++r)
       if (r < rows) codes[r] = load_codes<kWide>(from + (row + r) * shape.columns + column, columns);
   }
   store_transposed<kWide>(codes, units, to, shape, tile_row, tile_column);
@@ -42,7 +42,7 @@ void transpose_codes_cuda(const TransposeCodesArgs& args) {
   const CodeTiles grid(shape);
   const std::uint8_t* from = bytes_of(args.from);
   std::uint8_t* to = bytes_of(args.to);
-  const bool wide = aligned(from, 8) && aligned(to) && shape.columns % kGroup == 0 && shape.rows % 16 == 0;
+  const bool wide = aligned(from, 8) && aligned(to) && shape.columns % kPiece == 0 && shape.rows % 16 == 0;
   launch(wide ? transpose_codes_kernel<true> : transpose_codes_kernel<false>, dim3(grid.rows * grid.columns),
          kCodeThreads, 0, from, to, shape, grid);
 }
