@@ -3,16 +3,19 @@
 //   LD_PRELOAD=libquench_fault_shim.so QUENCH_FAULT="do=ENOSPC;at=12" program ...
 //
 // Keys of QUENCH_FAULT, separated by ';':
-//   do=ACTION    kill (SIGKILL instead of the call), tear (half of a write, then SIGKILL), short (half of a write),
-//                delay (see ms), or an errno: EACCES EBUSY EDQUOT EEXIST EINTR EINVAL EIO ENOSPC ENOSYS EOPNOTSUPP
-//                EROFS EXDEV
+//   do=ACTION    kill (SIGKILL instead of the call), stop (SIGTERM to the process, then the call), tear (half of a
+//   write,
+//                then SIGKILL), short (half of a write), delay (see ms), none, or an errno: EACCES EBUSY EDQUOT EEXIST
+//                EINTR EINVAL EIO ENOSPC ENOSYS EOPNOTSUPP EROFS EXDEV
 //   at=N         the N-th counted call (from 1); without it, every counted call
 //   sticky       that call and all after it
 //   ops=A,B      count only these: create open mkdir write fsync fallocate truncate close rename exchange unlink flock
-//                stat; without it, all but stat
+//                stat, and parallel, the start of a parallel loop of OpenMP, which has no path; without it, all but
+//                these two
 //   path=TEXT    count only calls on paths that contain TEXT
 //   ms=N         length of a delay
 //   wait         count nothing before the program calls quench_fault_arm()
+// QUENCH_FAULT_COUNT=FILE writes the number of counted calls when the program ends.
 // QUENCH_FAULT_TRACE=FILE logs each counted call that is carried out, in the format that tests/fault/trace.h reads.
 //
 // Descriptors that were not opened through this library (standard streams, sockets) are never touched.
@@ -59,6 +62,13 @@ __attribute__((constructor)) void configure() {
   if (const char* spec = getenv("QUENCH_FAULT")) parse_fault(fault, spec);
 }
 
+__attribute__((destructor)) void write_count() {
+  const char* name = getenv("QUENCH_FAULT_COUNT");
+  if (name == nullptr) return;
+  const int file = NEXT(open)(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0 || dprintf(file, "%ld\n", calls.load()) < 0) abort();
+}
+
 struct Path {
   char text[kMaxPath];
 };
@@ -101,7 +111,7 @@ Path resolve(int directory, const char* path) {
 
 // What this call must do instead of its work: none, fail (errno is set), cut or tear. Kills and delays happen here.
 Action decide(Op op, const char* path) {
-  if (!fault.armed || path[0] == '\0' || (fault.ops >> op & 1u) == 0) return Action::none;
+  if (!fault.armed || (path[0] == '\0' && op != kParallel) || (fault.ops >> op & 1u) == 0) return Action::none;
   if (fault.path[0] != '\0' && strstr(path, fault.path) == nullptr) return Action::none;
   const long number = ++calls;
   if (fault.action == Action::none) return Action::none;
@@ -111,6 +121,7 @@ Action decide(Op op, const char* path) {
       if (op == kWrite) return Action::tear;
       [[fallthrough]];
     case Action::kill: kill(getpid(), SIGKILL); break;
+    case Action::stop: kill(getpid(), SIGTERM); return Action::none;
     case Action::delay: {
       const timespec time{fault.milliseconds / 1000, fault.milliseconds % 1000 * 1'000'000};
       nanosleep(&time, nullptr);
@@ -192,6 +203,13 @@ mode_t mode_argument(int flags, va_list arguments) {
 }  // namespace
 
 extern "C" {
+
+void GOMP_parallel(void (*work)(void*), void* data, unsigned threads, unsigned flags) {
+  (void)decide(kParallel, "");
+  using Parallel = void(void (*)(void*), void*, unsigned, unsigned);
+  static auto* const next = reinterpret_cast<Parallel*>(dlsym(RTLD_NEXT, "GOMP_parallel"));
+  next(work, data, threads, flags);
+}
 
 void quench_fault_arm() {
   fault.armed = true;

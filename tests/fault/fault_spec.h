@@ -24,10 +24,11 @@ enum Op {
   kUnlink,
   kFlock,
   kStat,
+  kParallel,
   kOpCount
 };
 constexpr const char* kOpNames[kOpCount] = {"create", "open",   "mkdir",    "write",  "fsync", "fallocate", "truncate",
-                                            "close",  "rename", "exchange", "unlink", "flock", "stat"};
+                                            "close",  "rename", "exchange", "unlink", "flock", "stat",      "parallel"};
 
 struct ErrnoName {
   const char* name;
@@ -38,24 +39,21 @@ constexpr ErrnoName kErrnoNames[] = {
     {"EINTR", EINTR},   {"EINVAL", EINVAL},         {"EIO", EIO},       {"ENOSPC", ENOSPC},
     {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EROFS", EROFS},   {"EXDEV", EXDEV}};
 
-enum class Action { none, kill, tear, cut, delay, fail };
+enum class Action { none, kill, stop, tear, cut, delay, fail };
 
 struct ActionName {
   const char* name;
   Action action;
 };
-constexpr ActionName kActions[] = {{"none", Action::none},
-                                   {"kill", Action::kill},
-                                   {"tear", Action::tear},
-                                   {"short", Action::cut},
-                                   {"delay", Action::delay}};
+constexpr ActionName kActions[] = {{"none", Action::none}, {"kill", Action::kill}, {"stop", Action::stop},
+                                   {"tear", Action::tear}, {"short", Action::cut}, {"delay", Action::delay}};
 
 struct Fault {
   Action action = Action::none;
   int error = 0;
   long at = 0;
   bool sticky = false;
-  unsigned ops = ~(1u << kStat);
+  unsigned ops = ~(1u << kStat | 1u << kParallel);
   char path[512] = {};
   long milliseconds = 0;
   std::atomic<bool> armed{true};
