@@ -7,6 +7,7 @@
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
+#include "recipes/rounded/expert_input.h"
 
 namespace quench::recipes {
 namespace {
@@ -21,33 +22,11 @@ using autograd::Weight;
 
 constexpr std::string_view kName = "float8_blockwise";
 
-// The rows of a layer: those of a matrix, or of experts, which may be copies of tokens.
-struct Rows {
-  Tensor ends;   // i32 [E]; undefined: one group
-  Tensor pairs;  // i32 [R]; undefined: the rows are those of x
-  Tensor of_tokens;
-  std::int64_t choices = 1, alignment = 1;
-
-  [[nodiscard]] static Rows of(const ExpertRows& rows, bool tokens) {
-    return {.ends = rows.ends,
-            .pairs = tokens ? rows.pairs : Tensor(),
-            .of_tokens = tokens ? rows.rows : Tensor(),
-            .choices = rows.choices,
-            .alignment = rows.alignment};
-  }
-  [[nodiscard]] std::int64_t count(const Tensor& x) const { return pairs.defined() ? pairs.size(0) : x.size(0); }
-  [[nodiscard]] Tensor copied(const Tensor& x) const {
-    if (!pairs.defined()) return x;
-    const Tensor out = Tensor::empty({pairs.size(0), x.size(1)}, x.dtype(), x.device());
-    gather_rows({.x = x, .pairs = pairs, .choices = choices, .out = out});
-    return out;
-  }
-};
-
 // The three products of rows of groups, in float8 or in high precision.
 struct Products {
   BlockFloat8Options options;
-  Rows rows;
+  ExpertRows rows;      // of a dense layer: without ends, so that all rows are one group
+  bool tokens = false;  // x is tokens, whose copies are the rows
 
   [[nodiscard]] BlockProducts units() const {
     return options.emulate ? BlockProducts::emulated : BlockProducts::native;
@@ -81,6 +60,8 @@ struct Products {
     else
       grouped_gemm(GroupedGemmArgs{.a = dy, .b = w, .ends = rows.ends, .c = dx});
   }
+  // What the products read of x.
+  [[nodiscard]] Tensor rows_in(const Tensor& x) const { return copied(rows_of(x, rows, tokens)); }
   // dw [E,N,K] += dy^T x, of codes.
   void wgrad(const BlockFloat8& dy, const BlockFloat8& x, const Tensor& dw, float beta) const {
     grouped_wgrad(BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = units()});
@@ -94,18 +75,12 @@ struct Products {
   }
 };
 
-// x is there in the backward pass without being saved by the layer.
-bool there_again(const Variable& x) {
-  return x.kept_by_producer() || (x.recompute() != nullptr && Tape::current() != nullptr &&
-                                  Tape::current()->recompute() == autograd::Recompute::selective);
-}
-
 struct Backward {
   Products products;
   Weight weight;
   Shape of_each;  // [E,N,K]
   Shape x_shape;
-  Saved saved_x;        // where x_columns are not kept
+  Saved saved_x;        // where no codes of it are kept
   BlockFloat8 x_lines;  // of its columns
   std::shared_ptr<Gradient> dx, dw, dy_of;
 
@@ -114,17 +89,16 @@ struct Backward {
     const Tensor dy = dy_of->value();
     if (dw) weight_gradient(dy);
     if (!dx) return;
-    const bool tokens = products.rows.pairs.defined();
     const auto fresh = [&](const Shape& shape, MemoryCategory category) {
       const MemoryScope scope(category);
       return Tensor::empty(shape, dy.dtype(), dy.device());
     };
     const Tensor of_rows =
-        fresh({dy.size(0), of_each[2]}, tokens ? MemoryCategory::workspace : MemoryCategory::activations);
+        fresh({dy.size(0), of_each[2]}, products.tokens ? MemoryCategory::workspace : MemoryCategory::activations);
     products.dgrad(dy, weight.use().value().view(of_each), of_rows);
-    if (!tokens) return dx->contribute(of_rows);
+    if (!products.tokens) return dx->contribute(of_rows);
     const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
-    sum_rows({.y = of_rows, .rows = products.rows.of_tokens, .out = gradient});
+    sum_rows({.y = of_rows, .rows = products.rows.rows, .out = gradient});
     dx->contribute(gradient);
   }
 
@@ -139,7 +113,7 @@ struct Backward {
     if (!products.options.float8.wgrad) {
       const auto finish = [p = products, target, dy](const Tensor& x_again) {
         const MemoryScope scope(MemoryCategory::workspace);
-        target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows.copied(x_again), c, beta); });
+        target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(x_again), c, beta); });
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
       return;
@@ -149,44 +123,49 @@ struct Backward {
       target([&](const Tensor& c, float beta) { p.wgrad(dy_lines, x, c, beta); });
     };
     if (x_lines.defined()) return multiply(x_lines);
-    const auto finish = [multiply, rows = products.rows](const Tensor& x_again) {
+    const auto finish = [multiply, p = products](const Tensor& x_again) {
       const MemoryScope scope(MemoryCategory::workspace);
-      multiply(quantize_block_lines(rows.copied(x_again), Orientation::transposed));
+      multiply(quantize_block_lines(p.rows_in(x_again), Orientation::transposed));
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 };
 
-Variable run(const BlockFloat8Options& options, const Variable& x, const Weight& weight, std::int64_t experts,
-             const Rows& rows) {
+Variable run(const Products& products, const Variable& x, const Weight& weight) {
   const Tensor in = x.value();
+  const std::int64_t experts = products.dense() ? 1 : products.rows.ends.size(0);
   QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
                "{}: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", kName, in.describe(),
                weight.describe(), experts);
-  QUENCH_CHECK(!rows.ends.defined() || rows.alignment % kFloat8Block == 0,
-               "{}: rows of experts are padded to {}; blocks need {}", kName, rows.alignment, kFloat8Block);
+  QUENCH_CHECK(products.dense() || products.rows.alignment % kFloat8Block == 0,
+               "{}: rows of experts are padded to {}; blocks need {}", kName, products.rows.alignment, kFloat8Block);
   const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
-  const Products products{options, rows};
+  const GroupRows of_x = rows_of(in, products.rows, products.tokens);
   const MemoryScope scope(MemoryCategory::activations);
-  Variable y(Tensor::empty({rows.count(in), of_each[1]}, in.dtype(), in.device()));
+  Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
+  // Codes of the columns, which the weight's gradient reads, are made while the rows are there.
+  const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && products.options.float8.wgrad &&
+                           codes_save_memory(x, of_x);
+  BlockFloat8 x_lines;
   {
+    const Tensor rows = [&] {
+      const MemoryScope workspace(MemoryCategory::workspace);
+      return copied(of_x);
+    }();
+    if (keeps_codes) x_lines = quantize_block_lines(rows, Orientation::transposed);
     const MemoryScope workspace(MemoryCategory::workspace);
-    products.forward(rows.copied(in), weight.use().value().view(of_each), y.value());
+    products.forward(rows, weight.use().value().view(of_each), y.value());
   }
   Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
-    // A token in several rows takes less memory than their codes.
-    const bool codes = weight.requires_grad() && options.float8.wgrad && !there_again(x) && rows.choices == 1;
-    BlockFloat8 lines;
-    if (codes) {
-      const Tensor copies = [&] {
-        const MemoryScope workspace(MemoryCategory::workspace);
-        return rows.copied(in);
-      }();
-      lines = quantize_block_lines(copies, Orientation::transposed);
-    }
-    return Backward{
-        products, weight,       of_each,           in.shape(),  weight.requires_grad() && !codes ? Saved(x) : Saved(),
-        lines,    x.gradient(), weight.gradient(), y.gradient()};
+    return Backward{products,
+                    weight,
+                    of_each,
+                    in.shape(),
+                    weight.requires_grad() && !keeps_codes ? Saved(x) : Saved(),
+                    x_lines,
+                    x.gradient(),
+                    weight.gradient(),
+                    y.gradient()};
   });
   return y;
 }
@@ -197,7 +176,7 @@ class BlockFloat8Linear final : public nn::LinearKernel {
   [[nodiscard]] std::string_view name() const override { return kName; }
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const override {
     QUENCH_CHECK(!bias.defined(), "{}: layers with a bias are not converted", kName);
-    return run(options_, x, weight.weight(), 1, {});
+    return run({options_, {}}, x, weight.weight());
   }
 
  private:
@@ -210,11 +189,11 @@ class BlockFloat8Experts final : public nn::ExpertKernel {
   [[nodiscard]] std::string_view name() const override { return kName; }
   [[nodiscard]] std::int64_t alignment() const override { return kFloat8Block; }
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const override {
-    return run(options_, x, weight.weight(), rows.ends.size(0), Rows::of(rows, false));
+    return run({options_, rows, false}, x, weight.weight());
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& weight,
                                          const ExpertRows& rows) const override {
-    return run(options_, x, weight.weight(), rows.ends.size(0), Rows::of(rows, true));
+    return run({options_, rows, true}, x, weight.weight());
   }
 
  private:
