@@ -106,6 +106,7 @@ extern const Recipe kBf16;
 extern const Recipe kFloat8Tensorwise;
 extern const Recipe kFloat8Rowwise;
 extern const Recipe kFloat8RowwiseWithGwHp;
+extern const Recipe kFloat8Blockwise;
 extern const Recipe kQatInt8DynInt4;
 extern const Recipe kQatInt4WeightOnly;
 extern const Recipe kQatInt8;

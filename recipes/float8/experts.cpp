@@ -7,6 +7,7 @@
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/quantize/quantize.h"
 #include "recipes/float8/weight.h"
+#include "recipes/rounded/expert_input.h"
 
 namespace quench::recipes {
 namespace {
@@ -20,19 +21,6 @@ using autograd::Variable;
 using autograd::Weight;
 
 constexpr Float8Operand kByRow{ElementFormat::e4m3, Float8Scaling::row};
-
-// The rows as they lie in x [R,K], or as copies of the tokens x [N,K].
-GroupRows rows_of(const Tensor& x, const ExpertRows& rows, bool tokens) {
-  return {.x = x, .ends = rows.ends, .pairs = tokens ? rows.pairs : Tensor(), .choices = rows.choices};
-}
-
-// The rows themselves, for products in high precision.
-Tensor copied(const GroupRows& rows) {
-  if (!rows.pairs.defined()) return rows.x;
-  const Tensor out = Tensor::empty({rows.rows(), rows.x.size(1)}, rows.x.dtype(), rows.x.device());
-  gather_rows({.x = rows.x, .pairs = rows.pairs, .choices = rows.choices, .out = out});
-  return out;
-}
 
 // Codes by row, and the scales of those by column of each group.
 struct Operand {
@@ -100,8 +88,8 @@ struct Float8Experts::Backward {
   Shape of_each;  // [E,N,K]
   ExpertRows rows;
   bool tokens;
-  Saved saved_x;
-  Tensor x_scales;  // of its columns, where wgrad is float8
+  Saved saved_x;           // where no codes of it are kept
+  GroupColumns x_columns;  // where wgrad is float8; without codes, if they are made of saved_x
   Shape x_shape;
   std::shared_ptr<Gradient> dx, dw, dy_of;
 
@@ -142,15 +130,14 @@ struct Float8Experts::Backward {
   void weight_gradient(const Tensor& dy, const GroupColumns& dy_codes) const {
     dw->begin_use();
     const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : dy, dy_codes, rows = rows, tokens = tokens,
-                         scales = x_scales, of_each = of_each,
-                         fast = options.fast_accumulation](const Tensor& x_again) {
+                         x = x_columns, of_each = of_each, fast = options.fast_accumulation](const Tensor& x_again) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const GroupRows of_x = rows_of(x_again, rows, tokens);
       const GradientTarget into = dw->target();
       const float beta = into.accumulate ? 1.0f : 0.0f;
       if (dy_codes.defined())
         grouped_wgrad({.a = dy_codes,
-                       .b = quantize_group_columns(of_x, scales),
+                       .b = x.defined() ? x : quantize_group_columns(of_x, x.scales),
                        .ends = rows.ends,
                        .c = into.tensor.view(of_each),
                        .beta = beta,
@@ -164,6 +151,7 @@ struct Float8Experts::Backward {
                        .alignment = rows.alignment});
       dw->end_use();
     };
+    if (x_columns.defined()) return finish(Tensor());
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 };
@@ -203,9 +191,12 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
     }
   }
   Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
+    GroupColumns columns{{}, x_scales};
+    if (x_scales.defined() && codes_save_memory(x, of_x)) columns = quantize_group_columns(of_x, x_scales);
+    const bool needs_x = weight.requires_grad() && !columns.defined();
     return Backward{options_,    weight_,    &parameter,   weight,
-                    of_each,     rows,       tokens,       weight.requires_grad() ? Saved(x) : Saved(),
-                    x_scales,    in.shape(), x.gradient(), weight.gradient(),
+                    of_each,     rows,       tokens,       needs_x ? Saved(x) : Saved(),
+                    columns,     in.shape(), x.gradient(), weight.gradient(),
                     y.gradient()};
   });
   return y;

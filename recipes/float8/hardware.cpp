@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "core/ops/experts/block_float8_gemm.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/scaled_gemm.h"
@@ -47,6 +48,17 @@ bool has_float8_experts(Device device) {
     if (error.code() != ErrorCode::unsupported) throw;
     return false;
   }
+}
+
+void require_block_float8_products(Device device) {
+  if (device.is_cpu() || device.is_meta()) return;
+  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // a plan for another machine
+  const MemoryScope scope(MemoryCategory::workspace);
+  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::bf16, device); };
+  grouped_gemm(BlockFloat8GemmArgs{.a = quantize_block_lines(zeros({64, 96}), Orientation::natural),
+                                   .b = quantize_block_squares(zeros({1, 80, 96}), Orientation::natural),
+                                   .ends = {},
+                                   .c = zeros({64, 80})});
 }
 
 }  // namespace quench::recipes

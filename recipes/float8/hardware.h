@@ -18,4 +18,7 @@ void require_float8_products(Device device, Granularity scales);
 // sums in f32), or would on the planning device's target (true).
 [[nodiscard]] bool has_float8_experts(Device device);
 
+// As require_float8_products, for blockwise products (compute capability 9.0).
+void require_block_float8_products(Device device);
+
 }  // namespace quench::recipes

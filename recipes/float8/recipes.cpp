@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/system/check.h"
+#include "recipes/float8/block.h"
 #include "recipes/float8/experts.h"
 #include "recipes/float8/hardware.h"
 #include "recipes/float8/linear.h"
@@ -131,6 +132,43 @@ ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& option
           {}};
 }
 
+constexpr std::array<std::string_view, 2> kBlockKeys{"emulate", "high_precision_gemms"};
+
+// What a layer runs with, or why it is left out.
+std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, const RecipeOptions& options,
+                                                std::string& skipped_because) {
+  const RoundedProducts products = RoundedProducts::without(options.high_precision);
+  if (!products.any()) {
+    skipped_because = "all of its products are in recipe.high_precision_gemms";
+    return std::nullopt;
+  }
+  if (!options.emulate) require_block_float8_products(options.target.value_or(layer.device));
+  // Tensor cores write eight results of a row at a time.
+  constexpr std::int64_t kMultiple = 8;
+  const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
+  return BlockFloat8Options{.float8 = products, .emulate = options.emulate || !fits};
+}
+
+LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  if (layer.name == "lm_head") return {nullptr, "the head's loss has no blockwise products", {}};
+  if (layer.has_bias) return {nullptr, "blockwise products add no bias", {}};
+  LinearPlan plan;
+  const auto chosen = block_options(layer, options, plan.skipped_because);
+  if (!chosen) return plan;
+  plan.kernel = block_float8_linear(*chosen);
+  if (chosen->float8.forward) plan.float8.push_back(LinearGemm::forward);
+  if (chosen->float8.dgrad) plan.float8.push_back(LinearGemm::dgrad);
+  if (chosen->float8.wgrad) plan.float8.push_back(LinearGemm::wgrad);
+  return plan;
+}
+
+ExpertPlan plan_blockwise_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  ExpertPlan plan;
+  const auto chosen = block_options(layer, options, plan.skipped_because);
+  if (chosen) plan.kernel = block_float8_experts(*chosen);
+  return plan;
+}
+
 }  // namespace
 
 // An element has 3 bits of mantissa (2 in e5m2 gradients): relative rounding errors of 2^-4 (2^-3) at most, about 2.6%
@@ -151,5 +189,11 @@ const Recipe kFloat8RowwiseWithGwHp{"float8_rowwise_with_gw_hp",
                                     plan<kRowwiseWithGwHp>,
                                     {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
                                     {.float8 = kGemmsOfX, .keys = kKeys}};
+const Recipe kFloat8Blockwise{"float8_blockwise",
+                              "e4m3 with a scale for 128 activations and for 128 x 128 weights (DeepSeek-V3)",
+                              plan_blockwise,
+                              {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
+                              {.float8 = kAllGemms, .keys = kBlockKeys},
+                              plan_blockwise_experts};
 
 }  // namespace quench::recipes

@@ -4,9 +4,11 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
 #include "recipes/float8/products.h"
+#include "recipes/rounded/expert_input.h"
 
 namespace quench::recipes {
 namespace {
@@ -112,68 +114,108 @@ class RoundedExperts final : public nn::ExpertKernel {
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
                                const ExpertRows& rows) const override {
-    const Weight weight = parameter.weight();
+    return run(x, parameter.weight(), rows, false);
+  }
+  [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
+                                         const ExpertRows& rows) const override {
+    return run(x, parameter.weight(), rows, true);
+  }
+
+ private:
+  struct Backward {
+    Rounded r;
+    Weight weight;
+    Shape of_each;  // [E,N,K]
+    ExpertRows rows;
+    bool tokens;
+    Saved saved_x;                   // where kept_x is empty
+    std::function<Tensor()> kept_x;  // the operand of wgrad
+    Shape x_shape;
+    std::shared_ptr<autograd::Gradient> dx, dw, dy_of;
+
+    void operator()() const {
+      const MemoryScope workspace(MemoryCategory::workspace);
+      const Tensor dy = dy_of->value();
+      if (dw) weight_gradient(dy);
+      if (!dx) return;
+      const auto fresh = [&](const Shape& shape, MemoryCategory category) {
+        const MemoryScope scope(category);
+        return Tensor::empty(shape, dy.dtype(), dy.device());
+      };
+      const Tensor of_rows =
+          fresh({dy.size(0), of_each[2]}, tokens ? MemoryCategory::workspace : MemoryCategory::activations);
+      {
+        const Weight::Use use = weight.use();
+        const Tensor w = use.value().view(of_each);
+        grouped_gemm({.a = r.along_columns(dy, r.products.dgrad, LayerOperand::output_gradient),
+                      .b = r.products.dgrad ? r.rounding->along_rows(w) : w,
+                      .ends = rows.ends,
+                      .c = of_rows});
+      }
+      if (!tokens) return dx->contribute(of_rows);
+      const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
+      sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
+      dx->contribute(gradient);
+    }
+
+    void weight_gradient(const Tensor& dy) const {
+      dw->begin_use();
+      const Tensor left = r.products.wgrad ? r.rounding->along_group_rows(dy, rows.ends) : dy;
+      const auto multiply = [dw = dw, rows = rows, of_each = of_each, left](const Tensor& right) {
+        const GradientTarget into = dw->target();
+        grouped_wgrad({.a = left,
+                       .b = right,
+                       .ends = rows.ends,
+                       .c = into.tensor.view(of_each),
+                       .beta = beta_of(into),
+                       .alignment = rows.alignment});
+        dw->end_use();
+      };
+      if (kept_x) return multiply(kept_x());
+      const auto finish = [r = r, rows = rows, tokens = tokens, multiply](const Tensor& x_again) {
+        const MemoryScope scope(MemoryCategory::workspace);
+        const Tensor x = copied(rows_of(x_again, rows, tokens));
+        multiply(r.products.wgrad ? r.rounding->along_group_rows(x, rows.ends) : x);
+      };
+      if (!saved_x.defer(finish)) finish(saved_x.get());
+    }
+  };
+
+  [[nodiscard]] Variable run(const Variable& x, const Weight& weight, const ExpertRows& rows, bool tokens) const {
     const Tensor in = x.value();
     const std::int64_t experts = rows.ends.size(0);
     QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
                  "{} experts: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", name(), in.describe(),
                  weight.describe(), experts);
     const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+    const GroupRows of_x = rows_of(in, rows, tokens);
     const MemoryScope scope(MemoryCategory::activations);
-    Variable y(Tensor::empty({in.size(0), of_each[1]}, in.dtype(), in.device()));
+    Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
+    std::function<Tensor()> kept_x;
     {
+      const Tensor copies = [&] {
+        const MemoryScope workspace(MemoryCategory::workspace);
+        return copied(of_x);
+      }();
+      if (Tape::current() != nullptr && weight.requires_grad() && r_.products.wgrad && codes_save_memory(x, of_x))
+        kept_x = r_.rounding->kept_group_rows(copies, rows.ends);
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Use use = weight.use();
-      grouped_gemm({.a = r_.along_columns(in, r_.products.forward, LayerOperand::input),
+      grouped_gemm({.a = r_.along_columns(copies, r_.products.forward, LayerOperand::input),
                     .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
                     .ends = rows.ends,
                     .c = y.value(),
                     .transpose_b = true});
     }
-    Tape::record(name(), {x, weight}, std::array{&y}, [&] {
-      return [r = r_, saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, of_each, ends = rows.ends,
-              alignment = rows.alignment, shape = in.shape(), dx = x.gradient(), dw = weight.gradient(),
-              dy_of = y.gradient()] {
-        const Tensor dy = dy_of->value();
-        if (dw) weight_gradient(r, dy, saved_x, ends, alignment, of_each, dw);
-        if (!dx) return;
-        const Tensor gradient = [&] {
-          const MemoryScope activations(MemoryCategory::activations);
-          return Tensor::empty(shape, dy.dtype(), dy.device());
-        }();
-        const MemoryScope workspace(MemoryCategory::workspace);
-        const Weight::Use use = weight.use();
-        const Tensor w = use.value().view(of_each);
-        grouped_gemm({.a = r.along_columns(dy, r.products.dgrad, LayerOperand::output_gradient),
-                      .b = r.products.dgrad ? r.rounding->along_rows(w) : w,
-                      .ends = ends,
-                      .c = gradient});
-        dx->contribute(gradient);
-      };
+    Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
+      return Backward{r_,           weight,
+                      of_each,      rows,
+                      tokens,       weight.requires_grad() && !kept_x ? Saved(x) : Saved(),
+                      kept_x,       in.shape(),
+                      x.gradient(), weight.gradient(),
+                      y.gradient()};
     });
     return y;
-  }
-
- private:
-  static void weight_gradient(const Rounded& r, const Tensor& dy, const Saved& saved_x, const Tensor& ends,
-                              std::int64_t alignment, const Shape& of_each,
-                              const std::shared_ptr<autograd::Gradient>& dw) {
-    const MemoryScope workspace(MemoryCategory::workspace);
-    dw->begin_use();
-    const Tensor left = r.products.wgrad ? r.rounding->along_group_rows(dy, ends) : dy;
-    const auto finish = [r, dw, ends, alignment, of_each, left](const Tensor& x_again) {
-      const MemoryScope scope(MemoryCategory::workspace);
-      const Tensor right = r.products.wgrad ? r.rounding->along_group_rows(x_again, ends) : x_again;
-      const GradientTarget into = dw->target();
-      grouped_wgrad({.a = left,
-                     .b = right,
-                     .ends = ends,
-                     .c = into.tensor.view(of_each),
-                     .beta = beta_of(into),
-                     .alignment = alignment});
-      dw->end_use();
-    };
-    if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 
   Rounded r_;

@@ -19,7 +19,8 @@ struct RoundedProducts {
   [[nodiscard]] bool any() const noexcept { return forward || dgrad || wgrad; }
 };
 
-// Forward and backward pass save x itself, and round every operand anew.
+// A linear layer saves x itself, and rounds every operand anew. Layers of experts keep the codes of x that the weight's
+// gradient reads, where they are less (expert_input.h) and the format has them.
 [[nodiscard]] std::shared_ptr<const nn::LinearKernel> rounded_linear(std::shared_ptr<const OperandRounding> rounding,
                                                                      RoundedProducts products, LayerHealth health);
 [[nodiscard]] std::shared_ptr<const nn::ExpertKernel> rounded_experts(std::shared_ptr<const OperandRounding> rounding,

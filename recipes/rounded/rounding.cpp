@@ -40,6 +40,15 @@ class MxRounding final : public OperandRounding {
   [[nodiscard]] Tensor along_group_rows(const Tensor& x, const Tensor&) const override {
     return along_rows(x.view({1, x.size(0), x.size(1)})).view(x.shape());
   }
+  [[nodiscard]] std::function<Tensor()> kept_group_rows(const Tensor& x, const Tensor&) const override {
+    const Tensor batch = x.view({1, x.size(0), x.size(1)});
+    const QuantTensor codes =
+        quantize_mx(resized(batch, in_blocks(x.size(0)), x.size(1)),
+                    {.element = ElementFormat::e4m3, .mode = mode_, .orientation = Orientation::transposed});
+    return [codes, shape = x.shape(), dtype = x.dtype()] {
+      return resized(dequantize(codes, dtype), shape[0], shape[1]).view(shape);
+    };
+  }
 
  private:
   [[nodiscard]] static std::int64_t in_blocks(std::int64_t n) {

@@ -32,6 +32,11 @@ class OperandRounding {
   // x [R,C] as products contracting over the rows of each group read it; `ends` i32 [E]
   // (core/ops/experts/grouped_gemm.h), each a multiple of alignment().
   [[nodiscard]] virtual Tensor along_group_rows(const Tensor& x, const Tensor& ends) const = 0;
+  // What along_group_rows(x, ends) gives, kept in fewer bytes than x has: calling it makes the same bits. Empty where
+  // the format has no codes of that form; then x is kept.
+  [[nodiscard]] virtual std::function<Tensor()> kept_group_rows(const Tensor& /*x*/, const Tensor& /*ends*/) const {
+    return {};
+  }
 };
 
 // MX with e4m3 elements: blocks of 32 along the contraction axis (numerics of TorchAO's MXFP8 training). An axis that

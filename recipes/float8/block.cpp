@@ -1,0 +1,213 @@
+#include "recipes/float8/block.h"
+
+#include <array>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/experts/block_float8_gemm.h"
+#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/gemm.h"
+#include "recipes/rounded/expert_input.h"
+
+namespace quench::recipes {
+namespace {
+
+using autograd::ExpertRows;
+using autograd::Gradient;
+using autograd::GradientTarget;
+using autograd::Saved;
+using autograd::Tape;
+using autograd::Variable;
+using autograd::Weight;
+
+constexpr std::string_view kName = "float8_blockwise";
+
+// The three products of rows of groups, in float8 or in high precision.
+struct Products {
+  BlockFloat8Options options;
+  ExpertRows rows;      // of a dense layer: without ends, so that all rows are one group
+  bool tokens = false;  // x is tokens, whose copies are the rows
+
+  [[nodiscard]] BlockProducts units() const {
+    return options.emulate ? BlockProducts::emulated : BlockProducts::native;
+  }
+  // One group: products in high precision go to the library's kernels.
+  [[nodiscard]] bool dense() const { return !rows.ends.defined(); }
+
+  // x [R,K], w [E,N,K] -> y [R,N]
+  void forward(const Tensor& x, const Tensor& w, const Tensor& y) const {
+    if (options.float8.forward)
+      grouped_gemm(BlockFloat8GemmArgs{.a = quantize_block_lines(x, Orientation::natural),
+                                       .b = quantize_block_squares(w, Orientation::natural),
+                                       .ends = rows.ends,
+                                       .c = y,
+                                       .products = units()});
+    else if (dense())
+      gemm({.a = x, .b = w.select(0, 0), .c = y, .transpose_b = true});
+    else
+      grouped_gemm(GroupedGemmArgs{.a = x, .b = w, .ends = rows.ends, .c = y, .transpose_b = true});
+  }
+  // dy [R,N], w [E,N,K] -> dx [R,K]
+  void dgrad(const Tensor& dy, const Tensor& w, const Tensor& dx) const {
+    if (options.float8.dgrad)
+      grouped_gemm(BlockFloat8GemmArgs{.a = quantize_block_lines(dy, Orientation::natural),
+                                       .b = quantize_block_squares(w, Orientation::transposed),
+                                       .ends = rows.ends,
+                                       .c = dx,
+                                       .products = units()});
+    else if (dense())
+      gemm({.a = dy, .b = w.select(0, 0), .c = dx});
+    else
+      grouped_gemm(GroupedGemmArgs{.a = dy, .b = w, .ends = rows.ends, .c = dx});
+  }
+  // What the products read of x.
+  [[nodiscard]] Tensor rows_in(const Tensor& x) const { return copied(rows_of(x, rows, tokens)); }
+  // dw [E,N,K] += dy^T x, of codes.
+  void wgrad(const BlockFloat8& dy, const BlockFloat8& x, const Tensor& dw, float beta) const {
+    grouped_wgrad(BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = units()});
+  }
+  void wgrad(const Tensor& dy, const Tensor& x, const Tensor& dw, float beta) const {
+    if (dense())
+      gemm({.a = dy, .b = x, .c = dw.select(0, 0), .transpose_a = true, .beta = beta});
+    else
+      grouped_wgrad(
+          GroupedWgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .alignment = rows.alignment});
+  }
+};
+
+struct Backward {
+  Products products;
+  Weight weight;
+  Shape of_each;  // [E,N,K]
+  Shape x_shape;
+  Saved saved_x;        // where no codes of it are kept
+  BlockFloat8 x_lines;  // of its columns
+  std::shared_ptr<Gradient> dx, dw, dy_of;
+
+  void operator()() const {
+    const MemoryScope workspace(MemoryCategory::workspace);
+    const Tensor dy = dy_of->value();
+    if (dw) weight_gradient(dy);
+    if (!dx) return;
+    const auto fresh = [&](const Shape& shape, MemoryCategory category) {
+      const MemoryScope scope(category);
+      return Tensor::empty(shape, dy.dtype(), dy.device());
+    };
+    const Tensor of_rows =
+        fresh({dy.size(0), of_each[2]}, products.tokens ? MemoryCategory::workspace : MemoryCategory::activations);
+    products.dgrad(dy, weight.use().value().view(of_each), of_rows);
+    if (!products.tokens) return dx->contribute(of_rows);
+    const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
+    sum_rows({.y = of_rows, .rows = products.rows.rows, .out = gradient});
+    dx->contribute(gradient);
+  }
+
+  // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
+  void weight_gradient(const Tensor& dy) const {
+    dw->begin_use();
+    const auto target = [dw = dw, of_each = of_each](const auto& product) {
+      const GradientTarget into = dw->target();
+      product(into.tensor.view(of_each), into.accumulate ? 1.0f : 0.0f);
+      dw->end_use();
+    };
+    if (!products.options.float8.wgrad) {
+      const auto finish = [p = products, target, dy](const Tensor& x_again) {
+        const MemoryScope scope(MemoryCategory::workspace);
+        target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(x_again), c, beta); });
+      };
+      if (!saved_x.defer(finish)) finish(saved_x.get());
+      return;
+    }
+    const auto multiply = [p = products, target,
+                           dy_lines = quantize_block_lines(dy, Orientation::transposed)](const BlockFloat8& x) {
+      target([&](const Tensor& c, float beta) { p.wgrad(dy_lines, x, c, beta); });
+    };
+    if (x_lines.defined()) return multiply(x_lines);
+    const auto finish = [multiply, p = products](const Tensor& x_again) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      multiply(quantize_block_lines(p.rows_in(x_again), Orientation::transposed));
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+};
+
+Variable run(const Products& products, const Variable& x, const Weight& weight) {
+  const Tensor in = x.value();
+  const std::int64_t experts = products.dense() ? 1 : products.rows.ends.size(0);
+  QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
+               "{}: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", kName, in.describe(),
+               weight.describe(), experts);
+  QUENCH_CHECK(products.dense() || products.rows.alignment % kFloat8Block == 0,
+               "{}: rows of experts are padded to {}; blocks need {}", kName, products.rows.alignment, kFloat8Block);
+  const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+  const GroupRows of_x = rows_of(in, products.rows, products.tokens);
+  const MemoryScope scope(MemoryCategory::activations);
+  Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
+  // Codes of the columns, which the weight's gradient reads, are made while the rows are there.
+  const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && products.options.float8.wgrad &&
+                           codes_save_memory(x, of_x);
+  BlockFloat8 x_lines;
+  {
+    const Tensor rows = [&] {
+      const MemoryScope workspace(MemoryCategory::workspace);
+      return copied(of_x);
+    }();
+    if (keeps_codes) x_lines = quantize_block_lines(rows, Orientation::transposed);
+    const MemoryScope workspace(MemoryCategory::workspace);
+    products.forward(rows, weight.use().value().view(of_each), y.value());
+  }
+  Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
+    return Backward{products,
+                    weight,
+                    of_each,
+                    in.shape(),
+                    weight.requires_grad() && !keeps_codes ? Saved(x) : Saved(),
+                    x_lines,
+                    x.gradient(),
+                    weight.gradient(),
+                    y.gradient()};
+  });
+  return y;
+}
+
+class BlockFloat8Linear final : public nn::LinearKernel {
+ public:
+  explicit BlockFloat8Linear(const BlockFloat8Options& options) : options_(options) {}
+  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const override {
+    QUENCH_CHECK(!bias.defined(), "{}: layers with a bias are not converted", kName);
+    return run({options_, {}}, x, weight.weight());
+  }
+
+ private:
+  BlockFloat8Options options_;
+};
+
+class BlockFloat8Experts final : public nn::ExpertKernel {
+ public:
+  explicit BlockFloat8Experts(const BlockFloat8Options& options) : options_(options) {}
+  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] std::int64_t alignment() const override { return kFloat8Block; }
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const override {
+    return run({options_, rows, false}, x, weight.weight());
+  }
+  [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& weight,
+                                         const ExpertRows& rows) const override {
+    return run({options_, rows, true}, x, weight.weight());
+  }
+
+ private:
+  BlockFloat8Options options_;
+};
+
+}  // namespace
+
+std::shared_ptr<const nn::LinearKernel> block_float8_linear(const BlockFloat8Options& options) {
+  return std::make_shared<BlockFloat8Linear>(options);
+}
+
+std::shared_ptr<const nn::ExpertKernel> block_float8_experts(const BlockFloat8Options& options) {
+  return std::make_shared<BlockFloat8Experts>(options);
+}
+
+}  // namespace quench::recipes
