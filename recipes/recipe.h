@@ -28,6 +28,8 @@ struct RecipeTolerances {
 // The three products of a linear layer: y = x W^T, dx = dy W, dW = dy^T x.
 enum class LinearGemm { forward, dgrad, wgrad };
 
+struct RecipeOptions;
+
 // What a recipe does, for those who offer, check and compare recipes.
 struct RecipeCapabilities {
   // Products of float8 operands, before RecipeOptions::high_precision. They need float8 tensor cores where they are not
@@ -36,6 +38,9 @@ struct RecipeCapabilities {
   // Keys of the config section recipe that act on it, beside those that act on every recipe (name, filter.*,
   // high_precision_tail, start_step, stop_step).
   std::span<const std::string_view> keys = {};
+  // The export scheme (export/scheme.h) that stores what training simulates, or the name that it would have; null: the
+  // recipe simulates none.
+  std::string (*scheme)(const RecipeOptions& options) = nullptr;
 
   // Whether it rounds output gradients.
   [[nodiscard]] constexpr bool quantizes_gradients() const {
