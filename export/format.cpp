@@ -43,10 +43,17 @@ const ChoiceTable<ExportFormat>& export_formats() {
         compressed_problem, write_compressed},
        {"torchao", "quantized safetensors in the classes of TorchAO, for Transformers", true, std::nullopt,
         torchao_problem, write_torchao_folder},
-       {"sparse24", "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)", false, std::nullopt,
-        stores_no_codes, write_sparse},
+       {"sparse24",
+        "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
+        false,
+        std::nullopt,
+        stores_no_codes,
+        write_sparse,
+        {},
+        nullptr,
+        true},
        {"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16, gguf_problem,
-        write_gguf, kGgufFileName}});
+        write_gguf, kGgufFileName, require_gguf_model}});
   return table;
 }
 
@@ -70,6 +77,13 @@ void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
   const std::string problem = format.problem(*scheme);
   QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "format {} cannot store scheme {}: {}", format.name,
                   scheme->name, problem);
+}
+
+void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules) {
+  check_format_and_scheme(format, rules != nullptr ? rules->scheme : nullptr);
+  if (rules == nullptr) return;
+  for (const auto& [pattern, scheme] : rules->rules)
+    if (scheme != nullptr) check_format_and_scheme(format, scheme);
 }
 
 }  // namespace quench

@@ -11,9 +11,13 @@
 #include "core/json/json.h"
 #include "core/system/choice_table.h"
 #include "export/model_tensors.h"
+#include "export/quantize_model.h"
 #include "nn/model_config.h"
 
 namespace quench {
+
+// The name of a format beside those of the table: adapters alone, in the layout of PEFT.
+inline constexpr std::string_view kPeftFormat = "peft";
 
 struct ExportJob {
   const std::vector<ModelTensor>& tensors;
@@ -30,6 +34,9 @@ struct ExportFormat {
   std::string (*problem)(const Scheme&);  // why it cannot store a scheme, or ""
   Json (*write)(const ExportJob&);        // returns the quantization_config for config.json, or null
   std::string_view weights_file = {};     // its name, where the weights are not in safetensors files
+  // Throws unsupported for a model that it cannot describe; null: it takes all.
+  void (*require_model)(const nn::ModelConfig&) = nullptr;
+  bool sparse = false;  // stores pruned weights alone
 };
 
 [[nodiscard]] const ChoiceTable<ExportFormat>& export_formats();
@@ -40,5 +47,7 @@ struct ExportFormat {
 [[nodiscard]] bool is_format_file(std::string_view name);
 // Throws bad_config unless format and scheme go together. `scheme` may be null.
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
+// The same for all schemes of the rules; null: none.
+void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules);
 
 }  // namespace quench

@@ -64,6 +64,24 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
+// The linear layers, with a scheme or the reason for none.
+std::vector<QuantizedLayer> chosen_layers(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  Chooser chooser(rules);
+  std::vector<QuantizedLayer> layers;
+  for (ModelTensor& tensor : tensors)
+    if (!tensor.layer.empty()) layers.push_back({&tensor, chooser.choose(tensor)});
+  chooser.require_all_used();
+  std::string reasons;
+  for (const QuantizedLayer& layer : layers)
+    if (const std::string& reason = layer.choice.kept_because;
+        !reason.empty() && reasons.find(reason) == std::string::npos)
+      reasons += (reasons.empty() ? "" : "; ") + reason;
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  std::ranges::any_of(layers, [](const auto& layer) { return layer.choice.scheme != nullptr; }),
+                  "no layer of the model can be quantized as asked: {}", reasons);
+  return layers;
+}
+
 }  // namespace
 
 std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::string_view key) {
@@ -82,6 +100,11 @@ bool needs_calibration(const QuantizationRules& rules) {
          std::ranges::any_of(rules.rules, [&](const auto& rule) { return scheme_needs(rule.second); });
 }
 
+void require_quantizable(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  std::vector<ModelTensor> copies = tensors;
+  (void)chosen_layers(copies, rules);
+}
+
 std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
                                         const QuantizationRules& rules, const QuantizationProgress& progress,
                                         bool replace) {
@@ -90,19 +113,7 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
                   rules.quantizer != nullptr && rules.quantizer->calibrated
                       ? fmt::format("method {}", rules.quantizer->name)
                       : fmt::format("scheme {}", rules.scheme->name));
-  Chooser chooser(rules);
-  std::vector<QuantizedLayer> layers;
-  for (ModelTensor& tensor : tensors)
-    if (!tensor.layer.empty()) layers.push_back({&tensor, chooser.choose(tensor)});
-  chooser.require_all_used();
-  std::string reasons;
-  for (const QuantizedLayer& layer : layers)
-    if (const std::string& reason = layer.choice.kept_because;
-        !reason.empty() && reasons.find(reason) == std::string::npos)
-      reasons += (reasons.empty() ? "" : "; ") + reason;
-  QUENCH_CHECK_AS(ErrorCode::bad_config,
-                  std::ranges::any_of(layers, [](const auto& layer) { return layer.choice.scheme != nullptr; }),
-                  "no layer of the model can be quantized as asked: {}", reasons);
+  std::vector<QuantizedLayer> layers = chosen_layers(tensors, rules);
   if (rules.calibration != nullptr) {
     quantize_calibrated(model, layers, rules, progress);
   } else {

@@ -38,6 +38,10 @@ struct QuantizationRules {
 // "PATTERN=SCHEME", where the scheme "none" keeps layers in high precision. Throws bad_config naming `key`.
 [[nodiscard]] std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::string_view key);
 
+// Throws bad_config as quantize_model() does, before any value is read: for a pattern that matches no layer, and where
+// no layer can be quantized.
+void require_quantizable(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules);
+
 struct LayerReport {
   std::string layer;
   std::string scheme;        // "" for a layer in high precision

@@ -92,7 +92,7 @@ std::vector<Scheme> make_table() {
                    "8-bit integers, a scale for rows; inputs as 8-bit integers under a calibrated "
                    "scale",
                    integers(8, 0), calibrated(int8_tensor)});
-  for (const std::int64_t size : {64, 128})
+  for (const std::int64_t size : {32, 64, 128})
     table.push_back({fmt::format("float8dyn_int4_g{}", size),
                      fmt::format("4-bit integers, a scale for groups of {}; inputs in float8 by token", size),
                      integers(4, size), float8(row)});

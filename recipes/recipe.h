@@ -35,6 +35,8 @@ enum class RequiredLayers {
   all,   // what is trained is what will be stored: a layer that it cannot take would be trained for other bits
 };
 
+struct RecipeOptions;
+
 // What a recipe does, for those who offer, check and compare recipes.
 struct RecipeCapabilities {
   // Products of float8 operands, before RecipeOptions::high_precision. They need float8 tensor cores where they are not
@@ -44,6 +46,9 @@ struct RecipeCapabilities {
   // high_precision_tail, start_step, stop_step).
   std::span<const std::string_view> keys = {};
   RequiredLayers required = RequiredLayers::some;  // convert.h: require_layers()
+  // The export scheme (export/scheme.h) that stores what training simulates, or the name that it would have; null: the
+  // recipe simulates none.
+  std::string (*scheme)(const RecipeOptions& options) = nullptr;
 
   // Whether it rounds output gradients.
   [[nodiscard]] constexpr bool quantizes_gradients() const {

@@ -92,9 +92,8 @@ say "5/8  the same command again: resumes from the saved step"
 
 say "6/8  fine-tuning for int4 weights"
 "$quench" train demo_qat --run.folder=qat --training.steps=$((steps / 8 + 1)) --lr_schedule.warmup_steps=$((steps / 80)) \
-  --metrics.log_every=$((steps / 40 + 1))
+  --metrics.log_every=$((steps / 40 + 1)) --export.folder=int4-qat
 "$quench" quantize --model export --scheme int4_weight_only_g32 --output int4-ptq >/dev/null
-"$quench" quantize --model qat/export --scheme int4_weight_only_g32 --output int4-qat >/dev/null
 
 say "7/8  text it has not seen: in bf16, in int4 without and with the fine-tuning, which is further training too"
 "$quench" inspect checkpoints

@@ -26,7 +26,7 @@ WriteStyle style_of(const ExportOptions& o) {
                    .quantization = o.quantization.resolve(),
                    .dtype = std::nullopt,
                    .json = o.json};
-  check_format_and_scheme(*style.format, style.quantization ? style.quantization->scheme : nullptr);
+  check_format_and_rules(*style.format, style.quantization ? &*style.quantization : nullptr);
   if (o.dtype == "f16") style.dtype = DType::f16;  // a type of files alone
   QUENCH_CHECK_AS(ErrorCode::bad_config, !style.dtype || !style.quantization,
                   "--dtype f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
@@ -118,7 +118,8 @@ void run_export(const ExportOptions& o) {
     const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);
     if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
     if (style.quantization)
-      style.quantization->calibration = o.quantization.read_calibration(tokenizer.get(), loaded.config, loaded.missing);
+      style.quantization->calibration =
+          read_calibration_data(o.quantization.section, tokenizer.get(), loaded.config, loaded.missing);
     if (!o.perplexity.empty()) style.perplexity = perplexity_meter(loaded, o, tokenizer.get());
     style.perplexity_data = fmt::format("{}", fmt::join(file_names(o.perplexity), ", "));
   }

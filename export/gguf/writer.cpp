@@ -107,7 +107,6 @@ void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata
   using enum nn::RopeScaling::Type;
   metadata.emplace_back(prefix + "rope.dimension_count", static_cast<std::uint32_t>(config.head_dim));
   metadata.emplace_back(prefix + "rope.freq_base", static_cast<float>(rope.theta));
-  QUENCH_CHECK_AS(ErrorCode::unsupported, rope.type != dynamic, "GGUF has no dynamic rescaling of rotary positions");
   if (rope.type == standard) return;
   if (rope.type == llama3) {
     nn::ModelConfig plain = config;
@@ -154,12 +153,6 @@ Metadata describe_model(const ExportJob& job, const GgufArchitecture& architectu
   return metadata;
 }
 
-void check_config(const nn::ModelConfig& config) {
-  QUENCH_CHECK_AS(ErrorCode::unsupported,
-                  config.sliding_window == 0 || config.sliding_window >= config.context_length(),
-                  "GGUF cannot say the sliding window of {} keys", config.sliding_window);
-}
-
 // Of the blocks that hold most elements.
 std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
   std::array<std::int64_t, 16> elements{};
@@ -182,11 +175,19 @@ std::string gguf_problem(const Scheme& scheme) {
   return {};
 }
 
+void require_gguf_model(const nn::ModelConfig& config) {
+  QUENCH_CHECK_AS(ErrorCode::unsupported, find_gguf_architecture(config.model_type) != nullptr,
+                  "GGUF export of model type '{}' is not supported", config.model_type);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, config.rope.type != nn::RopeScaling::Type::dynamic,
+                  "GGUF has no dynamic rescaling of rotary positions");
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  config.sliding_window == 0 || config.sliding_window >= config.context_length(),
+                  "GGUF cannot say the sliding window of {} keys", config.sliding_window);
+}
+
 Json write_gguf(const ExportJob& job) {
+  require_gguf_model(job.config);
   const GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "GGUF export of model type '{}' is not supported",
-                  job.config.model_type);
-  check_config(job.config);
   std::vector<Entry> entries;
   for (const ModelTensor& tensor : job.tensors) entries.push_back(entry_of(tensor, job, *architecture));
   const bool quantized = std::ranges::any_of(job.tensors, [](const ModelTensor& t) { return t.quantized != nullptr; });

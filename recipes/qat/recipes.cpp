@@ -58,6 +58,25 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   return {std::make_shared<QatLinear>(scheme, options.keep_weights), {}, {}};
 }
 
+// "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8"
+template <const QatScheme& kScheme>
+std::string integer_scheme(const RecipeOptions& options) {
+  const QatScheme scheme = chosen(kScheme, options);
+  const IntQuantOptions& weight = scheme.weight.integers;
+  std::string name = scheme.input.kind == Kind::none     ? fmt::format("int{}_weight_only", weight.bits)
+                     : scheme.input.kind == Kind::float8 ? fmt::format("float8dyn_int{}", weight.bits)
+                                                         : fmt::format("int8dyn_int{}", weight.bits);
+  if (weight.group_size > 0) name += fmt::format("_g{}", weight.group_size);
+  if (weight.mapping == IntMapping::asymmetric) name += "_asym";
+  return name;
+}
+
+constexpr char kFloat8Dynamic[] = "float8_dynamic", kMxfp4Scheme[] = "mxfp4", kNvfp4Scheme[] = "nvfp4";
+template <const char* kName>
+std::string named(const RecipeOptions&) {
+  return kName;
+}
+
 constexpr std::string_view kPlainKeys[] = {"keep_weights"};
 constexpr std::string_view kGroupKeys[] = {"keep_weights", "group_size", "asymmetric_weights"};
 // A zero point would make other values than 0 of what does not stay.
@@ -69,51 +88,56 @@ constexpr std::string_view kBitsKeys[] = {"keep_weights", "group_size", "asymmet
 // Of normal values, a group of 32 in 4 bits loses 8% (root mean square) to steps of a 7.5th of its largest magnitude, a
 // row in 8 bits 1%, blocks of mxfp4 and nvfp4 11% and 9%. Clipped elements of a weight have no gradient: where the
 // largest value of a group is positive and just rounds up, one of 32.
-const Recipe kQatInt8DynInt4{"qat_int8dyn_int4",
-                             "trains for int8 activations (per token) and int4 weights (in groups)",
-                             plan<kInt8DynInt4>,
-                             {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                             {.keys = kGroupKeys, .required = RequiredLayers::all}};
-const Recipe kQatInt4WeightOnly{"qat_int4_weight_only",
-                                "trains for int4 weights (in groups)",
-                                plan<kInt4WeightOnly>,
-                                {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                                {.keys = kGroupKeys, .required = RequiredLayers::all}};
+const Recipe kQatInt8DynInt4{
+    "qat_int8dyn_int4",
+    "trains for int8 activations (per token) and int4 weights (in groups)",
+    plan<kInt8DynInt4>,
+    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynInt4>}};
+const Recipe kQatInt4WeightOnly{
+    "qat_int4_weight_only",
+    "trains for int4 weights (in groups)",
+    plan<kInt4WeightOnly>,
+    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt4WeightOnly>}};
 const Recipe kQatInt8{"qat_int8",
                       "trains for int8 activations (per token) and weights (per channel)",
                       plan<kInt8>,
                       {.output_relative_l2 = 0.03, .gradient_relative_l2 = 0.1, .loss_relative = 0.03},
-                      {.keys = kPlainKeys, .required = RequiredLayers::all}};
+                      {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8>}};
 const Recipe kQatFloat8{"qat_float8",
                         "trains for float8 activations (per token) and weights (per channel)",
                         plan<kFloat8Both>,
                         {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.05, .loss_relative = 0.03},
-                        {.keys = kPlainKeys, .required = RequiredLayers::all}};
-const Recipe kQatFloat8Int4{"qat_float8_int4",
-                            "trains for float8 activations (per token) and int4 weights (in groups)",
-                            plan<kFloat8Int4>,
-                            {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                            {.keys = kGroupKeys, .required = RequiredLayers::all}};
+                        {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kFloat8Dynamic>}};
+const Recipe kQatFloat8Int4{
+    "qat_float8_int4",
+    "trains for float8 activations (per token) and int4 weights (in groups)",
+    plan<kFloat8Int4>,
+    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kFloat8Int4>}};
 const Recipe kQatMxfp4{"qat_mxfp4",
                        "trains for mxfp4 activations and weights",
                        plan<kMxfp4Both>,
                        {.output_relative_l2 = 0.2, .gradient_relative_l2 = 0.15, .loss_relative = 0.06},
-                       {.keys = kPlainKeys, .required = RequiredLayers::all}};
+                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kMxfp4Scheme>}};
 const Recipe kQatNvfp4{"qat_nvfp4",
                        "trains for nvfp4 activations and weights",
                        plan<kNvfp4Both>,
                        {.output_relative_l2 = 0.16, .gradient_relative_l2 = 0.12, .loss_relative = 0.06},
-                       {.keys = kPlainKeys, .required = RequiredLayers::all}};
-const Recipe kQatInt8DynIntx{"qat_int8dyn_intx",
-                             "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
-                             plan<kInt8DynIntx>,
-                             {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                             {.keys = kBitsKeys, .required = RequiredLayers::all}};
-const Recipe kQatIntxWeightOnly{"qat_intx_weight_only",
-                                "trains for weights of recipe.weight_bits (in groups)",
-                                plan<kIntxWeightOnly>,
-                                {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                                {.keys = kBitsKeys, .required = RequiredLayers::all}};
+                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kNvfp4Scheme>}};
+const Recipe kQatInt8DynIntx{
+    "qat_int8dyn_intx",
+    "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
+    plan<kInt8DynIntx>,
+    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynIntx>}};
+const Recipe kQatIntxWeightOnly{
+    "qat_intx_weight_only",
+    "trains for weights of recipe.weight_bits (in groups)",
+    plan<kIntxWeightOnly>,
+    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kIntxWeightOnly>}};
 
 // Of normal values, the two smaller magnitudes of four hold a root mean square of 0.36 of all, what a greedy
 // transposable mask leaves out 0.42. Gradients of the weight are those of the dense one.

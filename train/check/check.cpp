@@ -178,6 +178,7 @@ std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOp
   check_data(checker);
   check_training(checker);
   check_outputs(checker);
+  check_export(checker);
   check_adapters(checker);
   return checker.take_issues();
 }

@@ -2,15 +2,11 @@
 
 #include "train/check/checker.h"
 #include "train/config/recipe_choice.h"
-#include "train/model_folder/peft_folder.h"
 
 namespace quench {
 
 void check_adapters(Checker& checker) {
   const RunConfig& config = checker.config();
-  if (config.export_model && checker.usable({"export.format"}) && config.export_model->format == kPeftFormat &&
-      !config.lora)
-    checker.report("export.format", "{}, but the run has no adapters (section lora)", kPeftFormat);
   if (!config.lora) return;
   if (config.lora->targets.empty() && checker.usable({"lora.targets"}))
     checker.report("lora.targets", "is empty: no layer gets an adapter");

@@ -53,6 +53,7 @@ void check_model(Checker& checker);
 void check_data(Checker& checker);
 void check_training(Checker& checker);
 void check_outputs(Checker& checker);
+void check_export(Checker& checker);
 void check_adapters(Checker& checker);
 
 }  // namespace quench

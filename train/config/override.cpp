@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "train/config/fields/field.h"
+#include "train/config/gone_keys.h"
 #include "train/config/nearest.h"
-#include "train/config/not_yet.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -139,8 +139,8 @@ class Overrider {
     const bool has_value = equals != std::string::npos;
     const std::string path = argument.substr(2, has_value ? equals - 2 : std::string::npos);
     const Field* field = find_field(path);
-    if (field == nullptr && is_not_yet(path) && !is_section(path)) {
-      set_not_yet(argument, path, has_value ? argument.substr(equals + 1) : next != nullptr ? *next : "");
+    if (field == nullptr && is_gone_key(path)) {
+      set_gone(argument, path, has_value ? argument.substr(equals + 1) : next != nullptr ? *next : "");
     } else if (field == nullptr) {
       set_unknown(argument, path, has_value);
     } else if (has_value) {
@@ -154,9 +154,9 @@ class Overrider {
     }
   }
 
-  void set_not_yet(const std::string& argument, const std::string& path, const std::string& text) {
+  void set_gone(const std::string& argument, const std::string& path, const std::string& text) {
     const std::optional<Json> value = parse_json(text);
-    if (const std::string refusal = not_yet_refusal(path, value ? *value : Json(text)); !refusal.empty())
+    if (const std::string refusal = gone_key_refusal(path, value ? *value : Json(text)); !refusal.empty())
       report(argument, path, refusal);
   }
 
@@ -185,7 +185,7 @@ class Overrider {
   }
 
   void remove(const std::string& argument, const std::string& path) {
-    if (!is_section(path) && find_field(path) == nullptr && !is_not_yet(path)) {
+    if (!is_section(path) && find_field(path) == nullptr && !is_gone_key(path)) {
       report_unknown(argument, path);
       return;
     }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "export/format.h"
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/foreign_keys.h"
+#include "train/config/gone_keys.h"
 #include "train/config/nearest.h"
-#include "train/config/not_yet.h"
+#include "train/config/recipe_choice.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -36,11 +38,7 @@ class Reader {
   void read_section(const std::string& name, const Json& value) {
     const std::vector<std::string>& known = section_names();
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      if (is_not_yet(name)) {
-        read_not_yet(name, value);
-      } else if (!report_foreign_members(name, value)) {
-        report_unknown_section(name, value);
-      }
+      if (!report_foreign_members(name, value)) report_unknown_section(name, value);
       return;
     }
     if (is_optional_section(name)) {
@@ -62,28 +60,11 @@ class Reader {
         read_field(*field, member);
       } else if (is_group(path)) {
         read_members(path, member);
-      } else if (is_not_yet(path)) {
-        read_not_yet(path, member);
+      } else if (is_gone_key(path)) {
+        if (const std::string refusal = gone_key_refusal(path, member); !refusal.empty())
+          report(path, member, {refusal, "", member.line(), member.column()});
       } else {
         report_unknown(prefix, path, member);
-      }
-    }
-  }
-
-  // A key, or a section of keys, that this version does not have: values that ask for nothing are no mistake.
-  void read_not_yet(const std::string& path, const Json& value) {
-    if (const std::string refusal = not_yet_refusal(path, value); !refusal.empty()) {
-      report(path, value, {refusal, "", value.line(), value.column()});
-      return;
-    }
-    if (!value.is_object()) return;
-    for (const auto& [key, member] : value.as_object()) {
-      const std::string below = fmt::format("{}.{}", path, key);
-      if (full()) return;
-      if (is_not_yet(below)) {
-        read_not_yet(below, member);
-      } else {
-        report_unknown(path, below, member);
       }
     }
   }
@@ -118,7 +99,6 @@ class Reader {
     result_.given.insert(field.path);
     if (ReadError error = field.read(value, result_.config)) {
       result_.bad.insert(field.path);
-      error->reason += not_yet_value(field.path, value);
       report(field.path, value, *error);
     }
   }
@@ -174,6 +154,26 @@ ReadResult read_config(const Json& document, const Origins& origins) {
   return result;
 }
 
+namespace {
+
+// A run that trains for few bits is exported in those, where the format stores them.
+void derive_export(RunConfig& config) {
+  ExportSection& section = *config.export_model;
+  std::string& scheme = section.quantization.scheme;
+  const Scheme* simulated = simulated_scheme(config);
+  const ChoiceTable<ExportFormat>& formats = export_formats();
+  if (section.format.empty()) {
+    const bool codes = !scheme.empty() || simulated != nullptr;
+    section.format = std::ranges::find(formats.entries(), codes, &ExportFormat::quantized)->name;
+  }
+  const ExportFormat* format = formats.find(section.format);
+  if (scheme.empty() && format != nullptr && simulated != nullptr &&
+      (format->quantized || format->problem(*simulated).empty()))
+    scheme = simulated->name;
+}
+
+}  // namespace
+
 void derive_values(RunConfig& config, const std::string& name) {
   using Init = ModelSection::Init;
   if (config.run.name.empty()) config.run.name = name.empty() ? "run" : name;
@@ -184,7 +184,10 @@ void derive_values(RunConfig& config, const std::string& name) {
   inside_run(config.data.cache, "cache");
   inside_run(config.checkpoint.folder, "checkpoints");
   inside_run(config.metrics.folder, "metrics");
-  if (config.export_model) inside_run(config.export_model->folder, "export");
+  if (config.export_model) {
+    inside_run(config.export_model->folder, "export");
+    derive_export(config);
+  }
   if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;
   LrScheduleSection& schedule = config.lr_schedule;
   const double decay_ratio = lr_schedules().require(schedule.name).decay_ratio;

@@ -18,6 +18,18 @@ RunConfig with_choice(RunConfig config, const RecipeChoice& choice) {
   return config;
 }
 
+const Scheme* simulated_scheme(const RunConfig& config) {
+  const RecipeSection& recipe = config.recipe;
+  if (recipe.name == kAutoRecipe) return nullptr;
+  // Adapters beside a quantized weight are more than it stores.
+  if (config.lora && !config.lora->quantize_merged) return nullptr;
+  const auto scheme = recipes::find_recipe(recipe.name).capabilities.scheme;
+  if (scheme == nullptr) return nullptr;
+  return find_scheme(scheme({.weight_bits = recipe.weight_bits,
+                             .group_size = recipe.group_size,
+                             .asymmetric_weights = recipe.asymmetric_weights}));
+}
+
 Json to_json(const RecipeChoice& choice) {
   Json exclude = Json::array();
   for (const std::string& pattern : choice.exclude) exclude.push_back(pattern);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/json/json.h"
+#include "export/scheme.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -25,6 +26,10 @@ struct RecipeChoice {
 [[nodiscard]] Json to_json(const RecipeChoice& choice);
 // Throws corrupt, naming the source, for anything else, a recipe that this program does not have included.
 [[nodiscard]] RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source);
+
+// What the export stores of a model that is trained under the run's recipe; null where that simulates no storage that a
+// scheme has.
+[[nodiscard]] const Scheme* simulated_scheme(const RunConfig& config);
 
 // {"recipe": {"name", "filter": {...}}}: what a choice decides, to paste into a config.
 [[nodiscard]] Json recipe_section(const RunConfig& config);

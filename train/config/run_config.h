@@ -16,6 +16,7 @@
 #include "nn/optim/lr_schedule.h"
 #include "train/config/lora_section.h"
 #include "train/config/parallel_section.h"
+#include "train/config/quantization_section.h"
 #include "train/metrics/console_sink.h"
 #include "train/step/loss_guard.h"
 
@@ -217,9 +218,12 @@ struct EvaluationSection {
 };
 
 struct ExportSection {
-  std::string format = "hf";
+  std::string format;      // derived: one of codes where there is a scheme for them, else the first of export_formats()
   std::string folder;      // derived: <run.folder>/export
   bool overwrite = false;  // where other files stand: replace those of the same names, leave the rest
+  // Its scheme is derived: what the recipe simulates, where the format stores that.
+  QuantizationSection quantization;
+  std::string sparsity;  // a name of sparsity_choices() that weights are pruned to before; empty: none
 
   friend bool operator==(const ExportSection&, const ExportSection&) = default;
 };

@@ -4,19 +4,23 @@
 
 namespace quench {
 
-std::shared_ptr<const CalibrationData> read_calibration_data(const CalibrationOptions& options,
-                                                             const Tokenizer* tokenizer, const nn::ModelConfig& model) {
+std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationSection& section,
+                                                             const Tokenizer* tokenizer, const nn::ModelConfig& model,
+                                                             const std::string& no_tokenizer) {
+  if (section.calibration.empty()) return nullptr;
   const std::int64_t context = model.context_length();
-  const std::int64_t length = options.tokens > 0 ? options.tokens : std::min(kCalibrationTokens, context);
+  const std::int64_t length =
+      section.calibration_seq_len > 0 ? section.calibration_seq_len : std::min(kCalibrationTokens, context);
   QUENCH_CHECK_AS(ErrorCode::bad_config, length <= context,
                   "calibration sequences of {} tokens exceed the model's context of {}", length, context);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, options.samples > 0, "calibration needs at least one sequence, got {}",
-                  options.samples);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, section.calibration_samples > 0,
+                  "calibration needs at least one sequence, got {}", section.calibration_samples);
   auto result = std::make_shared<CalibrationData>();
   std::vector<std::int32_t> stream;
-  const auto wanted = static_cast<std::size_t>(options.samples);
+  const auto wanted = static_cast<std::size_t>(section.calibration_samples);
   std::size_t seen = 0;
-  EvaluationData data = options.data;
+  EvaluationData data{.files = section.calibration};
+  if (!no_tokenizer.empty()) data.no_tokenizer = no_tokenizer;
   data.enough = [&] { return result->sequences.size() >= wanted; };
   read_evaluation_data(data, tokenizer, model, [&](const ScoredDocument& document) {
     for (const std::int32_t token : document.tokens) {
@@ -28,7 +32,7 @@ std::shared_ptr<const CalibrationData> read_calibration_data(const CalibrationOp
       stream.clear();
     }
   });
-  const std::string files = fmt::format("{}", fmt::join(options.data.files, ", "));
+  const std::string files = fmt::format("{}", fmt::join(section.calibration, ", "));
   QUENCH_CHECK_AS(ErrorCode::bad_config, result->sequences.size() == wanted,
                   "the calibration data hold {} tokens, {} sequences of {}, and {} sequences were asked for: {}; give "
                   "more data, or ask for fewer or shorter sequences",
@@ -38,7 +42,7 @@ std::shared_ptr<const CalibrationData> read_calibration_data(const CalibrationOp
       QUENCH_CHECK_AS(ErrorCode::bad_config, token >= 0 && token < model.vocab_size,
                       "the calibration data hold token {}, the model has {}", token, model.vocab_size);
   std::string names;
-  for (const std::string& file : options.data.files)
+  for (const std::string& file : section.calibration)
     names += (names.empty() ? "" : ", ") + std::filesystem::path(file).filename().string();
   result->source = fmt::format("{} sequences of {} tokens from {}", wanted, length, names);
   return result;

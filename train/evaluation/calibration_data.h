@@ -3,25 +3,18 @@
 
 #include <memory>
 
-#include "export/quantize_model.h"
+#include "train/config/quantization_section.h"
 #include "train/evaluation/evaluation_data.h"
 
 namespace quench {
 
-inline constexpr std::int64_t kCalibrationSamples = 128;
-inline constexpr std::int64_t kCalibrationTokens = 2048;  // of a sequence, where the model's context is that long
-
-struct CalibrationOptions {
-  EvaluationData data;
-  std::int64_t samples = kCalibrationSamples;
-  std::int64_t tokens = 0;  // of a sequence; 0: kCalibrationTokens, at most the model's context
-};
-
-// The first `samples` sequences of the documents, which follow one another in one stream; each has all its tokens.
-// Throws bad_config where the data hold fewer, saying how many they hold, and for sequences longer than the context;
-// what read_evaluation_data() throws.
-[[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration_data(const CalibrationOptions& options,
+// The first section.calibration_samples sequences of the documents, which follow one another in one stream; each has
+// all its tokens. Null where the section names no files. `no_tokenizer` says why there is none, where that is not for
+// want of one in the model folder. Throws bad_config where the data hold fewer, saying how many they hold, and for
+// sequences longer than the context; what read_evaluation_data() throws.
+[[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationSection& section,
                                                                            const Tokenizer* tokenizer,
-                                                                           const nn::ModelConfig& model);
+                                                                           const nn::ModelConfig& model,
+                                                                           const std::string& no_tokenizer = {});
 
 }  // namespace quench

@@ -222,7 +222,9 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
                                     const ModelFolderOptions& options) {
   require_export_target(target);
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
-  check_format_and_scheme(format, options.quantization ? options.quantization->scheme : nullptr);
+  check_format_and_rules(format, options.quantization ? &*options.quantization : nullptr);
+  if (format.require_model != nullptr)
+    format.require_model(options.config != nullptr ? *options.config : model.config());
   const fs::path folder = resolved_path(target.folder);
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
   StagingFolder staging(folder);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "export/format.h"
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"
@@ -13,9 +14,6 @@ namespace quench {
 
 inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
-
-// The name of the format, beside "hf".
-inline constexpr std::string_view kPeftFormat = "peft";
 
 // Whether the folder has an adapter's config.
 [[nodiscard]] bool is_adapter_folder(const std::filesystem::path& folder);

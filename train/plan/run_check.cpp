@@ -5,6 +5,7 @@
 #include "train/check/check.h"
 #include "train/config/recipe_choice.h"
 #include "train/plan/estimate.h"
+#include "train/setup/export_model.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/parallel_setup.h"
 #include "train/step/planning_batch.h"
@@ -41,16 +42,23 @@ void require_possible(const RunConfig& config, Device device) {
                   config.data.seq_len);
 }
 
+// Builds the model on the planning device, where it takes no memory.
+void require_buildable(const RunConfig& config) {
+  const RunConfig chosen = with_choice(config, {});
+  require_exportable(chosen, build_model(chosen, kPlanning, Device{}));
+  Allocator::of(kPlanning).trim();
+}
+
 }  // namespace
 
 void require_startable(const RunConfig& config, const std::optional<Device>& device) {
   if (!device) {
-    (void)build_model(with_choice(config, {}), kPlanning, Device{});
-    Allocator::of(kPlanning).trim();
+    require_buildable(config);
     return;
   }
   require_on_device(config, *device);
   require_possible(config, *device);
+  if (config.export_model) require_buildable(config);
   require_memory(estimate_run(config, *device), *device);
 }
 

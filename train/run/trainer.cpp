@@ -14,6 +14,7 @@
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/checkpoint/retention.h"
+#include "train/evaluation/calibration_data.h"
 #include "train/metrics/run_files.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
@@ -49,6 +50,18 @@ std::unique_ptr<RunLock> lock_checkpoints(const RunConfig& config, const RunLock
   return std::make_unique<RunLock>(folder);
 }
 
+// At the start: what it lacks must not come out at the end of the run.
+std::shared_ptr<const CalibrationData> read_calibration(const RunConfig& config, const nn::ModelConfig& model,
+                                                        const Tokenizer* tokenizer) {
+  if (!config.export_model) return nullptr;
+  try {
+    return read_calibration_data(config.export_model->quantization, tokenizer, model,
+                                 "the run has no tokenizer (data.tokenizer)");
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("export.calibration: {}", error.what()));
+  }
+}
+
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
   options.on_nonfinite = training.on_nonfinite;
@@ -70,6 +83,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       setup(build_model(with_choice(config, choice), d, d, run_sharding(ranks.get()))),
       inputs(open_inputs()),
       run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
+      calibration(read_calibration(config, setup.config, inputs.data.tokenizer.get())),
       samples(config, run_model),
       steps(total_steps(config, *inputs.data.train)),
       guard(guard_options(config.training)),
@@ -256,7 +270,8 @@ TrainResult Trainer::Run::train() {
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
-    export_model(*setup.model, setup.adapters.get(), config, run_model, ranks.get());
+    const ModelFolderReport report = export_model(setup, config, run_model, calibration, ranks.get());
+    if (!report.layers.empty()) say(fmt::format("export\n{}", to_text(report.layers)));
     result.exported = config.export_model->folder;
   }
   if (first()) report_kernels();

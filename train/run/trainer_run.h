@@ -103,7 +103,8 @@ struct Trainer::Run {
   ModelSetup setup;
   RunInputs inputs;
   RunModel run_model;
-  SampleTexts samples;  // of evaluation.prompts
+  std::shared_ptr<const CalibrationData> calibration;  // of export.calibration; null: none
+  SampleTexts samples;                                 // of evaluation.prompts
   std::int64_t steps = 0;
   LossGuard guard;
   HealthLog health;

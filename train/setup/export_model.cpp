@@ -1,39 +1,110 @@
 #include "train/setup/export_model.h"
 
+#include <set>
+
 #include "distributed/fsdp/gather_parameter.h"
+#include "nn/experts/expert_linear.h"
+#include "nn/linear.h"
 #include "recipes/lora/stored_base.h"
+#include "recipes/sparse.h"
+#include "train/config/recipe_choice.h"
 #include "train/metrics/run_files.h"
-#include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_outputs.h"
 
 namespace quench {
+namespace {
 
-void export_model(nn::CausalLm& model, const recipes::Adapters* adapters, const RunConfig& config,
-                  const RunModel& description, const distributed::Ranks* ranks) {
-  if (config.export_model->format == kPeftFormat) {
-    QUENCH_CHECK(adapters != nullptr, "export.format {} without adapters", kPeftFormat);
-    return save_adapter_folder(model, *adapters, export_target(config),
-                               {.dtype = config.training.dtype, .base = config.model.path});
+// Names of the layers that the run's recipe leaves in high precision, as checkpoints of Hugging Face name them.
+std::vector<std::string> left_out(const ModelSetup& setup, const std::vector<ModelTensor>& tensors) {
+  std::set<std::string> skipped;
+  for (const recipes::LayerConversion& row : setup.conversion)
+    if (!row.skipped_because.empty()) skipped.insert(row.name);
+  std::set<const nn::Parameter*> weights;
+  setup.model->visit([&](const std::string& name, nn::Module& module) {
+    if (!skipped.contains(name)) return;
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) weights.insert(&linear->weight());
+    if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) weights.insert(&experts->weight());
+  });
+  std::vector<std::string> layers;
+  for (const ModelTensor& tensor : tensors)
+    if (!tensor.layer.empty() && weights.contains(tensor.parameter)) layers.push_back(tensor.layer);
+  return layers;
+}
+
+std::optional<QuantizationRules> export_rules(const RunConfig& config, const ModelSetup& setup,
+                                              const std::vector<ModelTensor>& tensors) {
+  const QuantizationFaults faults{
+      .key = [](std::string_view member) { return fmt::format("export.{}", member); },
+      .report = [](std::string_view member,
+                   const std::string& reason) { QUENCH_FAIL(ErrorCode::bad_config, "export.{}: {}", member, reason); }};
+  const QuantizationSection& section = config.export_model->quantization;
+  std::optional<QuantizationRules> rules = resolve_quantization(section, faults);
+  // Exactly what training has simulated.
+  if (rules && !section.exclude && rules->scheme == simulated_scheme(config)) rules->exclude = left_out(setup, tensors);
+  return rules;
+}
+
+const ExportFormat& format_of(const RunConfig& config) {
+  return require_export_format(config.export_model->format, "export.format");
+}
+
+bool writes_adapters(const RunConfig& config) {
+  return config.export_model->format == kPeftFormat;
+}
+
+}  // namespace
+
+void require_exportable(const RunConfig& config, const ModelSetup& setup) {
+  if (!config.export_model || writes_adapters(config)) return;
+  try {
+    const ExportFormat& format = format_of(config);
+    if (format.require_model != nullptr) format.require_model(setup.config);
+    const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
+    if (const auto rules = export_rules(config, setup, tensors)) require_quantizable(tensors, *rules);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("export: {}", error.what()));
+  }
+}
+
+ModelFolderReport export_model(const ModelSetup& setup, const RunConfig& config, const RunModel& description,
+                               std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks) {
+  nn::CausalLm& model = *setup.model;
+  if (writes_adapters(config)) {
+    QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
+    save_adapter_folder(model, *setup.adapters, export_target(config),
+                        {.dtype = config.training.dtype, .base = config.model.path});
+    return {};
   }
   recipes::make_dense(model);
-  if (adapters != nullptr) adapters->merge();
+  if (setup.adapters != nullptr) setup.adapters->merge();
+  const ExportSection& section = *config.export_model;
+  if (!section.sparsity.empty())
+    (void)recipes::prune(model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
+                         excluded_layers(section.quantization));
   const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
   ModelFolderOptions options;
+  options.format = &format_of(config);
   options.dtype = config.training.dtype;
   options.config = &description.config;
   options.small_files = {.model = kept,
                          .tokenizer_folder = kept,
                          .tokenizer = description.tokenizer.get(),
                          .generation_ids = description.generation_ids};
-  if (ranks == nullptr) {
-    save_model_folder(model, export_target(config), options);
-    return;
+  options.quantization = export_rules(config, setup, model_tensors(model, options.dtype));
+  if (options.quantization) options.card = {.source = config.run.folder, .perplexity_data = {}, .perplexity = {}};
+  if (calibration != nullptr) {
+    options.quantization->calibration = std::move(calibration);
+    // The inputs of layers are those of the weights as they are.
+    (void)recipes::apply_recipe(model, recipes::kBf16, {});
   }
+  if (ranks == nullptr) return save_model_folder(model, export_target(config), options);
+  ModelFolderReport report;
   distributed::with_whole_parameters(model, *ranks, [&](const auto& whole) {
     options.whole = whole;
-    save_model_folder(model, export_target(config), options);
+    report = save_model_folder(model, export_target(config), options);
   });
+  return report;
 }
 
 }  // namespace quench

@@ -21,6 +21,7 @@ void add_recipe_fields(Fields& fields);
 void add_lora_fields(Fields& fields);
 void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
+void add_export_fields(Fields& fields);
 
 inline ValueRule any_value() {
   return {};

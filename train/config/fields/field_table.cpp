@@ -89,6 +89,7 @@ const std::vector<Field>& field_table() {
     add_lora_fields(fields);
     add_parallel_fields(fields);
     add_output_fields(fields);
+    add_export_fields(fields);
     return fields;
   }();
   return table;

@@ -1,4 +1,4 @@
-// Rows of the sections checkpoint, metrics, evaluation and export.
+// Rows of the sections checkpoint, metrics and evaluation.
 
 #include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
@@ -77,16 +77,6 @@ void add_output_fields(Fields& fields) {
   fields.push_back(make_field("evaluation.sample_temperature", QUENCH_MEMBER(evaluation.sample_temperature),
                               between(0, 100), free,
                               "Temperature of the draws, which depend on training.seed and the step; 0: greedy."));
-
-  fields.push_back(make_field("export.format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of({"hf", "peft"}),
-                              free,
-                              "What is written after the last step: hf, a model folder, with adapters merged; peft, "
-                              "the folder of the adapters alone."));
-  fields.push_back(make_field("export.folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(), free,
-                              "Folder of the exported model; one that holds nothing but an export is replaced.",
-                              "<run.folder>/export"));
-  fields.push_back(make_field("export.overwrite", QUENCH_OPTIONAL_MEMBER(export_model, overwrite), any_value(), free,
-                              "Write beside files of other kinds, replacing only files of the same names."));
 }
 
 }  // namespace quench

@@ -1,0 +1,126 @@
+// Quantized exports at the end of a run: the section export of its config.
+
+#include <gmock/gmock.h>
+
+#include "core/safetensors/safetensors.h"
+#include "tests/apps/run_project.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::read_file;
+
+class RunExport : public testing::RunProject {
+ protected:
+  [[nodiscard]] static std::vector<std::string> train(std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "run.json", "--training.steps=6", "--evaluation.interval=0"});
+    return more;
+  }
+  [[nodiscard]] std::string weights(const std::string& folder, const std::string& name = "model.safetensors") const {
+    return read_file(work() / folder / name);
+  }
+  // What the verb makes of the run's last checkpoint.
+  [[nodiscard]] std::string by_verb(std::vector<std::string> more,
+                                    const std::string& name = "model.safetensors") const {
+    more.insert(more.begin(), {"quantize", "--checkpoint", "run", "--output", "by-verb"});
+    expect_ok(more);
+    return weights("by-verb", name);
+  }
+  void expect_refused(std::vector<std::string> more, const std::string& words) const {
+    for (const std::vector<std::string>& verb : {std::vector<std::string>{"train"}, {"config", "check"}}) {
+      std::vector<std::string> arguments = verb;
+      arguments.emplace_back("run.json");
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      const Outcome outcome = run(arguments);
+      EXPECT_EQ(outcome.status, 2) << outcome.output;
+      EXPECT_THAT(outcome.errors + outcome.output, HasSubstr(words));
+    }
+    EXPECT_FALSE(fs::exists(work() / "run"));
+  }
+};
+
+TEST_F(RunExport, ASchemeWithRulesIsWhatTheVerbWrites) {
+  const Outcome done = run(train(
+      {"--export.scheme=int4_weight_only_g32", "--export.rules=*.down_proj=int8_weight_only,*.0.self_attn.*=none"}));
+  ASSERT_EQ(done.status, 0) << done.errors;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("int8_weight_only"), HasSubstr("(kept: a rule)")));
+  EXPECT_EQ(weights("run/export"), by_verb({"--scheme", "int4_weight_only_g32", "--rule",
+                                            "*.down_proj=int8_weight_only", "--rule", "*.0.self_attn.*=none"}));
+  EXPECT_EQ(read_json("run/config.json").at("export").at("format").as_string(), "compressed-tensors");
+  EXPECT_THAT(weights("run/export", "README.md"), HasSubstr("int4_weight_only_g32"));
+  (void)continuation(run(generate("run/export")));
+}
+
+TEST_F(RunExport, EveryFormatOfTheTable) {
+  expect_ok(train({"--export.format=gguf", "--export.scheme=q8_0"}));
+  EXPECT_EQ(weights("run/export", "model.gguf"), by_verb({"--format", "gguf", "--scheme", "q8_0"}, "model.gguf"));
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--export.format=torchao", "--export.scheme=int8dyn_int8"},
+        {"--export.format=sparse24", "--export.sparsity=2:4"}}) {
+    expect_ok(train(more));  // at its last step: the export alone
+    EXPECT_TRUE(fs::exists(work() / "run/export/model.safetensors"));
+    EXPECT_FALSE(fs::exists(work() / "run/export/model.gguf"));
+  }
+}
+
+TEST_F(RunExport, QuantizationAwareTrainingIsExportedAsItsRecipeSimulates) {
+  const std::string last = "*.1.mlp.*";
+  expect_ok(
+      train({"--recipe.name=qat_int4_weight_only", "--recipe.filter.exclude=lm_head," + last, "--export.folder=out"}));
+  const Json section = read_json("run/config.json").at("export");
+  EXPECT_EQ(section.at("scheme").as_string(), "int4_weight_only_g32");
+  EXPECT_EQ(section.at("format").as_string(), "compressed-tensors");
+  EXPECT_EQ(weights("out"), by_verb({"--scheme", "int4_weight_only_g32", "--exclude", "lm_head," + last}));
+  EXPECT_EQ(read_file(work() / "out/config.json"), read_file(work() / "by-verb/config.json"));
+  // A plain model where that is asked for.
+  expect_ok(train({"--recipe.name=qat_int4_weight_only", "--run.folder=plain", "--export.format=hf"}));
+  EXPECT_EQ(read_json("plain/export/config.json").find("quantization_config"), nullptr);
+}
+
+TEST_F(RunExport, CalibratesBeforeTheModelGoes) {
+  const std::vector<std::string> section = {"--export.scheme=int4_weight_only_g32", "--export.method=gptq",
+                                            "--export.calibration=corpus.txt",      "--export.calibration_samples=8",
+                                            "--export.calibration_seq_len=32",      "--recipe.name=float8_rowwise"};
+  expect_ok(train(section));
+  EXPECT_EQ(weights("run/export"),
+            by_verb({"--scheme", "int4_weight_only_g32", "--method", "gptq", "--calibration", "corpus.txt",
+                     "--calibration-samples", "8", "--calibration-seq-len", "32"}));
+  EXPECT_THAT(weights("run/export", "README.md"), HasSubstr("8 sequences of 32 tokens from corpus.txt"));
+}
+
+TEST_F(RunExport, WhatCannotBeWrittenIsRefusedBeforeTheFirstStep) {
+  expect_refused({"--export.scheme=int4"}, "export.scheme: 'int4' is unknown; known: int<1-8>_weight_only");
+  expect_refused({"--export.format=compressed-tensors"}, "stores quantized weights: name a scheme");
+  expect_refused({"--export.format=gguf", "--export.scheme=int8dyn_int8"}, "cannot store scheme int8dyn_int8");
+  expect_refused({"--export.scheme=int8_weight_only", "--export.rules=*.up_proj=q4_k"}, "cannot store scheme q4_k");
+  expect_refused({"--export.scheme=int8_weight_only", "--export.rules=*.no_such=none"},
+                 "export: the quantization rule for '*.no_such' matches no linear layer");
+  expect_refused({"--export.scheme=int8_weight_only", "--export.rules=up_proj"}, "expected PATTERN=SCHEME");
+  expect_refused({"--export.format=hf", "--export.method=gptq"}, "export.method: has no effect without export.scheme");
+  expect_refused({"--export.scheme=int8_weight_only", "--export.method=gptq"}, "export.calibration: is missing");
+  expect_refused({"--export.scheme=int8_weight_only", "--export.method=hqq", "--export.damping=0.1"},
+                 "export.damping: has no effect on method hqq");
+  expect_refused({"--export.scheme=int8_weight_only", "--export.calibration=corpus.txt"}, "has no effect on");
+  expect_refused({"--export.scheme=int8_weight_only", "--export.method=gptq", "--export.calibration=absent.txt"},
+                 "no file matches \"absent.txt\"");
+  expect_refused({"--export.format=sparse24"}, "export.sparsity: is missing");
+  expect_refused({"--export.format=peft", "--lora.rank=4", "--export.scheme=int8_weight_only"}, "adapters alone");
+  expect_refused({"--export.scheme=float8_dynamic_block", "--export.exclude=*"},
+                 "no layer of the model can be quantized");
+}
+
+TEST_F(RunExport, TooFewCalibrationTokensStopTheRunAtItsStart) {
+  const Outcome refused =
+      run(train({"--export.scheme=int4_weight_only_g32", "--export.method=gptq", "--export.calibration=held_out.txt"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors,
+              AllOf(HasSubstr("export.calibration: the calibration data hold"), Not(HasSubstr("step 1/"))));
+}
+
+}  // namespace
+}  // namespace quench

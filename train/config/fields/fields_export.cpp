@@ -1,0 +1,75 @@
+// Rows of the section export.
+
+#include "export/format.h"
+#include "recipes/sparse.h"
+#include "train/config/fields/field_builder.h"
+
+namespace quench {
+namespace {
+
+#define QUENCH_QUANTIZATION(member) QUENCH_OPTIONAL_MEMBER(export_model, quantization.member)
+
+ValueRule one_of_or_null(std::vector<std::string> choices) {
+  return {.nullable = true, .choices = std::move(choices)};
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names = export_format_names();
+  names.emplace_back(kPeftFormat);
+  return names;
+}
+
+std::vector<std::string> sparsity_names() {
+  std::vector<std::string> names;
+  for (const recipes::SparsityChoice& choice : recipes::sparsity_choices()) names.emplace_back(choice.name);
+  return names;
+}
+
+}  // namespace
+
+void add_export_fields(Fields& fields) {
+  using enum ResumePolicy;
+  const auto add = [&](const char* key, auto access, const ValueRule& rule, std::string help,
+                       std::string derived = {}) {
+    fields.push_back(
+        make_field(fmt::format("export.{}", key), access, rule, free, std::move(help), std::move(derived)));
+  };
+  add("format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of_or_null(format_names()),
+      fmt::format(
+          "What is written after the last step: the model, with adapters merged, in a format of docs/export.md; "
+          "{}: the folder of the adapters alone.",
+          kPeftFormat),
+      "compressed-tensors with a scheme or under a qat recipe, else hf");
+  add("folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(),
+      "Folder of the exported model; one that holds nothing but an export is replaced.", "<run.folder>/export");
+  add("overwrite", QUENCH_OPTIONAL_MEMBER(export_model, overwrite), any_value(),
+      "Write beside files of other kinds, replacing only files of the same names.");
+  add("scheme", QUENCH_QUANTIZATION(scheme), optional_text(), "How weights are quantized: a scheme of docs/export.md.",
+      "what the qat recipe simulates, where the format stores that");
+  add("method", QUENCH_QUANTIZATION(method), one_of(quantizer_names()), "How codes are chosen.");
+  add("rules", QUENCH_QUANTIZATION(rules), any_value(),
+      "\"PATTERN=SCHEME\": another scheme, or none, for the layers whose names match; the first that matches counts.");
+  add("exclude", QUENCH_QUANTIZATION(exclude), any_value(),
+      "Patterns of layers that stay in high precision; null: under the scheme of the qat recipe what that leaves out, "
+      "else lm_head.");
+  add("sparsity", QUENCH_OPTIONAL_MEMBER(export_model, sparsity), one_of_or_null(sparsity_names()),
+      "Prune weights before, but those of export.exclude, as the recipes sparse24... see them.");
+  add("calibration", QUENCH_QUANTIZATION(calibration), any_value(),
+      "Text, JSON-lines or token files for methods and schemes that are calibrated, read at the start of the run.");
+  add("calibration_samples", QUENCH_QUANTIZATION(calibration_samples), between(1, 1 << 24),
+      "Sequences of the calibration data.");
+  add("calibration_seq_len", QUENCH_QUANTIZATION(calibration_seq_len), between(0, 1 << 24),
+      fmt::format("Tokens of each; 0: {}, at most the model's context.", kCalibrationTokens));
+  add("damping", QUENCH_QUANTIZATION(damping), between(0, 1e6),
+      fmt::format("GPTQ: part of the mean that is added to the diagonal of the inputs' matrix; null: {}.",
+                  MethodOptions().damping));
+  add("act_order", QUENCH_QUANTIZATION(act_order), any_value(), "GPTQ: columns with the largest inputs first.");
+  add("smoothing", QUENCH_QUANTIZATION(smoothing), between(0, 1),
+      fmt::format(
+          "SmoothQuant: 0 leaves the inputs as they are, 1 moves all of their range into the weights; null: {}.",
+          MethodOptions().smoothing));
+}
+
+#undef QUENCH_QUANTIZATION
+
+}  // namespace quench

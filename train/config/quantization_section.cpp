@@ -1,0 +1,81 @@
+#include "train/config/quantization_section.h"
+
+namespace quench {
+namespace {
+
+class Judge {
+ public:
+  explicit Judge(const QuantizationFaults& faults) : faults_(faults) {}
+
+  // Runs work(key), whose errors begin with the key, and reports what they say behind it. False where it throws.
+  template <class Work>
+  bool accepts(std::string_view member, const Work& work) const {
+    const std::string key = faults_.key(member);
+    try {
+      work(key);
+      return true;
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      faults_.report(member, text.starts_with(key + " ") ? text.substr(key.size() + 1) : text);
+      return false;
+    }
+  }
+
+ private:
+  const QuantizationFaults& faults_;
+};
+
+// Without a scheme nothing is quantized.
+void require_nothing_asked(const QuantizationSection& section, const QuantizationFaults& faults) {
+  const auto report = [&](std::string_view member, bool asked) {
+    if (asked) faults.report(member, fmt::format("has no effect without {}", faults.key("scheme")));
+  };
+  const QuantizationSection nothing;
+  report("method", section.method != nothing.method);
+  report("rules", !section.rules.empty());
+  report("calibration", !section.calibration.empty());
+  report("damping", section.damping.has_value());
+  report("act_order", section.act_order);
+  report("smoothing", section.smoothing.has_value());
+}
+
+}  // namespace
+
+std::vector<std::string> excluded_layers(const QuantizationSection& section) {
+  return section.exclude.value_or(QuantizationRules().exclude);
+}
+
+std::optional<QuantizationRules> resolve_quantization(const QuantizationSection& section,
+                                                      const QuantizationFaults& faults) {
+  if (section.scheme.empty()) {
+    require_nothing_asked(section, faults);
+    return std::nullopt;
+  }
+  const Judge judge(faults);
+  QuantizationRules rules{.exclude = excluded_layers(section)};
+  bool known = judge.accepts("scheme", [&](const auto& key) { rules.scheme = &require_scheme(section.scheme, key); });
+  for (const std::string& rule : section.rules)
+    known &= judge.accepts("rules", [&](const auto& key) { rules.rules.push_back(parse_rule(rule, key)); });
+  known &= judge.accepts("method", [&](const auto& key) { rules.quantizer = &require_quantizer(section.method, key); });
+  if (!known) return rules;
+  const auto acts = [&](bool given, std::string_view member, std::string_view option) {
+    if (given)
+      (void)judge.accepts(member, [&](const auto& key) { require_method_option(*rules.quantizer, option, key); });
+  };
+  acts(section.damping.has_value(), "damping", kDampingOption);
+  acts(section.act_order, "act_order", kActivationOrderOption);
+  acts(section.smoothing.has_value(), "smoothing", kSmoothingOption);
+  rules.options = {.damping = section.damping.value_or(MethodOptions().damping),
+                   .activation_order = section.act_order,
+                   .smoothing = section.smoothing.value_or(MethodOptions().smoothing)};
+  const bool needed = needs_calibration(rules);
+  const std::string what =
+      fmt::format("{} {} with {} {}", faults.key("scheme"), section.scheme, faults.key("method"), section.method);
+  if (needed && section.calibration.empty())
+    faults.report("calibration",
+                  fmt::format("is missing: {} needs calibration data; name files of text or tokens", what));
+  if (!needed && !section.calibration.empty()) faults.report("calibration", fmt::format("has no effect on {}", what));
+  return rules;
+}
+
+}  // namespace quench
