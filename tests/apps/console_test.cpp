@@ -115,7 +115,7 @@ std::string without_free_memory(const std::string& text) {
 // The one judgement: what train refuses, check refuses in the same words.
 TEST_F(Console, TrainAndCheckRefuseAlike) {
   for (const std::string refused :
-       {"--lora.rank=0", "--parallel.shard=0", "--parallel.expert=2", "--export.format=gguf",
+       {"--lora.rank=0", "--parallel.shard=0", "--parallel.expert=2", "--export.scheme=q8_0",
         "--model.architectures=Qwen3ForCausalLM", "--model.num_experts=4", "--model.sliding_window=8",
         "--training.offload_layers=1", "--optimizer.offload_ratio=0.5", "--training.recompute_mlp_layers=1",
         "--training.micro_batch_size=16777216", "--recipe.filter.exclude=*.w_proj", "--model.vocab_size=2000000000",

@@ -60,7 +60,7 @@ TEST_F(ProbeVerb, JsonHoldsEveryNumber) {
       EXPECT_EQ(recipe.at("layers").as_int(), 3);
     }
   }
-  EXPECT_EQ(json.at("errors").as_array().size(), 36u);
+  EXPECT_EQ(json.at("errors").as_array().size(), 48u);
   EXPECT_EQ(json.at("choice").at("name").as_string(), "bf16");
   EXPECT_EQ(json.at("config").at("recipe").at("name").as_string(), "bf16");
 }

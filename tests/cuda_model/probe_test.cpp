@@ -38,7 +38,7 @@ TEST(CudaProbe, MeasuresOnTensorCoresAndGivesTheMemoryBack) {
     const RunConfig config = tiny.config("run", with(kWide, {"--training.activation_checkpoint=" + level}));
     const ProbeResult result = run_probe(config, kGpu);
     EXPECT_FALSE(result.emulated);
-    EXPECT_EQ(result.errors.size(), 3u * 4u * 3u);
+    EXPECT_EQ(result.errors.size(), 3u * 4u * 4u);
     for (const LayerError& e : result.errors)
       EXPECT_TRUE(ErrorBound{}.allows(e.errors)) << e.recipe << " " << e.layer << ": " << e.errors.y;
     for (const LayerTimes& layer : result.layers) {

@@ -183,10 +183,11 @@ TEST(ConfigErrors, OtherLanguagesAreRecognised) {
 }
 
 TEST(ConfigErrors, AKeyNearNothingListsTheKnownOnes) {
-  const auto list = issues_of(document_with("export.quaternions", 1));
-  const ConfigIssue* issue = issue_about(list, "export.quaternions");
+  const auto list = issues_of(document_with("recipe.filter.quaternions", 1));
+  const ConfigIssue* issue = issue_about(list, "recipe.filter.quaternions");
   ASSERT_NE(issue, nullptr);
-  EXPECT_EQ(issue->reason, "unknown key; known keys of export are format, folder, overwrite");
+  EXPECT_EQ(issue->reason,
+            "unknown key; known keys of recipe.filter are include, exclude, skip_first_layers, skip_last_layers");
   EXPECT_THAT(issues_of(document_with("quaternions", 1))[0].reason, HasSubstr("known sections are run, model, data"));
 }
 

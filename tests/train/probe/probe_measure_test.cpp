@@ -214,14 +214,14 @@ TEST(Probe, MeasuresARunOnACpuAndKeepsBf16) {
     ASSERT_EQ(result.layers.size(), 4u);
     for (const LayerTimes& layer : result.layers) {
       EXPECT_GT(layer.high_precision, 0);
-      ASSERT_EQ(layer.recipes.size(), 3u);
+      ASSERT_EQ(layer.recipes.size(), 4u);
       for (const RecipeTime& time : layer.recipes) {
         EXPECT_EQ(time.skipped_because, layer.kind.name == "o_proj" ? "in recipe.filter.exclude" : "");
         EXPECT_EQ(time.milliseconds > 0, time.skipped_because.empty());
       }
     }
-    // Three kinds, three recipes, three layers or two that stand for them.
-    EXPECT_EQ(result.errors.size(), whole ? 27u : 18u);
+    // Three kinds, four recipes, three layers or two that stand for them.
+    EXPECT_EQ(result.errors.size(), whole ? 36u : 24u);
     EXPECT_GE(result.candidates.size(), 4u);
     for (const Candidate& candidate : result.candidates) EXPECT_GT(candidate.milliseconds, 0) << candidate.recipe;
     EXPECT_THAT(to_string(result), ::testing::HasSubstr("times below are those of emulation"));
@@ -243,7 +243,7 @@ TEST(Probe, LooksAtEveryLayerOfLoadedWeights) {
   EXPECT_TRUE(result.real_weights);
   EXPECT_FALSE(result.real_data);
   EXPECT_FALSE(result.sampled);
-  EXPECT_EQ(result.errors.size(), 12u) << "four kinds, three recipes, and the one layer that the filter leaves";
+  EXPECT_EQ(result.errors.size(), 16u) << "four kinds, four recipes, and the one layer that the filter leaves";
   for (const LayerError& error : result.errors)
     EXPECT_THAT(error.layer, ::testing::HasSubstr("layers.1.")) << error.recipe;
 }
