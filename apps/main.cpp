@@ -8,6 +8,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -111,6 +112,14 @@ int run(CLI::App& app, int argc, char** argv) {
     return late_rank ? quench::distributed::kTimeoutStatus : exit_status(error.code());
   } catch (const std::bad_alloc&) {
     print_error("out of host memory");
+    return 1;
+  } catch (const std::system_error& error) {
+    const bool no_thread = error.code() == std::errc::resource_unavailable_try_again;
+    print_error(no_thread
+                    ? fmt::format("cannot start a thread: {}; raise the limit of processes and threads (ulimit -u)",
+                                  error.code().message())
+                          .c_str()
+                    : error.what());
     return 1;
   } catch (const std::exception& error) {
     print_error(error.what());

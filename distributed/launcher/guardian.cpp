@@ -11,6 +11,7 @@
 
 #include "core/system/check.h"
 #include "core/system/file.h"
+#include "distributed/launcher/worker.h"
 
 namespace quench::distributed {
 namespace {
@@ -52,8 +53,7 @@ Guardian::Guardian() {
   QUENCH_CHECK_AS(ErrorCode::failed, ::pipe2(ends, O_CLOEXEC) == 0, "pipe: {}", errno_text(errno));
   pipe_ = Socket(ends[1]);
   const Socket other(ends[0]);
-  process_ = ::fork();
-  QUENCH_CHECK_AS(ErrorCode::failed, process_ >= 0, "cannot start a process: {}", errno_text(errno));
+  process_ = fork_process();
   if (process_ > 0) return;
   ::close(ends[1]);
   guard(ends[0]);

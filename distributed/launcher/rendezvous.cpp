@@ -69,7 +69,10 @@ bool Rendezvous::connect(Deadline deadline, const std::function<bool()>& stopped
     try {
       store_ = std::make_unique<Store>(endpoint_, store_secret(options_.token, options_.job), kTry);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::bad_config || Clock::now() >= deadline) throw;
+      const bool is_over = Clock::now() >= deadline;
+      // A name may become known while the nodes start. One that never does is wrong.
+      if (is_over && error.code() == ErrorCode::not_found) QUENCH_FAIL(ErrorCode::bad_config, "{}", error.what());
+      if (is_over || error.code() == ErrorCode::bad_config) throw;
       if (stopped()) return false;
     }
   }

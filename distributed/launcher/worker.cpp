@@ -61,6 +61,13 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 }  // namespace
 
+pid_t fork_process() {
+  const pid_t process = ::fork();
+  QUENCH_CHECK_AS(ErrorCode::failed, process >= 0, "cannot start a process: {}{}", errno_text(errno),
+                  errno == EAGAIN ? "; raise the limit of processes and threads (ulimit -u)" : "");
+  return process;
+}
+
 pid_t start_worker(const WorkerStart& start) {
   const std::string program = find_program(start.command.front());
   const std::vector<char*> arguments = pointers(start.command), environment = pointers(start.environment);
@@ -69,8 +76,7 @@ pid_t start_worker(const WorkerStart& start) {
   const Socket report(ends[0]);
   Socket other(ends[1]);
   const pid_t launcher = ::getpid();
-  const pid_t worker = ::fork();
-  QUENCH_CHECK_AS(ErrorCode::failed, worker >= 0, "cannot start a process: {}", errno_text(errno));
+  const pid_t worker = fork_process();
   if (worker == 0) become(program.c_str(), arguments.data(), environment.data(), start, launcher, ends[1]);
   ::setpgid(worker, worker);  // here as well: whoever comes first
   other.close();

@@ -22,6 +22,9 @@ struct WorkerStart {
 // Throws failed naming the command when it cannot be started.
 [[nodiscard]] pid_t start_worker(const WorkerStart& start);
 
+// fork(2). Throws failed, naming the limit where one is reached.
+[[nodiscard]] pid_t fork_process();
+
 // Signals a worker and what it has started; its process alone where it has left its group.
 void signal_worker(pid_t worker, int signal) noexcept;
 

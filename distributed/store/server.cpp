@@ -12,6 +12,7 @@
 #include <list>
 #include <map>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/system/check.h"
@@ -24,7 +25,9 @@ namespace {
 
 constexpr int kMaxStrangers = 64;                                // connections without proof; the oldest gives way
 constexpr std::size_t kMaxUnsent = 4 * (kMaxValueBytes + 1024);  // answers to a peer that does not read
+constexpr int kAcceptsPerTurn = kMaxStrangers / 4;               // then those who are there are read from
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);    // when there are no descriptors left
+constexpr auto kWarningPause = std::chrono::seconds(1);          // a flood of strangers is none of warnings
 
 struct Connection {
   Socket socket;
@@ -84,6 +87,7 @@ class StoreServer::Loop {
   void answer(Connection& connection, StoreStatus status, std::string_view value);
   void send_unsent(Connection& connection);
   void end(Connection& connection, std::string_view reason);
+  void warn(const Connection& connection, std::string_view reason);
   bool put(const std::string& key, std::string_view value);
   void wake_waiters(const std::string& key);
   void expire(Deadline now);
@@ -96,6 +100,8 @@ class StoreServer::Loop {
   int port_;
   Socket stop_;
   Deadline accept_again_{};
+  Deadline warn_again_{};
+  int unsaid_ = 0;                     // connections closed since the last warning
   std::list<Connection> connections_;  // in the order of their arrival
   std::map<std::string, std::string> values_;
   std::size_t stored_bytes_ = 0;
@@ -137,7 +143,7 @@ void StoreServer::Loop::run() {
 }
 
 void StoreServer::Loop::accept_all() {
-  while (true) {
+  for (int accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
     Socket socket(::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.is_open()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -288,11 +294,22 @@ void StoreServer::Loop::send_unsent(Connection& connection) {
 
 void StoreServer::Loop::end(Connection& connection, std::string_view reason) {
   if (connection.ended) return;
-  if (!reason.empty()) QUENCH_LOG_WARN("store: connection from {} closed: {}", connection.peer, reason);
+  if (!reason.empty()) warn(connection, reason);
   connection.ended = true;
   connection.socket.close();
   if (!connection.will_key.empty() && values_.find(connection.will_key) == values_.end())
     put(connection.will_key, connection.will_value);
+}
+
+void StoreServer::Loop::warn(const Connection& connection, std::string_view reason) {
+  const Deadline now = Clock::now();
+  if (now < warn_again_) {
+    ++unsaid_;
+    return;
+  }
+  warn_again_ = now + kWarningPause;
+  const std::string before = unsaid_ > 0 ? fmt::format(" ({} others before it)", std::exchange(unsaid_, 0)) : "";
+  QUENCH_LOG_WARN("store: connection from {} closed: {}{}", connection.peer, reason, before);
 }
 
 bool StoreServer::Loop::put(const std::string& key, std::string_view value) {

@@ -178,8 +178,9 @@ Socket listen_on(const Endpoint& endpoint) {
     error = status;
   }
   const std::string owner = error == EADDRINUSE ? port_owner(endpoint.port) : "";
-  QUENCH_FAIL(ErrorCode::failed, "cannot listen on {}: {}{}{}", endpoint.to_string(), errno_text(error),
-              owner.empty() ? "" : " by " + owner,
+  const bool wrong_place = error == EADDRINUSE || error == EADDRNOTAVAIL || error == EACCES;
+  QUENCH_FAIL(wrong_place ? ErrorCode::bad_config : ErrorCode::failed, "cannot listen on {}: {}{}{}",
+              endpoint.to_string(), errno_text(error), owner.empty() ? "" : " by " + owner,
               error == EADDRINUSE ? "; choose another port, or 0 for a free one" : "");
 }
 
@@ -216,7 +217,8 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
       reason = errno_text(error);
     }
     if (Clock::now() + pause >= deadline)
-      QUENCH_FAIL(ErrorCode::failed, "cannot reach {}: {}", endpoint.to_string(), reason);
+      QUENCH_FAIL(addresses != nullptr ? ErrorCode::failed : ErrorCode::not_found, "cannot reach {}: {}",
+                  endpoint.to_string(), reason);
     std::this_thread::sleep_for(pause);
     pause = std::min<Clock::duration>(pause * 2, kLongestPause);
   }

@@ -40,16 +40,17 @@ class Socket {
 };
 
 // Listens on a host's address; port 0 takes a free one. Where the host's address is none of this machine's (another
-// name for it outside a container, say) it listens on all addresses. Throws bad_config where the name is unknown;
-// failed where the port is taken, naming the process that has it if that can be seen.
+// name for it outside a container, say) it listens on all addresses. Throws bad_config where the name is unknown, and
+// where the port is taken or forbidden, naming the process that has it if that can be seen; failed where the system has
+// no more sockets.
 [[nodiscard]] Socket listen_on(const Endpoint& endpoint);
 [[nodiscard]] int local_port(const Socket& socket);
 // The numeric address of this end of a connection: that of the interface that leads to the peer.
 [[nodiscard]] std::string local_address(const Socket& socket);
 [[nodiscard]] std::string peer_address(const Socket& socket);
 
-// Keeps trying until the deadline, while nothing listens there or the name is not known yet. Throws failed with the
-// last reason.
+// Keeps trying until the deadline, while nothing listens there or the name is not known yet. Throws with the last
+// reason: not_found where the name is still unknown, else failed.
 [[nodiscard]] Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // The whole of it; throw failed when the peer closes or the deadline passes.

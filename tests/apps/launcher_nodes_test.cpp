@@ -186,7 +186,7 @@ TEST_F(LauncherNodes, TheSameNumberTwiceIsRefused) {
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   start(flags, kSay);
   const Outcome second = finish(1);
-  EXPECT_EQ(second.status, 1);
+  EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.errors, HasSubstr("cannot listen on 127.0.0.1:" + port_));
   EXPECT_THAT(second.errors, HasSubstr("by process " + std::to_string(launchers_[0])));
   ::kill(launchers_[0], SIGTERM);

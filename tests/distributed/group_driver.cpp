@@ -1,6 +1,7 @@
 // One rank of the tests of groups: group_driver SCENARIO OPTION...   Ends with status 0 when everything was as
 // expected, else with 1 and a message.
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -260,6 +261,7 @@ void dies_at(World& world, const Options& options) {
   end("before");
   Work work = start_operation(world.all(), options[0]);
   std::this_thread::sleep_for(std::chrono::microseconds(500));
+  if (world.rank() == 1 && options[1] == "killed") ::kill(::getpid(), SIGKILL);
   end("inside");
   work.wait();
   end("behind");

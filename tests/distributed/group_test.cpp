@@ -170,6 +170,26 @@ INSTANTIATE_TEST_SUITE_P(AtEachMoment, DyingRank,
                                                               "all_to_all", "broadcast"),
                                             ::testing::Values("before", "inside", "behind")));
 
+TEST(GroupFault, ARankKilledInAnOperationIsTheRootCauseAndARestartGoesThrough) {
+  for (const std::string operation : {"all_gather", "reduce_scatter"}) {
+    const std::string driver = "exec '" + group_driver_path() + "' ";
+    Child launcher({program_path(), "run", "--nproc-per-node", "3", "--max-restarts", "1", "--restart-backoff", "0",
+                    "--", "/bin/sh", "-c",
+                    "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && " + driver + "collectives; " + driver + "dies_at " +
+                        operation + " killed"},
+                   {});
+    const auto begin = std::chrono::steady_clock::now();
+    const ChildResult result = launcher.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_EQ(result.status, 0) << result.output;
+    const std::size_t cause = result.output.find("Root cause");
+    ASSERT_NE(cause, std::string::npos) << result.output;
+    EXPECT_EQ(result.output.find("Root cause", cause + 1), std::string::npos) << result.output;
+    EXPECT_THAT(result.output.substr(cause), HasSubstr("rank      : 1 (local_rank: 1, node: 0)"));
+    EXPECT_THAT(result.output.substr(cause), HasSubstr("exitcode  : 137"));
+  }
+}
+
 TEST(GroupFault, DifferentConfigsArePrinted) {
   Ranks ranks(2);
   ranks.start_all("different_configs");

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <thread>
 
@@ -159,10 +161,46 @@ TEST_F(StoreTest, StrangersDisturbNobody) {
   EXPECT_EQ(connect()->get("k", seconds(5)), "v");
 }
 
-TEST_F(StoreTest, ASilentStrangerIsSentAwayInTime) {
-  const Socket silent = raw();
+TEST_F(StoreTest, ASilentOrSlowStrangerIsSentAwayInTime) {
+  const Socket silent = raw(), half_open = raw();
+  Socket slow = raw();
   write_all(silent, "x", Clock::now() + seconds(5));
+  ::shutdown(half_open.descriptor(), SHUT_WR);
+  EXPECT_TRUE(closed(half_open, seconds(1)));
+  // A byte now and then gains no time.
+  std::atomic<bool> done{false};
+  std::thread dripping([&] {
+    while (!done && ::send(slow.descriptor(), "x", 1, MSG_NOSIGNAL) == 1)
+      std::this_thread::sleep_for(milliseconds(200));
+  });
   EXPECT_TRUE(closed(silent, seconds(2 * kHandshakeSeconds)));
+  EXPECT_TRUE(closed(slow, seconds(1)));
+  done = true;
+  dripping.join();
+}
+
+// Resident memory of this process, in bytes: the server's and the test's.
+std::int64_t resident_bytes() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(StoreTest, TenThousandStrangersDisturbNobody) {
+  const auto member = connect();
+  const std::string frame_of_a_gigabyte("\0\0\0\x40", 4);
+  std::int64_t before = 0;
+  std::vector<Socket> open(200);
+  for (int i = 0; i < 10'000; ++i) {
+    if (i == 1'000) before = resident_bytes();  // what the first of them took is there to be used again
+    Socket& stranger = open[static_cast<std::size_t>(i) % open.size()];
+    stranger = raw();
+    if (i % 3 == 0) write_all(stranger, frame_of_a_gigabyte + std::string(1000, 'x'), Clock::now() + seconds(5));
+    if (i % 500 != 0) continue;
+    member->set("k", std::to_string(i));
+    EXPECT_EQ(connect()->try_get("k"), std::to_string(i));  // members that come now are let in
+  }
+  EXPECT_LT(resident_bytes() - before, std::int64_t{16} << 20);
 }
 
 TEST_F(StoreTest, AMemberThatBreaksTheFormatIsSentAway) {
@@ -224,6 +262,7 @@ TEST(Ports, ABusyOneNamesItsOwner) {
     (void)listen_on({"127.0.0.1", local_port(first)});
     FAIL();
   } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
     EXPECT_THAT(error.what(), HasSubstr(fmt::format("cannot listen on 127.0.0.1:{}", local_port(first))));
     EXPECT_THAT(error.what(), HasSubstr(fmt::format("by process {} (", ::getpid())));
   }

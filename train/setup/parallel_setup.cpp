@@ -62,12 +62,17 @@ Device device_of_rank(std::string_view name, const distributed::Environment& pla
   // A name with a number means that one GPU, whoever asks.
   if (device.type != DeviceType::cuda || !place.is_distributed() || name.find(':') != std::string_view::npos)
     return device;
-  device.index = static_cast<std::int8_t>(place.local_rank);
-  const int count = backend(device.type).device_count();
-  QUENCH_CHECK_AS(ErrorCode::bad_config, place.local_rank < count,
-                  "rank {} is number {} of its machine, which has {} GPU{}; start no more processes than GPUs",
-                  place.rank, place.local_rank, count, count == 1 ? "" : "s");
+  device.index = gpu_of_rank(place, backend(device.type).device_count());
   return device;
+}
+
+std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, place.local_rank < gpus,
+                  "rank {} is number {} of its machine, which has {} GPU{}{}; start no more processes than GPUs",
+                  place.rank, place.local_rank, gpus, gpus == 1 ? "" : "s",
+                  visible != nullptr ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible) : "");
+  return static_cast<std::int8_t>(place.local_rank);
 }
 
 void share_threads(RunConfig& config, const distributed::Environment& place) {

@@ -21,6 +21,9 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 // The device that --device asks for: of several GPUs of a machine, each rank takes the one of its own number.
 [[nodiscard]] Device device_of_rank(std::string_view name, const distributed::Environment& place);
 
+// The same among `gpus` GPUs that a rank sees. Throws bad_config where there are more ranks than GPUs.
+[[nodiscard]] std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus);
+
 // Ranks on the CPU of one machine share its threads, where the config does not say how many each has.
 void share_threads(RunConfig& config, const distributed::Environment& place);
 
