@@ -22,6 +22,8 @@ void add_lora_fields(Fields& fields);
 void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 
+inline constexpr double kMaxSteps = 1e12;  // of every count of steps
+
 inline ValueRule any_value() {
   return {};
 }
