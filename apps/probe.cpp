@@ -65,7 +65,7 @@ OwnOptions take_options(std::vector<std::string>& arguments) {
   return options;
 }
 
-void run(ConfigArguments arguments) {
+void probe_verb(ConfigArguments arguments) {
   const OwnOptions own = take_options(arguments.overrides);
   // Before the work, whose result would be lost.
   if (!own.output.empty()) require_output_file(own.output, {.overwrite = own.overwrite, .inputs = {arguments.config}});
@@ -106,7 +106,7 @@ void add_probe_verb(CLI::App& app) {
       "when "
       "a run starts.\n"
       "Example: quench probe llama_110m --training.micro_batch_size=16 --output chosen.json");
-  take_raw_arguments(verb, "probe", run);
+  take_raw_arguments(verb, "probe", probe_verb);
 }
 
 }  // namespace quench

@@ -17,7 +17,7 @@
 namespace quench {
 namespace {
 
-void run(const ConfigArguments& arguments) {
+void train_verb(const ConfigArguments& arguments) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.world_size && !arguments.node_size && !arguments.network,
                   "--world-size, --node-size and --network are for `quench estimate`: how many processes a run has is "
                   "said by what starts them");
@@ -68,7 +68,7 @@ void add_train_verb(CLI::App& app) {
       "errors only. Either way the run folder's log.txt holds everything.\n"
       "CONFIG is a JSON file or a name that `quench config ls` shows; docs/config.md lists every key.\n"
       "Example: quench train shakespeare_char --data.train=input.txt --training.steps=500");
-  take_raw_arguments(verb, "train", run);
+  take_raw_arguments(verb, "train", train_verb);
 }
 
 }  // namespace quench

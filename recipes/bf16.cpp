@@ -6,7 +6,7 @@
 namespace quench::recipes {
 namespace {
 
-LinearPlan plan(const nn::LinearInfo&, const RecipeOptions&) {
+LinearPlan plan_bf16(const nn::LinearInfo&, const RecipeOptions&) {
   return {nn::high_precision_linear_kernel(), {}};
 }
 
@@ -14,7 +14,7 @@ LinearPlan plan(const nn::LinearInfo&, const RecipeOptions&) {
 
 const Recipe kBf16{"bf16",
                    "no quantization: products in training.dtype, accumulated in f32",
-                   plan,
+                   plan_bf16,
                    {.output_relative_l2 = 5e-3, .gradient_relative_l2 = 1e-2, .loss_relative = 1e-2},
                    {.required = RequiredLayers::none}};
 

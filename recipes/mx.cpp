@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kKeys{"mx_scale", "high_precision_gemms"};
 constexpr std::string_view kNothingLeft = "all of its products are in recipe.high_precision_gemms";
 
-LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
+LinearPlan plan_mx(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (layer.name == "lm_head") return {nullptr, "the head's loss has no MX products", {}};
   const RoundedProducts products = RoundedProducts::without(options.high_precision);
   if (!products.any()) return {nullptr, std::string(kNothingLeft), {}};
@@ -29,7 +29,7 @@ ExpertPlan plan_experts(const nn::LinearInfo&, const RecipeOptions& options) {
 // Elements as in the float8 recipes (recipes/float8/recipes.cpp).
 const Recipe kMxfp8{"mxfp8",
                     "e4m3 with a power-of-two scale for every 32 elements; products on bf16 operands",
-                    plan,
+                    plan_mx,
                     {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
                     {.float8 = {}, .keys = kKeys},
                     plan_experts};

@@ -11,6 +11,7 @@ if [ "${1:-}" = --cpu ]; then
   options+=(-DQUENCH_CUDA=OFF)
   shift
 fi
+[ -e build/CMakeCache.txt ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
 cmake --preset release "${options[@]}" "$@" >/dev/null
 cmake --build build --target quench
 echo "built build/quench"

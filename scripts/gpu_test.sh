@@ -12,7 +12,9 @@ limit_mb=60
 
 build_programs() {
   ./scripts/setup.sh test
-  cmake --preset release -B "$build" -DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON "$@" >/dev/null
+  local options=(-DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON)
+  [ -e "$build/CMakeCache.txt" ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
+  cmake --preset release -B "$build" "${options[@]}" "$@" >/dev/null
   cmake --build "$build" --target "${programs[@]}"
 }
 

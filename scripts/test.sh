@@ -8,7 +8,9 @@ cd "$(dirname "$0")/.."
 ./scripts/setup.sh test
 ./scripts/check.sh
 
-cmake --preset release -DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON >/dev/null
+options=(-DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON)
+[ -e build/CMakeCache.txt ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
+cmake --preset release "${options[@]}" >/dev/null
 cmake --build build
 
 if [ "${QUENCH_FUZZ_SECONDS:-5}" != 0 ]; then

@@ -8,7 +8,7 @@
 namespace quench {
 namespace {
 
-[[maybe_unused]] const bool registered = register_library("oneDNN", []() -> std::string {
+[[maybe_unused]] const bool version_registered = register_library("oneDNN", []() -> std::string {
   const dnnl_version_t* version = dnnl_version();
   return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
 });

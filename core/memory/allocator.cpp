@@ -24,16 +24,16 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 }  // namespace
 
-struct Block {
-  std::size_t size = 0;
-  std::size_t used = 0;          // bytes charged to the statistics while in use
-  std::byte* segment = nullptr;  // nullptr: somewhere in the segments that lie behind one another
-  void* stream = nullptr;        // last stream that freed it
-  bool free = false;
-  bool small = false;
-};
-
 struct Allocator::State {
+  struct Block {
+    std::size_t size = 0;
+    std::size_t used = 0;          // bytes charged to the statistics while in use
+    std::byte* segment = nullptr;  // nullptr: somewhere in the segments that lie behind one another
+    void* stream = nullptr;        // last stream that freed it
+    bool free = false;
+    bool small = false;
+  };
+
   using Blocks = std::map<std::byte*, Block>;  // by address: neighbours are adjacent entries
 
   struct FreeKey {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kGranularity = std::size_t{64} << 10;
 
-struct Block {
+struct PinnedBlock {
   void* pointer;
   std::size_t bytes;
   Event released;  // done when the block may be written again
@@ -22,8 +22,8 @@ struct Block {
 
 struct PinnedMemory::State {
   std::mutex mutex;
-  std::vector<Block> free;
-  std::unordered_map<void*, Block> used;
+  std::vector<PinnedBlock> free;
+  std::unordered_map<void*, PinnedBlock> used;
 };
 
 PinnedMemory::PinnedMemory(Device device) : device_(device), state_(new State) {}
@@ -47,7 +47,7 @@ void* PinnedMemory::allocate(std::size_t bytes) {
         gpu.is_done(it->released))
       best = it;
   if (best != state_->free.end()) {
-    const Block block = *best;
+    const PinnedBlock block = *best;
     state_->free.erase(best);
     state_->used.emplace(block.pointer, block);
     return block.pointer;
@@ -59,7 +59,7 @@ void* PinnedMemory::allocate(std::size_t bytes) {
                   "optimizer.offload_ratio or data.prefetch, or set checkpoint.async=false",
                   size, device_.to_string());
   lock.lock();
-  state_->used.emplace(pointer, Block{pointer, size, gpu.create_event(device_)});
+  state_->used.emplace(pointer, PinnedBlock{pointer, size, gpu.create_event(device_)});
   return pointer;
 }
 

@@ -5,14 +5,14 @@
 namespace quench {
 namespace {
 
-struct Row {
+struct DTypeRow {
   DType dtype;
   std::string_view name;
   int bits;
   bool floating;
 };
 
-constexpr std::array<Row, 18> kRows{{
+constexpr std::array<DTypeRow, 18> kDTypes{{
     {DType::f32, "f32", 32, true},
     {DType::f64, "f64", 64, true},
     {DType::f16, "f16", 16, true},
@@ -33,8 +33,8 @@ constexpr std::array<Row, 18> kRows{{
     {DType::boolean, "bool", 8, false},
 }};
 
-const Row& row(DType dtype) noexcept {
-  return kRows[static_cast<std::size_t>(dtype)];
+const DTypeRow& row(DType dtype) noexcept {
+  return kDTypes[static_cast<std::size_t>(dtype)];
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ std::string_view to_string(DType dtype) noexcept {
 }
 
 std::optional<DType> dtype_from_string(std::string_view name) noexcept {
-  for (const Row& r : kRows)
+  for (const DTypeRow& r : kDTypes)
     if (r.name == name) return r.dtype;
   if (name == "float32" || name == "float") return DType::f32;
   if (name == "float64" || name == "double") return DType::f64;

@@ -5,12 +5,12 @@
 namespace quench {
 namespace {
 
-struct Row {
+struct ElementRow {
   std::string_view name;
   DType payload;
 };
 
-constexpr std::array<Row, kElementFormatCount> kRows{{
+constexpr std::array<ElementRow, kElementFormatCount> kElements{{
     {"e4m3", DType::f8_e4m3},
     {"e5m2", DType::f8_e5m2},
     {"e2m3", DType::u8},
@@ -21,17 +21,17 @@ constexpr std::array<Row, kElementFormatCount> kRows{{
 }  // namespace
 
 std::string_view to_string(ElementFormat format) noexcept {
-  return kRows[static_cast<std::size_t>(format)].name;
+  return kElements[static_cast<std::size_t>(format)].name;
 }
 
 std::optional<ElementFormat> element_format_from_string(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < kRows.size(); ++i)
-    if (kRows[i].name == name) return static_cast<ElementFormat>(i);
+  for (std::size_t i = 0; i < kElements.size(); ++i)
+    if (kElements[i].name == name) return static_cast<ElementFormat>(i);
   return std::nullopt;
 }
 
 DType payload_dtype(ElementFormat format) noexcept {
-  return kRows[static_cast<std::size_t>(format)].payload;
+  return kElements[static_cast<std::size_t>(format)].payload;
 }
 
 }  // namespace quench

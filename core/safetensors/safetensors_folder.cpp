@@ -6,7 +6,6 @@
 #include "core/json/json.h"
 #include "core/safetensors/safetensors_limits.h"
 #include "core/system/file.h"
-#include "core/system/utf8.h"
 
 namespace quench {
 namespace {
@@ -20,10 +19,6 @@ bool is_plain_file_name(std::string_view name) {
   };
   return !name.empty() && name.size() <= 255 && name != "." && name.find("..") == std::string_view::npos &&
          std::all_of(name.begin(), name.end(), is_allowed);
-}
-
-std::string in_quotes(std::string_view name) {
-  return Json(shorten_utf8(name, 160)).dump();
 }
 
 bool is_present(const std::filesystem::path& path) {

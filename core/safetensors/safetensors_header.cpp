@@ -19,10 +19,6 @@ template <class... Args>
 }
 
 // A name from the file, fit for a message.
-std::string in_quotes(std::string_view name) {
-  return Json(shorten_utf8(name, 160)).dump();
-}
-
 std::string_view as_text(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/json/json.h"
 #include "core/safetensors/safetensors.h"
 #include "core/system/utf8.h"
 
@@ -84,6 +85,10 @@ std::string_view to_string(SafetensorsFault fault) noexcept {
     case SafetensorsFault::wrong_file_type: return "wrong file type";
   }
   return "unknown";
+}
+
+std::string in_quotes(std::string_view name) {
+  return Json(shorten_utf8(name, 160)).dump();
 }
 
 }  // namespace quench

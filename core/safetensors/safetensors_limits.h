@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/number/dtype.h"
@@ -33,5 +34,8 @@ struct SafetensorsDType {
 
 // Why a tensor may not have this name; empty if it may.
 [[nodiscard]] std::string_view safetensors_name_problem(std::string_view name) noexcept;
+
+// A name for an error message: escaped as in JSON, and shortened.
+[[nodiscard]] std::string in_quotes(std::string_view name);
 
 }  // namespace quench

@@ -16,8 +16,7 @@ namespace {
 // A tensor's bytes; throws unless readers accept its name, dtype and shape.
 std::uint64_t checked_bytes(const SafetensorsItem& item) {
   const std::string_view problem = safetensors_name_problem(item.name);
-  QUENCH_CHECK(problem.empty(), "write_safetensors: tensor name {} {}", Json(shorten_utf8(item.name, 160)).dump(),
-               problem);
+  QUENCH_CHECK(problem.empty(), "write_safetensors: tensor name {} {}", in_quotes(item.name), problem);
   (void)safetensors_name(item.dtype);
   for (const std::int64_t dimension : item.shape)
     QUENCH_CHECK(dimension >= 0 && static_cast<std::uint64_t>(dimension) <= kSafetensorsMaxDimension,

@@ -59,12 +59,12 @@ void write_stream(const std::filesystem::path& path, std::string_view bytes) {
   }
 }
 
+}  // namespace
+
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   const auto parent = path.parent_path();
   return parent.empty() ? std::filesystem::path(".") : parent;
 }
-
-}  // namespace
 
 bool is_no_space(int number) noexcept {
   return number == ENOSPC || number == EDQUOT || number == EFBIG;

@@ -35,6 +35,9 @@ class OutputFile {
   std::uint64_t planned_ = 0;
 };
 
+// The folder that holds the path; "." for a plain name.
+[[nodiscard]] std::filesystem::path folder_of(const std::filesystem::path& path);
+
 // fsyncs a folder, making the creation, renaming or removal of its entries durable.
 void sync_directory(const std::filesystem::path& folder);
 

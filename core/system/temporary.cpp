@@ -110,11 +110,6 @@ void remove_if_abandoned(const fs::path& path) {
   ::close(descriptor);
 }
 
-fs::path folder_of(const fs::path& path) {
-  const fs::path parent = path.parent_path();
-  return parent.empty() ? fs::path(".") : parent;
-}
-
 }  // namespace
 
 fs::path temporary_name(const fs::path& path) {

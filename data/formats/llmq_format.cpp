@@ -6,15 +6,16 @@
 namespace quench {
 namespace {
 
-constexpr std::uint64_t kHeaderBytes = 1024;
+constexpr std::uint64_t kLlmqHeaderBytes = 1024;
 constexpr std::int32_t kFiller = 0x2A2A2A2A;  // "****"
 
 }  // namespace
 
 TokenLayout read_llmq_layout(const BinaryFile& file) {
   const std::string name = file.path().string();
-  QUENCH_CHECK_AS(ErrorCode::corrupt, file.size() >= kHeaderBytes,
-                  "{}: {} bytes is less than the {}-byte header of a BIN.TOK file", name, file.size(), kHeaderBytes);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, file.size() >= kLlmqHeaderBytes,
+                  "{}: {} bytes is less than the {}-byte header of a BIN.TOK file", name, file.size(),
+                  kLlmqHeaderBytes);
   std::array<std::int32_t, 7> header{};
   file.read(0, std::as_writable_bytes(std::span(header)));
   QUENCH_CHECK_AS(ErrorCode::corrupt, header[0] != kFiller,
@@ -33,10 +34,10 @@ TokenLayout read_llmq_layout(const BinaryFile& file) {
 
   TokenLayout layout;
   layout.element = DType::i32;
-  layout.data_offset = kHeaderBytes;
+  layout.data_offset = kLlmqHeaderBytes;
   layout.token_count = static_cast<std::uint64_t>(count);
   if (version >= 2) layout.vocab_size = static_cast<std::uint64_t>(vocab);
-  std::uint64_t end = kHeaderBytes + 4 * layout.token_count;
+  std::uint64_t end = kLlmqHeaderBytes + 4 * layout.token_count;
   if (version == 3) {
     layout.positions_offset = end;
     end += 4 * layout.token_count;

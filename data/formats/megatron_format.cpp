@@ -7,7 +7,7 @@
 namespace quench {
 namespace {
 
-constexpr std::uint64_t kHeaderBytes = 34;
+constexpr std::uint64_t kIndexHeaderBytes = 34;
 
 DType element_of(std::uint8_t code, const std::string& name) {
   switch (code) {
@@ -56,8 +56,8 @@ class ArrayReader {
 TokenLayout read_megatron_layout(const BinaryFile& index, const BinaryFile& tokens) {
   const std::string name = index.path().string();
   std::array<char, 9> magic{};
-  QUENCH_CHECK_AS(ErrorCode::corrupt, index.size() >= kHeaderBytes, "{}: {} bytes is less than the {}-byte header",
-                  name, index.size(), kHeaderBytes);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, index.size() >= kIndexHeaderBytes, "{}: {} bytes is less than the {}-byte header",
+                  name, index.size(), kIndexHeaderBytes);
   index.read(0, std::as_writable_bytes(std::span(magic)));
   QUENCH_CHECK_AS(ErrorCode::corrupt, std::memcmp(magic.data(), "MMIDIDX\0\0", 9) == 0,
                   "{}: does not start with MMIDIDX", name);
@@ -68,7 +68,7 @@ TokenLayout read_megatron_layout(const BinaryFile& index, const BinaryFile& toke
   layout.element = element_of(index.value<std::uint8_t>(17), name);
   const auto sequences = index.value<std::uint64_t>(18);
   const auto bounds = index.value<std::uint64_t>(26);
-  const std::uint64_t body = index.size() - kHeaderBytes;
+  const std::uint64_t body = index.size() - kIndexHeaderBytes;
   const bool counts_fit = sequences <= body / 12 && bounds <= (body - 12 * sequences) / 8;
   const std::uint64_t rest = counts_fit ? body - 12 * sequences - 8 * bounds : 0;
   QUENCH_CHECK_AS(ErrorCode::corrupt, counts_fit && (rest == 0 || rest == sequences),
@@ -79,9 +79,9 @@ TokenLayout read_megatron_layout(const BinaryFile& index, const BinaryFile& toke
 
   const std::uint64_t width = static_cast<std::uint64_t>(byte_size(layout.element));
   const std::uint64_t capacity = tokens.size() / width;
-  ArrayReader<std::int32_t> lengths(index, kHeaderBytes, sequences);
-  ArrayReader<std::int64_t> offsets(index, kHeaderBytes + 4 * sequences, sequences);
-  ArrayReader<std::int64_t> document_bounds(index, kHeaderBytes + 12 * sequences, bounds);
+  ArrayReader<std::int32_t> lengths(index, kIndexHeaderBytes, sequences);
+  ArrayReader<std::int64_t> offsets(index, kIndexHeaderBytes + 4 * sequences, sequences);
+  ArrayReader<std::int64_t> document_bounds(index, kIndexHeaderBytes + 12 * sequences, bounds);
   std::int64_t bound = document_bounds.next();
   QUENCH_CHECK_AS(ErrorCode::corrupt, bound == 0, "{}: the first document starts at sequence {}, expected 0", name,
                   bound);

@@ -15,11 +15,6 @@ std::string text_input(const Value& input) {
   return text_of(input);
 }
 
-Value made(std::string text, Meter& meter) {
-  meter.bytes(text.size());
-  return text;
-}
-
 Value filter_trim(const Value& input, const Arguments& a, Meter& meter) {
   a.check({"chars"});
   return made(std::string(strip(text_input(input), a.text(0, "chars", ""), StripSide::both)), meter);

@@ -25,6 +25,9 @@ class Meter {
   std::uint64_t steps_left_, bytes_left_;
 };
 
+// A new string as a value, counted.
+[[nodiscard]] Value made(std::string text, Meter& meter);
+
 struct Arguments {
   std::string_view called{};  // for errors
   std::vector<Value> values{};

@@ -14,6 +14,11 @@ namespace {
 
 }  // namespace
 
+Value made(std::string text, Meter& meter) {
+  meter.bytes(text.size());
+  return text;
+}
+
 void Meter::step(std::uint64_t count) {
   QUENCH_CHECK(count <= steps_left_, "the template takes too many steps");
   steps_left_ -= count;

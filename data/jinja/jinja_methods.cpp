@@ -9,11 +9,6 @@
 namespace quench::jinja {
 namespace {
 
-Value made(std::string text, Meter& meter) {
-  meter.bytes(text.size());
-  return text;
-}
-
 template <StripSide kSide>
 Value string_strip(const Value& self, const Arguments& a, Meter& meter) {
   a.check({"chars"});

@@ -25,10 +25,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeaker
                                                                                       {"function_response", "tool"},
                                                                                       {"observation", "tool"}}};
 
-[[noreturn]] void reject(const std::string& reason) {
-  QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
-}
-
 // A string, or the text of a list of parts.
 std::string content_of(const Json& message, std::string_view key) {
   const Json* content = message.find(key);
@@ -36,7 +32,7 @@ std::string content_of(const Json& message, std::string_view key) {
   std::string text;
   for (const Json& part : content->as_array()) {
     if (!part.is_object() || typed_field(part, "type", "string").as_string() != "text")
-      reject("a content part is not of type text");
+      reject_record("a content part is not of type text");
     text += typed_field(part, "text", "string").as_string();
   }
   return text;
@@ -57,10 +53,10 @@ Json tools_of(const Json& record) {
     try {
       list = Json::parse(tools->as_string(), {.source = "tools"});
     } catch (const Error& error) {
-      reject(error.what());
+      reject_record(error.what());
     }
   }
-  if (!list.is_array()) reject(fmt::format("field \"tools\" is {}, expected array", list.type_name()));
+  if (!list.is_array()) reject_record(fmt::format("field \"tools\" is {}, expected array", list.type_name()));
   if (list.as_array().empty()) return {};
   return list;
 }
@@ -70,11 +66,11 @@ template <class Make>
 Json::Array messages_of(const Json::Array& list, const Make& make) {
   Json::Array messages;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].is_object()) reject(fmt::format("message {} is {}, expected object", i, list[i].type_name()));
+    if (!list[i].is_object()) reject_record(fmt::format("message {} is {}, expected object", i, list[i].type_name()));
     try {
       messages.push_back(make(list[i]));
     } catch (const Error& error) {
-      reject(fmt::format("message {}: {}", i, error.what()));
+      reject_record(fmt::format("message {}: {}", i, error.what()));
     }
   }
   return messages;
@@ -100,7 +96,7 @@ Json call_message(const std::string& text) {
   const Json call = Json::parse(text, {.source = "the call"});
   (void)typed_field(call, "name", "string");
   const Json* arguments = call.find("arguments");
-  if (arguments == nullptr) reject("the call has no field \"arguments\"");
+  if (arguments == nullptr) reject_record("the call has no field \"arguments\"");
   Json function = Json::Object{{"name", call.at("name")}, {"arguments", *arguments}};
   Json::Array calls{Json::Object{{"type", "function"}, {"function", std::move(function)}}};
   return Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", std::move(calls)}};
@@ -125,11 +121,15 @@ void add_system(const Json& record, Json::Array& messages) {
 
 }  // namespace
 
+void reject_record(const std::string& reason) {
+  QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
+}
+
 const Json& typed_field(const Json& record, std::string_view key, std::string_view type) {
   const Json* value = record.find(key);
-  if (value == nullptr) reject(fmt::format("no field \"{}\"", key));
+  if (value == nullptr) reject_record(fmt::format("no field \"{}\"", key));
   const bool matches = (type == "string" && value->is_string()) || (type == "array" && value->is_array());
-  if (!matches) reject(fmt::format("field \"{}\" is {}, expected {}", key, value->type_name(), type));
+  if (!matches) reject_record(fmt::format("field \"{}\" is {}, expected {}", key, value->type_name(), type));
   return *value;
 }
 

@@ -33,6 +33,9 @@ void check_conversation(const Conversation& conversation);
 // For the written templates, which have no form for tools: throws invalid_argument where there are any.
 [[nodiscard]] std::vector<ChatMessage> plain_messages(const Conversation& conversation);
 
+// Throws Error(corrupt): why one record cannot be used.
+[[noreturn]] void reject_record(const std::string& reason);
+
 // record[key], which must be there and of the type "string" or "array".
 [[nodiscard]] const Json& typed_field(const Json& record, std::string_view key, std::string_view type);
 

@@ -13,13 +13,8 @@
 namespace quench {
 namespace {
 
-// A reason for which one record cannot be used.
-[[noreturn]] void reject(const std::string& reason) {
-  QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
-}
-
 std::int64_t integer_at(const Json::Array& list, std::size_t i, std::string_view key) {
-  if (!list[i].is_integer()) reject(fmt::format("{}[{}] is {}, expected integer", key, i, list[i].type_name()));
+  if (!list[i].is_integer()) reject_record(fmt::format("{}[{}] is {}, expected integer", key, i, list[i].type_name()));
   return list[i].as_int();
 }
 
@@ -31,7 +26,7 @@ DocumentPiece tokens_of(const Json& record, std::int64_t vocab_size) {
     const Json* value = record.find(key);
     if (value == nullptr || value->is_null()) return nullptr;
     const Json::Array& list = typed_field(record, key, "array").as_array();
-    if (list.size() != ids.size()) reject(fmt::format("{} {} for {} input_ids", list.size(), key, ids.size()));
+    if (list.size() != ids.size()) reject_record(fmt::format("{} {} for {} input_ids", list.size(), key, ids.size()));
     return &list;
   };
   const Json::Array* labels = optional_list("labels");
@@ -41,10 +36,11 @@ DocumentPiece tokens_of(const Json& record, std::int64_t vocab_size) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (attention != nullptr && integer_at(*attention, i, "attention_mask") == 0) continue;
     const std::int64_t id = integer_at(ids, i, "input_ids");
-    if (id < 0 || id >= limit) reject(fmt::format("input_ids[{}] is {}, outside the vocabulary of {}", i, id, limit));
+    if (id < 0 || id >= limit)
+      reject_record(fmt::format("input_ids[{}] is {}, outside the vocabulary of {}", i, id, limit));
     const std::int64_t label = labels != nullptr ? integer_at(*labels, i, "labels") : id;
     if (label != id && label != kIgnoreLabel)
-      reject(fmt::format("labels[{}] is {}, expected {} (its input id) or {}", i, label, id, kIgnoreLabel));
+      reject_record(fmt::format("labels[{}] is {}, expected {} (its input id) or {}", i, label, id, kIgnoreLabel));
     piece.ids.push_back(static_cast<std::int32_t>(id));
     piece.targets.push_back(label == kIgnoreLabel ? 0 : 1);
   }
@@ -68,7 +64,7 @@ RecordKind kind_of(const Json& record, const std::string& text_field) {
                             [&](std::string_view key) { return key.empty() || record.find(key) != nullptr; }))
       return signature.kind;
   if (record.find(text_field) != nullptr) return RecordKind::text;
-  reject(
+  reject_record(
       fmt::format("no field \"{}\", \"messages\", \"conversations\", \"input_ids\", \"instruction\" and "
                   "\"output\", or \"prompt\" and \"completion\"",
                   text_field));
@@ -96,7 +92,7 @@ std::vector<DocumentPiece> pieces_of(const Conversation& conversation, const Rea
 std::vector<DocumentPiece> completion_pieces(const Json& record, TrainOn train_on) {
   const std::string& prompt = typed_field(record, "prompt", "string").as_string();
   const std::string& completion = typed_field(record, "completion", "string").as_string();
-  if (completion.empty()) reject("the completion is empty");
+  if (completion.empty()) reject_record("the completion is empty");
   std::vector<DocumentPiece> pieces;
   if (!prompt.empty()) pieces.push_back({.text = prompt, .target = train_on == TrainOn::all});
   pieces.push_back({.text = completion, .joined = !prompt.empty()});
@@ -154,7 +150,7 @@ class JsonlReader final : public DocumentReader {
  private:
   void read_record(const std::string& origin, Document& document) {
     const Json record = Json::parse(lines_.text(), {.max_bytes = lines_.text().size(), .source = origin});
-    if (!record.is_object()) reject(fmt::format("the record is {}, expected object", record.type_name()));
+    if (!record.is_object()) reject_record(fmt::format("the record is {}, expected object", record.type_name()));
     const RecordKind kind =
         options_.record == RecordKind::automatic ? kind_of(record, options_.field) : options_.record;
     document.complete = kind != RecordKind::text && kind != RecordKind::completion;

@@ -4,13 +4,13 @@
 
 namespace quench {
 namespace {
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+constexpr std::size_t kLineBlockBytes = std::size_t{1} << 20;
 }
 
 LineReader::LineReader(TextInput& input, std::uint64_t max_line_bytes) : input_(input), limit_(max_line_bytes) {}
 
 bool LineReader::fill() {
-  block_.resize(kBlockBytes);
+  block_.resize(kLineBlockBytes);
   span_.begin = input_.position();
   block_.resize(input_.read(std::as_writable_bytes(std::span(block_))));
   span_.end = input_.position();

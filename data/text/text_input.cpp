@@ -16,7 +16,7 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 18;
+constexpr std::size_t kStoredBlockBytes = std::size_t{1} << 18;
 
 bool begins_gzip(std::span<const std::byte> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
@@ -29,7 +29,7 @@ class TextInput::Source {
  public:
   explicit Source(const std::filesystem::path& path) {
     if (path != kStandardInput) file_.emplace(path);
-    block_.resize(kBlockBytes);
+    block_.resize(kStoredBlockBytes);
   }
 
   // What has been read and not been taken; reads on if that is nothing. Empty at the end.

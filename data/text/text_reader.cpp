@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+constexpr std::size_t kTextBlockBytes = std::size_t{1} << 20;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
@@ -112,14 +112,14 @@ class TextReader final : public DocumentReader {
   // Appends a block of the text; notes its end.
   void fill() {
     const std::uint64_t consumed = this->consumed();
-    if (start_ >= kBlockBytes) {
+    if (start_ >= kTextBlockBytes) {
       buffer_.erase(0, start_);
       scanned_ -= std::min(scanned_, start_);
       start_ = 0;
     }
     held_ = {start_ == 0 ? consumed : held_.begin, input_.position()};
     block_begin_ = buffer_.size();
-    buffer_.resize(block_begin_ + kBlockBytes);
+    buffer_.resize(block_begin_ + kTextBlockBytes);
     span_.begin = input_.position();
     buffer_.resize(block_begin_ + input_.read(std::as_writable_bytes(std::span(buffer_).subspan(block_begin_))));
     span_.end = input_.position();

@@ -1,11 +1,11 @@
 #include "distributed/launcher/error_file.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 
 #include "core/json/json.h"
 #include "core/system/file.h"
+#include "distributed/launcher/failure.h"
 
 namespace quench::distributed {
 namespace {
@@ -23,9 +23,8 @@ void write_error_file(std::string_view message, bool is_echo) noexcept {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0') return;
   try {
-    const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     Json extra = Json::object();
-    extra.set("timestamp", fmt::format("{:.6f}", now));
+    extra.set("timestamp", fmt::format("{:.6f}", unix_time()));
     if (is_echo) extra.set("echo", true);
     if (error_step >= 0) extra.set("step", error_step.load());
     Json inner = Json::object();

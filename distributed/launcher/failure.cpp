@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <chrono>
 #include <cmath>
 
 namespace quench::distributed {
@@ -35,6 +36,10 @@ std::string describe(const Failure& failure) {
 }
 
 }  // namespace
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 Json Failure::to_json() const {
   Json json = Json::object();

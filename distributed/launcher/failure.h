@@ -28,6 +28,9 @@ struct Failure {
   [[nodiscard]] static Failure from_json(const Json& json);
 };
 
+// Seconds since 1970.
+[[nodiscard]] double unix_time();
+
 // Whether the second is the first once more: the same error at the same step of training. Another attempt would only
 // come to it again.
 [[nodiscard]] bool same_failure(const Failure& first, const Failure& second);

@@ -33,16 +33,12 @@ Endpoint listening_place(const LaunchOptions& options) {
   return place;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 Failure lost_node(int node, const std::string& message) {
   Failure failure;
   failure.node = node;
   failure.host = host_name();
   failure.message = message;
-  failure.time = now();
+  failure.time = unix_time();
   return failure;
 }
 

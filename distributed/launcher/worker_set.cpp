@@ -24,10 +24,6 @@ namespace {
 
 constexpr const char* kErrorFile = "error.json";
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // Threads that a worker takes where the user has not said: its share of the cores.
 int threads_of_worker(int workers) {
   cpu_set_t set;
@@ -161,7 +157,7 @@ void WorkerSet::end(Worker& worker, int local_rank, int status) {
   failure.process = worker.process;
   failure.status = exit_code(status);
   failure.ending = describe_status(status);
-  failure.time = now();
+  failure.time = unix_time();
   if (const std::optional<WorkerError> error = read_error_file(worker.folder / kErrorFile)) {
     failure.message = error->message;
     failure.is_echo = error->is_echo;

@@ -13,7 +13,7 @@
 namespace quench {
 namespace {
 
-constexpr std::int64_t kBlock = 128;  // columns whose errors reach the others together
+constexpr std::int64_t kLazyBlock = 128;  // columns whose errors reach the others together
 
 // Order of the columns, and the matrix of the inputs in it.
 struct Inputs {
@@ -135,9 +135,9 @@ QuantizedWeight gptq(const Tensor& weight, const OperandScheme& scheme, std::str
   const Tensor w = ordered(weight, in);
   const std::int64_t rows = w.size(0), columns = w.size(1);
   const bool choose = scheme.sharing == ScaleSharing::group && !options.activation_order;
-  // Whole groups, at least kBlock columns.
+  // Whole groups, at least kLazyBlock columns.
   const std::int64_t group = choose ? scheme.group_size : 1;
-  const std::int64_t block = std::min(columns, (kBlock + group - 1) / group * group);
+  const std::int64_t block = std::min(columns, (kLazyBlock + group - 1) / group * group);
   Rounding rounding(out, in, w, choose);
   const Tensor errors = Tensor::empty({rows, block}, DType::f32);
   for (std::int64_t begin = 0; begin < columns; begin += block) {

@@ -8,7 +8,7 @@
 namespace quench {
 namespace {
 
-constexpr std::int64_t kBlock = 64;
+constexpr std::int64_t kFactorBlock = 64;
 
 // y[0..n) -= factor * x[0..n)
 void subtract(double* y, const double* x, double factor, std::int64_t n) {
@@ -19,8 +19,8 @@ void subtract(double* y, const double* x, double factor, std::int64_t n) {
 // H = R R^T from the last column to the first; row i of R^T (the columns of R) is kept in row i of `a`: a[i][0..i].
 // That is a Cholesky factorisation whose indices run backwards: a[i][j] = R[j][i] for j <= i.
 void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
-  for (std::int64_t end = n; end > 0; end -= std::min(kBlock, end)) {
-    const std::int64_t begin = std::max<std::int64_t>(end - kBlock, 0);
+  for (std::int64_t end = n; end > 0; end -= std::min(kFactorBlock, end)) {
+    const std::int64_t begin = std::max<std::int64_t>(end - kFactorBlock, 0);
     // Columns begin..end of R: first among themselves, from the last one on.
     for (std::int64_t k = end - 1; k >= begin; --k) {
       double* row = a.data() + k * n;
@@ -48,8 +48,8 @@ Tensor inverse_factor(std::vector<double>& a, std::int64_t n, std::string_view n
   const Tensor result = Tensor::zeros({n, n}, DType::f32);
   auto* u = result.data<float>();
 #pragma omp parallel for schedule(dynamic, 1)
-  for (std::int64_t first = 0; first < n; first += kBlock) {
-    const std::int64_t width = std::min(kBlock, n - first);
+  for (std::int64_t first = 0; first < n; first += kFactorBlock) {
+    const std::int64_t width = std::min(kFactorBlock, n - first);
     // x[r][c]: element (first + r, first + c) of L^-1.
     std::vector<double> x(static_cast<std::size_t>((n - first) * width), 0.0);
     for (std::int64_t row = first; row < n; ++row) {

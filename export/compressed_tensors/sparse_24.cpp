@@ -11,8 +11,9 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kFormat = "sparse-24-bitmask", kVersion = "0.13.0";
-constexpr std::string_view kCompressed = ".compressed", kBitmask = ".bitmask", kShape = ".shape", kWeight = ".weight";
+constexpr std::string_view kFormat = "sparse-24-bitmask", kSparseVersion = "0.13.0";
+constexpr std::string_view kCompressed = ".compressed", kBitmask = ".bitmask", kShape = ".shape",
+                           kWeightSuffix = ".weight";
 
 // Calls body<Word>() with an unsigned integer as wide as an element.
 template <class Body>
@@ -81,7 +82,7 @@ class SparseWeights final : public StoredWeights {
     std::vector<std::string> names;
     for (std::string& name : files_.names()) {
       if (name.ends_with(kCompressed))
-        names.push_back(name.substr(0, name.size() - kCompressed.size()) + std::string(kWeight));
+        names.push_back(name.substr(0, name.size() - kCompressed.size()) + std::string(kWeightSuffix));
       else if (!is_part(name, kBitmask) && !is_part(name, kShape))
         names.push_back(std::move(name));
     }
@@ -121,8 +122,8 @@ class SparseWeights final : public StoredWeights {
   }
   // Of the layer whose weight has the name.
   [[nodiscard]] std::optional<SafetensorsFolder::Location> part(std::string_view name, std::string_view suffix) const {
-    if (!name.ends_with(kWeight)) return std::nullopt;
-    return files_.find(std::string(name.substr(0, name.size() - kWeight.size())) + std::string(suffix));
+    if (!name.ends_with(kWeightSuffix)) return std::nullopt;
+    return files_.find(std::string(name.substr(0, name.size() - kWeightSuffix.size())) + std::string(suffix));
   }
 
   void read_sparse(std::string_view name, const SafetensorsFolder::Location& values, const Tensor& out,
@@ -175,8 +176,8 @@ Json write_sparse_24(const std::vector<ModelTensor>& tensors, const std::filesys
   for (const ModelTensor& tensor : tensors) {
     elements += tensor.shape.numel();
     if (tensor.layer.empty() || !is_two_of_four(tensor.value())) {
-      if (tensor.shape.rank() == 2 && tensor.name.ends_with(kWeight))
-        ignored.push_back(tensor.name.substr(0, tensor.name.size() - kWeight.size()));
+      if (tensor.shape.rank() == 2 && tensor.name.ends_with(kWeightSuffix))
+        ignored.push_back(tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size()));
       items.add(tensor);
       continue;
     }
@@ -201,7 +202,7 @@ Json write_sparse_24(const std::vector<ModelTensor>& tensors, const std::filesys
   Json config = Json::object();
   config.set("quant_method", "compressed-tensors");
   config.set("sparsity_config", std::move(sparsity));
-  config.set("version", kVersion);
+  config.set("version", kSparseVersion);
   return config;
 }
 

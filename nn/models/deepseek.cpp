@@ -44,7 +44,7 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
     in.fault("moe_layer_freq", "only 1 is supported: every layer behind the dense ones has experts");
 }
 
-void apply(ConfigReader& in, ModelConfig& config) {
+void read_deepseek(ConfigReader& in, ModelConfig& config) {
   LatentConfig& latent = config.latent;
   latent.kv_rank = in.integer("kv_lora_rank", 512, 1, kMaxDimension);
   // null: queries straight from the hidden state; absent: the class's default.
@@ -69,7 +69,7 @@ void apply(ConfigReader& in, ModelConfig& config) {
   apply_experts(in, config);
 }
 
-void write(const ModelConfig& config, Json& json) {
+void write_deepseek(const ModelConfig& config, Json& json) {
   const LatentConfig& latent = config.latent;
   json.set("kv_lora_rank", latent.kv_rank);
   json.set("q_lora_rank", latent.query_rank > 0 ? Json(latent.query_rank) : Json());
@@ -96,8 +96,8 @@ void write(const ModelConfig& config, Json& json) {
 
 const ModelFamily kDeepseekV3{"DeepseekV3ForCausalLM",
                               "deepseek_v3",
-                              apply,
-                              write,
+                              read_deepseek,
+                              write_deepseek,
                               {"kv_lora_rank",
                                "q_lora_rank",
                                "qk_nope_head_dim",

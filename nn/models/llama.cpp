@@ -7,20 +7,20 @@
 namespace quench::nn {
 namespace {
 
-void apply(ConfigReader& in, ModelConfig& config) {
+void read_llama(ConfigReader& in, ModelConfig& config) {
   // transformers: attention_bias covers all four projections.
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.mlp_bias = in.boolean("mlp_bias", false);
 }
 
-void write(const ModelConfig& config, Json& json) {
+void write_llama(const ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
   json.set("mlp_bias", config.mlp_bias);
 }
 
 }  // namespace
 
-const ModelFamily kLlama{"LlamaForCausalLM",   "llama",       apply, write, {"attention_bias", "mlp_bias"},
+const ModelFamily kLlama{"LlamaForCausalLM",   "llama",       read_llama, write_llama, {"attention_bias", "mlp_bias"},
                          make_part<Attention>, make_part<Mlp>};
 
 }  // namespace quench::nn

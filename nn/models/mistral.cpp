@@ -11,14 +11,14 @@ namespace {
 // What Transformers' MistralConfig takes where config.json says nothing.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultKvHeads = 8;
 
-void apply(ConfigReader& in, ModelConfig& config) {
+void read_mistral(ConfigReader& in, ModelConfig& config) {
   read_sliding_window(in, kDefaultWindow, config);
   if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = kDefaultKvHeads;
 }
 
 }  // namespace
 
-const ModelFamily kMistral{"MistralForCausalLM", "mistral",     apply, write_sliding_window, {"sliding_window"},
+const ModelFamily kMistral{"MistralForCausalLM", "mistral",     read_mistral, write_sliding_window, {"sliding_window"},
                            make_part<Attention>, make_part<Mlp>};
 
 }  // namespace quench::nn

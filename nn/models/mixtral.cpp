@@ -8,7 +8,7 @@
 namespace quench::nn {
 namespace {
 
-void apply(ConfigReader& in, ModelConfig& config) {
+void read_mixtral(ConfigReader& in, ModelConfig& config) {
   read_sliding_window(in, 0, config);
   // What Transformers' MixtralConfig takes where config.json says nothing.
   if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;
@@ -23,7 +23,7 @@ void apply(ConfigReader& in, ModelConfig& config) {
   read_router_losses(in, config);
 }
 
-void write(const ModelConfig& config, Json& json) {
+void write_mixtral(const ModelConfig& config, Json& json) {
   write_sliding_window(config, json);
   json.set("num_local_experts", config.experts.count);
   json.set("num_experts_per_tok", config.experts.per_token);
@@ -34,8 +34,8 @@ void write(const ModelConfig& config, Json& json) {
 const ModelFamily kMixtral{
     "MixtralForCausalLM",
     "mixtral",
-    apply,
-    write,
+    read_mixtral,
+    write_mixtral,
     {"sliding_window", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef", "output_router_logits"},
     make_part<Attention>,
     make_feed_forward};

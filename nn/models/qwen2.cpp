@@ -7,7 +7,7 @@
 namespace quench::nn {
 namespace {
 
-void apply(ConfigReader& in, ModelConfig& config) {
+void read_qwen2(ConfigReader& in, ModelConfig& config) {
   if (in.boolean("use_sliding_window", false))
     QUENCH_FAIL(ErrorCode::unsupported, "{}: use_sliding_window is true; only full attention is supported",
                 in.source());
@@ -18,8 +18,12 @@ void apply(ConfigReader& in, ModelConfig& config) {
 
 }  // namespace
 
-const ModelFamily kQwen2{
-    "Qwen2ForCausalLM",   "qwen2",       apply, nullptr, {"attention_bias", "sliding_window", "use_sliding_window"},
-    make_part<Attention>, make_part<Mlp>};
+const ModelFamily kQwen2{"Qwen2ForCausalLM",
+                         "qwen2",
+                         read_qwen2,
+                         nullptr,
+                         {"attention_bias", "sliding_window", "use_sliding_window"},
+                         make_part<Attention>,
+                         make_part<Mlp>};
 
 }  // namespace quench::nn

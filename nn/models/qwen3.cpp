@@ -11,7 +11,7 @@
 namespace quench::nn {
 namespace {
 
-void apply(ConfigReader& in, ModelConfig& config) {
+void read_qwen3(ConfigReader& in, ModelConfig& config) {
   if (in.boolean("use_sliding_window", false))
     QUENCH_FAIL(ErrorCode::unsupported, "{}: use_sliding_window is true; only full attention is supported",
                 in.source());
@@ -20,15 +20,15 @@ void apply(ConfigReader& in, ModelConfig& config) {
   if (in.find("head_dim") == nullptr) config.head_dim = 128;  // the class default, not hidden/heads
 }
 
-void write(const ModelConfig& config, Json& json) {
+void write_qwen3(const ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
 }
 
 // Every decoder_sparse_step-th layer has experts, unless mlp_only_layers names it.
-void apply_moe(ConfigReader& in, ModelConfig& config) {
+void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
   // Transformers' Qwen3MoeConfig: its own defaults of the heads and the experts.
   const bool has_head_dim = in.find("head_dim") != nullptr;
-  apply(in, config);
+  read_qwen3(in, config);
   if (!has_head_dim) config.head_dim = std::max<std::int64_t>(1, config.hidden_size / config.num_attention_heads);
   if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = 4;
   ExpertsConfig& experts = config.experts;
@@ -54,8 +54,8 @@ void apply_moe(ConfigReader& in, ModelConfig& config) {
   read_router_losses(in, config);
 }
 
-void write_moe(const ModelConfig& config, Json& json) {
-  write(config, json);
+void write_qwen3_moe(const ModelConfig& config, Json& json) {
+  write_qwen3(config, json);
   json.set("num_experts", config.experts.count);
   json.set("num_experts_per_tok", config.experts.per_token);
   json.set("moe_intermediate_size", config.experts.intermediate_size);
@@ -70,14 +70,18 @@ void write_moe(const ModelConfig& config, Json& json) {
 
 }  // namespace
 
-const ModelFamily kQwen3{
-    "Qwen3ForCausalLM",   "qwen3",       apply, write, {"attention_bias", "sliding_window", "use_sliding_window"},
-    make_part<Attention>, make_part<Mlp>};
+const ModelFamily kQwen3{"Qwen3ForCausalLM",
+                         "qwen3",
+                         read_qwen3,
+                         write_qwen3,
+                         {"attention_bias", "sliding_window", "use_sliding_window"},
+                         make_part<Attention>,
+                         make_part<Mlp>};
 
 const ModelFamily kQwen3Moe{"Qwen3MoeForCausalLM",
                             "qwen3_moe",
-                            apply_moe,
-                            write_moe,
+                            read_qwen3_moe,
+                            write_qwen3_moe,
                             {"attention_bias", "sliding_window", "use_sliding_window", "num_experts",
                              "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
                              "decoder_sparse_step", "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},

@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;
+constexpr std::uint64_t kReadPiece = std::uint64_t{4} << 20;
 
 // Reads a shard once from end to end, compares its hash, and copies the bytes from `begin` on to `out` on the way: what
 // is returned is what was hashed. Throws corrupt naming tensor, rows and file.
@@ -22,7 +22,7 @@ void read_verified(const DataFile& file, const TensorRecord& tensor, const Shard
   std::vector<std::byte> buffer;
   const std::uint64_t end = begin + out.size();
   for (std::uint64_t at = 0; at < shard.size;) {
-    const std::uint64_t size = std::min(kPiece, shard.size - at);
+    const std::uint64_t size = std::min(kReadPiece, shard.size - at);
     if (at >= begin && at + size <= end) {
       const auto piece = out.subspan(at - begin, size);
       file.read(shard.offset + at, piece);

@@ -16,7 +16,7 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{4} << 20;  // hashed while still in the cache, then written
+constexpr std::size_t kWritePiece = std::size_t{4} << 20;  // hashed while still in the cache, then written
 
 // How a tensor appears in the safetensors header.
 SafetensorsItem stored_form(const CheckpointTensor& tensor) {
@@ -50,10 +50,10 @@ std::uint64_t write_tensor(OutputFile& file, const Tensor& tensor) {
   const std::size_t total = tensor.nbytes();
   Tensor host;  // reused for every piece of a device tensor
   for (std::size_t done = 0; done < total;) {
-    const std::size_t size = std::min(kPiece, total - done);
+    const std::size_t size = std::min(kWritePiece, total - done);
     const std::byte* source = static_cast<const std::byte*>(tensor.raw_data()) + done;
     if (!on_host) {
-      if (!host.defined()) host = Tensor::empty({static_cast<std::int64_t>(std::min(kPiece, total))}, DType::u8);
+      if (!host.defined()) host = Tensor::empty({static_cast<std::int64_t>(std::min(kWritePiece, total))}, DType::u8);
       Backend& owner = backend(tensor.device().type);
       const Stream stream = current_stream(tensor.device());
       owner.copy(host.raw_data(), Device{}, source, tensor.device(), size, stream);

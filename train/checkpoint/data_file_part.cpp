@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-std::uint64_t hash_at(const Json& json, std::string_view key) {
+std::uint64_t part_hash(const Json& json, std::string_view key) {
   const auto hash = parse_hash(json.at(key).as_string());
   QUENCH_CHECK(hash.has_value(), "the description of a data file has no hash \"{}\"", key);
   return *hash;
@@ -58,7 +58,7 @@ DataFilePart data_file_part(std::string_view text) {
   const Json json = Json::parse(text, options);
   DataFilePart part;
   part.record = {json.at("name").as_string(), static_cast<int>(json.at("rank").as_int()), json.at("size").as_uint(),
-                 json.at("header_size").as_uint(), hash_at(json, "header_xxh3")};
+                 json.at("header_size").as_uint(), part_hash(json, "header_xxh3")};
   for (const Json& entry : json.at("tensors").as_array()) {
     DataFilePart::Tensor& tensor = part.tensors.emplace_back();
     tensor.name = entry.at("name").as_string();
@@ -68,7 +68,7 @@ DataFilePart data_file_part(std::string_view text) {
                     {entry.at("start").as_int(), entry.at("length").as_int()},
                     entry.at("offset").as_uint(),
                     entry.at("size").as_uint(),
-                    hash_at(entry, "xxh3")};
+                    part_hash(entry, "xxh3")};
   }
   return part;
 }

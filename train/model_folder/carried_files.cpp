@@ -16,14 +16,14 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",    "tokenizer_config.j
                                         "added_tokens.json", "tokenizer.model",       "vocab.json",
                                         "merges.txt",        "chat_template.jinja",   "chat_template.json"};
 constexpr std::array kLicences = {"LICENSE", "LICENSE.txt", "NOTICE", "USE_POLICY.md"};
-constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxCarriedBytes = std::uint64_t{256} << 20;
 
 // Copies those of the named files that `from` has and `to` has not.
 void carry(std::span<const char* const> names, const fs::path& from, const fs::path& to) {
   if (from.empty()) return;
   for (const char* name : names)
     if (fs::is_regular_file(from / name) && !fs::exists(to / name))
-      write_file_atomically(to / name, read_file(from / name, kMaxBytes));
+      write_file_atomically(to / name, read_file(from / name, kMaxCarriedBytes));
 }
 
 // The published file where its ids are those to be written; else with these ids.
@@ -31,7 +31,7 @@ std::string generation_config(const Json& config, const SmallFiles& files) {
   const fs::path published = files.model / "generation_config.json";
   Json json = Json(Json::Object{{"_from_model_config", true}});
   if (!files.model.empty() && fs::is_regular_file(published)) {
-    const std::string text = read_file(published, kMaxBytes);
+    const std::string text = read_file(published, kMaxCarriedBytes);
     json = Json::parse(text, {.source = published.string()});
     QUENCH_CHECK_AS(ErrorCode::corrupt, json.is_object(), "{}: expected a JSON object, got {}", published.string(),
                     json.type_name());

@@ -7,7 +7,7 @@ namespace quench {
 namespace {
 
 constexpr std::string_view kMark = "<!-- written by quench: an export replaces this file -->";
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMaxCardBytes = std::uint64_t{1} << 20;
 
 // Text in a cell of a table.
 std::string cell(std::string_view text) {
@@ -89,9 +89,10 @@ std::string to_markdown(const ModelCard& card) {
 
 bool is_model_card(const std::filesystem::path& file) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error) || std::filesystem::file_size(file, error) > kMaxBytes || error)
+  if (!std::filesystem::is_regular_file(file, error) || std::filesystem::file_size(file, error) > kMaxCardBytes ||
+      error)
     return false;
-  return read_file(file, kMaxBytes).find(kMark) != std::string::npos;
+  return read_file(file, kMaxCardBytes).find(kMark) != std::string::npos;
 }
 
 }  // namespace quench

@@ -20,10 +20,6 @@
 namespace quench {
 namespace {
 
-// Training loss is averaged over this share of a run, so that overlaid curves can be told apart.
-constexpr double kSmoothShare = 0.01;
-constexpr std::size_t kMinPointsToSmooth = 40;
-
 // Settings that differ between any two runs and tell nothing, and facts of one process.
 constexpr std::array<std::string_view, 9> kOfEveryRunItsOwn = {
     "run.name",      "run.folder", "data.cache", "checkpoint.folder", "metrics.folder",

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace quench {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool is_gap(const Point& point) {
   return !std::isfinite(point.y);
@@ -93,14 +90,14 @@ double median(const Curve& curve) {
   std::vector<double> values;
   for (const Point& point : curve)
     if (!is_gap(point)) values.push_back(point.y);
-  if (values.empty()) return kNan;
+  if (values.empty()) return kGap;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
 double maximum(const Curve& curve) {
-  double result = kNan;
+  double result = kGap;
   for (const Point& point : curve)
     if (!is_gap(point) && !(point.y <= result)) result = point.y;
   return result;

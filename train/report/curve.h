@@ -2,6 +2,7 @@
 // Series of points over the step, as charts need them.
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 namespace quench {
@@ -12,6 +13,12 @@ struct Point {
 };
 
 using Curve = std::vector<Point>;  // x ascending
+
+inline constexpr double kGap = std::numeric_limits<double>::quiet_NaN();
+
+// Charts average over this share of a run, where a curve has enough points for an average to tell more than they do.
+inline constexpr double kSmoothShare = 0.01;
+inline constexpr std::size_t kMinPointsToSmooth = 40;
 
 // At most about 2 * buckets points with the same look: of each of `buckets` equal spans of x, the lowest and the
 // highest point in order of x, so that no spike disappears. A span that holds only gaps stays a gap; the first and the

@@ -14,6 +14,8 @@ namespace quench {
 inline constexpr int kHeatShades = 8;
 inline constexpr int kHeatBad = 5;
 
+inline constexpr std::size_t kHeatTicks = 6;  // labels below a map that has enough columns
+
 // Neighbouring cells of a row that look alike.
 struct HeatSpan {
   std::size_t first = 0, last = 0;  // columns, both included

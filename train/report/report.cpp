@@ -16,9 +16,6 @@
 namespace quench {
 namespace {
 
-// Averages over a hundredth of the run, where there are enough points for an average to tell more than the points.
-constexpr std::size_t kMinPointsToSmooth = 40;
-
 Curve scaled(Curve curve, double factor) {
   for (Point& point : curve) point.y *= factor;
   return curve;
@@ -27,7 +24,7 @@ Curve scaled(Curve curve, double factor) {
 // Raw values, and their average where it helps.
 std::vector<ChartSeries> with_average(const std::string& label, const Curve& curve, int color) {
   if (curve.size() < kMinPointsToSmooth) return {{.label = label, .points = curve, .color = color}};
-  const double steps = (curve.back().x - curve.front().x) / 100;
+  const double steps = (curve.back().x - curve.front().x) * kSmoothShare;
   return {{.label = label, .points = curve, .color = color, .look = ChartSeries::Look::faint},
           {.label = label + ", averaged", .points = smooth(curve, steps), .color = color}};
 }

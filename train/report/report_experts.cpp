@@ -11,15 +11,13 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kTicks = 6;
-
 // Loads relative to the mean: upper limits of the shades but the last, which is for experts without a token.
-constexpr std::array<double, kHeatShades - 2> kLimits{0.25, 0.5, 0.8, 1.25, 2, 4};
+constexpr std::array<double, kHeatShades - 2> kLoadLimits{0.25, 0.5, 0.8, 1.25, 2, 4};
 
 int shade_of(double load) {
   if (!(load > 0)) return kHeatShades - 1;
-  const auto* limit = std::ranges::find_if(kLimits, [&](double l) { return load < l; });
-  return static_cast<int>(limit - kLimits.begin());
+  const auto* limit = std::ranges::find_if(kLoadLimits, [&](double l) { return load < l; });
+  return static_cast<int>(limit - kLoadLimits.begin());
 }
 
 }  // namespace
@@ -41,7 +39,7 @@ std::string render_experts(const RunData& run) {
     rows.push_back(std::move(row));
   }
   std::vector<std::pair<std::size_t, std::string>> ticks;
-  const std::size_t wanted = std::min(kTicks, columns);
+  const std::size_t wanted = std::min(kHeatTicks, columns);
   for (std::size_t i = 0; i < wanted; ++i) {
     const std::size_t column = wanted == 1 ? 0 : i * (columns - 1) / (wanted - 1);
     ticks.emplace_back(column, fmt::format("{}", column));

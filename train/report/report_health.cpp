@@ -15,13 +15,12 @@ namespace quench {
 namespace {
 
 constexpr std::size_t kMaxColumns = 120;
-constexpr std::size_t kMaxRows = 512;
-constexpr std::size_t kTicks = 6;
+constexpr std::size_t kMaxHealthRows = 512;
 
 // Decibels below the ratio of dense values: upper limits of the shades but the last, which is for what is not finite.
 // Warnings begin where the colour changes.
-constexpr std::array<double, kHeatShades - 2> kLimits{1, 2, 3, 4.5, kMaxSqnrLoss, 12};
-static_assert(kLimits[kHeatBad - 1] == kMaxSqnrLoss);
+constexpr std::array<double, kHeatShades - 2> kHealthLimits{1, 2, 3, 4.5, kMaxSqnrLoss, 12};
+static_assert(kHealthLimits[kHeatBad - 1] == kMaxSqnrLoss);
 
 const std::vector<std::string>& legend() {
   static const std::vector<std::string> texts{"< 1", "< 2", "< 3", "< 4.5", "< 6", "< 12", "more", "not finite"};
@@ -60,8 +59,8 @@ struct Summary {
   [[nodiscard]] int shade(double dense) const {
     if (!finite) return kHeatShades - 1;
     const double loss = dense - low;  // below every limit where nothing was lost
-    const auto limit = std::ranges::find_if(kLimits, [&](double l) { return loss < l; });
-    return static_cast<int>(limit - kLimits.begin());
+    const auto limit = std::ranges::find_if(kHealthLimits, [&](double l) { return loss < l; });
+    return static_cast<int>(limit - kHealthLimits.begin());
   }
   [[nodiscard]] std::string text(const HealthSeries& series) const {
     std::string result = series.layer + "  \xC2\xB7  ";
@@ -94,7 +93,7 @@ class Columns {
   }
   [[nodiscard]] std::vector<std::pair<std::size_t, std::string>> ticks() const {
     std::vector<std::pair<std::size_t, std::string>> result;
-    const std::size_t wanted = std::min(kTicks, count());
+    const std::size_t wanted = std::min(kHeatTicks, count());
     for (std::size_t i = 0; i < wanted; ++i) {
       const std::size_t column = wanted == 1 ? 0 : i * (count() - 1) / (wanted - 1);
       // The first step of the column.
@@ -134,7 +133,8 @@ HeatRow row_of(const HealthSeries& series, const Columns& columns) {
 std::string heat_map(const RunData& run, const std::string& operand, const std::string& title) {
   std::vector<const HealthSeries*> chosen;
   for (const HealthSeries& series : run.health)
-    if (series.operand == operand && !series.points.empty() && chosen.size() < kMaxRows) chosen.push_back(&series);
+    if (series.operand == operand && !series.points.empty() && chosen.size() < kMaxHealthRows)
+      chosen.push_back(&series);
   if (chosen.empty()) return "";
   const Columns columns(chosen);
   std::vector<HeatRow> rows;

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <ctime>
-#include <limits>
 #include <optional>
 #include <system_error>
 
@@ -18,7 +17,6 @@
 namespace quench {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 constexpr int kMaxCheckpointFiles = 10000;
 constexpr double kMaxDecibels = 1000;            // beyond that it is no ratio of ours
@@ -26,7 +24,7 @@ constexpr std::size_t kMaxHealthSeries = 16384;  // operands of layers
 constexpr std::size_t kMaxExpertLayers = 512, kMaxExpertColumns = 1024;
 
 double number_or_nan(const Json* value) {
-  return value != nullptr && value->is_number() ? value->as_double() : kNan;
+  return value != nullptr && value->is_number() ? value->as_double() : kGap;
 }
 
 std::string text_or_empty(const Json* value) {
@@ -169,7 +167,7 @@ class HealthReader {
     run_.health[place].points.push_back(
         {.step = step,
          .finite = nonfinite == nullptr || !nonfinite->is_bool() || !nonfinite->as_bool(),
-         .sqnr = std::abs(ratio) < kMaxDecibels ? ratio : kNan,
+         .sqnr = std::abs(ratio) < kMaxDecibels ? ratio : kGap,
          .saturated = share("saturated"),
          .underflow = share("underflow")});
   }

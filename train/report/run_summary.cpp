@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Json* member(const Json& json, std::initializer_list<const char*> path) {
+const Json* present_member(const Json& json, std::initializer_list<const char*> path) {
   const Json* value = &json;
   for (const char* key : path) {
     if (value == nullptr || !value->is_object()) return nullptr;
@@ -31,7 +31,7 @@ const Json* member(const Json& json, std::initializer_list<const char*> path) {
 }
 
 std::string text(const Json& json, std::initializer_list<const char*> path) {
-  const Json* value = member(json, path);
+  const Json* value = present_member(json, path);
   return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
 
@@ -105,8 +105,9 @@ Json list_of_checkpoints(const std::vector<CheckpointInfo>& checkpoints) {
 
 // What the config says now, which may be more than what was logged; epochs are known in steps only from the log.
 std::int64_t planned_steps(const RunData& run) {
-  const Json* steps = member(run.config, {"training", "steps"});
-  const bool known = steps != nullptr && steps->is_integer() && member(run.config, {"training", "epochs"}) == nullptr;
+  const Json* steps = present_member(run.config, {"training", "steps"});
+  const bool known =
+      steps != nullptr && steps->is_integer() && present_member(run.config, {"training", "epochs"}) == nullptr;
   return known ? steps->as_int() : run.total_steps;
 }
 

@@ -13,7 +13,7 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kKey = "base";  // of CheckpointState::extra: {"hash"}
+constexpr std::string_view kBaseKey = "base";  // of CheckpointState::extra: {"hash"}
 
 }  // namespace
 
@@ -52,15 +52,15 @@ std::string base_hash(nn::CausalLm& model, const std::function<Tensor(const nn::
 }
 
 void store_base(CheckpointState& state, const std::string& hash) {
-  state.extra.set(kKey, Json(Json::Object{{"hash", hash}}));
+  state.extra.set(kBaseKey, Json(Json::Object{{"hash", hash}}));
 }
 
 bool holds_adapters_alone(const CheckpointState& state) {
-  return state.extra.find(kKey) != nullptr;
+  return state.extra.find(kBaseKey) != nullptr;
 }
 
 void require_base(const CheckpointState& state, const std::string& hash, const std::string& source) {
-  const Json* base = state.extra.find(kKey);
+  const Json* base = state.extra.find(kBaseKey);
   const Json* stored = base != nullptr && base->is_object() ? base->find("hash") : nullptr;
   QUENCH_CHECK_AS(ErrorCode::corrupt, stored != nullptr && stored->is_string(),
                   "{} says nothing of the model that its adapters belong to", source);

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kKey = "model";  // of CheckpointState::extra: {"config", "tokenizer", "run_folder"}
+constexpr std::string_view kModelKey = "model";  // of CheckpointState::extra: {"config", "tokenizer", "run_folder"}
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{256} << 20;
 
 // How messages call what the model came from.
@@ -139,11 +139,11 @@ void store_run_model(CheckpointState& state, const RunConfig& config, const RunM
   json.set("config", model.config.source);
   json.set("tokenizer", model.tokenizer ? Json(fingerprint_text(*model.tokenizer)) : Json());
   json.set("run_folder", fs::absolute(config.run.folder).lexically_normal().string());
-  state.extra.set(kKey, std::move(json));
+  state.extra.set(kModelKey, std::move(json));
 }
 
 StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoint, const fs::path& run) {
-  const Json* stored = state.extra.find(kKey);
+  const Json* stored = state.extra.find(kModelKey);
   const auto text = [&](const char* key) {
     const Json* value = stored != nullptr && stored->is_object() ? stored->find(key) : nullptr;
     return value != nullptr && value->is_string() ? value->as_string() : std::string();

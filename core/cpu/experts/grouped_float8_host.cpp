@@ -17,7 +17,7 @@ namespace quench {
 namespace {
 
 // Columns that one thread takes at a time.
-constexpr std::int64_t kStrip = 64;
+constexpr std::int64_t kCastStrip = 64;
 
 // The operand itself, of copied tokens.
 Tensor gathered(const GroupRows& rows) {
@@ -29,7 +29,7 @@ Tensor gathered(const GroupRows& rows) {
 
 // Calls body(group, begin, end) for every group; returns where the last one ends.
 template <class Body>
-std::int64_t for_groups(const Tensor& ends, std::int64_t rows, const Body& body) {
+std::int64_t for_cast_groups(const Tensor& ends, std::int64_t rows, const Body& body) {
   std::int64_t begin = 0;
   for (std::int64_t group = 0; group < ends.size(0); ++group) {
     const std::int64_t end = ends.data<std::int32_t>()[group];
@@ -45,14 +45,14 @@ std::int64_t for_groups(const Tensor& ends, std::int64_t rows, const Body& body)
 template <class Body>
 void for_strips(std::int64_t columns, std::int64_t elements, const Body& body) {
 #pragma omp parallel for schedule(static) if (elements > 16384 && omp_in_parallel() == 0)
-  for (std::int64_t first = 0; first < columns; first += kStrip) body(first, std::min(kStrip, columns - first));
+  for (std::int64_t first = 0; first < columns; first += kCastStrip) body(first, std::min(kCastStrip, columns - first));
 }
 
 template <class T>
 void raise_maxima(const Tensor& x, const Tensor& ends, const Tensor& column_amax) {
   const std::int64_t columns = x.size(1);
   for_strips(columns, x.numel(), [&](std::int64_t first, std::int64_t width) {
-    for_groups(ends, x.size(0), [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
+    for_cast_groups(ends, x.size(0), [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
       float* most = column_amax.data<float>() + group * columns + first;
       for (std::int64_t r = begin; r < end; ++r) {
         const T* row = x.data<T>() + r * columns + first;
@@ -80,13 +80,14 @@ void cast_columns(const Tensor& x, const Tensor& ends, const GroupColumns& out) 
   const std::int64_t rows = x.size(0), columns = x.size(1);
   auto* codes = static_cast<std::uint8_t*>(out.codes.raw_data());
   for_strips(columns, x.numel(), [&](std::int64_t first, std::int64_t width) {
-    const std::int64_t used = for_groups(ends, rows, [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = first; c < first + width; ++c) {
-        const float scale = out.scales.data<float>()[group * columns + c];
-        for (std::int64_t r = begin; r < end; ++r)
-          codes[c * rows + r] = E4m3::encode(static_cast<float>(x.data<T>()[r * columns + c]) * scale);
-      }
-    });
+    const std::int64_t used =
+        for_cast_groups(ends, rows, [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
+          for (std::int64_t c = first; c < first + width; ++c) {
+            const float scale = out.scales.data<float>()[group * columns + c];
+            for (std::int64_t r = begin; r < end; ++r)
+              codes[c * rows + r] = E4m3::encode(static_cast<float>(x.data<T>()[r * columns + c]) * scale);
+          }
+        });
     for (std::int64_t c = first; c < first + width; ++c)
       std::memset(codes + c * rows + used, 0, static_cast<std::size_t>(rows - used));
   });
@@ -123,7 +124,7 @@ Tensor undone(const GroupColumns& x, const Tensor& ends) {
   const Tensor out = Tensor::zeros({rows, columns}, DType::f32);
   const auto* codes = static_cast<const std::uint8_t*>(x.codes.raw_data());
   for_strips(columns, out.numel(), [&](std::int64_t first, std::int64_t width) {
-    for_groups(ends, rows, [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
+    for_cast_groups(ends, rows, [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
       const float* scales = x.scales.data<float>() + group * columns;
       for (std::int64_t r = begin; r < end; ++r)
         for (std::int64_t c = first; c < first + width; ++c)

@@ -23,6 +23,8 @@ void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 void add_export_fields(Fields& fields);
 
+inline constexpr double kMaxSteps = 1e12;  // of every count of steps
+
 inline ValueRule any_value() {
   return {};
 }

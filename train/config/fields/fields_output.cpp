@@ -4,12 +4,6 @@
 #include "train/config/fields/field_builder.h"
 
 namespace quench {
-namespace {
-
-constexpr double kMaxSteps = 1e12;
-
-}  // namespace
-
 void add_output_fields(Fields& fields) {
   using enum ResumePolicy;
   fields.push_back(make_field("checkpoint.enable", QUENCH_MEMBER(checkpoint.enable), any_value(), free,

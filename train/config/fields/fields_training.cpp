@@ -7,7 +7,6 @@
 namespace quench {
 namespace {
 
-constexpr double kMaxSteps = 1e12;
 constexpr double kMaxBatch = 1 << 24;
 constexpr double kMaxMicroBatch = 1 << 20;
 constexpr double kMaxExactInteger = 9007199254740991.0;  // what every JSON reader keeps exactly
