@@ -75,9 +75,9 @@ struct Case {
 
 // And mxfp8, whose products are those of bf16 on rounded operands.
 void measure_bf16(const Case& c) {
-  const double forward = seconds_of([&] { grouped_gemm({c.x, c.w, c.ends, c.y, true}); });
-  const double dgrad = seconds_of([&] { grouped_gemm({c.dy, c.w, c.ends, c.dx}); });
-  const double wgrad = seconds_of([&] { grouped_wgrad({c.dy, c.x, c.ends, c.dw, 0.0f, 32}); });
+  const double forward = seconds_of([&] { grouped_gemm(GroupedGemmArgs{c.x, c.w, c.ends, c.y, true}); });
+  const double dgrad = seconds_of([&] { grouped_gemm(GroupedGemmArgs{c.dy, c.w, c.ends, c.dx}); });
+  const double wgrad = seconds_of([&] { grouped_wgrad(GroupedWgradArgs{c.dy, c.x, c.ends, c.dw, 0.0f, 32}); });
   c.print("bf16", forward, dgrad, wgrad, 0);
   const std::array copies{Tensor::empty_like(c.x), Tensor::empty_like(c.dy), Tensor::empty_like(c.w)};
   const double casts = seconds_of([&] {
