@@ -10,6 +10,7 @@
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
 #include "core/cuda/common/cuda_error.h"
+#include "core/ops/experts/block_float8_gemm.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/quantize/quantize.h"
@@ -42,14 +43,14 @@ double seconds_of(const std::function<void()>& call) {
   return 1e-3 * static_cast<double>(times[kBatches / 2]) / kCalls;
 }
 
-// Ends of groups whose sizes differ by up to half the mean, multiples of 32.
+// Ends of groups whose sizes differ by up to half the mean, multiples of 128, which every format takes.
 Tensor uneven_ends(std::int64_t rows, std::int64_t groups) {
   Generator random(5);
   std::vector<std::int32_t> ends;
   const std::int64_t mean = rows / groups;
   for (std::int64_t e = 1; e < groups; ++e)
-    ends.push_back(static_cast<std::int32_t>((e * mean + random.below(mean / 2) - mean / 4) / 32 * 32));
-  ends.push_back(static_cast<std::int32_t>(rows / 32 * 32));
+    ends.push_back(static_cast<std::int32_t>((e * mean + random.below(mean / 2) - mean / 4) / 128 * 128));
+  ends.push_back(static_cast<std::int32_t>(rows / 128 * 128));
   return on_gpu(Tensor::from_values<std::int32_t>({groups}, ends));
 }
 
@@ -74,9 +75,9 @@ struct Case {
 
 // And mxfp8, whose products are those of bf16 on rounded operands.
 void measure_bf16(const Case& c) {
-  const double forward = seconds_of([&] { grouped_gemm({c.x, c.w, c.ends, c.y, true}); });
-  const double dgrad = seconds_of([&] { grouped_gemm({c.dy, c.w, c.ends, c.dx}); });
-  const double wgrad = seconds_of([&] { grouped_wgrad({c.dy, c.x, c.ends, c.dw, 0.0f, 32}); });
+  const double forward = seconds_of([&] { grouped_gemm(GroupedGemmArgs{c.x, c.w, c.ends, c.y, true}); });
+  const double dgrad = seconds_of([&] { grouped_gemm(GroupedGemmArgs{c.dy, c.w, c.ends, c.dx}); });
+  const double wgrad = seconds_of([&] { grouped_wgrad(GroupedWgradArgs{c.dy, c.x, c.ends, c.dw, 0.0f, 32}); });
   c.print("bf16", forward, dgrad, wgrad, 0);
   const std::array copies{Tensor::empty_like(c.x), Tensor::empty_like(c.dy), Tensor::empty_like(c.w)};
   const double casts = seconds_of([&] {
@@ -129,6 +130,27 @@ void measure_float8(const Case& c) {
   one("weight by column", bytes(c.w), [&] { w_columns = weight_columns(c.w, w_scales); });
 }
 
+// x and dy both ways; the weights' squares for each product that reads them.
+void measure_block_float8(const Case& c) {
+  constexpr Orientation kNatural = Orientation::natural, kTransposed = Orientation::transposed;
+  BlockFloat8 x, x_columns, dy, dy_columns, w, w_transposed;
+  const double casts = seconds_of([&] {
+    x = quantize_block_lines(c.x, kNatural);
+    x_columns = quantize_block_lines(c.x, kTransposed);
+    dy = quantize_block_lines(c.dy, kNatural);
+    dy_columns = quantize_block_lines(c.dy, kTransposed);
+    w = quantize_block_squares(c.w, kNatural);
+    w_transposed = quantize_block_squares(c.w, kTransposed);
+  });
+  const double forward =
+      seconds_of([&] { grouped_gemm(BlockFloat8GemmArgs{.a = x, .b = w, .ends = c.ends, .c = c.y}); });
+  const double dgrad =
+      seconds_of([&] { grouped_gemm(BlockFloat8GemmArgs{.a = dy, .b = w_transposed, .ends = c.ends, .c = c.dx}); });
+  const double wgrad = seconds_of(
+      [&] { grouped_wgrad(BlockFloat8WgradArgs{.a = dy_columns, .b = x_columns, .ends = c.ends, .c = c.dw}); });
+  c.print("float8 block", forward, dgrad, wgrad, casts);
+}
+
 }  // namespace
 
 void measure_experts() {
@@ -146,6 +168,7 @@ void measure_experts() {
     const Case c{rows, n, k, groups};
     measure_bf16(c);
     measure_float8(c);
+    measure_block_float8(c);
   }
 }
 

@@ -34,18 +34,21 @@ struct Products {
   // One group: products in high precision go to the library's kernels.
   [[nodiscard]] bool dense() const { return !rows.ends.defined(); }
 
-  // x [R,K], w [E,N,K] -> y [R,N]
-  void forward(const Tensor& x, const Tensor& w, const Tensor& y) const {
-    if (options.float8.forward)
-      grouped_gemm(BlockFloat8GemmArgs{.a = quantize_block_lines(x, Orientation::natural),
+  // x [R,K], w [E,N,K] -> y [R,N]. A copy of tokens ends when its codes are there.
+  void forward(Tensor x, const Tensor& w, const Tensor& y) const {
+    if (options.float8.forward) {
+      const BlockFloat8 codes = quantize_block_lines(x, Orientation::natural);
+      x = Tensor();
+      grouped_gemm(BlockFloat8GemmArgs{.a = codes,
                                        .b = quantize_block_squares(w, Orientation::natural),
                                        .ends = rows.ends,
                                        .c = y,
                                        .products = units()});
-    else if (dense())
+    } else if (dense()) {
       gemm({.a = x, .b = w.select(0, 0), .c = y, .transpose_b = true});
-    else
+    } else {
       grouped_gemm(GroupedGemmArgs{.a = x, .b = w, .ends = rows.ends, .c = y, .transpose_b = true});
+    }
   }
   // dy [R,N], w [E,N,K] -> dx [R,K]
   void dgrad(const Tensor& dy, const Tensor& w, const Tensor& dx) const {
@@ -125,7 +128,8 @@ struct Backward {
     if (x_lines.defined()) return multiply(x_lines);
     const auto finish = [multiply, p = products](const Tensor& x_again) {
       const MemoryScope scope(MemoryCategory::workspace);
-      multiply(quantize_block_lines(p.rows_in(x_again), Orientation::transposed));
+      const BlockFloat8 lines = quantize_block_lines(p.rows_in(x_again), Orientation::transposed);
+      multiply(lines);
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
@@ -148,13 +152,13 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
                            codes_save_memory(x, of_x);
   BlockFloat8 x_lines;
   {
-    const Tensor rows = [&] {
+    Tensor rows = [&] {
       const MemoryScope workspace(MemoryCategory::workspace);
       return copied(of_x);
     }();
     if (keeps_codes) x_lines = quantize_block_lines(rows, Orientation::transposed);
     const MemoryScope workspace(MemoryCategory::workspace);
-    products.forward(rows, weight.use().value().view(of_each), y.value());
+    products.forward(std::move(rows), weight.use().value().view(of_each), y.value());
   }
   Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     return Backward{products,

@@ -176,11 +176,14 @@ TEST(ConvertExperts, FiltersNameThem) {
 }
 
 TEST(ConvertExperts, RecipesWithoutGroupedProductsSaySo) {
-  nn::CausalLm model(moe(), {});
-  const auto rows = apply_recipe(model, kFloat8Tensorwise, {{}, {"lm_head"}}, {.emulate = true});
-  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
-            "float8_tensorwise has no products of experts");
-  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, "float8_tensorwise");
+  for (const Recipe* recipe : {&kFloat8Tensorwise, &kQatInt8DynInt4, &kQatMxfp4}) {
+    SCOPED_TRACE(recipe->name);
+    nn::CausalLm model(moe(), {});
+    const auto rows = apply_recipe(model, *recipe, {{}, {"lm_head"}}, {.emulate = true});
+    EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
+              fmt::format("{} has no products of experts", recipe->name));
+    EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, recipe->name);
+  }
 }
 
 }  // namespace

@@ -19,33 +19,71 @@ struct BlockScales {
   std::int64_t blocks;     // of the contraction
 };
 
-// What a half of the columns has for scales: one for all of them, or for each column its own.
-template <Product kProduct>
-struct ColumnScales {
-  static constexpr bool kEach = kProduct == Product::wgrad;
-  float of[kEach ? 32 : 1];
-
-  __device__ void load(const BlockScales& scales, const TileShape& s, const TileWork& work, std::int64_t block,
-                       int side) {
-    const std::int64_t first = work.column + 128 * side;
+// Scales of a tile's columns under one block. Squares: one for each half of the columns. Lines: one for each column, in
+// shared memory, where every warp has a copy of its own; a lane fetches eight of them a block ahead.
+template <bool kEach>
+class ColumnScales {
+ public:
+  __device__ ColumnScales(const TileMemory& shared, const BlockScales& scales, const TileShape& s, const TileWork& work)
+      : copy_(shared.factors + (threadIdx.x / 32 - 4) * kFactorBytes), blocks_(scales.blocks) {
     if constexpr (kEach) {
-      const int lane = static_cast<int>(threadIdx.x) % 32;
-      const float* from = scales.columns + block * s.columns;
-#pragma unroll
-      for (int j = 0; j < 16; ++j)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const std::int64_t column = first + 8 * j + lane % 4 * 2 + i;
-          of[2 * j + i] = column < s.columns ? from[column] : 0.0f;
-        }
+      const std::int64_t column = work.column + 8 * (threadIdx.x % 32);
+      from_ = scales.columns + column;
+      step_ = s.columns;
+      inside_ = column < s.columns;  // a multiple of 8, as the columns are
     } else {
-      of[0] = first < s.columns ? scales.columns[(work.group * scales.squares + first / 128) * scales.blocks + block]
-                                : 0.0f;
+      from_ = scales.columns + (work.group * scales.squares + work.column / kFloat8Block) * scales.blocks;
+      inside_ = work.column + kFloat8Block < s.columns;  // of the second half
     }
   }
-  __device__ float at(int i) const {
-    return of[kEach ? i : 0];
+  __device__ void fetch(std::int64_t block) {
+    if (block >= blocks_) return;
+    if constexpr (kEach) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        next_[i] = inside_ ? reinterpret_cast<const float4*>(from_ + block * step_)[i] : make_float4(0, 0, 0, 0);
+    } else {
+      next_[0].x = from_[block];
+      next_[0].y = inside_ ? from_[blocks_ + block] : 0.0f;
+    }
   }
+  // What was fetched is in use from now on.
+  __device__ void place() {
+    if constexpr (kEach) {
+      __syncwarp();
+      const std::uint32_t to = copy_ + 32 * (threadIdx.x % 32);
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + 16 * i), "f"(next_[i].x), "f"(next_[i].y),
+                     "f"(next_[i].z), "f"(next_[i].w)
+                     : "memory");
+      __syncwarp();
+    } else {
+      halves_ = make_float2(next_[0].x, next_[0].y);
+    }
+  }
+  // Of a thread's two columns of eight.
+  __device__ float2 of(int side, int eight) const {
+    if constexpr (kEach) {
+      float2 result;
+      asm volatile(
+          "ld.shared.v2.f32 {%0, %1}, [%2];"
+          : "=f"(result.x), "=f"(result.y)
+          : "r"(copy_ + static_cast<std::uint32_t>(side * kFloat8Block + 8 * eight) * 4 + threadIdx.x % 4 * 8));
+      return result;
+    } else {
+      const float scale = side == 0 ? halves_.x : halves_.y;
+      return make_float2(scale, scale);
+    }
+  }
+
+ private:
+  std::uint32_t copy_;
+  std::int64_t blocks_, step_ = 0;
+  const float* from_;
+  bool inside_;
+  float4 next_[kEach ? 2 : 1];
+  float2 halves_;
 };
 
 template <Product kProduct, int kCluster>
@@ -55,19 +93,28 @@ __device__ void sum_blocks(const TileMemory& shared, const BlockScales& scales, 
   static_assert(Layout::kDepth == kFloat8Block && kTileColumns == 2 * kFloat8Block);
   const int half = static_cast<int>(threadIdx.x) / 128 - 1, lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t row = work.row + 16 * (static_cast<int>(threadIdx.x) / 32 - 4) + lane / 4;
+  const float* row_scales = scales.rows + row;
+  const bool inside[2]{row < work.end, row + 8 < work.end};
+  ColumnScales<kProduct == Product::wgrad> of_columns(shared, scales, s, work);
+  std::int64_t block = work.begin / kFloat8Block;
+  float next_rows[2];
+  const auto fetch = [&] {
+    if (block >= scales.blocks) return;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) next_rows[i] = inside[i] ? row_scales[block * scales.row_lines + 8 * i] : 0.0f;
+    of_columns.fetch(block);
+  };
+  fetch();
 #pragma unroll
   for (int i = 0; i < 128; ++i) sums[i] = 0.0f;
   for (std::int64_t k = 0; k < work.depth; k += Layout::kDepth) {
-    const std::int64_t block = (work.begin + k) / kFloat8Block;
-    float of_rows[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      of_rows[i] = row + 8 * i < work.end ? scales.rows[block * scales.row_lines + row + 8 * i] : 0.0f;
+    const float of_rows[2]{next_rows[0], next_rows[1]};
+    of_columns.place();
+    ++block;
+    fetch();
+    wait_barrier(shared.full(ring.stage), ring.parity);
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      ColumnScales<kProduct> of_columns;
-      of_columns.load(scales, s, work, block, side);
-      if (side == 0) wait_barrier(shared.full(ring.stage), ring.parity);
       const std::uint32_t a = shared.left(ring.stage) + static_cast<std::uint32_t>(half) * kBoxBytes;
       const std::uint32_t b = shared.right(ring.stage) + static_cast<std::uint32_t>(side) * (kRightBytes / 2);
       float part[64];
@@ -80,14 +127,16 @@ __device__ void sum_blocks(const TileMemory& shared, const BlockScales& scales, 
       commit_products();
       wait_products<0>();
       settle(part);
+      if (side == 1) release_stage<kCluster>(shared, ring.stage);
 #pragma unroll
-      for (int j = 0; j < 16; ++j)
+      for (int j = 0; j < 16; ++j) {
+        const float2 of_column = of_columns.of(side, j);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          sums[64 * side + 4 * j + i] =
-              fmaf(part[4 * j + i], of_rows[i / 2] * of_columns.at(2 * j + i % 2), sums[64 * side + 4 * j + i]);
+          sums[64 * side + 4 * j + i] = fmaf(part[4 * j + i], of_rows[i / 2] * (i % 2 == 0 ? of_column.x : of_column.y),
+                                             sums[64 * side + 4 * j + i]);
+      }
     }
-    release_stage<kCluster>(shared, ring.stage);
     ring.advance();
   }
 }

@@ -1,99 +1,147 @@
-// Blockwise float8: a block takes a tile of 128 lines by 128 of their elements through shared memory, where lines are
-// rows whichever way they lie in x.
+// Blockwise float8: a block takes a tile of 128 x 128, a thread eight rows by eight columns of it, which stay in
+// registers between the search for the largest magnitudes and the rounding.
 
-#include "core/cuda/common/reduce.cuh"
-#include "core/cuda/quantize/quantize_common.cuh"
+#include "core/cuda/quantize/code_tiles.cuh"
 #include "core/ops/quantize/block_float8.h"
 
 namespace quench::cuda {
 namespace {
 
-constexpr int kTile = static_cast<int>(kFloat8Block), kThreads = 256;
-// One more element a row, so that neighbours in a column have other banks.
-constexpr int kPitch = kTile + 1;
-constexpr std::size_t kTileBytes = sizeof(float) * kTile * kPitch;
+constexpr int kThreads = kCodeThreads, kTile = kCodeTile;
+static_assert(kTile == kFloat8Block);
 
-// How the elements of lines lie in memory.
-struct LineLayout {
-  std::int64_t batch = 1, lines, length;  // matrices, lines of each, elements of a line
-  std::int64_t line_step, step;           // between neighbouring lines, and within a line
-  LineLayout(const Shape& shape, Orientation orientation)
-      : lines(shape[-2]), length(shape[-1]), line_step(shape[-1]), step(1) {
-    if (shape.rank() == 3) batch = shape[0];
-    if (orientation == Orientation::natural) return;
-    std::swap(lines, length);
-    std::swap(line_step, step);
-  }
-  [[nodiscard]] std::int64_t blocks() const { return float8_blocks(length); }
-  [[nodiscard]] std::int64_t line_blocks() const { return float8_blocks(lines); }
-};
-
-// A thread has half of a line: its magnitude, then its codes.
-template <class T, bool kSquares>
-__global__ __launch_bounds__(kThreads) void cast_tiles_kernel(const T* x, std::uint8_t* codes, float* scales,
-                                                              LineLayout at, std::int64_t blocks,
-                                                              std::int64_t line_blocks) {
-  extern __shared__ float tile[];
-  __shared__ std::uint32_t most_of_warp[kThreads / 32];
-  const std::int64_t block = blockIdx.x % blocks, tile_row = blockIdx.x / blocks % line_blocks,
-                     matrix = blockIdx.x / blocks / line_blocks;
-  const std::int64_t first_line = tile_row * kTile, first = block * kTile;
-  const T* from = x + matrix * at.lines * at.length;
-  const bool natural = at.step == 1;
-  const int inner = static_cast<int>(threadIdx.x) % kTile;
-  for (int outer = static_cast<int>(threadIdx.x) / kTile; outer < kTile; outer += kThreads / kTile) {
-    const int line = natural ? outer : inner, k = natural ? inner : outer;
-    const bool inside = first_line + line < at.lines && first + k < at.length;
-    tile[line * kPitch + k] =
-        inside ? to_float(from[(first_line + line) * at.line_step + (first + k) * at.step]) : 0.0f;
-  }
-  __syncthreads();
-
-  const int line = static_cast<int>(threadIdx.x) / 2, half = static_cast<int>(threadIdx.x) % 2;
-  const float* values = tile + line * kPitch + half * (kTile / 2);
-  std::uint32_t most = 0;
-#pragma unroll 8
-  for (int i = 0; i < kTile / 2; ++i) most = max(most, magnitude(values[i]));
-  most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
-  if constexpr (kSquares) {
+// The largest of 16 neighbouring lanes.
+__device__ std::uint32_t largest_of_half(std::uint32_t most) {
 #pragma unroll
-    for (int offset = 2; offset < 32; offset *= 2) most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
-    if (threadIdx.x % 32 == 0) most_of_warp[threadIdx.x / 32] = most;
+  for (int offset = 1; offset < kTileParts; offset *= 2) most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
+  return most;
+}
+
+// Multipliers of a thread's eight rows or columns; `most` holds its largest magnitudes, eight words that a tile shares.
+__device__ Group multipliers(const std::uint32_t (&most)[kGroup]) {
+  Group result;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) result.x[i] = float8_scale(__uint_as_float(most[i]), E4m3::kMax, false);
+  return result;
+}
+
+__device__ void store_reciprocals(float* to, const Group& scale, int count) {
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i)
+    if (i < count) to[i] = __frcp_rn(scale.x[i]);
+}
+
+// Codes of rows (kTransposed: of columns) with whole blocks in each; `blocks`: in a row, `row_blocks`: in a column of
+// x.
+template <class T, bool kSquares, bool kTransposed>
+__global__ __launch_bounds__(kThreads) void cast_block_kernel(const T* x, std::uint8_t* codes, float* scales,
+                                                              MatrixBatch shape, CodeTiles grid, std::int64_t blocks,
+                                                              std::int64_t row_blocks, bool wide) {
+  __shared__ CodeUnits units;
+  __shared__ std::uint32_t shared_most[kThreads / 32][kTile];
+  const auto [batch, tile_row, tile_column] = grid(blockIdx.x);
+  const int part_column = static_cast<int>(threadIdx.x) % kTileParts,
+            part_row = static_cast<int>(threadIdx.x) / kTileParts, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t row = tile_row + part_row * kGroup, column = tile_column + part_column * kGroup;
+  const int rows = clamped(shape.rows - row, kGroup), columns = clamped(shape.columns - column, kGroup);
+  Stored<T> stored[kGroup] = {};
+#pragma unroll
+  for (int r = 0; r < kGroup; ++r)
+    if (r < rows && columns > 0)
+      stored[r] = load_stored(x + (batch * shape.rows + row + r) * shape.columns + column, wide, columns);
+
+  std::uint32_t most[kGroup] = {};
+#pragma unroll
+  for (int r = 0; r < kGroup; ++r) {
+    const Group values = widened(stored[r]);
+#pragma unroll
+    for (int c = 0; c < kGroup; ++c) {
+      const int line = kTransposed ? c : r;
+      most[line] = max(most[line], magnitude(values.x[c]));
+    }
+  }
+  if constexpr (kSquares) {
+    std::uint32_t all = 0;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) all = max(all, most[i]);
+    all = largest_of_half(all);
+    shared_most[0][part_row] = all;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kThreads / 32; ++i) most = max(most, most_of_warp[i]);
-  }
-  const float scale = float8_scale(__uint_as_float(most), E4m3::kMax, false);
-  if (kSquares && threadIdx.x == 0) scales[(matrix * line_blocks + tile_row) * blocks + block] = __frcp_rn(scale);
-  if (first_line + line >= at.lines) return;
-  if (!kSquares && half == 0) scales[block * at.lines + first_line + line] = __frcp_rn(scale);
-  // Pieces of 16 codes begin at multiples of 16 bytes.
-  auto* to = reinterpret_cast<uint4*>(codes + ((matrix * at.lines + first_line + line) * blocks + block) * kTile +
-                                      half * (kTile / 2));
+    for (int i = 0; i < kTileParts; ++i) all = max(all, shared_most[0][i]);
 #pragma unroll
-  for (int piece = 0; piece < kTile / 2 / 16; ++piece) {
-    std::uint32_t words[4];
+    for (std::uint32_t& of_line : most) of_line = all;
+  } else if constexpr (kTransposed) {
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const float* four = values + piece * 16 + w * 4;
-      words[w] = encode_pair<E4m3>(four[0] * scale, four[1] * scale) |
-                 encode_pair<E4m3>(four[2] * scale, four[3] * scale) << 16;
+    for (int c = 0; c < kGroup; ++c) {
+      most[c] = max(most[c], __shfl_xor_sync(0xFFFFFFFFu, most[c], kTileParts));
+      shared_most[warp][part_column * kGroup + c] = most[c];
     }
-    to[piece] = make_uint4(words[0], words[1], words[2], words[3]);
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < kGroup; ++c)
+#pragma unroll
+      for (int w = 0; w < kThreads / 32; ++w) most[c] = max(most[c], shared_most[w][part_column * kGroup + c]);
+  } else {
+#pragma unroll
+    for (std::uint32_t& of_line : most) of_line = largest_of_half(of_line);
+  }
+
+  const Group by = multipliers(most);
+  const std::int64_t block = tile_column / kTile, row_block = tile_row / kTile;
+  if constexpr (kSquares) {
+    const std::int64_t at = kTransposed ? (batch * blocks + block) * row_blocks + row_block
+                                        : (batch * row_blocks + row_block) * blocks + block;
+    if (threadIdx.x == 0) scales[at] = __frcp_rn(by.x[0]);
+  } else if constexpr (kTransposed) {
+    if (part_row == 0) store_reciprocals(scales + row_block * shape.columns + column, by, columns);
+  } else {
+    if (part_column == 0) store_reciprocals(scales + block * shape.rows + row, by, rows);
+  }
+
+  uint2 rounded[kGroup];
+#pragma unroll
+  for (int r = 0; r < kGroup; ++r)
+    rounded[r] =
+        kTransposed ? encode_group<E4m3>(widened(stored[r]), by) : encode_group<E4m3>(widened(stored[r]), by.x[r]);
+  if constexpr (kTransposed) {
+    MatrixBatch whole = shape;
+    whole.rows = row_blocks * kTile;
+    store_transposed<true>(rounded, units, codes + batch * shape.columns * whole.rows, whole, tile_row, tile_column);
+  } else {
+#pragma unroll
+    for (int r = 0; r < kGroup; ++r)
+      if (r < rows)
+        *reinterpret_cast<uint2*>(codes + (batch * shape.rows + row + r) * blocks * kTile + column) = rounded[r];
   }
 }
 
 void block_float8_cast_cuda(const BlockFloat8CastArgs& args) {
   const OpLaunch launch("block_float8_cast", {&args.x, &args.out.codes, &args.out.scales});
   QUENCH_CHECK(aligned(args.out.codes.raw_data()), "block_float8_cast: codes do not begin at a multiple of 16 bytes");
-  const LineLayout at(args.x.shape(), args.orientation);
-  const auto grid = static_cast<unsigned>(at.batch * at.blocks() * at.line_blocks());
+  const MatrixBatch shape(args.x.shape());
+  const CodeTiles grid(shape);
+  const bool transposed = args.orientation == Orientation::transposed;
   dispatch<float, bfloat16>(args.x.dtype(), "block_float8_cast", [&]<class T>() {
-    launch(args.squares ? cast_tiles_kernel<T, true> : cast_tiles_kernel<T, false>, grid, kThreads, kTileBytes,
-           args.x.data<T>(), bytes_of(args.out.codes), args.out.scales.data<float>(), at, at.blocks(),
-           at.line_blocks());
+    const auto kernel = args.squares
+                            ? (transposed ? cast_block_kernel<T, true, true> : cast_block_kernel<T, true, false>)
+                            : (transposed ? cast_block_kernel<T, false, true> : cast_block_kernel<T, false, false>);
+    const T* x = args.x.data<T>();
+    launch(kernel, dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kThreads, 0, x,
+           bytes_of(args.out.codes), args.out.scales.data<float>(), shape, grid, float8_blocks(shape.columns),
+           float8_blocks(shape.rows), aligned(x) && shape.columns % kGroup == 0);
   });
 }
+
+// How the elements of lines lie in memory.
+struct LineLayout {
+  std::int64_t lines, length;  // lines of a matrix, elements of a line
+  bool natural;
+  LineLayout(const Shape& shape, Orientation orientation)
+      : lines(shape[-2]), length(shape[-1]), natural(orientation == Orientation::natural) {
+    if (!natural) std::swap(lines, length);
+  }
+};
 
 // A thread an element of out.
 __global__ __launch_bounds__(kThreads) void values_kernel(const std::uint8_t* codes, const float* scales, float* out,
@@ -102,8 +150,8 @@ __global__ __launch_bounds__(kThreads) void values_kernel(const std::uint8_t* co
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads, of_matrix = at.lines * at.length;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
     const std::int64_t matrix = i / of_matrix, rest = i % of_matrix;
-    const std::int64_t row = at.step == 1 ? at.length : at.lines;  // of out
-    const std::int64_t line = at.step == 1 ? rest / row : rest % row, k = at.step == 1 ? rest % row : rest / row;
+    const std::int64_t row = at.natural ? at.length : at.lines;  // of out
+    const std::int64_t line = at.natural ? rest / row : rest % row, k = at.natural ? rest % row : rest / row;
     const float scale = squares ? scales[(matrix * line_blocks + line / kTile) * blocks + k / kTile]
                                 : scales[k / kTile * at.lines + line];
     out[i] = E4m3::decode(codes[(matrix * at.lines + line) * blocks * kTile + k]) * scale;
@@ -114,8 +162,8 @@ void block_float8_values_cuda(const BlockFloat8ValuesArgs& args) {
   const OpLaunch launch("block_float8_values", {&args.x.codes, &args.x.scales, &args.out});
   const LineLayout at(args.out.shape(), args.orientation);
   launch(values_kernel, strided_grid(launch.device(), args.out.numel(), kThreads), kThreads, 0, bytes_of(args.x.codes),
-         args.x.scales.data<float>(), args.out.data<float>(), at, at.blocks(), at.line_blocks(), args.out.rank() == 3,
-         args.out.numel());
+         args.x.scales.data<float>(), args.out.data<float>(), at, float8_blocks(at.length), float8_blocks(at.lines),
+         args.out.rank() == 3, args.out.numel());
 }
 
 QUENCH_CUDA_KERNEL(block_float8_cast_slot, block_float8_cast_cuda);
