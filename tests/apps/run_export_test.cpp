@@ -65,6 +65,7 @@ TEST_F(RunExport, EveryFormatOfTheTable) {
     expect_ok(train(more));  // at its last step: the export alone
     EXPECT_TRUE(fs::exists(work() / "run/export/model.safetensors"));
     EXPECT_FALSE(fs::exists(work() / "run/export/model.gguf"));
+    (void)continuation(run(generate("run/export")));
   }
 }
 
