@@ -15,6 +15,7 @@ LinearPlan plan(const nn::LinearInfo&, const RecipeOptions&) {
 const Recipe kBf16{"bf16",
                    "no quantization: products in training.dtype, accumulated in f32",
                    plan,
-                   {.output_relative_l2 = 5e-3, .gradient_relative_l2 = 1e-2, .loss_relative = 1e-2}};
+                   {.output_relative_l2 = 5e-3, .gradient_relative_l2 = 1e-2, .loss_relative = 1e-2},
+                   {.required = RequiredLayers::none}};
 
 }  // namespace quench::recipes

@@ -55,6 +55,17 @@ std::int64_t stack_size(nn::Module& root) {
   return size;
 }
 
+// "0-2, 5"; ascending.
+std::string ranges_text(const std::vector<std::int64_t>& indices) {
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < indices.size(); first = ++last) {
+    while (last + 1 < indices.size() && indices[last + 1] == indices[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", indices[first]);
+    if (last > first) text += fmt::format("-{}", indices[last]);
+  }
+  return text;
+}
+
 std::string bytes_text(std::int64_t bytes) {
   const auto number = static_cast<double>(bytes);
   return bytes >= std::int64_t{1} << 20 ? fmt::format("{:.1f} MiB", number / (1 << 20))
@@ -78,6 +89,22 @@ std::string kept_text(const LayerConversion& layer) {
   if (!layer.kept) return {};
   return fmt::format("  keeps {} ({}), {} in high precision", bytes_text(layer.kept->bytes), words(layer.kept->form),
                      bytes_text(layer.kept_in_high_precision.bytes));
+}
+
+// A line for those of one name, width and reason.
+std::string unfit_layers(const std::vector<LayerConversion>& layers) {
+  using Key = std::tuple<std::string, std::int64_t, std::string>;
+  std::map<Key, std::vector<std::int64_t>> indices;
+  for (const LayerConversion& layer : layers)
+    if (layer.unfit)
+      indices[{without_index(layer.name), layer.in_features, layer.skipped_because}].push_back(stack_index(layer.name));
+  std::string text;
+  for (const auto& [key, numbers] : indices) {
+    const auto& [name, in, reason] = key;
+    const std::string where = numbers.front() < 0 ? "" : fmt::format(" in layers {}", ranges_text(numbers));
+    text += fmt::format("  {}{}, {} inputs: {}\n", name, where, in, reason);
+  }
+  return text;
 }
 
 }  // namespace
@@ -142,6 +169,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     } else if (row.skipped_because.empty()) {
       plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
+      row.unfit = plan.kernel == nullptr;
       row.float8 = std::move(plan.float8);
     }
     linear.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_linear_kernel());
@@ -180,10 +208,26 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
   return report;
 }
 
+void require_layers(const Recipe& recipe, const std::vector<LayerConversion>& layers) {
+  const RequiredLayers required = recipe.capabilities.required;
+  if (required == RequiredLayers::none) return;
+  const auto unfit = std::ranges::count_if(layers, &LayerConversion::unfit);
+  const auto taken = std::ranges::count(layers, std::string(), &LayerConversion::skipped_because);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, unfit == 0 || required != RequiredLayers::all,
+                  "recipe {} cannot take {} of the {} layers that recipe.filter gives it:\n{}"
+                  "change what the reasons name, or leave these layers out (recipe.filter.exclude, --recipe-exclude)",
+                  recipe.name, unfit, taken + unfit, unfit_layers(layers));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, taken > 0,
+                  "recipe {} applies to no layer of the model, which would be trained in high precision:\n{}"
+                  "change recipe.filter or what the reasons name, or choose recipe bf16",
+                  recipe.name, conversion_report(layers));
+}
+
 std::string conversion_report(const std::vector<LayerConversion>& layers) {
   using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::string, std::string, std::string>;
   std::vector<Key> order;
-  std::map<Key, int> counts;
+  std::map<Key, std::vector<std::int64_t>> indices;
+  std::map<std::string, std::size_t> of_name;
   std::int64_t kept = 0, in_high_precision = 0;
   for (const LayerConversion& layer : layers) {
     Key key{without_index(layer.name) + (layer.experts > 0 ? fmt::format(" of {} experts", layer.experts) : ""),
@@ -192,15 +236,19 @@ std::string conversion_report(const std::vector<LayerConversion>& layers) {
             layer.kernel,
             layer.skipped_because,
             kept_text(layer)};
-    if (counts[key]++ == 0) order.push_back(key);
+    if (indices[key].empty()) order.push_back(key);
+    indices[key].push_back(stack_index(layer.name));
+    ++of_name[std::get<0>(key)];
     if (layer.kept) kept += layer.kept->bytes;
     if (layer.kept) in_high_precision += layer.kept_in_high_precision.bytes;
   }
   std::string text;
   for (const Key& key : order) {
     const auto& [name, in, out, kernel, reason, kept_of_one] = key;
-    text += fmt::format("  {:<44} {:>6} -> {:<7} x{:<4} {}{}", name, in, out, counts[key], kernel, kept_of_one);
-    text += reason.empty() ? "\n" : fmt::format("  (skipped: {})\n", reason);
+    text += fmt::format("  {:<44} {:>6} -> {:<7} x{:<4} {}{}", name, in, out, indices[key].size(), kernel, kept_of_one);
+    const bool all = indices[key].size() == of_name[name];
+    text += reason.empty() ? "\n"
+                           : fmt::format("  (skipped{}: {})\n", all ? "" : " in " + ranges_text(indices[key]), reason);
   }
   if (std::ranges::any_of(layers, [](const LayerConversion& layer) { return layer.kept.has_value(); }))
     text += fmt::format("  these layers keep {} of a micro-batch for the backward pass, {} in high precision\n",

@@ -45,14 +45,20 @@ struct LayerConversion {
   // Where somebody has measured it (train/plan/kept_inputs.h), and what the layer would keep in high precision.
   std::optional<KeptInput> kept = std::nullopt;
   KeptInput kept_in_high_precision = {};
+  bool unfit = false;  // skipped because the recipe cannot take it, although the filter leaves it in
 };
 
 // Throws bad_config naming a pattern that matches no layer, and when nothing is left between the skipped layers.
 std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
                                           const RecipeOptions& options = {});
 
-// One line per distinct (shape, outcome), with the number of layers and the reason where one was skipped; where it was
-// measured, what a layer keeps for the backward pass, and what all of them save.
+// Throws bad_config, naming every layer that the recipe cannot take and why, where the layers that it requires
+// (RecipeCapabilities::required) are not among those that it takes.
+void require_layers(const Recipe& recipe, const std::vector<LayerConversion>& layers);
+
+// One line per distinct (shape, outcome), with the number of layers and the reason where one was skipped, and which
+// ones where others of the same name were not; where it was measured, what a layer keeps for the backward pass, and
+// what all of them save.
 [[nodiscard]] std::string conversion_report(const std::vector<LayerConversion>& layers);
 
 [[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;

@@ -28,6 +28,13 @@ struct RecipeTolerances {
 // The three products of a linear layer: y = x W^T, dx = dy W, dW = dy^T x.
 enum class LinearGemm { forward, dgrad, wgrad };
 
+// The layers that a run under a recipe must have, of those that its filter gives to the recipe.
+enum class RequiredLayers {
+  none,
+  some,  // a run in which it takes no layer would be another run than the one asked for
+  all,   // what is trained is what will be stored: a layer that it cannot take would be trained for other bits
+};
+
 // What a recipe does, for those who offer, check and compare recipes.
 struct RecipeCapabilities {
   // Products of float8 operands, before RecipeOptions::high_precision. They need float8 tensor cores where they are not
@@ -36,6 +43,7 @@ struct RecipeCapabilities {
   // Keys of the config section recipe that act on it, beside those that act on every recipe (name, filter.*,
   // high_precision_tail, start_step, stop_step).
   std::span<const std::string_view> keys = {};
+  RequiredLayers required = RequiredLayers::some;  // convert.h: require_layers()
 
   // Whether it rounds output gradients.
   [[nodiscard]] constexpr bool quantizes_gradients() const {

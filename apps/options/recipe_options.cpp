@@ -49,9 +49,7 @@ std::vector<recipes::LayerConversion> RecipeArguments::apply(LoadedModel& loaded
                                            .weight_bits = weight_bits,
                                            .group_size = group_size,
                                            .asymmetric_weights = asymmetric_weights});
-  const bool converted = std::ranges::any_of(conversion, [](const auto& row) { return row.skipped_because.empty(); });
-  QUENCH_CHECK_AS(ErrorCode::bad_config, converted || !given(), "--recipe {} applies to no layer:\n{}", name,
-                  recipes::conversion_report(conversion));
+  recipes::require_layers(recipe, conversion);
   if (loaded.adapters) {
     loaded.adapters->attach();
     loaded.adapters->name_kernels(conversion);

@@ -1,20 +1,34 @@
 #include "recipes/qat/fake_quantizer.h"
 
+#include <algorithm>
+
 #include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/two_of_four.h"
 
 namespace quench::recipes {
+namespace {
+
+// Group sizes that an error proposes: below, scales take more than the codes save; above, few formats go.
+constexpr std::int64_t kLeastNamedGroup = 8;
+constexpr std::int64_t kMostNamedGroup = 256;
+
+}  // namespace
 
 std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns) const {
   if (sparsity)
     if (std::string reason = two_of_four_problem(*sparsity, rows, columns); !reason.empty()) return reason;
-  const std::int64_t group = kind == Kind::integer ? integers.group_size
-                             : kind == Kind::mx    ? std::int64_t{kMxBlockSize}
+  const std::int64_t block = kind == Kind::mx      ? std::int64_t{kMxBlockSize}
                              : kind == Kind::nvfp4 ? std::int64_t{kNvfp4BlockSize}
                                                    : 0;
+  if (block > 0 && columns % block != 0) return fmt::format("blocks of {} do not divide its {} inputs", block, columns);
+  const std::int64_t group = kind == Kind::integer ? integers.group_size : 0;
   if (group == 0 || columns % group == 0) return {};
-  return fmt::format("groups of {} do not divide its {} inputs", group, columns);
+  std::string fitting;
+  for (std::int64_t size = kLeastNamedGroup; size <= std::min(columns, kMostNamedGroup); ++size)
+    if (columns % size == 0) fitting += fmt::format("{}, ", size);
+  return fmt::format("recipe.group_size {} does not divide its {} inputs; {}0 (the whole row) would fit", group,
+                     columns, fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and "));
 }
 
 FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask) {

@@ -73,47 +73,47 @@ const Recipe kQatInt8DynInt4{"qat_int8dyn_int4",
                              "trains for int8 activations (per token) and int4 weights (in groups)",
                              plan<kInt8DynInt4>,
                              {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                             {.keys = kGroupKeys}};
+                             {.keys = kGroupKeys, .required = RequiredLayers::all}};
 const Recipe kQatInt4WeightOnly{"qat_int4_weight_only",
                                 "trains for int4 weights (in groups)",
                                 plan<kInt4WeightOnly>,
                                 {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                                {.keys = kGroupKeys}};
+                                {.keys = kGroupKeys, .required = RequiredLayers::all}};
 const Recipe kQatInt8{"qat_int8",
                       "trains for int8 activations (per token) and weights (per channel)",
                       plan<kInt8>,
                       {.output_relative_l2 = 0.03, .gradient_relative_l2 = 0.1, .loss_relative = 0.03},
-                      {.keys = kPlainKeys}};
+                      {.keys = kPlainKeys, .required = RequiredLayers::all}};
 const Recipe kQatFloat8{"qat_float8",
                         "trains for float8 activations (per token) and weights (per channel)",
                         plan<kFloat8Both>,
                         {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.05, .loss_relative = 0.03},
-                        {.keys = kPlainKeys}};
+                        {.keys = kPlainKeys, .required = RequiredLayers::all}};
 const Recipe kQatFloat8Int4{"qat_float8_int4",
                             "trains for float8 activations (per token) and int4 weights (in groups)",
                             plan<kFloat8Int4>,
                             {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                            {.keys = kGroupKeys}};
+                            {.keys = kGroupKeys, .required = RequiredLayers::all}};
 const Recipe kQatMxfp4{"qat_mxfp4",
                        "trains for mxfp4 activations and weights",
                        plan<kMxfp4Both>,
                        {.output_relative_l2 = 0.2, .gradient_relative_l2 = 0.15, .loss_relative = 0.06},
-                       {.keys = kPlainKeys}};
+                       {.keys = kPlainKeys, .required = RequiredLayers::all}};
 const Recipe kQatNvfp4{"qat_nvfp4",
                        "trains for nvfp4 activations and weights",
                        plan<kNvfp4Both>,
                        {.output_relative_l2 = 0.16, .gradient_relative_l2 = 0.12, .loss_relative = 0.06},
-                       {.keys = kPlainKeys}};
+                       {.keys = kPlainKeys, .required = RequiredLayers::all}};
 const Recipe kQatInt8DynIntx{"qat_int8dyn_intx",
                              "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
                              plan<kInt8DynIntx>,
                              {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                             {.keys = kBitsKeys}};
+                             {.keys = kBitsKeys, .required = RequiredLayers::all}};
 const Recipe kQatIntxWeightOnly{"qat_intx_weight_only",
                                 "trains for weights of recipe.weight_bits (in groups)",
                                 plan<kIntxWeightOnly>,
                                 {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                                {.keys = kBitsKeys}};
+                                {.keys = kBitsKeys, .required = RequiredLayers::all}};
 
 // Of normal values, the two smaller magnitudes of four hold a root mean square of 0.36 of all, what a greedy
 // transposable mask leaves out 0.42. Gradients of the weight are those of the dense one.
@@ -121,17 +121,17 @@ const Recipe kSparse24{"sparse24",
                        "trains for 2:4 sparse weights: of every four, the two largest magnitudes",
                        plan<kSparse>,
                        {.output_relative_l2 = 0.45, .gradient_relative_l2 = 0.45, .loss_relative = 0.15},
-                       {.keys = kPlainKeys}};
+                       {.keys = kPlainKeys, .required = RequiredLayers::all}};
 const Recipe kSparse24Transposable{"sparse24_transposable",
                                    "trains for weights that are 2:4 sparse along rows and columns",
                                    plan<kSparseTransposable>,
                                    {.output_relative_l2 = 0.5, .gradient_relative_l2 = 0.5, .loss_relative = 0.15},
-                                   {.keys = kPlainKeys}};
+                                   {.keys = kPlainKeys, .required = RequiredLayers::all}};
 const Recipe kQatInt4WeightOnlySparse24{
     "qat_int4_weight_only_sparse24",
     "trains for 2:4 sparse int4 weights (in groups)",
     plan<kInt4Sparse>,
     {.output_relative_l2 = 0.45, .gradient_relative_l2 = 0.45, .loss_relative = 0.15},
-    {.keys = kSparseGroupKeys}};
+    {.keys = kSparseGroupKeys, .required = RequiredLayers::all}};
 
 }  // namespace quench::recipes

@@ -184,7 +184,8 @@ TEST_F(EvalVerb, ModelsStandSideBySideWithWhatTheyRecover) {
   refused({"--baseline", "int4", "--recipe", "qat_int8"}, "quantized already");
   refused({"--recipe", "qat_int8", "--group-size", "32"}, "--group-size has no effect on --recipe qat_int8");
   refused({"--recipe", "auto"}, "name a recipe");
-  refused({"--recipe", "qat_int4_weight_only", "--group-size", "48"}, "groups of 48 do not divide its 16 inputs");
+  refused({"--recipe", "qat_int4_weight_only", "--group-size", "48"},
+          "recipe.group_size 48 does not divide its 16 inputs");
 }
 
 TEST_F(EvalVerb, AModelWithNanFails) {

@@ -72,9 +72,30 @@ TEST_F(Qat, OptionsOfOtherRecipesAreRefused) {
   EXPECT_THAT(errors({"--recipe.name=qat_intx_weight_only", "--recipe.weight_bits=9"}),
               HasSubstr("recipe.weight_bits"));
   EXPECT_THAT(errors({"--recipe.name=bf16", "--recipe.group_size=32"}), HasSubstr("does not use it"));
-  const Outcome skipped =
-      run(train({"--recipe.name=qat_int4_weight_only", "--recipe.group_size=48", "--training.steps=1"}));
-  EXPECT_THAT(skipped.output, HasSubstr("groups of 48 do not divide its 64 inputs"));
+}
+
+TEST_F(Qat, LayersThatGroupsDoNotDivideAreRefusedBeforeTheRun) {
+  const std::vector<std::string> recipe = {"--recipe.name=qat_int4_weight_only", "--recipe.group_size=48",
+                                           "--training.steps=1"};
+  const Outcome refused = run(train(recipe));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, AllOf(HasSubstr("model.layers.*.self_attn.qkv_proj in layers 0-1, 64 inputs"),
+                                    HasSubstr("recipe.group_size 48 does not divide its 64 inputs; 8, 16, 32, 64"),
+                                    HasSubstr("recipe.filter.exclude")));
+  EXPECT_FALSE(std::filesystem::exists(work() / "run"));
+  std::vector<std::string> check = {"config", "check", "run.json"};
+  check.insert(check.end(), recipe.begin(), recipe.end());
+  EXPECT_THAT(run(check).errors, HasSubstr("recipe.group_size 48 does not divide its 64 inputs"));
+  // The 192 inputs of down_proj are divided: those layers alone can be trained.
+  std::vector<std::string> others = train(recipe);
+  others.push_back("--recipe.filter.exclude=lm_head,*.self_attn.*,*.gate_up_proj");
+  const Outcome trained = run(others);
+  EXPECT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_THAT(trained.output, HasSubstr("(skipped: in recipe.filter.exclude)"));
+  const Outcome evaluated = run(
+      {"eval", "--model", "run", "--data", "held_out.txt", "--recipe", "qat_int4_weight_only", "--group-size", "48"});
+  EXPECT_EQ(evaluated.status, 2);
+  EXPECT_THAT(evaluated.errors, HasSubstr("recipe.group_size 48 does not divide its 64 inputs"));
 }
 
 }  // namespace

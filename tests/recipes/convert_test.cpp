@@ -104,6 +104,42 @@ TEST(Convert, ReportFoldsLayersOfAStack) {
   EXPECT_EQ(std::ranges::count(report, '\n'), 5);
 }
 
+TEST(Convert, ReportNamesTheLayersOfAStackThatAreSkippedAlone) {
+  nn::CausalLm model(tiny(false), {});
+  const std::string report = conversion_report(apply_recipe(model, kNarrow, {.include = {}, .skip_last_layers = 1}));
+  EXPECT_THAT(report, HasSubstr("(skipped in 1: among recipe.filter.skip_last_layers)"));
+  EXPECT_THAT(report, HasSubstr("(skipped in 0: in_features is not 16)"));
+}
+
+// What require_layers says to a conversion; empty: nothing.
+std::string refusal(const Recipe& recipe, const LayerFilter& filter, const RecipeOptions& options = {}) {
+  nn::CausalLm model(tiny(false), {});
+  try {
+    require_layers(recipe, apply_recipe(model, recipe, filter, options));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Convert, ARecipeThatTakesNoLayerIsRefused) {
+  EXPECT_EQ(refusal(kNarrow, {}), "");
+  EXPECT_THAT(refusal(kNarrow, {{"*.down_proj"}, {}}), HasSubstr("recipe narrow applies to no layer"));
+  EXPECT_THAT(refusal(kNarrow, {{"*.down_proj"}, {}}), HasSubstr("in_features is not 16"));
+  EXPECT_THAT(refusal(kNarrow, {{}, {"*"}}), HasSubstr("recipe narrow applies to no layer"));
+  EXPECT_EQ(refusal(kBf16, {{}, {"*"}}), "");
+}
+
+TEST(Convert, LayersThatCannotBeTrainedForTheirBitsAreRefusedByName) {
+  const std::string reason = refusal(kQatInt4WeightOnly, {{}, {"lm_head"}}, {.group_size = 16});
+  EXPECT_THAT(reason, HasSubstr("recipe qat_int4_weight_only cannot take 2 of the 8 layers"));
+  EXPECT_THAT(reason, HasSubstr("model.layers.*.mlp.down_proj in layers 0-1, 24 inputs: recipe.group_size 16 does not "
+                                "divide its 24 inputs; 8, 12, 24 and 0 (the whole row) would fit"));
+  EXPECT_EQ(refusal(kQatInt4WeightOnly, {{}, {"lm_head"}}, {.group_size = 8}), "");
+  EXPECT_EQ(refusal(kQatInt4WeightOnly, {{}, {"lm_head", "*.down_proj"}}, {.group_size = 16}), "");
+}
+
 TEST(Convert, Globs) {
   EXPECT_TRUE(glob_matches("*", ""));
   EXPECT_TRUE(glob_matches("a*c", "abbc"));

@@ -51,13 +51,17 @@ TEST(FakeQuantizer, BlockFormatsAreTheirCasts) {
             values(dequantize(quantize_nvfp4(x, nvfp4_global_scale(amax(x, Granularity::tensor))), DType::bf16)));
 }
 
-TEST(QatRecipes, LayersThatGroupsDoNotDivideAreSkippedByName) {
+TEST(QatRecipes, LayersThatGroupsDoNotDivideAreNamedWithSizesThatFit) {
   const auto reason = [](const char* recipe, std::int64_t in, const RecipeOptions& options = {}) {
     return find_recipe(recipe).plan({.name = "layer", .in_features = in, .out_features = 8}, options).skipped_because;
   };
-  EXPECT_EQ(reason("qat_int4_weight_only", 48), "groups of 32 do not divide its 48 inputs");
+  EXPECT_EQ(reason("qat_int4_weight_only", 48),
+            "recipe.group_size 32 does not divide its 48 inputs; 8, 12, 16, 24, 48 and 0 (the whole row) would fit");
+  EXPECT_EQ(reason("qat_int4_weight_only", 4),
+            "recipe.group_size 32 does not divide its 4 inputs; 0 (the whole row) would fit");
+  EXPECT_EQ(reason("qat_int4_weight_only", 4, {.group_size = 0}), "");
   EXPECT_EQ(reason("qat_int4_weight_only", 48, {.group_size = 24}), "");
-  EXPECT_EQ(reason("qat_mxfp4", 48), "groups of 32 do not divide its 48 inputs");
+  EXPECT_EQ(reason("qat_mxfp4", 48), "blocks of 32 do not divide its 48 inputs");
   EXPECT_EQ(reason("qat_nvfp4", 48), "");
   EXPECT_EQ(reason("qat_float8", 7), "");
 }
@@ -109,7 +113,8 @@ TEST(SparseRecipes, ShapesThatTheyCannotPruneAreSkippedByName) {
   EXPECT_EQ(reason("sparse24", 62, 8), "its 62 inputs are no multiple of 4");
   EXPECT_EQ(reason("sparse24", 64, 6), "");
   EXPECT_EQ(reason("sparse24_transposable", 64, 6), "its 6 outputs are no multiple of 4");
-  EXPECT_EQ(reason("qat_int4_weight_only_sparse24", 48, 8), "groups of 32 do not divide its 48 inputs");
+  EXPECT_EQ(reason("qat_int4_weight_only_sparse24", 48, 8),
+            "recipe.group_size 32 does not divide its 48 inputs; 8, 12, 16, 24, 48 and 0 (the whole row) would fit");
 }
 
 // Gradients of two micro-batches, with the weight's codes kept between them and made anew.

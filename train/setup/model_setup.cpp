@@ -95,11 +95,13 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
                                                        bool tail, std::shared_ptr<recipes::HealthRecorder> health,
                                                        const recipes::Adapters* adapters) {
   const RecipeSection::Filter& filter = config.recipe.filter;
+  const recipes::Recipe& recipe = tail ? recipes::kBf16 : recipes::find_recipe(config.recipe.name);
   auto conversion =
-      tail ? recipes::apply_recipe(model, recipes::kBf16, {})
-           : recipes::apply_recipe(model, recipes::find_recipe(config.recipe.name),
+      tail ? recipes::apply_recipe(model, recipe, {})
+           : recipes::apply_recipe(model, recipe,
                                    {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
                                    recipe_options(config, target, std::move(health)));
+  recipes::require_layers(recipe, conversion);
   if (adapters == nullptr) return conversion;
   adapters->attach();
   adapters->name_kernels(conversion);
