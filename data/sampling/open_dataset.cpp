@@ -73,11 +73,17 @@ std::string describe(const Dataset& dataset) {
     if (losses.tail_tokens > 0) text += fmt::format("; {} tokens after the last full row unused", losses.tail_tokens);
     if (losses.truncated_documents > 0)
       text += fmt::format("; {} documents cut, {} tokens lost", losses.truncated_documents, losses.truncated_tokens);
+    if (losses.untrained_documents > 0)
+      text += fmt::format("; {} documents left out whose targets all lie behind the cut", losses.untrained_documents);
     if (losses.dropped_documents > 0)
       text += fmt::format("; {} documents too long and dropped, {} tokens", losses.dropped_documents,
                           losses.dropped_tokens);
     if (losses.single_token_documents > 0)
       text += fmt::format("; {} documents of one token left out", losses.single_token_documents);
+    if (losses.padding > 0)
+      text +=
+          fmt::format("; {:.1f}% padding", 100 * static_cast<double>(losses.padding) /
+                                               static_cast<double>(rows.size()) / static_cast<double>(rows.seq_len()));
     text += '\n';
   }
   return text;

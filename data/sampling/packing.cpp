@@ -1,30 +1,53 @@
 #include "data/sampling/packing.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
 
 #include "core/ops/cross_entropy.h"
+#include "data/sampling/bin_packing.h"
 
 namespace quench {
+namespace {
+
+constexpr std::array<std::pair<LongDocuments, std::string_view>, 3> kLongDocuments = {
+    {{LongDocuments::split, "split"}, {LongDocuments::truncate, "truncate"}, {LongDocuments::drop, "drop"}}};
+
+}  // namespace
+
+std::vector<std::string> long_documents_names() {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : kLongDocuments) names.emplace_back(name);
+  return names;
+}
+
+LongDocuments long_documents_from_string(std::string_view name) {
+  for (const auto& [value, known] : kLongDocuments)
+    if (known == name) return value;
+  QUENCH_FAIL(ErrorCode::bad_config, "'{}' is nothing to do with long documents; known: {}", name,
+              fmt::join(long_documents_names(), ", "));
+}
 
 PackedRows::PackedRows(std::shared_ptr<const TokenSource> source, const PackingOptions& options)
     : source_(std::move(source)), options_(options) {
   QUENCH_CHECK(options.seq_len > 0, "rows of {} tokens", options.seq_len);
-  const auto seq_len = static_cast<std::uint64_t>(options.seq_len);
-  const std::uint64_t tokens = source_->size();
-  if (!options.packing) {
+  QUENCH_CHECK(options.packing || !options.multipack, "multipack without packing");
+  if (cuts_stream())
+    index_stream();
+  else
     index_documents();
-    row_count_ = rows_.size();
-    QUENCH_CHECK(row_count_ > 0,
-                 "no row: of the documents in {} tokens, {} have a single token and {} were dropped as longer than "
-                 "seq_len + 1 = {}\n  {}",
-                 tokens, losses_.single_token_documents, losses_.dropped_documents, seq_len + 1, source_->describe());
-    return;
-  }
+}
+
+void PackedRows::index_stream() {
+  const auto seq_len = static_cast<std::uint64_t>(options_.seq_len);
+  const std::uint64_t tokens = source_->size();
   // A row needs one token more than it has inputs: the last label.
   const std::uint64_t full = tokens > 0 ? (tokens - 1) / seq_len : 0;
   const std::uint64_t rest = tokens - full * seq_len;  // includes the token after the last full row
-  row_count_ = full + (!options.drop_last && rest > 1 ? 1 : 0);
+  row_count_ = full + (!options_.drop_last && rest > 1 ? 1 : 0);
   if (row_count_ == full && rest > 0) losses_.tail_tokens = rest - 1;
+  if (row_count_ > full) losses_.padding = seq_len - rest;
   QUENCH_CHECK(row_count_ > 0, "no row: {} tokens are fewer than seq_len + 1 = {}\n  {}", tokens, seq_len + 1,
                source_->describe());
 }
@@ -47,6 +70,35 @@ void PackedRows::index_documents() {
     }
   }
   add_document(document, total - document);
+  QUENCH_CHECK(!documents_.empty(),
+               "no row: of the documents in {} tokens, {} have a single token, {} were dropped as longer than "
+               "seq_len + 1 = {} and {} have no target among so many tokens\n  {}",
+               total, losses_.single_token_documents, losses_.dropped_documents, options_.seq_len + 1,
+               losses_.untrained_documents, source_->describe());
+  if (options_.multipack) {
+    pack_documents();
+  } else {
+    row_starts_.resize(documents_.size() + 1);
+    std::iota(row_starts_.begin(), row_starts_.end(), std::uint64_t{0});
+  }
+  row_count_ = row_starts_.size() - 1;
+  losses_.padding = row_count_ * static_cast<std::uint64_t>(options_.seq_len);
+  for (const Span& span : documents_) losses_.padding -= inputs_of(span);
+}
+
+void PackedRows::pack_documents() {
+  std::vector<std::uint64_t> sizes(documents_.size());
+  std::ranges::transform(documents_, sizes.begin(), [&](const Span& span) { return inputs_of(span); });
+  Bins bins = pack_bins(sizes, static_cast<std::uint64_t>(options_.seq_len));
+  std::vector<Span> ordered(documents_.size());
+  std::ranges::transform(bins.items, ordered.begin(), [&](std::uint64_t item) { return documents_[item]; });
+  documents_ = std::move(ordered);
+  row_starts_ = std::move(bins.starts);
+}
+
+std::size_t PackedRows::inputs_of(const Span& span) const noexcept {
+  const auto length = static_cast<std::size_t>(span.length);
+  return options_.multipack ? length - 1 : std::min(length, static_cast<std::size_t>(options_.seq_len));
 }
 
 void PackedRows::add_document(std::uint64_t begin, std::uint64_t length) {
@@ -56,24 +108,35 @@ void PackedRows::add_document(std::uint64_t begin, std::uint64_t length) {
     return;
   }
   if (length <= seq_len + 1) {
-    rows_.push_back({begin, length});
+    documents_.push_back({begin, length});
     return;
   }
   switch (options_.long_documents) {
     case LongDocuments::split:
       for (std::uint64_t done = 0; done + 1 < length; done += seq_len)
-        rows_.push_back({begin + done, std::min(seq_len + 1, length - done)});
+        documents_.push_back({begin + done, std::min(seq_len + 1, length - done)});
       return;
-    case LongDocuments::truncate:
-      rows_.push_back({begin, seq_len + 1});
-      ++losses_.truncated_documents;
-      losses_.truncated_tokens += length - seq_len - 1;
-      return;
+    case LongDocuments::truncate: add_truncated(begin, length); return;
     case LongDocuments::drop:
       ++losses_.dropped_documents;
       losses_.dropped_tokens += length;
       return;
   }
+}
+
+void PackedRows::add_truncated(std::uint64_t begin, std::uint64_t length) {
+  const auto seq_len = static_cast<std::uint64_t>(options_.seq_len);
+  if (source_->has_target_mask()) {
+    std::vector<std::uint8_t> targets(seq_len);
+    source_->read_target_mask(begin + 1, targets);
+    if (std::ranges::count(targets, 0) == options_.seq_len) {
+      ++losses_.untrained_documents;
+      return;
+    }
+  }
+  documents_.push_back({begin, seq_len + 1});
+  ++losses_.truncated_documents;
+  losses_.truncated_tokens += length - seq_len - 1;
 }
 
 std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_t first_token,
@@ -83,49 +146,58 @@ std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_
   QUENCH_CHECK(out.input_ids.size() == seq_len && out.labels.size() == seq_len && out.positions.size() == seq_len,
                "row buffers of {}, {} and {} values for seq_len {}", out.input_ids.size(), out.labels.size(),
                out.positions.size(), seq_len);
-  Span span;
-  if (options_.packing) {
-    span.begin = row * seq_len;
-    span.length = std::min<std::uint64_t>(seq_len + 1, source_->size() - span.begin);
+  std::size_t used = 0;
+  const auto add = [&](const Span& span) {
+    write(span, used, out, first_token, sequences);
+    used += inputs_of(span);
+  };
+  if (cuts_stream()) {
+    const std::uint64_t begin = row * seq_len;
+    add({begin, std::min<std::uint64_t>(seq_len + 1, source_->size() - begin)});
   } else {
-    span = rows_[static_cast<std::size_t>(row)];
+    for (std::uint64_t i = row_starts_[row]; i < row_starts_[row + 1]; ++i) add(documents_[i]);
   }
-  const auto length = static_cast<std::size_t>(span.length);
-  const std::size_t inputs = std::min(length, seq_len);
+  std::ranges::fill(out.input_ids.subspan(used), options_.pad_id);
+  std::ranges::fill(out.labels.subspan(used), kIgnoreLabel);
+  std::ranges::fill(out.positions.subspan(used), 0);
+  return static_cast<std::int64_t>(seq_len) - std::count(out.labels.begin(), out.labels.end(), kIgnoreLabel);
+}
 
+void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std::int64_t first_token,
+                       std::vector<SequenceRange>& sequences) const {
+  const auto length = static_cast<std::size_t>(span.length);
+  const std::size_t inputs = inputs_of(span);
   std::vector<std::int32_t> tokens(length);
   source_->read(span.begin, tokens);
-  std::copy_n(tokens.begin(), inputs, out.input_ids.begin());
-  std::fill(out.input_ids.begin() + static_cast<std::ptrdiff_t>(inputs), out.input_ids.end(), options_.pad_id);
-  std::fill(out.positions.begin() + static_cast<std::ptrdiff_t>(inputs), out.positions.end(), 0);
-  std::copy(tokens.begin() + 1, tokens.end(), out.labels.begin());
-  std::fill(out.labels.begin() + static_cast<std::ptrdiff_t>(length - 1), out.labels.end(), kIgnoreLabel);
+  std::copy_n(tokens.begin(), inputs, out.input_ids.subspan(at).begin());
+  const std::span<std::int32_t> labels = out.labels.subspan(at, inputs);
+  std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
+  std::ranges::fill(labels.subspan(length - 1), kIgnoreLabel);
 
-  // Borders of the sequences: document starts within the row, with the row's end last. A start at index `inputs` (the
-  // token of the last label) closes no sequence but masks that label.
+  // Borders of the sequences: document starts within the span, with the end of its inputs last. A start at index
+  // `inputs` (the token of the last label) closes no sequence but masks that label.
   std::vector<std::uint64_t> borders;
-  if (options_.packing && options_.document_mask) source_->find_document_starts(span.begin, tokens, borders);
+  if (cuts_stream() && options_.document_mask) source_->find_document_starts(span.begin, tokens, borders);
   for (std::uint64_t& border : borders) {
     border -= span.begin;
-    out.labels[static_cast<std::size_t>(border - 1)] = kIgnoreLabel;
+    labels[static_cast<std::size_t>(border - 1)] = kIgnoreLabel;
   }
   if (borders.empty() || borders.back() != inputs) borders.push_back(inputs);
-  std::int64_t begin = 0;
+  std::size_t begin = 0;
   for (const std::uint64_t border : borders) {
-    const std::int64_t count = static_cast<std::int64_t>(border) - begin;
-    sequences.push_back({first_token + begin, count, first_token + begin, count});
-    for (std::int64_t i = 0; i < count; ++i)
-      out.positions[static_cast<std::size_t>(begin + i)] = static_cast<std::int32_t>(i);
-    begin += count;
+    const auto count = static_cast<std::int64_t>(border - begin);
+    const std::int64_t first = first_token + static_cast<std::int64_t>(at + begin);
+    sequences.push_back({first, count, first, count});
+    const std::span<std::int32_t> positions = out.positions.subspan(at + begin, border - begin);
+    std::iota(positions.begin(), positions.end(), 0);
+    begin = border;
   }
 
-  if (source_->has_target_mask()) {
-    std::vector<std::uint8_t> targets(length - 1);
-    source_->read_target_mask(span.begin + 1, targets);
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      if (targets[i] == 0) out.labels[i] = kIgnoreLabel;
-  }
-  return static_cast<std::int64_t>(seq_len) - std::count(out.labels.begin(), out.labels.end(), kIgnoreLabel);
+  if (!source_->has_target_mask()) return;
+  std::vector<std::uint8_t> targets(length - 1);
+  source_->read_target_mask(span.begin + 1, targets);
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    if (targets[i] == 0) labels[i] = kIgnoreLabel;
 }
 
 }  // namespace quench

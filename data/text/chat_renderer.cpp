@@ -182,8 +182,8 @@ Range ChatRenderer::without_header(Range turn, std::string_view text, std::strin
   return {turn.begin + header, turn.begin + end};
 }
 
-std::vector<Range> ChatRenderer::targets(const Conversation& conversation, const jinja::Rendered& rendered,
-                                         std::string_view guard, TrainOn train_on) const {
+std::vector<Range> ChatRenderer::answers(const Conversation& conversation, const jinja::Rendered& rendered,
+                                         std::string_view guard) const {
   std::vector<Range> ranges;
   if (template_.marks_generation()) {
     ranges = rendered.generations;
@@ -202,15 +202,41 @@ std::vector<Range> ChatRenderer::targets(const Conversation& conversation, const
                   "{}: cannot tell what the assistant is to produce: the template has no {{% generation %}} marks and "
                   "writes messages outside of a loop over them; add the marks, or train on all tokens (data.train_on)",
                   template_.name());
-  if (train_on == TrainOn::last) ranges.erase(ranges.begin(), ranges.end() - 1);
+  return ranges;
+}
+
+std::vector<Range> ChatRenderer::trained(std::vector<Range> ranges, const Conversation& conversation,
+                                         const jinja::Rendered& rendered, bool all) const {
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    const Json& said = conversation.messages[i];
+    if (may_train(said) || (!all && said.at("role").as_string() != "assistant")) continue;
+    bool found = false;
+    for (const auto& [message, out] : rendered.messages) {
+      if (message != static_cast<int>(i)) continue;
+      found = true;
+      std::vector<Range> left;
+      for (const Range& range : ranges) {
+        left.push_back({range.begin, std::min(range.end, out.begin)});
+        left.push_back({std::max(range.begin, out.end), range.end});
+      }
+      ranges = std::move(left);
+      std::erase_if(ranges, [](const Range& range) { return range.begin >= range.end; });
+    }
+    QUENCH_CHECK_AS(ErrorCode::unsupported, found,
+                    "{}: cannot tell what it writes for message {}, which is not to be trained on: the template writes "
+                    "messages outside of a loop over them",
+                    template_.name(), i);
+  }
   return ranges;
 }
 
 std::vector<DocumentPiece> ChatRenderer::render(const Conversation& conversation, TrainOn train_on) const {
   const std::string guard = guard_for(conversation);
   jinja::Rendered rendered = template_.render(variables(conversation, false, guard));
-  std::vector<Range> ranges = train_on == TrainOn::all ? std::vector<Range>{{0, rendered.text.size()}}
-                                                       : targets(conversation, rendered, guard, train_on);
+  std::vector<Range> ranges =
+      train_on == TrainOn::all ? std::vector<Range>{{0, rendered.text.size()}} : answers(conversation, rendered, guard);
+  ranges = trained(std::move(ranges), conversation, rendered, train_on == TrainOn::all);
+  if (train_on == TrainOn::last && ranges.size() > 1) ranges.erase(ranges.begin(), ranges.end() - 1);
   return pieces(std::move(rendered.text), std::move(ranges), guard);
 }
 

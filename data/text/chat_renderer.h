@@ -15,6 +15,7 @@
 namespace quench {
 
 // Which tokens of a conversation are targets.
+// Nothing of a message that its record says not to train on is one.
 enum class TrainOn : std::uint8_t {
   assistant,  // what the assistant is to produce: its messages and the tokens that end them
   last,       // of those, the last message's
@@ -55,8 +56,11 @@ class ChatRenderer {
 
   [[nodiscard]] jinja::Map variables(const Conversation& conversation, bool generation_prompt,
                                      std::string_view guard) const;
-  [[nodiscard]] std::vector<jinja::Range> targets(const Conversation& conversation, const jinja::Rendered& rendered,
-                                                  std::string_view guard, TrainOn train_on) const;
+  [[nodiscard]] std::vector<jinja::Range> answers(const Conversation& conversation, const jinja::Rendered& rendered,
+                                                  std::string_view guard) const;
+  // The ranges without what the template writes for messages that are not trained on; of the assistant, or of all.
+  [[nodiscard]] std::vector<jinja::Range> trained(std::vector<jinja::Range> ranges, const Conversation& conversation,
+                                                  const jinja::Rendered& rendered, bool all) const;
   [[nodiscard]] jinja::Range without_header(jinja::Range turn, std::string_view text, std::string_view prompt,
                                             std::string_view content) const;
   [[nodiscard]] std::vector<DocumentPiece> pieces(std::string text, std::vector<jinja::Range> ranges,

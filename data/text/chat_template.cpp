@@ -14,8 +14,9 @@ struct Template {
   ChatTemplate value;
   std::string_view name;
   std::vector<std::string> special_tokens;
-  void (*render)(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces);
-  void (*begin_answer)(std::vector<DocumentPiece>& pieces);  // what stands in front of an answer
+  void (*render)(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces);
+  // What stands in front of an answer; targets or not.
+  void (*begin_answer)(std::vector<DocumentPiece>& pieces, bool target);
   std::string_view end_of_turn;
 };
 
@@ -40,72 +41,73 @@ void add_text(std::vector<DocumentPiece>& pieces, std::string text, bool target 
   pieces.push_back({.text = std::move(text), .target = target});
 }
 
-void render_llama2(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
+void render_llama2(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
   const bool system = !messages.empty() && messages.front().role == "system";
   for (std::size_t i = system ? 1 : 0; i < messages.size(); ++i) {
-    const auto& [role, content] = messages[i];
+    const auto& [role, content, train] = messages[i];
     const bool question = (i - (system ? 1 : 0)) % 2 == 0;
     QUENCH_CHECK(role == (question ? "user" : "assistant"),
                  "message {}: role '{}'; with the template llama2, user and assistant alternate behind at most one "
                  "system message",
                  i, role);
     if (question) {
-      const std::string first =
-          system && i == 1 ? "<<SYS>>\n" + messages.front().content + "\n<</SYS>>\n\n" : std::string();
-      add_special(pieces, "<s>");
-      add_text(pieces, fmt::format("[INST] {} [/INST]", trim(first + content)));
+      const bool first = system && i == 1;
+      const bool target = all && train && (!first || messages.front().train);
+      const std::string before = first ? "<<SYS>>\n" + messages.front().content + "\n<</SYS>>\n\n" : std::string();
+      add_special(pieces, "<s>", target);
+      add_text(pieces, fmt::format("[INST] {} [/INST]", trim(before + content)), target);
     } else {
-      add_text(pieces, fmt::format(" {} ", trim(content)), true);
+      add_text(pieces, fmt::format(" {} ", trim(content)), train);
       pieces.back().joined = true;
-      add_special(pieces, "</s>", true);
+      add_special(pieces, "</s>", train);
     }
   }
 }
 
 // The question ends with what asks for an answer.
-void begin_llama2(std::vector<DocumentPiece>&) {}
+void begin_llama2(std::vector<DocumentPiece>&, bool) {}
 
-void begin_llama3(std::vector<DocumentPiece>& pieces) {
-  add_special(pieces, "<|start_header_id|>");
-  add_text(pieces, "assistant");
-  add_special(pieces, "<|end_header_id|>");
-  add_text(pieces, "\n\n");
+void begin_llama3(std::vector<DocumentPiece>& pieces, bool target) {
+  add_special(pieces, "<|start_header_id|>", target);
+  add_text(pieces, "assistant", target);
+  add_special(pieces, "<|end_header_id|>", target);
+  add_text(pieces, "\n\n", target);
 }
 
-void begin_chatml(std::vector<DocumentPiece>& pieces) {
-  add_special(pieces, "<|im_start|>");
-  add_text(pieces, "assistant\n");
+void begin_chatml(std::vector<DocumentPiece>& pieces, bool target) {
+  add_special(pieces, "<|im_start|>", target);
+  add_text(pieces, "assistant\n", target);
 }
 
-void render_llama3(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
-  add_special(pieces, "<|begin_of_text|>");
-  for (const auto& [role, content] : messages) {
-    const bool assistant = role == "assistant";
+void render_llama3(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
+  add_special(pieces, "<|begin_of_text|>", all);
+  for (const auto& [role, content, train] : messages) {
+    const bool assistant = role == "assistant", every = all && train;
     if (assistant) {
-      begin_llama3(pieces);
-      add_text(pieces, std::string(trim(content)), true);
+      begin_llama3(pieces, every);
+      add_text(pieces, std::string(trim(content)), train);
     } else {
-      add_special(pieces, "<|start_header_id|>");
-      add_text(pieces, role == "tool" ? "ipython" : role);
-      add_special(pieces, "<|end_header_id|>");
-      add_text(pieces, fmt::format("\n\n{}", trim(content)));
+      add_special(pieces, "<|start_header_id|>", every);
+      add_text(pieces, role == "tool" ? "ipython" : role, every);
+      add_special(pieces, "<|end_header_id|>", every);
+      add_text(pieces, fmt::format("\n\n{}", trim(content)), every);
     }
-    add_special(pieces, "<|eot_id|>", assistant);
+    add_special(pieces, "<|eot_id|>", (assistant || all) && train);
   }
 }
 
-void render_chatml(const std::vector<ChatMessage>& messages, std::vector<DocumentPiece>& pieces) {
-  for (const auto& [role, content] : messages) {
-    const bool assistant = role == "assistant";
+void render_chatml(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
+  for (const auto& [role, content, train] : messages) {
+    const bool assistant = role == "assistant", every = all && train;
     if (assistant) {
-      begin_chatml(pieces);
-      add_text(pieces, content, true);
+      begin_chatml(pieces, every);
+      add_text(pieces, content, train);
     } else {
-      add_special(pieces, "<|im_start|>");
-      add_text(pieces, role + "\n" + content);
+      add_special(pieces, "<|im_start|>", every);
+      add_text(pieces, role + "\n" + content, every);
     }
-    add_special(pieces, "<|im_end|>", assistant);
-    add_text(pieces, "\n");
+    add_special(pieces, "<|im_end|>", (assistant || all) && train);
+    add_text(pieces, "\n", every);
   }
 }
 
@@ -189,7 +191,7 @@ const Template& checked_template(ChatTemplate chat_template, const std::vector<C
       "line: --chat-template) to llama2, llama3 or chatml or the path of a .jinja file, or choose a tokenizer made for "
       "chats");
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    const auto& [role, content] = messages[i];
+    const auto& [role, content, train] = messages[i];
     const bool assistant = role == "assistant";
     QUENCH_CHECK(assistant || role == "system" || role == "user" || role == "tool",
                  "message {}: role '{}'; known: system, user, assistant, tool", i, role);
@@ -205,11 +207,11 @@ bool is_answer(const ChatMessage& message) {
 
 }  // namespace
 
-std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
+std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages, bool all) {
   const Template& known = checked_template(chat_template, messages);
   QUENCH_CHECK(std::ranges::any_of(messages, is_answer), "no assistant message: nothing to train on");
   std::vector<DocumentPiece> pieces;
-  known.render(messages, pieces);
+  known.render(messages, all, pieces);
   return pieces;
 }
 
@@ -217,8 +219,8 @@ std::vector<DocumentPiece> render_chat_prompt(ChatTemplate chat_template, const 
   const Template& known = checked_template(chat_template, messages);
   QUENCH_CHECK(!messages.empty() && !is_answer(messages.back()), "the last message is the assistant's own");
   std::vector<DocumentPiece> pieces;
-  known.render(messages, pieces);
-  known.begin_answer(pieces);
+  known.render(messages, false, pieces);
+  known.begin_answer(pieces, false);
   return pieces;
 }
 

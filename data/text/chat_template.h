@@ -40,15 +40,16 @@ enum class ChatTemplate : std::uint8_t {
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant" or "tool"
   std::string content;
+  bool train = true;  // false: nothing of it is a target
 };
 
-// Only what the assistant is to produce can be a target: the content of its messages and the token that ends them
-// (</s>, <|eot_id|>, <|im_end|>). Its header is encoded apart from its content, as generation will see it; text that
-// looks like a special token inside a message stays text. Throws invalid_argument for an unknown role, an empty
-// assistant message, a conversation without one or one that the template has no form for, and bad_config when the
-// template is still automatic.
+// Targets are what the assistant is to produce: the content of its messages and the token that ends them
+// (</s>, <|eot_id|>, <|im_end|>); with `all`, every token. Its header is encoded apart from its content, as generation
+// will see it; text that looks like a special token inside a message stays text. Throws invalid_argument for an unknown
+// role, an empty assistant message, a conversation without one or one that the template has no form for, and bad_config
+// when the template is still automatic.
 [[nodiscard]] std::vector<DocumentPiece> render_chat(ChatTemplate chat_template,
-                                                     const std::vector<ChatMessage>& messages);
+                                                     const std::vector<ChatMessage>& messages, bool all = false);
 
 // What stands in front of the assistant's next answer: the messages so far, the last of them not the assistant's, and
 // the header of that answer. Throws as render_chat() does; an answer among the messages is not needed.

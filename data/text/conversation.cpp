@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "core/system/check.h"
@@ -41,6 +42,31 @@ std::string content_of(const Json& message, std::string_view key) {
 bool calls_tools(const Json& message) {
   const Json* calls = message.find("tool_calls");
   return calls != nullptr && calls->is_array() && !calls->as_array().empty();
+}
+
+// "train" or "weight" of a message; absent where neither says anything.
+std::optional<bool> train_flag(const Json& message) {
+  std::optional<bool> flag;
+  if (const Json* train = message.find("train"); train != nullptr && !train->is_null()) {
+    if (!train->is_bool()) reject(fmt::format("field \"train\" is {}, expected boolean", train->type_name()));
+    flag = train->as_bool();
+  }
+  const Json* weight = message.find("weight");
+  if (weight == nullptr || weight->is_null()) return flag;
+  const bool known = weight->is_number() && (weight->as_double() == 0 || weight->as_double() == 1);
+  if (!known) reject(fmt::format("field \"weight\" is {}; a message is trained on (1) or not (0)", weight->dump()));
+  const bool weighs = weight->as_double() == 1;
+  if (flag && *flag != weighs) reject("fields \"train\" and \"weight\" contradict each other");
+  return weighs;
+}
+
+// The message with its flag in place of the fields that said it.
+Json with_flag(Json message, const Json& given) {
+  const std::optional<bool> flag = train_flag(given);
+  for (const char* key : {"train", "weight"})
+    if (message.find(key) != nullptr) message.erase(key);
+  if (flag) message.set("train", *flag);
+  return message;
 }
 
 // An array, or, as data sets of text columns have it, the text of one.
@@ -89,7 +115,7 @@ Json openai_message(const Json& given) {
   // A column that other records use.
   for (const char* key : {"tool_calls", "name", "tool_call_id", "reasoning_content"})
     if (const Json* value = message.find(key); value != nullptr && value->is_null()) message.erase(key);
-  return message;
+  return with_flag(std::move(message), given);
 }
 
 Json call_message(const std::string& text) {
@@ -105,12 +131,13 @@ Json call_message(const std::string& text) {
 Json sharegpt_message(const Json& given) {
   const std::string& from = typed_field(given, "from", "string").as_string();
   std::string content = content_of(given, "value");
-  if (from == kCall) return call_message(content);
+  if (from == kCall) return with_flag(call_message(content), given);
   const auto known =
       std::ranges::find(kSpeakers, std::string_view(from), [](const auto& entry) { return entry.first; });
   // An unknown role is named, as it stands, by check_conversation().
-  return Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
-                      {"content", std::move(content)}};
+  return with_flag(Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
+                                {"content", std::move(content)}},
+                   given);
 }
 
 void add_system(const Json& record, Json::Array& messages) {
@@ -160,7 +187,7 @@ Conversation alpaca_conversation(const Json& record) {
 }
 
 void check_conversation(const Conversation& conversation) {
-  bool answered = false;
+  bool answered = false, trained = false;
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
     const Json& message = conversation.messages[i];
     const std::string& role = message.at("role").as_string();
@@ -169,8 +196,26 @@ void check_conversation(const Conversation& conversation) {
     const bool silent = message.at("content").as_string().empty() && !calls_tools(message);
     QUENCH_CHECK(!silent || (role != "user" && role != "assistant"), "message {}: the {} says nothing", i, role);
     answered = answered || role == "assistant";
+    trained = trained || (role == "assistant" && may_train(message));
   }
   QUENCH_CHECK(answered, "no assistant message: nothing to train on");
+  QUENCH_CHECK(trained, "no assistant message with \"train\": true or \"weight\": 1: nothing to train on");
+}
+
+bool may_train(const Json& message) {
+  const Json* flag = message.find("train");
+  return flag == nullptr || flag->as_bool();
+}
+
+void require_assistant_targets(const Conversation& conversation) {
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    const Json& message = conversation.messages[i];
+    const std::string& role = message.at("role").as_string();
+    QUENCH_CHECK(role == "assistant" || message.find("train") == nullptr || !may_train(message),
+                 "message {}: says to train on it, but only the assistant's messages are trained on and its role is "
+                 "'{}'; data.train_on (--train-on) all trains on every message",
+                 i, role);
+  }
 }
 
 std::vector<ChatMessage> plain_messages(const Conversation& conversation) {
@@ -184,7 +229,7 @@ std::vector<ChatMessage> plain_messages(const Conversation& conversation) {
                  "message {} calls tools, for which the written templates have no form; use the model's own template "
                  "(data.chat_template, --chat-template: a .jinja file)",
                  i);
-    messages.push_back({message.at("role").as_string(), message.at("content").as_string()});
+    messages.push_back({message.at("role").as_string(), message.at("content").as_string(), may_train(message)});
   }
   return messages;
 }

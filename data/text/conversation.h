@@ -12,7 +12,8 @@ namespace quench {
 
 struct Conversation {
   // {"role": "system" | "developer" | "user" | "assistant" | "tool", "content": "..."}, with whatever other keys the
-  // record has, such as "tool_calls".
+  // record has, such as "tool_calls". "train" is there, as a boolean, where the record says whether to train on the
+  // message: "train" (true or false), or "weight" (1 or 0).
   Json::Array messages;
   Json tools{};  // an array of function descriptions, or null
 };
@@ -28,8 +29,12 @@ struct Conversation {
 [[nodiscard]] Conversation alpaca_conversation(const Json& record);
 // All of them, and those below, throw Error(corrupt) for a field that is missing or of a wrong type, and
 // invalid_argument "message <i>: ..." for an unknown role, a user or an assistant that says nothing, and a conversation
-// without an assistant.
+// without an assistant to train on.
 void check_conversation(const Conversation& conversation);
+// False where the record says not to train on the message.
+[[nodiscard]] bool may_train(const Json& message);
+// Throws invalid_argument "message <i>: ..." where the record says to train on a message that is not the assistant's.
+void require_assistant_targets(const Conversation& conversation);
 // For the written templates, which have no form for tools: throws invalid_argument where there are any.
 [[nodiscard]] std::vector<ChatMessage> plain_messages(const Conversation& conversation);
 

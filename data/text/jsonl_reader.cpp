@@ -80,11 +80,11 @@ void keep_last_targets(std::vector<DocumentPiece>& pieces) {
 
 std::vector<DocumentPiece> pieces_of(const Conversation& conversation, const ReaderOptions& options) {
   check_conversation(conversation);
+  const bool all = options.train_on == TrainOn::all;
+  if (!all) require_assistant_targets(conversation);
   if (options.chat_renderer) return options.chat_renderer->render(conversation, options.train_on);
-  std::vector<DocumentPiece> pieces = render_chat(options.chat_template, plain_messages(conversation));
+  std::vector<DocumentPiece> pieces = render_chat(options.chat_template, plain_messages(conversation), all);
   if (options.train_on == TrainOn::last) keep_last_targets(pieces);
-  if (options.train_on == TrainOn::all)
-    for (DocumentPiece& piece : pieces) piece.target = true;
   return pieces;
 }
 

@@ -72,5 +72,124 @@ TEST_F(ChatData, ATokenizerWithoutATemplateIsSaidWithTheKey) {
   EXPECT_THAT(outcome.errors, HasSubstr("data.chat_template"));
 }
 
+// Chats of many lengths, some longer than a sequence of 48 tokens.
+class PackedChats : public ChatData {
+ protected:
+  void SetUp() override {
+    std::string chats;
+    for (int i = 0; i < 60; ++i) {
+      std::string answer;
+      for (int word = 0; word <= i * 7 % 13; ++word) answer += "What is one and ";
+      chats += R"({"messages":[{"role":"user","content":"What?"},{"role":"assistant","content":")" + answer + "\"}]}\n";
+    }
+    write_file(folder_ / "chats.jsonl", chats);
+    train_tokenizer({"<|im_start|>", "<|im_end|>"});
+  }
+  // A run in `name` whose weights nothing changes unless `more` gives a learning rate.
+  Outcome train(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"train",
+                                       "run.json",
+                                       "--run.folder=" + name,
+                                       "--data.seq_len=48",
+                                       "--data.validation=chats.jsonl",
+                                       "--evaluation.steps=0",
+                                       "--evaluation.interval=2",
+                                       "--lr_schedule.name=constant",
+                                       "--optimizer.lr=1e-30"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(folder_.path(), arguments);
+  }
+  [[nodiscard]] Json validation(const std::string& name) const {
+    const std::string lines = testing::read_file(folder_ / name / "metrics" / "evaluations.jsonl");
+    return Json::parse(lines.substr(0, lines.find('\n')));
+  }
+};
+
+TEST_F(PackedChats, MultipackTrainsOnWhatSequencesOfTheirOwnDo) {
+  const Outcome packed = train("packed", {"--data.multipack"});
+  ASSERT_EQ(packed.status, 0) << packed.errors;
+  const Outcome single = train("single", {"--data.packing=false"});
+  ASSERT_EQ(single.status, 0) << single.errors;
+  EXPECT_EQ(validation("packed").at("tokens"), validation("single").at("tokens"));
+  EXPECT_NEAR(validation("packed").at("values").at("loss").as_double(),
+              validation("single").at("values").at("loss").as_double(), 1e-6);
+  EXPECT_THAT(packed.output, ::testing::ContainsRegex("source 0: [0-9]+ tokens, [0-9]+ rows of 48, .*% padding"));
+  const auto rows = [](const std::string& output) {
+    const std::size_t at = output.find(" tokens, ", output.find("source 0: ")) + 9;
+    return std::stoi(output.substr(at, output.find(' ', at) - at));
+  };
+  EXPECT_LT(rows(packed.output), rows(single.output));
+}
+
+TEST_F(PackedChats, MultipackResumesExactly) {
+  const auto weights = [&](const std::string& name) {
+    const Outcome exported =
+        run_program(folder_.path(), {"export", "--checkpoint", name, "--output", name + "-export"});
+    EXPECT_EQ(exported.status, 0) << exported.errors;
+    return testing::read_file(folder_ / (name + "-export") / "model.safetensors");
+  };
+  const std::vector<std::string> whole{"--data.multipack", "--data.on_long=truncate", "--optimizer.lr=1e-2",
+                                       "--training.steps=24"};
+  std::vector<std::string> part = whole;
+  part.back() = "--training.steps=9";
+  EXPECT_EQ(train("one", whole).status, 0);
+  EXPECT_EQ(train("two", part).status, 0);
+  const Outcome resumed = train("two", whole);
+  ASSERT_EQ(resumed.status, 0) << resumed.errors;
+  EXPECT_EQ(weights("one"), weights("two"));
+  std::vector<std::string> changed = whole;
+  changed[1] = "--data.on_long=drop";
+  const Outcome refused = train("two", changed);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("data.on_long"));
+}
+
+TEST_F(PackedChats, LongChatsAreCountedByWhatBecomesOfThem) {
+  const Outcome cut = train("cut", {"--data.packing=false", "--data.on_long=truncate", "--data.seq_len=32"});
+  ASSERT_EQ(cut.status, 0) << cut.errors;
+  EXPECT_THAT(cut.output, ::testing::ContainsRegex("[1-9][0-9]* documents cut, [1-9][0-9]* tokens lost"));
+  const Outcome dropped = train("dropped", {"--data.multipack", "--data.on_long=drop", "--data.seq_len=32"});
+  ASSERT_EQ(dropped.status, 0) << dropped.errors;
+  EXPECT_THAT(dropped.output,
+              ::testing::ContainsRegex("[1-9][0-9]* documents too long and dropped, [1-9][0-9]* tokens"));
+  const Outcome none = train("none", {"--data.multipack", "--data.on_long=drop", "--data.seq_len=8"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.errors, HasSubstr("were dropped as longer than seq_len + 1 = 9"));
+}
+
+TEST_F(PackedChats, SourcesAreMixedByTheirWeights) {
+  write_file(folder_ / "more.jsonl", testing::read_file(folder_ / "chats.jsonl"));
+  const Outcome mixed =
+      train("mixed", {"--data.multipack", R"(--data.train=[{"path": "chats.jsonl", "weight": 3}, "more.jsonl"])"});
+  ASSERT_EQ(mixed.status, 0) << mixed.errors;
+  EXPECT_THAT(mixed.output, HasSubstr("75.00% of the samples"));
+  EXPECT_THAT(mixed.output, HasSubstr("25.00% of the samples"));
+}
+
+TEST_F(PackedChats, FlagsOfMessagesDecideWhatIsTrainedOn) {
+  const std::string chat =
+      R"({"messages":[{"role":"user","content":"What?"},{"role":"assistant","content":"one","weight":%},)"
+      R"({"role":"user","content":"is?"},{"role":"assistant","content":"two"}]})";
+  const auto chats = [&](const std::string& weight) {
+    std::string lines;
+    for (int i = 0; i < 20; ++i) lines += chat + "\n";
+    for (std::size_t at; (at = lines.find('%')) != std::string::npos;) lines.replace(at, 1, weight);
+    return lines;
+  };
+  write_file(folder_ / "chats.jsonl", chats("1"));
+  ASSERT_EQ(train("both", {"--data.multipack"}).status, 0);
+  write_file(folder_ / "chats.jsonl", chats("0"));
+  ASSERT_EQ(train("second", {"--data.multipack"}).status, 0);
+  ASSERT_EQ(train("last", {"--data.multipack", "--data.train_on=last"}).status, 0);
+  ASSERT_EQ(train("all", {"--data.multipack", "--data.train_on=all"}).status, 0);
+  EXPECT_LT(validation("second").at("tokens").as_int(), validation("both").at("tokens").as_int());
+  EXPECT_LT(validation("both").at("tokens").as_int(), validation("all").at("tokens").as_int());
+  EXPECT_EQ(validation("second").at("tokens"), validation("last").at("tokens"));
+  write_file(folder_ / "chats.jsonl", chats("1") + chats("0.5"));
+  const Outcome refused = train("refused", {"--data.multipack"});
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_THAT(refused.errors, HasSubstr("chats.jsonl:21: message 1: field \"weight\" is 0.5"));
+}
+
 }  // namespace
 }  // namespace quench

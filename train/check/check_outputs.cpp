@@ -101,12 +101,25 @@ void check_allowed_changes(Checker& checker) {
 
 }  // namespace
 
+void check_packing(Checker& checker) {
+  const DataSection& data = checker.config().data;
+  if (!checker.usable({"data.packing", "data.multipack", "data.on_long"})) return;
+  if (data.multipack && !data.packing)
+    checker.report("data.multipack", "true, but data.packing is false: sequences hold one document each");
+  if (data.on_long != DataSection{}.on_long && data.packing && !data.multipack)
+    checker.report("data.on_long",
+                   "{}, but sequences are cut from the stream of documents, however long they are; set data.multipack "
+                   "to true, or data.packing to false",
+                   data.on_long);
+}
+
 void check_data(Checker& checker) {
   const DataSection& data = checker.config().data;
   if (checker.options().data && data.train.empty() && checker.usable({"data.train"}))
     checker.report("data.train", "no training data: give files, for example [\"shards/train-*.bin\"]");
   check_sources(checker, "data.train", data.train);
   check_sources(checker, "data.validation", data.validation);
+  check_packing(checker);
   check_tokenizer(checker);
   check_chats(checker);
 }

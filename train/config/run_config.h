@@ -57,7 +57,9 @@ struct DataSection {
   std::int64_t seq_len = 2048;  // tokens of one sequence
   std::string format = "auto";  // one of data_format_names()
   bool packing = true;
-  std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
+  bool multipack = false;         // rows of whole documents, chosen by length
+  std::string on_long = "split";  // one of long_documents_names()
+  std::string tokenizer;          // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
   Eos eos = Eos::automatic;
   std::string text_field = "text";
   std::string chat_template = "auto";  // one of chat_template_names(), or the path of a .jinja file

@@ -30,6 +30,8 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
     spec.eos_id = static_cast<std::int32_t>(model.eos_token_ids.front());
   spec.packing.seq_len = data.seq_len;
   spec.packing.packing = data.packing;
+  spec.packing.multipack = data.multipack;
+  spec.packing.long_documents = long_documents_from_string(data.on_long);
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;
   spec.text.folder = data.cache;

@@ -56,9 +56,17 @@ TEST(BatchLoader, PositionCountsWholeStepsThatWereHandedOut) {
   EXPECT_EQ(loader.next()->first_sample, 28u);
 }
 
+// Documents of two tokens, two a row, whose first ids are those of counting_dataset() times two.
+std::shared_ptr<const Dataset> multipack_dataset(std::int32_t rows) {
+  std::vector<std::vector<std::int32_t>> documents;
+  for (std::int32_t d = 0; d < 2 * rows; ++d) documents.push_back({2 * d, 2 * d + 1});
+  auto packed = std::make_shared<PackedRows>(std::make_shared<MemorySource>(documents),
+                                             PackingOptions{.seq_len = 2, .multipack = true});
+  return std::make_shared<Dataset>(std::vector<WeightedRows>{{packed, 1.0}}, SamplerOptions{.seed = 3});
+}
+
 // Resuming at any step, with any world size, micro-batch size and prefetch, gives the samples of the uninterrupted run.
-TEST(BatchLoader, ResumeGivesTheSameRowsForEveryWorldSize) {
-  const auto dataset = counting_dataset(37, 2);
+void expect_same_rows(const std::shared_ptr<const Dataset>& dataset, std::int32_t ids_a_row) {
   const auto step_rows = [&](std::uint64_t first, std::int64_t world, std::int64_t micro, std::size_t prefetch) {
     std::multiset<std::int32_t> rows;
     for (std::int64_t rank = 0; rank < world; ++rank) {
@@ -67,7 +75,7 @@ TEST(BatchLoader, ResumeGivesTheSameRowsForEveryWorldSize) {
       for (std::int64_t m = 0; m < geometry.accumulation_steps(); ++m) {
         const auto batch = loader.next();
         for (std::int64_t row = 0; row < micro; ++row)
-          rows.insert(values(batch->input_ids)[static_cast<std::size_t>(2 * row)] / 2);
+          rows.insert(values(batch->input_ids)[static_cast<std::size_t>(2 * row)] / ids_a_row);
       }
       EXPECT_EQ(loader.position(), first + 12);
     }
@@ -81,6 +89,11 @@ TEST(BatchLoader, ResumeGivesTheSameRowsForEveryWorldSize) {
     all.insert(expected.begin(), expected.end());
   }
   for (std::int32_t row = 0; row < 37; ++row) EXPECT_EQ(all.count(row), 12u) << row;
+}
+
+TEST(BatchLoader, ResumeGivesTheSameRowsForEveryWorldSize) {
+  expect_same_rows(counting_dataset(37, 2), 2);
+  expect_same_rows(multipack_dataset(37), 4);
 }
 
 TEST(BatchLoader, EndsWithPaddingSoThatRanksStayInStep) {

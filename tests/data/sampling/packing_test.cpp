@@ -83,9 +83,10 @@ TEST(Packing, EveryTokenButTheFirstOfADocumentIsATargetOnce) {
     for (auto& id : document) id = next++;
     documents.push_back(document);
   }
-  for (const bool packing : {true, false}) {
+  constexpr std::pair<bool, bool> kWays[] = {{true, false}, {true, true}, {false, false}};
+  for (const auto& [packing, multipack] : kWays) {
     const PackedRows rows(std::make_shared<MemorySource>(documents),
-                          {.seq_len = 8, .packing = packing, .drop_last = false});
+                          {.seq_len = 8, .packing = packing, .multipack = multipack, .drop_last = false});
     std::vector<int> targets(static_cast<std::size_t>(next), 0);
     for (std::uint64_t r = 0; r < rows.size(); ++r) {
       const Row row = read_row(rows, r);
@@ -108,6 +109,38 @@ TEST(Packing, EveryTokenButTheFirstOfADocumentIsATargetOnce) {
     for (const Ids& document : documents)
       for (std::size_t i = 0; i < document.size(); ++i, ++token) EXPECT_EQ(targets[token], i == 0 ? 0 : 1) << token;
   }
+}
+
+TEST(Packing, MultipackFillsRowsWithWholeDocuments) {
+  const auto source = std::make_shared<MemorySource>(
+      std::vector<Ids>{{1, 2, 3}, {4, 5, 6, 7}, {8}, {9, 10, 11}, {12, 13, 14, 15, 16, 17}},
+      std::vector<std::uint8_t>{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  const PackedRows rows(source, {.seq_len = 5, .multipack = true, .pad_id = 99});
+  ASSERT_EQ(rows.size(), 3u);  // of 2, 3, 2 and 5 inputs
+  EXPECT_EQ(rows.losses().single_token_documents, 1u);
+  EXPECT_EQ(rows.losses().padding, 3u);
+  const Row first = read_row(rows, 0, 100);
+  EXPECT_EQ(first.inputs, (Ids{1, 2, 4, 5, 6}));
+  EXPECT_EQ(first.labels, (Ids{2, kMasked, 5, 6, 7}));
+  EXPECT_EQ(first.positions, (Ids{0, 1, 0, 1, 2}));
+  EXPECT_THAT(first.sequences, ::testing::ElementsAre(::testing::Pair(100, 2), ::testing::Pair(102, 3)));
+  EXPECT_EQ(first.valid, 4);
+  const Row second = read_row(rows, 1);
+  EXPECT_EQ(second.inputs, (Ids{9, 10, 99, 99, 99}));
+  EXPECT_EQ(second.labels, (Ids{10, 11, kMasked, kMasked, kMasked}));
+  EXPECT_EQ(second.positions, (Ids{0, 1, 0, 0, 0}));
+  EXPECT_THAT(second.sequences, ::testing::ElementsAre(::testing::Pair(0, 2)));
+  EXPECT_EQ(read_row(rows, 2).labels, (Ids{13, 14, 15, 16, 17}));
+}
+
+TEST(Packing, MultipackLeavesLittlePadding) {
+  std::vector<Ids> documents;
+  for (int d = 0; d < 3000; ++d) documents.push_back(Ids(static_cast<std::size_t>(2 + d * 37 % 400), d));
+  const auto source = std::make_shared<MemorySource>(documents);
+  const PackedRows packed(source, {.seq_len = 512, .multipack = true});
+  const PackedRows single(source, {.seq_len = 512, .packing = false});
+  EXPECT_LT(packed.losses().padding, packed.size() * 512 / 100);
+  EXPECT_GT(single.losses().padding, single.size() * 512 / 2);
 }
 
 TEST(Packing, OneDocumentARow) {
@@ -138,6 +171,22 @@ TEST(Packing, LongDocumentsAreTruncatedOrDroppedAndCounted) {
   const PackedRows dropped(source, {.seq_len = 4, .packing = false, .long_documents = LongDocuments::drop});
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped.losses().dropped_tokens, 7u);
+  const PackedRows both(source, {.seq_len = 5, .multipack = true, .long_documents = LongDocuments::truncate});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(read_row(both, 0).labels, (Ids{2, 3, 4, 5, 6}));
+  EXPECT_EQ(both.losses().truncated_tokens, 1u);
+}
+
+TEST(Packing, ADocumentThatTruncationLeavesWithoutATargetIsLeftOutAndCounted) {
+  const std::vector<std::uint8_t> flags{1, 0, 0, 0, 1, 1, 1, 1};
+  const auto source = std::make_shared<MemorySource>(std::vector<Ids>{{1, 2, 3, 4, 5, 6}, {7, 8}}, flags);
+  const PackedRows cut(source, {.seq_len = 3, .packing = false, .long_documents = LongDocuments::truncate});
+  ASSERT_EQ(cut.size(), 1u);
+  EXPECT_EQ(read_row(cut, 0).inputs, (Ids{7, 8, 0}));
+  EXPECT_EQ(cut.losses().untrained_documents, 1u);
+  EXPECT_EQ(cut.losses().truncated_documents, 0u);
+  // One token more, and there is one.
+  EXPECT_EQ(PackedRows(source, {.seq_len = 4, .packing = false, .long_documents = LongDocuments::truncate}).size(), 2u);
 }
 
 TEST(Packing, DocumentsAcrossTheIndexersBlocksAreFound) {
@@ -170,6 +219,10 @@ TEST(Packing, TooLittleDataIsAnErrorWithTheArithmetic) {
   const auto single = std::make_shared<MemorySource>(std::vector<Ids>{{1}, {2}, {3, 4, 5}});
   expect_error(ErrorCode::invalid_argument, {"5 tokens", "2 have a single token", "1 were dropped"},
                [&] { PackedRows(single, {.seq_len = 1, .packing = false, .long_documents = LongDocuments::drop}); });
+  expect_error(ErrorCode::invalid_argument, {"multipack without packing"},
+               [&] { PackedRows(single, {.seq_len = 4, .packing = false, .multipack = true}); });
+  expect_error(ErrorCode::bad_config, {"'cut'", "split, truncate, drop"},
+               [] { (void)long_documents_from_string("cut"); });
   expect_error(ErrorCode::invalid_argument, {"rows of 0"}, [] { PackedRows(MemorySource::counting(8), {}); });
   const PackedRows rows(MemorySource::counting(9), {.seq_len = 8});
   expect_error(ErrorCode::invalid_argument, {"row 1 of 1"}, [&] { (void)read_row(rows, 1); });

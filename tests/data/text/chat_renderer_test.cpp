@@ -53,6 +53,31 @@ TEST_F(ChatRendering, TargetsAreTheSameWithAndWithoutMarks) {
   }
 }
 
+TEST_F(ChatRendering, MessagesThatAreNotTrainedOnHaveNoTargets) {
+  constexpr const char* kFirst = R"({"messages": [{"role": "system", "content": "S", "weight": 0},
+    {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "weight": 0},
+    {"role": "user", "content": "Bye"}, {"role": "assistant", "content": "So long", "weight": 1}]})";
+  constexpr const char* kLast = R"({"messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello", "train": true}, {"role": "user", "content": "Bye"},
+    {"role": "assistant", "content": "So long", "train": false}]})";
+  for (const char* source : {kPlain, kMarked}) {
+    EXPECT_EQ(targets(encode(source, kFirst)), "So long<|im_end|>");
+    EXPECT_EQ(targets(encode(source, kLast)), "Hello<|im_end|>");
+    EXPECT_EQ(targets(encode(source, kLast, TrainOn::last)), "Hello<|im_end|>");
+    EXPECT_THAT(targets(encode(source, kLast, TrainOn::all)),
+                ::testing::EndsWith("Hello<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"));
+    EXPECT_THAT(targets(encode(source, kFirst, TrainOn::all)),
+                ::testing::EndsWith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+                                    "<|im_start|>assistant\nSo long<|im_end|>\n"));
+  }
+  // What stands outside of the loop is not trained on anyway, or cannot be told.
+  constexpr const char* kOutside =
+      "{{ messages[0].content }}{% for m in messages[1:] %}{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(targets(encode(kOutside, kFirst)), "So long");
+  expect_error(ErrorCode::unsupported, {"t.jinja", "message 0"}, [&] { (void)encode(kOutside, kFirst, TrainOn::all); });
+}
+
 TEST_F(ChatRendering, IdsAreThoseOfTheWholeText) {
   const EncodedDocument encoded = encode(kMarked, kChat);
   EXPECT_EQ(encoded.ids,
@@ -135,6 +160,24 @@ TEST_F(ChatRecords, TrainOnChoosesTheTurns) {
   EXPECT_EQ(text(all.at(0), true), text(all.at(0)));
 }
 
+TEST_F(ChatRecords, MessagesSayWhetherTheyAreTrainedOn) {
+  const std::string record =
+      R"({"conversations": [{"from": "system", "value": "s", "weight": null}, {"from": "human", "value": "a"},)"
+      R"({"from": "gpt", "value": "b", "weight": 1.0}, {"from": "human", "value": "c", "train": false},)"
+      R"({"from": "gpt", "value": "d", "weight": 0}]})";
+  EXPECT_EQ(text(read(record).at(0), true), "b<|im_end|>");
+  EXPECT_EQ(text(read(record, {.train_on = TrainOn::last}).at(0), true), "b<|im_end|>");
+  EXPECT_EQ(text(read(record, {.train_on = TrainOn::all}).at(0), true),
+            "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+  const std::string llama3 =
+      text(read(record, {.chat_template = ChatTemplate::llama3, .train_on = TrainOn::all}).at(0), true);
+  EXPECT_THAT(llama3, ::testing::StartsWith("<|begin_of_text|><|start_header_id|>system"));
+  EXPECT_THAT(llama3, ::testing::EndsWith("\n\nb<|eot_id|>"));
+  const std::string llama2 =
+      text(read(record, {.chat_template = ChatTemplate::llama2, .train_on = TrainOn::all}).at(0), true);
+  EXPECT_EQ(llama2, "<s>[INST] <<SYS>>\ns\n<</SYS>>\n\na [/INST] b </s>");
+}
+
 TEST_F(ChatRecords, ToolsComeInBothForms) {
   const Conversation shared = sharegpt_conversation(Json::parse(
       R"({"conversations": [{"from": "human", "value": "w?"}, {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
@@ -160,6 +203,18 @@ TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
           "message 0: the user says nothing");
   refused(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})",
           "message 1: the assistant says nothing");
+  const auto with = [](const char* user, const char* assistant) {
+    return fmt::format(
+        R"({{"messages": [{{"role": "user", "content": "a"{}}}, {{"role": "assistant", "content": "b"{}}}]}})", user,
+        assistant);
+  };
+  refused(with("", R"(, "weight": 0)"), "no assistant message with \"train\": true");
+  refused(with("", R"(, "weight": 0.5)"), "message 1: field \"weight\" is 0.5");
+  refused(with("", R"(, "train": "yes")"), "message 1: field \"train\" is string, expected boolean");
+  refused(with("", R"(, "train": true, "weight": 0)"), "contradict each other");
+  refused(with(R"(, "train": true)", ""), "message 0: says to train on it");
+  EXPECT_EQ(text(read(with(R"(, "train": true)", ""), {.train_on = TrainOn::all}).at(0), true),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
   refused(R"({"messages": [{"content": "a"}]})", "no field \"role\"");
   refused(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})", "a content part is not of type text");
   refused(R"({"messages": "a"})", "expected array");

@@ -32,6 +32,16 @@ TEST(ConfigCheck, BatchMustDivide) {
   EXPECT_EQ(complaint({"--training.global_batch_size=64", "--training.micro_batch_size=4"}), "");
 }
 
+TEST(ConfigCheck, LongDocumentsNeedSequencesOfDocuments) {
+  EXPECT_THAT(complaint({"--data.on_long=drop"}),
+              HasSubstr("data.on_long: drop, but sequences are cut from the stream of documents"));
+  EXPECT_EQ(complaint({"--data.on_long=drop", "--data.multipack"}), "");
+  EXPECT_EQ(complaint({"--data.on_long=truncate", "--data.packing=false"}), "");
+  EXPECT_THAT(complaint({"--data.multipack", "--data.packing=false"}),
+              HasSubstr("data.multipack: true, but data.packing is false"));
+  EXPECT_THAT(complaint({"--data.on_long=cut"}), HasSubstr("expected one of split, truncate, drop"));
+}
+
 TEST(ConfigCheck, AccumulationSteps) {
   EXPECT_EQ(accumulation_steps(minimal({"--training.micro_batch_size=4"}), 8), 1);
   const RunConfig config = minimal({"--training.global_batch_size=64", "--training.micro_batch_size=4"});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "data/sampling/data_formats.h"
+#include "data/sampling/packing.h"
 #include "data/text/chat_renderer.h"
 #include "data/text/chat_template.h"
 #include "train/config/enum_names.h"
@@ -23,6 +24,13 @@ void add_data_fields(Fields& fields) {
   fields.push_back(make_field("data.packing", QUENCH_MEMBER(data.packing), any_value(), guarded,
                               "Fill sequences with several documents, attention separated; false: one a sequence, "
                               "padded."));
+  fields.push_back(make_field("data.multipack", QUENCH_MEMBER(data.multipack), any_value(), guarded,
+                              "With packing: fill sequences with whole documents, chosen by their lengths so that "
+                              "little padding is left; false: cut the stream of documents where a sequence is full."));
+  fields.push_back(make_field("data.on_long", QUENCH_MEMBER(data.on_long), one_of(long_documents_names()), guarded,
+                              "What becomes of documents that are longer than a sequence, with multipack or without "
+                              "packing: split over several sequences, truncate to one, or drop; counted at the "
+                              "start."));
   fields.push_back(make_field("data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_text(), guarded,
                               "Tokenizer for text: a tokenizer.json, a SentencePiece tokenizer.model, a folder with "
                               "one of them, or the word bytes (a token a byte).",
