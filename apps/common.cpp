@@ -53,10 +53,23 @@ std::future<void> begin_beside(const BesideLoading& beside, const LoadedModel& l
   return work ? std::async(std::launch::async, work) : std::future<void>();
 }
 
-// `run` is the run folder that the checkpoint was looked up in; may be empty.
-LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
-                            const std::string& dtype, const BesideLoading& beside) {
-  CheckpointReader reader(folder);
+// Reads parameters when they are asked for, the latest kept: a fused one is asked for once a part.
+std::function<Tensor(const nn::Parameter&)> read_on_demand(std::shared_ptr<CheckpointReader> reader) {
+  auto name = std::make_shared<std::string>();
+  auto latest = std::make_shared<Tensor>();
+  return [reader = std::move(reader), name, latest](const nn::Parameter& parameter) {
+    if (*name != parameter.name) {
+      *latest = {};  // before the next one takes its memory
+      *name = parameter.name;
+      *latest = Tensor::empty(parameter.global_shape, reader->at(parameter.name).dtype);
+      reader->read(parameter.name, *latest);
+    }
+    return *latest;
+  };
+}
+
+// The model of a checkpoint, all but its weights.
+LoadedModel describe_checkpoint(const CheckpointReader& reader, const fs::path& folder, const fs::path& run) {
   StoredModel description = stored_model(reader.state(), folder, run);
   LoadedModel loaded;
   loaded.config = std::move(description.config);
@@ -65,6 +78,14 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   loaded.fingerprint = std::move(description.fingerprint);
   loaded.named_ids = std::move(description.named_ids);
   loaded.missing = std::move(description.missing);
+  return loaded;
+}
+
+// `run` is the run folder that the checkpoint was looked up in; may be empty.
+LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
+                            const std::string& dtype, const BesideLoading& beside) {
+  CheckpointReader reader(folder);
+  LoadedModel loaded = describe_checkpoint(reader, folder, run);
   const DType stored = stored_dtype(reader.manifest()), wanted = chosen_dtype(dtype, stored);
   options.dtype = stored;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
@@ -92,6 +113,13 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   return loaded;
 }
 
+// The checkpoint that a folder is read from; empty: it is a model folder.
+fs::path checkpoint_to_read(const fs::path& folder) {
+  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
+                  hub_hint(folder.string()));
+  return is_run_folder(folder) || !fs::exists(folder / "config.json") ? checkpoint_of(folder) : fs::path();
+}
+
 }  // namespace
 
 LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable,
@@ -100,13 +128,8 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   options.device = parse_device(device);
   options.grad_dtype = DType::f32;
   options.trainable = trainable;
-  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
-                  hub_hint(folder.string()));
-  const bool run = is_run_folder(folder);
-  if (run || !fs::exists(folder / "config.json")) {
-    const fs::path checkpoint = checkpoint_of(folder);
-    if (!checkpoint.empty()) return load_checkpoint(checkpoint, run ? folder : fs::path(), options, dtype, beside);
-  }
+  if (const fs::path checkpoint = checkpoint_to_read(folder); !checkpoint.empty())
+    return load_checkpoint(checkpoint, is_run_folder(folder) ? folder : fs::path(), options, dtype, beside);
   LoadedModel loaded;
   loaded.config = read_model_config(folder);
   loaded.small_files = folder;
@@ -120,6 +143,21 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   std::future<void> other_work = begin_beside(beside, loaded);
   load_weights(*loaded.model, folder, loaded.quantized);
   if (other_work.valid()) other_work.get();
+  return loaded;
+}
+
+LoadedModel open_model(const fs::path& folder, const std::string& dtype) {
+  const fs::path checkpoint = checkpoint_to_read(folder);
+  if (checkpoint.empty()) return load_model(folder, "cpu", dtype);
+  auto reader = std::make_shared<CheckpointReader>(checkpoint);
+  if (holds_adapters_alone(reader->state())) return load_model(folder, "cpu", dtype);
+  LoadedModel loaded = describe_checkpoint(*reader, checkpoint, is_run_folder(folder) ? folder : fs::path());
+  nn::ParameterOptions options;
+  options.device = Device{DeviceType::meta};
+  options.dtype = chosen_dtype(dtype, stored_dtype(reader->manifest()));
+  options.trainable = false;
+  loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
+  loaded.whole = read_on_demand(std::move(reader));
   return loaded;
 }
 

@@ -24,6 +24,8 @@ struct LoadedModel {
   std::string missing;                          // why there may be no tokenizer; may be empty
   std::shared_ptr<recipes::Adapters> adapters;  // over the model's weights; null: none
   bool quantized = false;                       // the folder holds codes
+  // Of a model whose weights stay in their checkpoint (open_model): reads a parameter, in the type that is stored.
+  std::function<Tensor(const nn::Parameter&)> whole;
 };
 
 // Called when the layers of the model that is being loaded exist, with everything but their weights known. The work
@@ -38,6 +40,10 @@ using BesideLoading = std::function<std::function<void()>(const LoadedModel&)>;
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
                                      const std::string& dtype, bool trainable = false,
                                      const BesideLoading& beside = {});
+
+// The same on the CPU, for a verb that writes one tensor after the other: of a checkpoint of a whole model the
+// parameters are on the device meta, and `whole` reads them, so that no two are in memory. Else as load_model.
+[[nodiscard]] LoadedModel open_model(const std::filesystem::path& folder, const std::string& dtype);
 
 // Puts the PEFT adapter in `folder` over the model, in place of the one before; an empty name changes nothing.
 // With `trainable` its parameters have gradients and nothing else has.

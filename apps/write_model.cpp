@@ -42,6 +42,7 @@ void write_model(const LoadedModel& loaded, const std::string& named_tokenizer, 
                  const ExportTarget& target, const WriteStyle& style) {
   ModelFolderOptions options;
   options.format = style.format;
+  options.whole = loaded.whole;
   options.quantization = style.quantization;
   options.dtype = style.dtype.value_or(loaded.model->options().dtype);
   options.max_shard_bytes = static_cast<std::int64_t>(max_shard_gb * 1e9);

@@ -105,7 +105,10 @@ void run_export(const ExportOptions& o) {
                       .overwrite = o.overwrite,
                       .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
   require_export_target(target);                                           // before the model is read
-  LoadedModel loaded = load_model(o.source, o.device, style.dtype ? "auto" : o.dtype);
+  const std::string dtype = style.dtype ? "auto" : o.dtype;
+  // Weights that are written as they are pass through one after the other.
+  const bool as_they_are = !adapters_alone && !style.quantization && !sparsity && o.perplexity.empty();
+  LoadedModel loaded = as_they_are ? open_model(o.source, dtype) : load_model(o.source, o.device, dtype);
   if (adapters_alone) return write_adapter(loaded, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
                   "{} is quantized already: quantize the model that it was made of", o.source);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 
 #include "core/system/file.h"
 #include "train/report/line_chart.h"
@@ -38,6 +40,40 @@ std::vector<ChartSeries> utilization(const RunData& run) {
   return series;
 }
 
+// What each process computes for, without its waiting; of more processes than a chart can tell apart the slowest, the
+// fastest and the mean at each step. Empty: there is one.
+std::vector<ChartSeries> rank_times(const RunData& run) {
+  constexpr int kMostLines = 8;
+  std::vector<Curve> ranks;
+  for (int rank = 0;; ++rank) {
+    const Curve& curve = run.curve(fmt::format("rank_ms.{}", rank));
+    if (curve.empty()) break;
+    ranks.push_back(curve);
+  }
+  std::vector<ChartSeries> series;
+  if (ranks.size() <= kMostLines) {
+    for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank)
+      series.push_back(
+          {.label = fmt::format("rank {}", rank), .points = ranks[static_cast<std::size_t>(rank)], .color = rank});
+    return series;
+  }
+  // By step: a run may have gone on in another number of processes.
+  std::map<double, std::vector<double>> times;
+  for (const Curve& rank : ranks)
+    for (const Point& point : rank) times[point.x].push_back(point.y);
+  Curve slowest, fastest, mean;
+  for (const auto& [step, of_ranks] : times) {
+    const auto [least, most] = std::ranges::minmax(of_ranks);
+    slowest.push_back({step, most});
+    fastest.push_back({step, least});
+    mean.push_back(
+        {step, std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0) / static_cast<double>(of_ranks.size())});
+  }
+  return {{.label = "slowest rank", .points = slowest, .color = 1},
+          {.label = "mean", .points = mean, .color = 0},
+          {.label = "fastest rank", .points = fastest, .color = 2}};
+}
+
 std::string charts(const RunData& run) {
   auto loss = with_average("training", run.curve("loss"), 0);
   loss.push_back(
@@ -59,6 +95,8 @@ std::string charts(const RunData& run) {
                        with_average("step", run.curve("step_ms"), 2), "time");
   html += render_chart({.title = "Time waiting for data", .unit = "% of the step", .from_zero = true},
                        with_average("waiting", scaled(run.curve("data_share"), 100), 1), "data");
+  html += render_chart({.title = "Step time of each process", .unit = "ms, without waiting", .from_zero = true},
+                       rank_times(run), "ranks");
   if (!run.curve("communication_share").empty())
     html += render_chart({.title = "Time waiting for other processes", .unit = "% of the step", .from_zero = true},
                          with_average("waiting", scaled(run.curve("communication_share"), 100), 1), "communication");
