@@ -48,15 +48,16 @@ bool calls_tools(const Json& message) {
 std::optional<bool> train_flag(const Json& message) {
   std::optional<bool> flag;
   if (const Json* train = message.find("train"); train != nullptr && !train->is_null()) {
-    if (!train->is_bool()) reject(fmt::format("field \"train\" is {}, expected boolean", train->type_name()));
+    if (!train->is_bool()) reject_record(fmt::format("field \"train\" is {}, expected boolean", train->type_name()));
     flag = train->as_bool();
   }
   const Json* weight = message.find("weight");
   if (weight == nullptr || weight->is_null()) return flag;
   const bool known = weight->is_number() && (weight->as_double() == 0 || weight->as_double() == 1);
-  if (!known) reject(fmt::format("field \"weight\" is {}; a message is trained on (1) or not (0)", weight->dump()));
+  if (!known)
+    reject_record(fmt::format("field \"weight\" is {}; a message is trained on (1) or not (0)", weight->dump()));
   const bool weighs = weight->as_double() == 1;
-  if (flag && *flag != weighs) reject("fields \"train\" and \"weight\" contradict each other");
+  if (flag && *flag != weighs) reject_record("fields \"train\" and \"weight\" contradict each other");
   return weighs;
 }
 

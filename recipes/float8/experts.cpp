@@ -112,13 +112,13 @@ struct Float8Experts::Backward {
     const Weight::Use use = weight.use();
     const Tensor value = use.value().view(of_each);
     if (options.float8.dgrad)
-      grouped_gemm({.a = dy_codes,
-                    .b = codes->along_rows(*parameter, value),
-                    .ends = rows.ends,
-                    .c = of_rows,
-                    .fast_accumulation = options.fast_accumulation});
+      grouped_gemm(GroupedFloat8GemmArgs{.a = dy_codes,
+                                         .b = codes->along_rows(*parameter, value),
+                                         .ends = rows.ends,
+                                         .c = of_rows,
+                                         .fast_accumulation = options.fast_accumulation});
     else
-      grouped_gemm({.a = dy, .b = value, .ends = rows.ends, .c = of_rows});
+      grouped_gemm(GroupedGemmArgs{.a = dy, .b = value, .ends = rows.ends, .c = of_rows});
     if (!tokens) return dx->contribute(of_rows);
     const MemoryScope activations(MemoryCategory::activations);
     const Tensor gradient = Tensor::empty(x_shape, dy.dtype(), dy.device());
@@ -136,19 +136,19 @@ struct Float8Experts::Backward {
       const GradientTarget into = dw->target();
       const float beta = into.accumulate ? 1.0f : 0.0f;
       if (dy_codes.defined())
-        grouped_wgrad({.a = dy_codes,
-                       .b = x.defined() ? x : quantize_group_columns(of_x, x.scales),
-                       .ends = rows.ends,
-                       .c = into.tensor.view(of_each),
-                       .beta = beta,
-                       .fast_accumulation = fast});
+        grouped_wgrad(GroupedFloat8WgradArgs{.a = dy_codes,
+                                             .b = x.defined() ? x : quantize_group_columns(of_x, x.scales),
+                                             .ends = rows.ends,
+                                             .c = into.tensor.view(of_each),
+                                             .beta = beta,
+                                             .fast_accumulation = fast});
       else
-        grouped_wgrad({.a = dy,
-                       .b = copied(of_x),
-                       .ends = rows.ends,
-                       .c = into.tensor.view(of_each),
-                       .beta = beta,
-                       .alignment = rows.alignment});
+        grouped_wgrad(GroupedWgradArgs{.a = dy,
+                                       .b = copied(of_x),
+                                       .ends = rows.ends,
+                                       .c = into.tensor.view(of_each),
+                                       .beta = beta,
+                                       .alignment = rows.alignment});
       dw->end_use();
     };
     if (x_columns.defined()) return finish(Tensor());
@@ -181,13 +181,14 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
       const bool backward_follows = Tape::current() != nullptr && x.requires_grad();
       const QuantTensor weight_codes = weight_->along_columns(parameter, value, backward_follows);
       options_.health.record(LayerOperand::weight, use.value(), flat(weight_codes), value.numel());
-      grouped_gemm({.a = operand.rows,
-                    .b = weight_codes,
-                    .ends = rows.ends,
-                    .c = y.value(),
-                    .fast_accumulation = options_.fast_accumulation});
+      grouped_gemm(GroupedFloat8GemmArgs{.a = operand.rows,
+                                         .b = weight_codes,
+                                         .ends = rows.ends,
+                                         .c = y.value(),
+                                         .fast_accumulation = options_.fast_accumulation});
     } else {
-      grouped_gemm({.a = copied(of_x), .b = value, .ends = rows.ends, .c = y.value(), .transpose_b = true});
+      grouped_gemm(
+          GroupedGemmArgs{.a = copied(of_x), .b = value, .ends = rows.ends, .c = y.value(), .transpose_b = true});
     }
   }
   Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {

@@ -18,17 +18,17 @@ __device__ std::uint32_t largest_of_half(std::uint32_t most) {
 }
 
 // Multipliers of a thread's eight rows or columns; `most` holds its largest magnitudes, eight words that a tile shares.
-__device__ Group multipliers(const std::uint32_t (&most)[kGroup]) {
-  Group result;
+__device__ Piece multipliers(const std::uint32_t (&most)[kPiece]) {
+  Piece result;
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) result.x[i] = float8_scale(__uint_as_float(most[i]), E4m3::kMax, false);
+  for (int i = 0; i < kPiece; ++i) result[i] = float8_scale(__uint_as_float(most[i]), E4m3::kMax, false);
   return result;
 }
 
-__device__ void store_reciprocals(float* to, const Group& scale, int count) {
+__device__ void store_reciprocals(float* to, const Piece& scale, int count) {
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i)
-    if (i < count) to[i] = __frcp_rn(scale.x[i]);
+  for (int i = 0; i < kPiece; ++i)
+    if (i < count) to[i] = __frcp_rn(scale[i]);
 }
 
 // Codes of rows (kTransposed: of columns) with whole blocks in each; `blocks`: in a row, `row_blocks`: in a column of
@@ -42,28 +42,28 @@ __global__ __launch_bounds__(kThreads) void cast_block_kernel(const T* x, std::u
   const auto [batch, tile_row, tile_column] = grid(blockIdx.x);
   const int part_column = static_cast<int>(threadIdx.x) % kTileParts,
             part_row = static_cast<int>(threadIdx.x) / kTileParts, warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t row = tile_row + part_row * kGroup, column = tile_column + part_column * kGroup;
-  const int rows = clamped(shape.rows - row, kGroup), columns = clamped(shape.columns - column, kGroup);
-  Stored<T> stored[kGroup] = {};
+  const std::int64_t row = tile_row + part_row * kPiece, column = tile_column + part_column * kPiece;
+  const int rows = clamped(shape.rows - row, kPiece), columns = clamped(shape.columns - column, kPiece);
+  PackedPiece<T> stored[kPiece] = {};
 #pragma unroll
-  for (int r = 0; r < kGroup; ++r)
+  for (int r = 0; r < kPiece; ++r)
     if (r < rows && columns > 0)
-      stored[r] = load_stored(x + (batch * shape.rows + row + r) * shape.columns + column, wide, columns);
+      stored[r] = load_packed_piece(x + (batch * shape.rows + row + r) * shape.columns + column, wide, columns);
 
-  std::uint32_t most[kGroup] = {};
+  std::uint32_t most[kPiece] = {};
 #pragma unroll
-  for (int r = 0; r < kGroup; ++r) {
-    const Group values = widened(stored[r]);
+  for (int r = 0; r < kPiece; ++r) {
+    const Piece values = unpack_piece(stored[r]);
 #pragma unroll
-    for (int c = 0; c < kGroup; ++c) {
+    for (int c = 0; c < kPiece; ++c) {
       const int line = kTransposed ? c : r;
-      most[line] = max(most[line], magnitude(values.x[c]));
+      most[line] = max(most[line], magnitude(values[c]));
     }
   }
   if constexpr (kSquares) {
     std::uint32_t all = 0;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) all = max(all, most[i]);
+    for (int i = 0; i < kPiece; ++i) all = max(all, most[i]);
     all = largest_of_half(all);
     shared_most[0][part_row] = all;
     __syncthreads();
@@ -73,44 +73,44 @@ __global__ __launch_bounds__(kThreads) void cast_block_kernel(const T* x, std::u
     for (std::uint32_t& of_line : most) of_line = all;
   } else if constexpr (kTransposed) {
 #pragma unroll
-    for (int c = 0; c < kGroup; ++c) {
+    for (int c = 0; c < kPiece; ++c) {
       most[c] = max(most[c], __shfl_xor_sync(0xFFFFFFFFu, most[c], kTileParts));
-      shared_most[warp][part_column * kGroup + c] = most[c];
+      shared_most[warp][part_column * kPiece + c] = most[c];
     }
     __syncthreads();
 #pragma unroll
-    for (int c = 0; c < kGroup; ++c)
+    for (int c = 0; c < kPiece; ++c)
 #pragma unroll
-      for (int w = 0; w < kThreads / 32; ++w) most[c] = max(most[c], shared_most[w][part_column * kGroup + c]);
+      for (int w = 0; w < kThreads / 32; ++w) most[c] = max(most[c], shared_most[w][part_column * kPiece + c]);
   } else {
 #pragma unroll
     for (std::uint32_t& of_line : most) of_line = largest_of_half(of_line);
   }
 
-  const Group by = multipliers(most);
+  const Piece by = multipliers(most);
   const std::int64_t block = tile_column / kTile, row_block = tile_row / kTile;
   if constexpr (kSquares) {
     const std::int64_t at = kTransposed ? (batch * blocks + block) * row_blocks + row_block
                                         : (batch * row_blocks + row_block) * blocks + block;
-    if (threadIdx.x == 0) scales[at] = __frcp_rn(by.x[0]);
+    if (threadIdx.x == 0) scales[at] = __frcp_rn(by[0]);
   } else if constexpr (kTransposed) {
     if (part_row == 0) store_reciprocals(scales + row_block * shape.columns + column, by, columns);
   } else {
     if (part_column == 0) store_reciprocals(scales + block * shape.rows + row, by, rows);
   }
 
-  uint2 rounded[kGroup];
+  uint2 rounded[kPiece];
 #pragma unroll
-  for (int r = 0; r < kGroup; ++r)
-    rounded[r] =
-        kTransposed ? encode_group<E4m3>(widened(stored[r]), by) : encode_group<E4m3>(widened(stored[r]), by.x[r]);
+  for (int r = 0; r < kPiece; ++r)
+    rounded[r] = kTransposed ? encode_piece<E4m3>(unpack_piece(stored[r]), by)
+                             : encode_piece<E4m3>(unpack_piece(stored[r]), by[r]);
   if constexpr (kTransposed) {
     MatrixBatch whole = shape;
     whole.rows = row_blocks * kTile;
     store_transposed<true>(rounded, units, codes + batch * shape.columns * whole.rows, whole, tile_row, tile_column);
   } else {
 #pragma unroll
-    for (int r = 0; r < kGroup; ++r)
+    for (int r = 0; r < kPiece; ++r)
       if (r < rows)
         *reinterpret_cast<uint2*>(codes + (batch * shape.rows + row + r) * blocks * kTile + column) = rounded[r];
   }
@@ -129,7 +129,7 @@ void block_float8_cast_cuda(const BlockFloat8CastArgs& args) {
     const T* x = args.x.data<T>();
     launch(kernel, dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kThreads, 0, x,
            bytes_of(args.out.codes), args.out.scales.data<float>(), shape, grid, float8_blocks(shape.columns),
-           float8_blocks(shape.rows), aligned(x) && shape.columns % kGroup == 0);
+           float8_blocks(shape.rows), aligned(x) && shape.columns % kPiece == 0);
   });
 }
 
