@@ -184,7 +184,7 @@ TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
   EXPECT_THAT(complaint({"--parallel.reduce_dtype=bf16", "--training.dtype=f32"}),
               HasSubstr("bf16, but training.dtype f32 makes gradients in f32"));
   EXPECT_THAT(complaint({"--parallel.shard=0"}), HasSubstr("0 processes cannot hold a model; -1 means all"));
-  EXPECT_THAT(complaint({"--export.format=ggml"}), HasSubstr("did you mean \"gguf\"?"));
+  EXPECT_THAT(complaint({"--export.format=ggml"}), HasSubstr("expected one of hf, compressed-tensors, torchao"));
   EXPECT_EQ(complaint({"--parallel.shard=1", "--parallel.replicate=1"}), "");
 
   const auto in_file = [](const std::string& section) {

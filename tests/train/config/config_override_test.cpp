@@ -111,7 +111,7 @@ TEST(ConfigOverride, OptionalSectionsAppearWithTheirFirstKey) {
   const RunConfig config = minimal({"--export.folder=x"});
   ASSERT_TRUE(config.export_model.has_value());
   EXPECT_EQ(config.export_model->folder, "x");
-  EXPECT_EQ(config.export_model->format, ExportSection{}.format);
+  EXPECT_EQ(config.export_model->format, "hf");
 }
 
 TEST(ConfigOverride, WhatIsNoOverrideIsReported) {
