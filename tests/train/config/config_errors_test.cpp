@@ -183,13 +183,10 @@ TEST(ConfigErrors, OtherLanguagesAreRecognised) {
 }
 
 TEST(ConfigErrors, AKeyNearNothingListsTheKnownOnes) {
-  const auto list = issues_of(document_with("export.quaternions", 1));
-  const ConfigIssue* issue = issue_about(list, "export.quaternions");
+  const auto list = issues_of(document_with("run.quaternions", 1));
+  const ConfigIssue* issue = issue_about(list, "run.quaternions");
   ASSERT_NE(issue, nullptr);
-  EXPECT_EQ(
-      issue->reason,
-      "unknown key; known keys of export are format, folder, overwrite, scheme, method, rules, exclude, sparsity, "
-      "calibration, calibration_samples, calibration_seq_len, damping, act_order, smoothing");
+  EXPECT_EQ(issue->reason, "unknown key; known keys of run are name, folder");
   EXPECT_THAT(issues_of(document_with("quaternions", 1))[0].reason, HasSubstr("known sections are run, model, data"));
 }
 
