@@ -183,11 +183,10 @@ TEST(ConfigErrors, OtherLanguagesAreRecognised) {
 }
 
 TEST(ConfigErrors, AKeyNearNothingListsTheKnownOnes) {
-  const auto list = issues_of(document_with("recipe.filter.quaternions", 1));
-  const ConfigIssue* issue = issue_about(list, "recipe.filter.quaternions");
+  const auto list = issues_of(document_with("run.quaternions", 1));
+  const ConfigIssue* issue = issue_about(list, "run.quaternions");
   ASSERT_NE(issue, nullptr);
-  EXPECT_EQ(issue->reason,
-            "unknown key; known keys of recipe.filter are include, exclude, skip_first_layers, skip_last_layers");
+  EXPECT_EQ(issue->reason, "unknown key; known keys of run are name, folder");
   EXPECT_THAT(issues_of(document_with("quaternions", 1))[0].reason, HasSubstr("known sections are run, model, data"));
 }
 
