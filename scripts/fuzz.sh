@@ -24,9 +24,7 @@ if [ ${#names[@]} -eq 0 ]; then
   for source in tests/fuzz/*_fuzz.cpp; do names+=("$(basename "$source" _fuzz.cpp)"); done
 fi
 
-options=()
-[ -e build/fuzz/CMakeCache.txt ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
-if ! configured=$(cmake --preset fuzz "${options[@]}" 2>&1); then
+if ! configured=$(cmake --preset fuzz 2>&1); then
   printf '%s\n' "$configured" >&2
   exit 1
 fi
