@@ -8,6 +8,8 @@
 #include "export/compressed_tensors/sparse_24.h"
 #include "export/gguf/reader.h"
 #include "export/gguf/types.h"
+#include "export/safetensors_rows.h"
+#include "export/torchao/reader.h"
 
 namespace quench {
 namespace {
@@ -25,10 +27,7 @@ class DenseWeights final : public StoredWeights {
     return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
   }
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    const auto found = files_.at(name);
-    const std::uint64_t row_bytes = found.entry->nbytes() / static_cast<std::uint64_t>(found.entry->shape[0]);
-    found.read({static_cast<std::byte*>(out.raw_data()), out.nbytes()},
-               static_cast<std::uint64_t>(first_row) * row_bytes);
+    read_rows(files_.at(name), out, first_row);
   }
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
     QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
@@ -46,6 +45,7 @@ struct Method {
 
 constexpr std::array kMethods = {
     Method{"compressed-tensors", open_compressed_tensors},
+    Method{"torchao", open_torchao},
 };
 
 // The GGUF file of a folder without safetensors; empty where there is none.

@@ -8,6 +8,7 @@
 #include "export/compressed_tensors/config.h"
 #include "export/layer_pattern.h"
 #include "export/quantized_weight.h"
+#include "export/safetensors_rows.h"
 
 namespace quench {
 namespace {
@@ -63,10 +64,7 @@ class CompressedWeights final : public StoredWeights {
   }
 
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    const auto found = files_.at(name);
-    const std::uint64_t row_bytes = found.entry->nbytes() / static_cast<std::uint64_t>(found.entry->shape[0]);
-    found.read({static_cast<std::byte*>(out.raw_data()), out.nbytes()},
-               static_cast<std::uint64_t>(first_row) * row_bytes);
+    read_rows(files_.at(name), out, first_row);
   }
 
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
@@ -145,14 +143,8 @@ class CompressedWeights final : public StoredWeights {
     return *found;
   }
 
-  Tensor read_entry(const SafetensorsFolder::Location& found, const Shape& shape, DType dtype) const {
-    const SafetensorsEntry& entry = *found.entry;
-    QUENCH_CHECK_AS(ErrorCode::corrupt, entry.shape == shape && entry.dtype == dtype, "{}: {} is {}{}, expected {}{}",
-                    files_.path().string(), entry.name, entry.dtype_name, entry.shape.to_string(),
-                    safetensors_name(dtype), shape.to_string());
-    const Tensor out = Tensor::empty(shape, dtype);
-    found.read({static_cast<std::byte*>(out.raw_data()), out.nbytes()});
-    return out;
+  [[nodiscard]] Tensor read_entry(const SafetensorsFolder::Location& found, const Shape& shape, DType dtype) const {
+    return quench::read_entry(files_, found, shape, dtype);
   }
 
   [[nodiscard]] Tensor read_tensor(std::string_view name, std::string_view suffix, DType dtype,
