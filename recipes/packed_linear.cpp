@@ -120,13 +120,29 @@ class PackedLinear final : public nn::LinearKernel {
 
 }  // namespace
 
-void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding) {
-  nn::Parameter& parameter = layer.weight();
+void keep_packed(nn::Parameter& parameter, PackedMatrix weight, DType dtype) {
   QUENCH_CHECK(weight.codes().shape() == parameter.global_shape, "{}: a packed weight of shape {}, expected {}",
                parameter.name, weight.codes().shape().to_string(), parameter.global_shape.to_string());
+  const Device device = weight.device();
   parameter.whole =
-      Weight(parameter.global_shape, dtype, weight.device(), std::make_shared<PackedValues>(weight, dtype), nullptr);
+      Weight(parameter.global_shape, dtype, device, std::make_shared<PackedValues>(std::move(weight), dtype), nullptr);
+  parameter.variable = nn::Variable(Tensor::empty({0}, dtype, device));
+  parameter.mark_changed();
+}
+
+void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding) {
+  keep_packed(layer.weight(), weight, dtype);
   layer.set_kernel(std::make_shared<PackedLinear>(std::move(weight), std::move(rounding)));
+}
+
+void unpack_weight(nn::Linear& layer) {
+  nn::Parameter& parameter = layer.weight();
+  if (has_packed_weight(layer)) layer.set_kernel(nn::high_precision_linear_kernel());
+  if (!parameter.whole.defined() || parameter.variable.value().numel() > 0) return;
+  const MemoryScope scope(MemoryCategory::parameters);
+  parameter.variable = nn::Variable(parameter.whole.use().value().clone());
+  parameter.whole = Weight();
+  parameter.mark_changed();
 }
 
 bool has_packed_weight(const nn::Linear& layer) {

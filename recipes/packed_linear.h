@@ -36,6 +36,14 @@ class InputRounding {
 // The layer's parameter gives up its storage.
 void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding = {});
 
+// The parameter's values come from the packed matrix from now on, made where a product asks for them in `dtype`; the
+// layer keeps its kernel. The parameter is frozen and gives up its storage.
+void keep_packed(nn::Parameter& parameter, PackedMatrix weight, DType dtype);
+
+// The weight is dense values again, and the kernel the high-precision one, where use_packed_weight() or keep_packed()
+// has put codes in their place. Adapters are detached before.
+void unpack_weight(nn::Linear& layer);
+
 // Whether the layer has such a weight: recipes leave it as it is.
 [[nodiscard]] bool has_packed_weight(const nn::Linear& layer);
 

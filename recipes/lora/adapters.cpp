@@ -6,6 +6,7 @@
 
 #include "nn/experts/expert_linear.h"
 #include "recipes/lora/lora_linear.h"
+#include "recipes/packed_linear.h"
 
 namespace quench::recipes {
 namespace {
@@ -179,6 +180,7 @@ void Adapters::detach() const {
 void Adapters::merge() const {
   detach();
   for (const Entry& entry : entries_) {
+    unpack_weight(*entry.linear);
     nn::Parameter& weight = entry.linear->weight();
     entry.adapter->add_to(weight.variable.value());
     weight.mark_changed();

@@ -113,6 +113,43 @@ TEST_F(Lora, TheBaseMayBeKeptInFewBits) {
   EXPECT_NEAR(loss({"--model", "nf4-model"}), loss({"--model", "dense-model"}), 0.1);
 }
 
+// Over codes or over the values that they stand for: the same numbers, bit for bit.
+TEST_F(Lora, AQuantizedFolderIsABaseInItsOwnCodes) {
+  struct Folder {
+    std::string format, scheme;
+    bool rounds_inputs = false;  // which training does not
+  };
+  for (const Folder& folder : {Folder{"compressed-tensors", "int4_weight_only_g32_asym"},
+                               Folder{"torchao", "int8dyn_int4_g32", true}, Folder{"gguf", "q4_0"}}) {
+    SCOPED_TRACE(folder.format);
+    const std::string codes = folder.format, dense = codes + "-dense";
+    expect_ok({"quantize", "--model", "base", "--scheme", folder.scheme, "--format", folder.format, "--output", codes});
+    expect_ok({"export", "--model", codes, "--output", dense});
+    const auto adapter_over = [&](const std::string& base, const std::string& form) {
+      const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"--model.path=" + base, "--lora.base=" + form, "--run.folder=" + base + "-run",
+                                   "--export.format=peft", "--export.folder=" + base + "-adapter"});
+        return train(std::move(more));
+      };
+      expect_ok(with({"--training.steps=5"}));
+      expect_ok(with({"--training.steps=10"}));  // goes on over the same base
+      return read_file(work() / (base + "-adapter") / "adapter_model.safetensors");
+    };
+    EXPECT_EQ(adapter_over(codes, "stored"), adapter_over(dense, "dense"));
+    EXPECT_EQ(loss({"--model", codes + "-run"}), loss({"--model", dense + "-run"}));
+    const auto merged = [&](const std::string& base) {
+      expect_ok({"merge-lora", "--model", base, "--adapter", codes + "-adapter", "--output", base + "-merged"});
+      return read_file(work() / (base + "-merged") / "model.safetensors");
+    };
+    EXPECT_EQ(merged(codes), merged(dense));
+    if (!folder.rounds_inputs)
+      EXPECT_NEAR(loss({"--adapter", codes + "-adapter", "--model", codes}), loss({"--model", dense + "-merged"}), 1e-4);
+  }
+  const Outcome refused = run(train({"--lora.base=stored"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("lora.base: stored, but the weights in base are not quantized"));
+}
+
 TEST_F(Lora, BadConfigsAreNamed) {
   const auto refusal = [&](std::vector<std::string> more) {
     const Outcome outcome = run(train(std::move(more)));

@@ -9,7 +9,8 @@ namespace quench {
 template <>
 struct EnumNames<recipes::BaseForm> {
   using E = recipes::BaseForm;
-  static constexpr EnumTable<E, 3> values = {{{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}}};
+  static constexpr EnumTable<E, 4> values = {
+      {{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}, {E::stored, "stored"}}};
 };
 
 void add_lora_fields(Fields& fields) {
@@ -31,7 +32,7 @@ void add_lora_fields(Fields& fields) {
   fields.push_back(
       make_field("lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
                  "How the frozen weights of linear layers are kept: dense, in training.dtype; nf4, in 4.13 "
-                 "bits (QLoRA); float8, in 8."));
+                 "bits (QLoRA); float8, in 8; stored, as the codes of the quantized folder in model.path."));
   fields.push_back(make_field("lora.quantize_merged", QUENCH_OPTIONAL_MEMBER(lora, quantize_merged), any_value(),
                               guarded,
                               "Under a qat recipe, quantize each weight with its update, as merging and quantizing "
