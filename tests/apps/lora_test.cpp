@@ -143,7 +143,8 @@ TEST_F(Lora, AQuantizedFolderIsABaseInItsOwnCodes) {
     };
     EXPECT_EQ(merged(codes), merged(dense));
     if (!folder.rounds_inputs)
-      EXPECT_NEAR(loss({"--adapter", codes + "-adapter", "--model", codes}), loss({"--model", dense + "-merged"}), 1e-4);
+      EXPECT_NEAR(loss({"--adapter", codes + "-adapter", "--model", codes}), loss({"--model", dense + "-merged"}),
+                  1e-4);
   }
   const Outcome refused = run(train({"--lora.base=stored"}));
   EXPECT_EQ(refused.status, 2);
