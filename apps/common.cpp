@@ -141,7 +141,7 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   }
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work = begin_beside(beside, loaded);
-  load_weights(*loaded.model, folder, loaded.quantized ? StoredCodes::packed : StoredCodes::as_values);
+  load_weights(*loaded.model, folder, loaded.quantized);
   if (other_work.valid()) other_work.get();
   return loaded;
 }

@@ -147,9 +147,14 @@ std::vector<std::string> World::exchange(const std::string& what, std::string_vi
     else
       missing.push_back(i);
   }
-  QUENCH_CHECK_AS(ErrorCode::failed, missing.empty(), "{}: {} of {} ranks did not come within {} s: rank {}", what,
-                  missing.size(), size(), static_cast<double>(options_.join_timeout.count()) / 1000,
-                  fmt::join(missing, ", "));
+  if (!missing.empty()) {
+    const std::string reason =
+        fmt::format("{}: {} of {} ranks did not come within {} s: rank {}", what, missing.size(), size(),
+                    static_cast<double>(options_.join_timeout.count()) / 1000, fmt::join(missing, ", "));
+    // Those that this rank's end reaches before their own time is over say the same.
+    if (watchdog_) store_->set_will(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
+    QUENCH_FAIL(ErrorCode::failed, "{}", reason);
+  }
   return result;
 }
 

@@ -120,29 +120,23 @@ class PackedLinear final : public nn::LinearKernel {
 
 }  // namespace
 
-void keep_packed(nn::Parameter& parameter, PackedMatrix weight, DType dtype) {
+void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding) {
+  nn::Parameter& parameter = layer.weight();
   QUENCH_CHECK(weight.codes().shape() == parameter.global_shape, "{}: a packed weight of shape {}, expected {}",
                parameter.name, weight.codes().shape().to_string(), parameter.global_shape.to_string());
-  const Device device = weight.device();
   parameter.whole =
-      Weight(parameter.global_shape, dtype, device, std::make_shared<PackedValues>(std::move(weight), dtype), nullptr);
-  parameter.variable = nn::Variable(Tensor::empty({0}, dtype, device));
-  parameter.mark_changed();
-}
-
-void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding) {
-  keep_packed(layer.weight(), weight, dtype);
+      Weight(parameter.global_shape, dtype, weight.device(), std::make_shared<PackedValues>(weight, dtype), nullptr);
   layer.set_kernel(std::make_shared<PackedLinear>(std::move(weight), std::move(rounding)));
 }
 
 void unpack_weight(nn::Linear& layer) {
+  if (!has_packed_weight(layer)) return;
   nn::Parameter& parameter = layer.weight();
-  if (has_packed_weight(layer)) layer.set_kernel(nn::high_precision_linear_kernel());
-  if (!parameter.whole.defined() || parameter.variable.value().numel() > 0) return;
-  const MemoryScope scope(MemoryCategory::parameters);
-  parameter.variable = nn::Variable(parameter.whole.use().value().clone());
+  Tensor own = parameter.variable.value();
+  own.copy_from(parameter.whole.use().value());
   parameter.whole = Weight();
   parameter.mark_changed();
+  layer.set_kernel(nn::high_precision_linear_kernel());
 }
 
 bool has_packed_weight(const nn::Linear& layer) {

@@ -33,15 +33,11 @@ class InputRounding {
 
 // The layer's weight is the packed matrix from now on, of the layer's shape and on its device; `dtype` is that of the
 // values which others ask the weight for. Gradients flow to inputs, straight through their rounding, and to the bias.
-// The layer's parameter gives up its storage.
+// The parameter's own storage is not read any more.
 void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding = {});
 
-// The parameter's values come from the packed matrix from now on, made where a product asks for them in `dtype`; the
-// layer keeps its kernel. The parameter is frozen and gives up its storage.
-void keep_packed(nn::Parameter& parameter, PackedMatrix weight, DType dtype);
-
-// The weight is dense values again, and the kernel the high-precision one, where use_packed_weight() or keep_packed()
-// has put codes in their place. Adapters are detached before.
+// Puts the values of such a weight into the parameter's own storage, for somebody who changes them; the layer computes
+// in high precision from then on. Nothing for other layers.
 void unpack_weight(nn::Linear& layer);
 
 // Whether the layer has such a weight: recipes leave it as it is.

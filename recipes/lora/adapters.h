@@ -74,7 +74,7 @@ class Adapters {
   void name_kernels(std::vector<LayerConversion>& layers) const;
   // Gives the layers their kernels from before attach() back.
   void detach() const;
-  // Adds the updates to the layers' weights, and detaches. Weights in codes (recipes/packed_linear.h) become dense.
+  // Adds the updates to the layers' weights, and detaches. Packed weights become dense.
   void merge() const;
 
   [[nodiscard]] const std::vector<LoraLayer>& layers() const noexcept { return layers_; }

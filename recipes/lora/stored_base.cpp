@@ -65,7 +65,7 @@ std::shared_ptr<autograd::WeightSource> encode(const Tensor& weight, BaseForm fo
 }  // namespace
 
 void store_base(nn::Module& root, BaseForm form) {
-  if (form == BaseForm::dense || form == BaseForm::stored) return;
+  if (form == BaseForm::dense) return;
   root.visit([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
     if (linear == nullptr || name == "lm_head") return;

@@ -119,25 +119,17 @@ PackedMatrix packed_weight(const nn::Parameter& parameter, const StoredWeights& 
 // Keeps the codes of linear layers. True for a parameter that needs no values.
 class PackedLoader {
  public:
-  PackedLoader(nn::CausalLm& model, const StoredWeights& weights, StoredCodes codes)
-      : weights_(weights), options_(model.options()), codes_(codes) {
-    if (codes == StoredCodes::as_values) return;
-    model.visit([&](const std::string& name, nn::Module& module) {
-      auto* linear = dynamic_cast<nn::Linear*>(&module);
-      if (linear == nullptr || (codes == StoredCodes::base && name == "lm_head")) return;
-      layers_[&linear->weight()] = linear;
+  PackedLoader(nn::CausalLm& model, const StoredWeights& weights) : weights_(weights), options_(model.options()) {
+    model.visit([&](const std::string&, nn::Module& module) {
+      if (auto* linear = dynamic_cast<nn::Linear*>(&module)) layers_[&linear->weight()] = linear;
     });
   }
 
-  bool load(nn::Parameter& parameter) const {
+  bool load(const nn::Parameter& parameter) const {
     const auto layer = layers_.find(&parameter);
     if (layer == layers_.end()) return false;
     const PackedMatrix packed = packed_weight(parameter, weights_);
     if (!packed.defined()) return false;
-    if (codes_ == StoredCodes::base) {
-      recipes::keep_packed(parameter, packed.to(options_.device), options_.dtype);
-      return true;
-    }
     const auto inputs = weights_.inputs(parameter.pieces[0].hf_name);
     recipes::use_packed_weight(
         *layer->second, packed.to(options_.device), options_.dtype,
@@ -158,7 +150,6 @@ class PackedLoader {
 
   const StoredWeights& weights_;
   const nn::ParameterOptions& options_;
-  StoredCodes codes_;
   std::map<const nn::Parameter*, nn::Linear*> layers_;
 };
 
@@ -188,22 +179,22 @@ nn::ModelConfig read_model_config(const fs::path& folder) {
   return model;
 }
 
-void load_weights(nn::CausalLm& model, const fs::path& folder, StoredCodes codes) {
+void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed) {
   const std::unique_ptr<StoredWeights> weights = open_stored_weights(folder, read_model_config(folder).source);
   check_inventory(model, *weights, folder);
   ProgressLine progress("loading " + folder.string());
-  const PackedLoader packed(model, *weights, codes);
+  const PackedLoader packed(model, *weights);
   std::uint64_t loaded = 0, total = 0;
   const auto bytes = [&](const nn::Parameter& parameter) {
     return static_cast<std::uint64_t>(parameter.numel() * byte_size(model.options().dtype));
   };
   for (nn::Parameter* parameter : model.parameters()) total += bytes(*parameter);
   for (nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter) continue;
+    if (model.options().device.is_meta() || parameter->adapter) continue;
     progress.update(loaded, total);
     loaded += bytes(*parameter);
     parameter->mark_changed();
-    if (packed.load(*parameter) || model.options().device.is_meta()) continue;
+    if (keep_packed && packed.load(*parameter)) continue;
     const Tensor value = parameter->variable.value();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const std::int64_t shard_begin = parameter->shard.row_begin;

@@ -17,21 +17,13 @@ namespace quench {
 // Reads <folder>/config.json. Throws not_found, corrupt, bad_config or unsupported naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
-// What becomes of the codes of a quantized folder.
-enum class StoredCodes : std::uint8_t {
-  as_values,  // dense parameters
-  packed,     // linear layers compute from them, inputs rounded as the folder says; frozen
-  base,  // the decoder's linear layers keep them for adapters: values where a product asks for them, inputs as they
-         // are; frozen
-};
-
 // Fills every parameter of the model, but those of adapters, from the folder's weights, dense or quantized
 // (export/stored_weights.h), splitting Hugging Face tensors into fused parameters and converting f32, bf16 and f16 to
-// the parameters' dtype. `codes`: of linear layers; all other parameters get the values. On the planning device
-// parameters have the memory that they would have. All missing,
+// the parameters' dtype. With `keep_packed` linear layers keep quantized weights packed, frozen; all other parameters
+// get the values. All missing,
 // extra and wrongly shaped tensors are named in one error, before anything is read. Rotary buffers of old checkpoints,
 // and a head beside tied embeddings, are ignored.
-void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, StoredCodes codes = StoredCodes::as_values);
+void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false);
 
 // Copies the rows of a stored tensor from `first_row` on into `destination`, as many as that has, through the host,
 // converting f32, bf16 and f16.

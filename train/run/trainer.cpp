@@ -126,7 +126,7 @@ void Trainer::Run::resume_or_fill() {
   const ResumeFrom& from = config.checkpoint.resume;
   std::string source;
   if (setup.adapters) {  // checkpoints hold nothing else
-    fill_model(*setup.model, config, base_codes(config));
+    fill_model(*setup.model, config);
     base = hash_of_base();
     recipes::store_base(*setup.model, config.lora->base);
   }

@@ -44,10 +44,7 @@ std::string base_hash(nn::CausalLm& model, const std::function<Tensor(const nn::
   const MemoryScope scope(MemoryCategory::workspace);
   for (const nn::Parameter* parameter : model.parameters()) {
     if (parameter->adapter) continue;
-    const autograd::Weight weight =
-        whole ? autograd::Weight(autograd::Variable(whole(*parameter))) : parameter->weight();
-    const auto use = weight.use();
-    const Tensor host = use.value().to(Device{});
+    const Tensor host = (whole ? whole(*parameter) : parameter->variable.value()).to(Device{});
     hash.update(parameter->name);
     hash.update(std::span(static_cast<const std::byte*>(host.raw_data()), host.nbytes()));
   }

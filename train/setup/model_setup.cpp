@@ -118,11 +118,7 @@ ModelSetup build_model(const RunConfig& config, Device device, Device target, co
   if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
   // A plan has no weights to come; a run stores them when they are there.
-  if (device.is_meta() && config.lora) {
-    recipes::store_base(*setup.model, config.lora->base);
-    if (base_codes(config) == StoredCodes::base && loads_weights(config))
-      load_weights(*setup.model, config.model.path, StoredCodes::base);
-  }
+  if (device.is_meta() && config.lora) recipes::store_base(*setup.model, config.lora->base);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;
 }
@@ -169,13 +165,9 @@ bool loads_weights(const RunConfig& config) {
          (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
 }
 
-StoredCodes base_codes(const RunConfig& config) {
-  return config.lora && config.lora->base == recipes::BaseForm::stored ? StoredCodes::base : StoredCodes::as_values;
-}
-
-void fill_model(nn::CausalLm& model, const RunConfig& config, StoredCodes codes) {
+void fill_model(nn::CausalLm& model, const RunConfig& config) {
   if (loads_weights(config)) {
-    load_weights(model, config.model.path, codes);
+    load_weights(model, config.model.path);
     for (nn::Parameter* parameter : model.parameters())
       if (parameter->adapter) nn::initialize_parameter(*parameter, static_cast<std::uint64_t>(config.training.seed));
   } else {

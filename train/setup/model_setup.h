@@ -9,7 +9,6 @@
 #include "recipes/convert.h"
 #include "recipes/lora/adapters.h"
 #include "train/config/run_config.h"
-#include "train/model_folder/model_folder.h"
 
 namespace quench {
 
@@ -80,11 +79,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 // Whether fill_model() takes the weights from the folder in model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);
 
-// Fills the parameters: random, keyed by training.seed, or from the folder in model.path; adapters are random. `codes`:
-// what becomes of those of a quantized folder.
-void fill_model(nn::CausalLm& model, const RunConfig& config, StoredCodes codes = StoredCodes::as_values);
-
-// Under the section lora, by lora.base.
-[[nodiscard]] StoredCodes base_codes(const RunConfig& config);
+// Fills the parameters: random, keyed by training.seed, or from the folder in model.path; adapters are random.
+void fill_model(nn::CausalLm& model, const RunConfig& config);
 
 }  // namespace quench

@@ -9,8 +9,7 @@ namespace quench {
 template <>
 struct EnumNames<recipes::BaseForm> {
   using E = recipes::BaseForm;
-  static constexpr EnumTable<E, 4> values = {
-      {{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}, {E::stored, "stored"}}};
+  static constexpr EnumTable<E, 3> values = {{{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}}};
 };
 
 void add_lora_fields(Fields& fields) {
@@ -32,7 +31,7 @@ void add_lora_fields(Fields& fields) {
   fields.push_back(
       make_field("lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
                  "How the frozen weights of linear layers are kept: dense, in training.dtype; nf4, in 4.13 "
-                 "bits (QLoRA); float8, in 8; stored, as the codes of the quantized folder in model.path."));
+                 "bits (QLoRA); float8, in 8."));
   fields.push_back(make_field("lora.quantize_merged", QUENCH_OPTIONAL_MEMBER(lora, quantize_merged), any_value(),
                               guarded,
                               "Under a qat recipe, quantize each weight with its update, as merging and quantizing "
