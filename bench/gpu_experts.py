@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from gpu_common import BENCH, BenchError, Shape, load_run_config, median_of_last_half, step_times
-from gpu_fsdp import GIB, train, write_learnable_tokens
+from gpu_fsdp import GIB, calm_start, train, write_learnable_tokens
 
 
 def layouts(gpus):
@@ -36,7 +36,7 @@ def measure(args, config, shape, folder, gpus, options):
     config["recipe"] = {"name": args.recipe}
     config["training"] |= {"steps": args.steps, "global_batch_size": shape.batch * args.gpus, "dtype": args.dtype,
                            "master_dtype": "f32"}
-    config["lr_schedule"] = {"name": "constant", "warmup_steps": 10 * args.steps}  # a calm start: losses compare
+    calm_start(config, args.steps)
     records = train(args, config, folder, gpus, [*options, *args.extra])
     step = median_of_last_half(step_times(records))
     return dict(step_ms=step, tokens_per_second=shape.batch * args.gpus * shape.seq_len / step * 1e3,

@@ -118,15 +118,20 @@ def workload(name, temporary):
     return path.stem, config, Shape(config), pathlib.Path(temporary)
 
 
+def calm_start(config, steps):
+    """A rate that rises all the time, to a tenth: where it begins high the run is chaotic, and the order of sums decides
+    its course."""
+    config["lr_schedule"] = {"name": "constant", "warmup_steps": steps}
+    config["optimizer"]["lr"] *= 0.1
+
+
 def curve(args, name, recipe, temporary):
     """Losses of one GPU and of several on the same batches, and their largest relative difference."""
     name, config, shape, folder = workload(name, temporary)
     tokens = folder / "learnable.npy"
     write_learnable_tokens(tokens, shape.vocab, shape.batch * shape.seq_len * args.gpus * args.curve_steps + 1)
     config["data"]["train"] = [str(tokens)]
-    # A rate that rises all the time, as at the start of a real run: where it begins high the run is chaotic, and the order
-    # of sums decides its course.
-    config["lr_schedule"] = {"name": "constant", "warmup_steps": 10 * args.curve_steps}
+    calm_start(config, args.curve_steps)
     losses = []
     for gpus in (1, args.gpus):
         run = f32_states(config, shape, args.gpus, args.curve_steps, recipe)  # one GPU takes the micro-batches in turn
