@@ -23,7 +23,7 @@ Device device_of(std::span<const CheckpointTensor> tensors) {
   return {};
 }
 
-// The first fit: a tensor goes behind the one before it while the block has room, and into a new one otherwise.
+// Next fit: a tensor goes behind the one before it while the block has room, and opens a new block otherwise.
 class Layout {
  public:
   // Whether a tensor of these bytes opens a new block.

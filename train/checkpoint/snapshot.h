@@ -6,7 +6,6 @@
 // that reserve() has it made in the background before the first snapshot.
 
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <span>
 #include <thread>
