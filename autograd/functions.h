@@ -52,10 +52,15 @@ struct QkvLayout {
 Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_weight, const QkvLayout& layout,
                  float eps);
 
+struct RotationOptions {
+  bool keys = true;          // query heads and key heads; else query heads alone
+  bool interleaved = false;  // which elements are rotated together (core/ops/rope.h)
+};
+
 // Rotates query and key heads IN PLACE: the value of `qkv` must be needed by nobody else afterwards (the projection
 // that made it does not need it). cos, sin f32 [positions,D/2]; positions i32 [N].
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
-              const Tensor& positions);
+              const Tensor& positions, const RotationOptions& options = {});
 
 // Causal attention within each sequence, over the last `window` keys or, for 0, all; [N, heads*head_dim]. Keeps
 // `sequences` for the backward pass.

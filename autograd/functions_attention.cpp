@@ -27,17 +27,26 @@ Tensor value_view(const Tensor& qkv, const QkvLayout& layout) {
 }
 
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
-              const Tensor& positions) {
-  const std::int64_t rotated = layout.heads + layout.kv_heads;
+              const Tensor& positions, const RotationOptions& options) {
+  const std::int64_t rotated = layout.heads + (options.keys ? layout.kv_heads : 0);
   Variable out(qkv.value());
-  quench::rope({.x = head_view(out.value(), layout, 0, rotated), .cos = cos, .sin = sin, .positions = positions});
+  const bool interleaved = options.interleaved;
+  quench::rope({.x = head_view(out.value(), layout, 0, rotated),
+                .cos = cos,
+                .sin = sin,
+                .positions = positions,
+                .interleaved = interleaved});
   Tape::record("rope", {qkv}, std::array{&out}, [&] {
-    return [layout, rotated, cos, sin, positions, dqkv = qkv.gradient(), dout_of = out.gradient()] {
+    return [layout, rotated, cos, sin, positions, interleaved, dqkv = qkv.gradient(), dout_of = out.gradient()] {
       // Rotated back in place, unless another gradient shares the buffer (the gradient object and this are two).
       Tensor dout = dout_of->value();
       if (dout.storage().use_count() > 2) dout = dout.clone();
-      quench::rope(
-          {.x = head_view(dout, layout, 0, rotated), .cos = cos, .sin = sin, .positions = positions, .inverse = true});
+      quench::rope({.x = head_view(dout, layout, 0, rotated),
+                    .cos = cos,
+                    .sin = sin,
+                    .positions = positions,
+                    .inverse = true,
+                    .interleaved = interleaved});
       if (dqkv) dqkv->contribute(dout);
     };
   });

@@ -191,25 +191,27 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
   return y;
 }
 
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows) {
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows, bool weighs_input) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   const Tensor factors = weights.value(), pairs = rows.pairs;
-  quench::expert_swiglu({.gate_up = in, .weights = factors, .pairs = pairs, .out = out.value()});
+  quench::expert_swiglu(
+      {.gate_up = in, .weights = factors, .pairs = pairs, .out = out.value(), .weighs_input = weighs_input});
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    again->again = [saved, shape, factors, pairs] {
+    again->again = [saved, shape, factors, pairs, weighs_input] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
-      quench::expert_swiglu({.gate_up = kept, .weights = factors, .pairs = pairs, .out = value});
+      quench::expert_swiglu(
+          {.gate_up = kept, .weights = factors, .pairs = pairs, .out = value, .weighs_input = weighs_input});
       return value;
     };
     again->makes_again = true;
-    return [saved, shape, factors, pairs, again, din = gate_up.gradient(), dweights = weights.gradient(),
+    return [saved, shape, factors, pairs, weighs_input, again, din = gate_up.gradient(), dweights = weights.gradient(),
             dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
@@ -226,7 +228,8 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
                               .pairs = pairs,
                               .dgate_up = dx,
                               .dweights = df,
-                              .out = value});
+                              .out = value,
+                              .weighs_input = weighs_input});
       again->run_waiting(value);
       if (dweights) dweights->contribute(df);
       if (din) din->contribute(dx);

@@ -51,7 +51,9 @@ Variable sum_rows(const Variable& y, const ExpertRows& rows);
 // x [R,K] times the expert's part of weight [E*M,K] transposed: [R,M].
 Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows& rows);
 
-// SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I].
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows);
+// SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I]. `weighs_input`: of gate_up times
+// the weight (core/ops/experts/expert_rows.h).
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows,
+                       bool weighs_input = false);
 
 }  // namespace quench::autograd

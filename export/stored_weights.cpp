@@ -6,6 +6,7 @@
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/reader.h"
 #include "export/compressed_tensors/sparse_24.h"
+#include "export/fused_experts.h"
 #include "export/gguf/reader.h"
 #include "export/gguf/types.h"
 #include "export/safetensors_rows.h"
@@ -81,7 +82,9 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   return gguf_model_config(read_gguf_head(gguf), gguf.string());
 }
 
-std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
+namespace {
+
+std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json& config) {
   const Json* quantization = quantization_of(config);
   if (quantization == nullptr) {
     const fs::path gguf = gguf_alone(folder);
@@ -97,6 +100,12 @@ std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const
   }
   QUENCH_FAIL(ErrorCode::unsupported, "{}: weights quantized by '{}' are not supported; known: {}",
               (folder / "config.json").string(), name, known);
+}
+
+}  // namespace
+
+std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
+  return split_experts(open_as_stored(folder, config));
 }
 
 }  // namespace quench

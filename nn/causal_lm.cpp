@@ -118,10 +118,14 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, cons
   if (!rope_.cos.defined() || rope_.cos.size(0) < longest || rope_length_ != effective) {
     const auto rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(longest)));
     rope_ = make_rope_table(config_, rows, longest, options_.device);
+    query_scales_ = make_query_scales(config_, rows, options_.device);
     rope_length_ = effective;
   }
   const MemoryScope scope(MemoryCategory::data);
-  ForwardContext context{.rope = rope_, .positions = positions.to(options_.device), .sequences = std::move(sequences)};
+  ForwardContext context{.rope = rope_,
+                         .query_scales = query_scales_,
+                         .positions = positions.to(options_.device),
+                         .sequences = std::move(sequences)};
   if (unit_hooks_ != nullptr) context.hooks.push_back(unit_hooks_);
   return context;
 }

@@ -79,6 +79,7 @@ class CausalLm final : public Module {
   std::optional<Linear> lm_head_;
   const UnitHooks* unit_hooks_ = nullptr;
   mutable RopeTable rope_;                 // grows to the longest sequence seen
+  mutable RopeTable query_scales_;         // likewise
   mutable std::int64_t rope_length_ = -1;  // the rope_effective_length it was made for
 };
 

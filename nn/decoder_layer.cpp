@@ -22,7 +22,7 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, std::int64_t layer, const 
   add_module("input_layernorm", input_norm_);
   add_module("self_attn", *attention_);
   add_module("post_attention_layernorm", post_attention_norm_);
-  add_module("mlp", *feed_forward_);
+  add_module(std::string(config.feed_forward), *feed_forward_);
 }
 
 std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, const Variable& delta,

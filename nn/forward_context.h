@@ -26,6 +26,7 @@ class ExpertLoad;
 
 struct ForwardContext {
   RopeTable rope;
+  RopeTable query_scales;                // of layers without rotation (make_query_scales); undefined: 1
   Tensor positions;                      // i32 [N]: position of every token within its sequence
   std::vector<SequenceRange> sequences;  // tile the N tokens
   KvCache* cache = nullptr;              // generation: keys and values go here, attention reads from here

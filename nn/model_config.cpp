@@ -113,8 +113,9 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
   if (rope.type == RopeScaling::Type::llama3) {
     rope.low_freq_factor = inner.number("low_freq_factor", 1.0, true);
     rope.high_freq_factor = inner.number("high_freq_factor", 4.0, true);
-    if (rope.high_freq_factor <= rope.low_freq_factor)
-      inner.fault("high_freq_factor", "must be larger than low_freq_factor");
+    // Equal ones (Llama 4 Scout) leave nothing to blend between.
+    if (rope.high_freq_factor < rope.low_freq_factor)
+      inner.fault("high_freq_factor", "must not be smaller than low_freq_factor");
   } else if (rope.type == RopeScaling::Type::yarn) {
     read_yarn(inner, max_positions, rope);
   }
@@ -191,7 +192,8 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   c.eos_token_ids = in.ids("eos_token_id");
   if (const auto ids = in.ids("bos_token_id"); !ids.empty()) c.bos_token_id = ids.front();
   if (const auto ids = in.ids("pad_token_id"); !ids.empty()) c.pad_token_id = ids.front();
-  if (const Json* layers = in.find("layer_types"); layers != nullptr && layers->is_array()) {
+  const bool kinds_of_layers = std::ranges::find(family.executes, "layer_types") != family.executes.end();
+  if (const Json* layers = in.find("layer_types"); !kinds_of_layers && layers != nullptr && layers->is_array()) {
     for (const Json& layer : layers->as_array())
       if (!layer.is_string() || layer.as_string() != "full_attention")
         in.fault("layer_types", fmt::format("{} is not supported; known: full_attention", layer.dump()));

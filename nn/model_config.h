@@ -42,12 +42,16 @@ struct ExpertsConfig {
   std::int64_t groups_per_token = 1;
   bool choice_bias = false;       // the router has a bias on the choice that no gradient trains
   std::int64_t shared_width = 0;  // of a feed-forward block that all tokens take beside their experts; 0: none
+  bool weighs_input = false;      // weights multiply what experts read, not what they make
+  // Checkpoints hold the matrices of all experts of a layer as one tensor [E, in, out], gate and up side by side.
+  bool fused_storage = false;
   float balance_loss = 0.0f;      // factor of the load-balancing term in training that config.json asks for
   std::vector<bool> layers;       // which layers have experts
   // Hugging Face names within the layer.
   struct Names {
     std::string_view router = "mlp.gate";
     std::string_view experts = "mlp.experts";
+    std::string_view shared = "shared_experts";  // within the feed-forward part
     std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
     std::string_view choice_bias = "mlp.gate.e_score_correction_bias";
   } names;
@@ -75,6 +79,32 @@ struct LatentConfig {
   [[nodiscard]] std::int64_t key_dim() const noexcept { return plain_dim + rotary_dim; }
 };
 
+// How layers of one model differ in what their queries see and know of positions (Llama 4).
+struct LayerAttention {
+  std::vector<bool> rotated;      // by layer: queries and keys carry rotary positions; empty: in all
+  std::vector<bool> chunked;      // by layer: attention stays within chunks; empty: in none
+  std::int64_t chunk = 0;         // tokens of a sequence that form one, counted from its start
+  bool interleaved = false;       // neighbours are rotated together; else elements half a head apart
+  bool unit_norm = false;         // rotated queries and keys are divided by their root mean square
+  double temperature = 0.0;       // layers without rotation scale the query at position p by
+  double temperature_step = 1.0;  // 1 + temperature * log(1 + floor((p + 1) / temperature_step))
+
+  [[nodiscard]] bool rotates(std::int64_t layer) const {
+    return rotated.empty() || rotated[static_cast<std::size_t>(layer)];
+  }
+  // 0: all keys before the query.
+  [[nodiscard]] std::int64_t chunk_of(std::int64_t layer) const {
+    return !chunked.empty() && chunked[static_cast<std::size_t>(layer)] ? chunk : 0;
+  }
+  // The smallest chunk of any layer; 0: there is none.
+  [[nodiscard]] std::int64_t smallest_chunk() const {
+    return std::count(chunked.begin(), chunked.end(), true) > 0 ? chunk : 0;
+  }
+  [[nodiscard]] bool scales_queries() const {
+    return temperature != 0.0 && std::count(rotated.begin(), rotated.end(), false) > 0;
+  }
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
   std::string model_type;    // "llama"
@@ -96,6 +126,8 @@ struct ModelConfig {
   bool qk_norm = false;  // Qwen3
   ExpertsConfig experts;
   LatentConfig latent;
+  LayerAttention layer_attention;
+  std::string_view feed_forward = "mlp";  // Hugging Face's name of a layer's feed-forward part
   std::int64_t sliding_window = 0;  // keys that a query sees at most (Mistral); 0: all before it
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;

@@ -42,6 +42,13 @@ std::int64_t parameters(const ModelConfig& c, std::int64_t experts) {
          feed_forward_weights(c, experts) + choice_bias + tables + c.hidden_size;
 }
 
+// Twice the mean number of keys that a query sees in chunks: each leaves the triangle of its own.
+double chunk_reach(std::int64_t length, std::int64_t chunk) {
+  if (chunk == 0 || length <= chunk) return static_cast<double>(length);
+  const auto whole = static_cast<double>(length / chunk), rest = static_cast<double>(length % chunk);
+  return (whole * static_cast<double>(chunk) * static_cast<double>(chunk) + rest * rest) / static_cast<double>(length);
+}
+
 }  // namespace
 
 std::int64_t ModelConfig::parameter_count() const {
@@ -64,7 +71,9 @@ double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
   // A window leaves of the triangle of T^2/2 scores what lies no further than it from the diagonal.
   const auto length = static_cast<double>(seq_len), window = static_cast<double>(sliding_window);
   const double reach = sliding_window > 0 && window < length ? window * (2 - window / length) : length;
-  const double attention = static_cast<double>(num_hidden_layers) * heads_width * reach;
+  double attention = 0;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer)
+    attention += heads_width * std::min(reach, chunk_reach(seq_len, layer_attention.chunk_of(layer)));
   return 6 * products + 6 * attention;
 }
 

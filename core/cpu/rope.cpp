@@ -1,10 +1,35 @@
 #include "core/ops/rope.h"
 
+#include <cmath>
+
 #include "core/cpu/parallel.h"
 #include "core/cpu/simd.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
+
+// Pairs of neighbours.
+template <class T>
+void rotate_neighbours(const RopeArgs& args) {
+  const std::int64_t n = args.x.size(0), heads = args.x.size(1), half = args.x.size(2) / 2;
+  const std::int64_t row_stride = args.x.stride(0), head_stride = args.x.stride(1);
+  const float sign = args.inverse ? -1.0f : 1.0f;
+  parallel_ranges(n, args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* c = args.cos.data<float>() + args.positions.data<std::int32_t>()[row] * half;
+      const float* s = args.sin.data<float>() + args.positions.data<std::int32_t>()[row] * half;
+      for (std::int64_t head = 0; head < heads; ++head) {
+        T* x = args.x.data<T>() + row * row_stride + head * head_stride;
+        for (std::int64_t i = 0; i < half; ++i) {
+          const auto a = static_cast<float>(x[2 * i]), b = static_cast<float>(x[2 * i + 1]);
+          const float sine = s[i] * sign;
+          x[2 * i] = T(std::fma(a, c[i], -(b * sine)));
+          x[2 * i + 1] = T(std::fma(b, c[i], a * sine));
+        }
+      }
+    }
+  });
+}
 
 template <class T>
 void rotate(const RopeArgs& args) {
@@ -34,7 +59,7 @@ void rotate(const RopeArgs& args) {
 }
 
 void rope_kernel(const RopeArgs& args) {
-  dispatch<float, bfloat16>(args.x.dtype(), "rope", [&]<class T>() { rotate<T>(args); });
+  dispatch<float, bfloat16>(args.x.dtype(), "rope", [&]<class T>() { args.interleaved ? rotate_neighbours<T>(args) : rotate<T>(args); });
 }
 
 QUENCH_CPU_KERNEL(rope_slot, rope_kernel);

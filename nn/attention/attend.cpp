@@ -8,6 +8,24 @@ using autograd::Variable;
 
 namespace {
 
+// Chunks are sequences of their own: the queries at positions of one chunk, and its keys up to the last of them.
+std::vector<SequenceRange> chunks_of(const std::vector<SequenceRange>& sequences, std::int64_t chunk) {
+  std::vector<SequenceRange> parts;
+  for (const SequenceRange& s : sequences) {
+    const std::int64_t first = s.k_length - s.q_length;  // position of the first query
+    for (std::int64_t position = first; position < s.k_length;) {
+      const std::int64_t begin = position / chunk * chunk, end = std::min(begin + chunk, s.k_length);
+      parts.push_back({s.q_begin + position - first, end - position, s.k_begin + begin, end - begin});
+      position = end;
+    }
+  }
+  return parts;
+}
+
+std::vector<SequenceRange> visible_ranges(const AttendOptions& options, const ForwardContext& context) {
+  return options.chunk > 0 ? chunks_of(context.sequences, options.chunk) : context.sequences;
+}
+
 Variable attend_cached(const Variable& qkv, const AttendOptions& options, const ForwardContext& context) {
   QUENCH_CHECK(!qkv.requires_grad(), "attention: a key-value cache has no backward pass");
   const autograd::QkvLayout& layout = options.layout;
@@ -15,6 +33,10 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
   const std::int64_t tokens = in.size(0), width = 2 * layout.kv_heads * layout.head_dim;
   std::int64_t keys = 0;
   for (const SequenceRange& sequence : context.sequences) keys = std::max(keys, sequence.k_begin + sequence.k_length);
+  // k_length is a bound there: the chunk of a query is known where all keys are in the first one.
+  QUENCH_CHECK(!context.length_on_device || options.chunk == 0 || keys <= options.chunk,
+               "attention: {} keys, of a number that the device alone knows, in chunks of {}", keys, options.chunk);
+  const std::vector<SequenceRange> ranges = visible_ranges(options, context);
   const KvCache& cache = *context.cache;
   cache.store(options.layer, in.narrow(1, in.size(1) - width, width), context.positions);
   const MemoryScope scope(MemoryCategory::activations);
@@ -23,7 +45,7 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
                      .k = cache.keys(options.layer).narrow(0, 0, keys),
                      .v = cache.values(options.layer).narrow(0, 0, keys),
                      .out = out.view({tokens, layout.heads, layout.head_dim}),
-                     .sequences = context.sequences,
+                     .sequences = ranges,
                      .window = options.window,
                      .scale = options.scale,
                      .last_key = context.length_on_device ? context.positions : Tensor()});
@@ -34,7 +56,7 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
 
 Variable attend(const Variable& qkv, const AttendOptions& options, const ForwardContext& context) {
   if (context.cache != nullptr) return attend_cached(qkv, options, context);
-  return autograd::attention(qkv, options.layout, context.sequences, options.scale, options.window);
+  return autograd::attention(qkv, options.layout, visible_ranges(options, context), options.scale, options.window);
 }
 
 }  // namespace quench::nn

@@ -12,6 +12,7 @@ struct AttendOptions {
   autograd::QkvLayout layout;
   float scale = 1.0f;
   std::int64_t window = 0;  // 0: none
+  std::int64_t chunk = 0;   // tokens of a sequence that attend among themselves; 0: all
   std::int64_t layer = 0;   // of the cache
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// Grouped-query self-attention with fused qkv projection, rotary positions and optional per-head norms.
+// Grouped-query self-attention with fused qkv projection, rotary positions and optional per-head norms; what layers
+// differ in is LayerAttention's (nn/model_config.h).
 
 #include <optional>
 
@@ -30,6 +31,9 @@ class Attention final : public LayerPart {
   };
   std::optional<HeadNorm> q_norm_;
   std::optional<HeadNorm> k_norm_;
+  bool rotated_;
+  bool interleaved_;
+  Weight unit_;  // [head_dim] of ones, for norms without a weight; undefined: none
 };
 
 }  // namespace quench::nn

@@ -15,7 +15,7 @@ double llama3_frequency(double f, const RopeScaling& rope) {
   const double wavelength = 2 * std::numbers::pi / f;
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   if (wavelength > original / rope.low_freq_factor) return f / rope.factor;
-  if (wavelength < original / rope.high_freq_factor) return f;
+  if (wavelength < original / rope.high_freq_factor || rope.high_freq_factor == rope.low_freq_factor) return f;
   const double smooth = (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * f / rope.factor + smooth * f;
 }
@@ -108,6 +108,22 @@ RopeTable make_rope_table(const ModelConfig& config, std::int64_t positions, std
     }
   }
   return {cos.to(device), sin.to(device)};
+}
+
+RopeTable make_query_scales(const ModelConfig& config, std::int64_t positions, Device device) {
+  const LayerAttention& layers = config.layer_attention;
+  const auto step = static_cast<float>(layers.temperature_step), temperature = static_cast<float>(layers.temperature);
+  if (!layers.scales_queries() || static_cast<float>(positions) < step) return {};
+  const MemoryScope scope(MemoryCategory::other);
+  const std::int64_t half = config.head_dim / 2;
+  if (device.is_meta())
+    return {Tensor::empty({positions, half}, DType::f32, device), Tensor::empty({positions, half}, DType::f32, device)};
+  const Tensor cos = Tensor::empty({positions, half}, DType::f32);
+  for (std::int64_t p = 0; p < positions; ++p) {
+    const float scale = std::log1p(std::floor((static_cast<float>(p) + 1.0f) / step)) * temperature + 1.0f;
+    std::fill_n(cos.data<float>() + p * half, half, scale);
+  }
+  return {cos.to(device), Tensor::zeros({positions, half}, DType::f32, device)};
 }
 
 }  // namespace quench::nn

@@ -84,12 +84,13 @@ MoE::MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
             .factor = config.experts.factor,
             .groups = config.experts.groups,
             .groups_per_token = config.experts.groups_per_token},
+      weighs_input_(config.experts.weighs_input),
       gate_(config, options),
       experts_(config, options) {
   add_module("gate", gate_);
   add_module("experts", experts_);
   if (config.experts.shared_width > 0)
-    add_module("shared_experts", shared_.emplace(config, layer, options, config.experts.shared_width));
+    add_module(std::string(config.experts.names.shared), shared_.emplace(config, layer, options, config.experts.shared_width));
 }
 
 std::int64_t MoE::alignment(Device device) const {
@@ -123,7 +124,7 @@ Variable MoE::run_experts(const Variable& x, const Variable& weights, const auto
     // Where they are not saved, their memory is free before the second product.
     const Variable gate_up = recompute_product ? experts_.gate_up_proj.forward_tokens_recomputable(x, rows)
                                                : experts_.gate_up_proj.forward_tokens(x, rows);
-    inner = autograd::expert_swiglu(gate_up, weights, rows);
+    inner = autograd::expert_swiglu(gate_up, weights, rows, weighs_input_);
   }
   return autograd::sum_rows(experts_.down_proj.forward(inner, rows), rows);
 }

@@ -55,6 +55,7 @@ class MoE final : public LayerPart {
   std::int64_t layer_;
   std::int64_t per_token_;
   RouterRule rule_;
+  bool weighs_input_;
   Router gate_;
   Experts experts_;
   std::optional<Mlp> shared_;

@@ -6,7 +6,7 @@ namespace quench::nn {
 
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> families =
-      with_registered<ModelFamily>({kDeepseekV3, kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe});
+      with_registered<ModelFamily>({kDeepseekV3, kLlama, kLlama4, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe});
   return families;
 }
 

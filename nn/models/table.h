@@ -30,6 +30,7 @@ struct ModelFamily {
 
 extern const ModelFamily kDeepseekV3;
 extern const ModelFamily kLlama;
+extern const ModelFamily kLlama4;
 extern const ModelFamily kMistral;
 extern const ModelFamily kMixtral;
 extern const ModelFamily kQwen2;

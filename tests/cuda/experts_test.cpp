@@ -116,25 +116,31 @@ TEST(CudaExperts, GatherSumAndSwigluMatchTheCpu) {
       sum_rows({on_gpu(y), on_gpu(r.rows), gpu_sums});
       EXPECT_TRUE(same_bits(on_cpu(gpu_sums), sums)) << "the order of the sums is that of the choices";
 
-      const Tensor gate_up = random.normal({n, 2 * width}, dtype, 2.0), dout = random.normal({n, width}, dtype);
-      const Tensor weights = random.normal({tokens, choices}, DType::f32);
-      const Tensor out = Tensor::empty({n, width}, dtype), dgate_up = Tensor::empty(gate_up.shape(), dtype);
-      const Tensor dweights = Tensor::empty(weights.shape(), DType::f32);
-      expert_swiglu({gate_up, weights, r.pairs, out});
-      expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, {}});
-      const Tensor gpu_gate_up = on_gpu(gate_up), gpu_weights = on_gpu(weights), gpu_out = poisoned(out.shape(), dtype);
-      const Tensor gpu_dgate_up = poisoned(gate_up.shape(), dtype),
-                   gpu_dweights = poisoned(weights.shape(), DType::f32);
-      const Tensor again = poisoned(out.shape(), dtype);
-      expert_swiglu({gpu_gate_up, gpu_weights, pairs, gpu_out});
-      expert_swiglu_backward({on_gpu(dout), gpu_gate_up, gpu_weights, pairs, gpu_dgate_up, gpu_dweights, again});
-      const double step = dtype == DType::bf16 ? one_step(dtype) : 2e-6;
-      EXPECT_TRUE(matches(gpu_out, out, step, 1e-6));
-      EXPECT_TRUE(matches(gpu_dgate_up, dgate_up, step, 1e-5));
-      EXPECT_TRUE(matches(gpu_dweights, dweights, 1e-4, 1e-4));
-      EXPECT_TRUE(same_bits(on_cpu(again), on_cpu(gpu_out)));
-      expert_swiglu_backward({on_gpu(dout), gpu_gate_up, gpu_weights, pairs, gpu_gate_up, gpu_dweights, {}});
-      EXPECT_TRUE(same_bits(on_cpu(gpu_gate_up), on_cpu(gpu_dgate_up))) << "in place";
+      for (const bool weighs_input : {false, true}) {
+        SCOPED_TRACE(weighs_input);
+        const Tensor gate_up = random.normal({n, 2 * width}, dtype, 2.0), dout = random.normal({n, width}, dtype);
+        const Tensor weights = random.normal({tokens, choices}, DType::f32);
+        const Tensor out = Tensor::empty({n, width}, dtype), dgate_up = Tensor::empty(gate_up.shape(), dtype);
+        const Tensor dweights = Tensor::empty(weights.shape(), DType::f32);
+        expert_swiglu({gate_up, weights, r.pairs, out, weighs_input});
+        expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, {}, weighs_input});
+        const Tensor gpu_gate_up = on_gpu(gate_up), gpu_weights = on_gpu(weights),
+                     gpu_out = poisoned(out.shape(), dtype);
+        const Tensor gpu_dgate_up = poisoned(gate_up.shape(), dtype),
+                     gpu_dweights = poisoned(weights.shape(), DType::f32);
+        const Tensor again = poisoned(out.shape(), dtype), gpu_dout = on_gpu(dout);
+        expert_swiglu({gpu_gate_up, gpu_weights, pairs, gpu_out, weighs_input});
+        expert_swiglu_backward(
+            {gpu_dout, gpu_gate_up, gpu_weights, pairs, gpu_dgate_up, gpu_dweights, again, weighs_input});
+        const double step = dtype == DType::bf16 ? one_step(dtype) : 2e-6;
+        EXPECT_TRUE(matches(gpu_out, out, step, 1e-6));
+        EXPECT_TRUE(matches(gpu_dgate_up, dgate_up, step, 1e-5));
+        EXPECT_TRUE(matches(gpu_dweights, dweights, 1e-4, 1e-4));
+        EXPECT_TRUE(same_bits(on_cpu(again), on_cpu(gpu_out)));
+        expert_swiglu_backward(
+            {gpu_dout, gpu_gate_up, gpu_weights, pairs, gpu_gate_up, gpu_dweights, {}, weighs_input});
+        EXPECT_TRUE(same_bits(on_cpu(gpu_gate_up), on_cpu(gpu_dgate_up))) << "in place";
+      }
     }
 }
 

@@ -14,22 +14,29 @@ TEST(CudaRope, MatchesTheCpuAndLeavesTheRestAlone) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const Shape& shape : kShapes)
       for (const Layout layout : kLayouts)
-        for (const bool inverse : {false, true}) {
-          SCOPED_TRACE(fmt::format("{}{} layout {} inverse {}", to_string(dtype), shape.to_string(),
-                                   static_cast<int>(layout), inverse));
+        for (const auto& [inverse, interleaved] :
+             {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+          SCOPED_TRACE(fmt::format("{}{} layout {} inverse {} interleaved {}", to_string(dtype), shape.to_string(),
+                                   static_cast<int>(layout), inverse, interleaved));
           Generator random(++seed);
           const Tables tables(40, shape[2] / 2);
           const Tensor positions = random.integers(shape[0], 40), x = poisoned(shape, dtype, layout);
           const Tensor expected = on_cpu(x);  // NaN around the heads
           random.fill_normal(expected);
           const Tensor gpu_x = on_gpu(expected), again = on_gpu(expected);
-          rope({.x = expected, .cos = tables.cos, .sin = tables.sin, .positions = positions, .inverse = inverse});
+          rope({.x = expected,
+                .cos = tables.cos,
+                .sin = tables.sin,
+                .positions = positions,
+                .inverse = inverse,
+                .interleaved = interleaved});
           for (const Tensor& target : {gpu_x, again})
             rope({.x = target,
                   .cos = on_gpu(tables.cos),
                   .sin = on_gpu(tables.sin),
                   .positions = on_gpu(positions),
-                  .inverse = inverse});
+                  .inverse = inverse,
+                  .interleaved = interleaved});
           EXPECT_TRUE(matches(gpu_x, expected, one_step(dtype), 5e-7));
           EXPECT_TRUE(wrote_all_and_only(gpu_x));
           EXPECT_EQ(values(on_cpu(gpu_x)), values(on_cpu(again)));

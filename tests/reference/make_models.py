@@ -16,8 +16,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM)
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig,
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).parent
@@ -33,7 +33,25 @@ DEEPSEEK = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_
                 moe_intermediate_size=12, n_group=4, topk_group=2, first_k_dense_replace=1, routed_scaling_factor=1.7,
                 kv_lora_rank=20, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=12, max_position_embeddings=64)
 
+# Chunks end within the sequences and within the prompt; scales of queries change several times.
+LLAMA4 = dict(vocab_size=96, hidden_size=32, intermediate_size=24, intermediate_size_mlp=40, num_attention_heads=4,
+              num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0,
+              bos_token_id=1, eos_token_id=2, pad_token_id=None, max_position_embeddings=64, attn_scale=0.4)
+
 MODELS = {
+    # As Scout: one expert a token, in every layer; every second layer without rotation.
+    "llama4": lambda: Llama4ForCausalLM(Llama4TextConfig(
+        **LLAMA4, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1, no_rope_layer_interval=2,
+        attention_chunk_size=7, floor_scale=9,
+        rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0,
+                         "high_freq_factor": 1.0, "original_max_position_embeddings": 16})),
+    # As Maverick, and what neither has: dense layers between those with experts, no norm of queries and keys, two experts a
+    # token, biases, chunks in a layer without rotation.
+    "llama4_mixed": lambda: Llama4ForCausalLM(Llama4TextConfig(
+        **LLAMA4, num_hidden_layers=3, num_local_experts=6, num_experts_per_tok=2, interleave_moe_layer_step=2,
+        no_rope_layers=[1, 0, 1], layer_types=["full_attention", "chunked_attention", "chunked_attention"],
+        attention_chunk_size=16, floor_scale=5, use_qk_norm=False, attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "deepseek_v3": lambda: DeepseekV3ForCausalLM(DeepseekV3Config(
         **DEEPSEEK, q_lora_rank=14, attention_bias=True,
         rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0,

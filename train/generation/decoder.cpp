@@ -63,8 +63,12 @@ bool Decoder::captured() {
   // capture.
   if (single_passes_++ == 0 || !capturable_) return false;
   const std::int64_t keys = cache_.length() + 1;
+  // Behind its first chunk, where a query's keys begin depends on its position.
+  const std::int64_t chunk = model_.config().layer_attention.smallest_chunk();
+  const std::int64_t most = chunk > 0 ? std::min(chunk, cache_.capacity()) : cache_.capacity();
+  if (keys > most) return false;
   if (work_ == nullptr || keys > bound_)
-    capture(std::min(cache_.capacity(),
+    capture(std::min(most,
                      std::max(kMinBound, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(keys))))));
   return capturable_;
 }

@@ -11,6 +11,7 @@
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
+#include "export/fused_experts.h"
 #include "export/gguf/writer.h"
 #include "export/quantize_inputs.h"
 #include "export/stored_weights.h"
@@ -250,7 +251,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
   const Json quantization =
-      format.write({tensors, config, temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
+      format.write({fuse_experts(tensors, config), config, temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
   if (!quantization.is_null()) {
     json.set(kQuantizationConfig, quantization);
     write_file_atomically(temporary / "config.json", json.dump(2) + "\n");

@@ -95,15 +95,18 @@ void swiglu_forward(const ExpertSwigluArgs& args) {
       }
       const T* gate = gate_up + row * 2 * width;
       const F32 weight = broadcast(weights[pairs[row]]);
+      // silu(w g) * (w u) = w g * sigmoid(w g) * u * w
+      const F32 inner = broadcast(args.weighs_input ? weights[pairs[row]] : 1.0f);
       for_vectors(width, [&](std::int64_t i, auto count) {
-        const F32 g = load(gate + i, count);
+        const F32 g = load(gate + i, count) * inner;
         store(target + i, g * sigmoid(g) * load(gate + width + i, count) * weight, count);
       });
     }
   });
 }
 
-// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)).
+// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). Where the weight multiplies gate and up, its derivative is
+// the sum of the products of gate and up with those of the weighted ones.
 template <class T>
 void swiglu_backward(const ExpertSwigluBackwardArgs& args) {
   const std::int64_t n = args.dout.size(0), width = args.dout.size(1);
@@ -124,6 +127,18 @@ void swiglu_backward(const ExpertSwigluBackwardArgs& args) {
       const T* gradient = dout + row * width;
       const F32 weight = broadcast(weights[pairs[row]]);
       F32 product{};
+      if (args.weighs_input) {
+        for_vectors(width, [&](std::int64_t i, auto count) {
+          const F32 g = load(gate + i, count), up = load(gate + width + i, count), d = load(gradient + i, count);
+          const F32 inner = g * weight, s = sigmoid(inner), silu = inner * s;
+          const F32 dgate = d * up * weight * fma(silu, 1.0f - s, s), dup = d * silu;
+          product += dgate * g + dup * up;
+          store(target + i, dgate * weight, count);
+          store(target + width + i, dup * weight, count);
+        });
+        dweights[pairs[row]] = reduce_add(product);
+        continue;
+      }
       for_vectors(width, [&](std::int64_t i, auto count) {
         const F32 g = load(gate + i, count), up = load(gate + width + i, count), d = load(gradient + i, count);
         const F32 s = sigmoid(g), silu = g * s, weighted = d * weight;
@@ -142,7 +157,7 @@ void expert_swiglu_kernel(const ExpertSwigluArgs& args) {
 
 void expert_swiglu_backward_kernel(const ExpertSwigluBackwardArgs& args) {
   // First: dgate_up may be gate_up.
-  if (args.out.defined()) expert_swiglu_kernel({args.gate_up, args.weights, args.pairs, args.out});
+  if (args.out.defined()) expert_swiglu_kernel({args.gate_up, args.weights, args.pairs, args.out, args.weighs_input});
   dispatch<float, bfloat16>(args.dout.dtype(), "expert_swiglu_backward", [&]<class T>() { swiglu_backward<T>(args); });
 }
 

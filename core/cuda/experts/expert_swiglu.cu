@@ -11,8 +11,15 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Reads 2 I and writes I elements a row.
-template <class T, bool kWide>
+template <int N>
+__device__ inline Vector<float, N> times(Vector<float, N> values, float factor) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) values[j] *= factor;
+  return values;
+}
+
+// Reads 2 I and writes I elements a row. kInput: the weight multiplies gate and up.
+template <class T, bool kWide, bool kInput>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_up, const float* weights,
                                                                  const std::int32_t* pairs, T* out, int pieces) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
@@ -23,10 +30,12 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
     Vector<float, kWidth> result = {};
     if (pair >= 0) {
       const std::int64_t at = row * 2 * pieces + i;
-      result = swiglu_of(unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at)),
-                         unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces)));
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) result[j] *= weight;
+      const auto gate = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at));
+      const auto up = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces));
+      if constexpr (kInput)
+        result = swiglu_of(times<kWidth>(gate, weight), times<kWidth>(up, weight));
+      else
+        result = times<kWidth>(swiglu_of(gate, up), weight);
     }
     store_values(out, row * pieces + i, result);
   }
@@ -34,7 +43,7 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
 
 // Reads 3 I and writes 2 I elements a row, and I more with `out`. dgate_up may be gate_up: a thread has read what it
 // overwrites.
-template <class T, bool kWide>
+template <class T, bool kWide, bool kInput>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const T* dout, const T* gate_up,
                                                                           const float* weights,
                                                                           const std::int32_t* pairs, T* dgate_up,
@@ -50,15 +59,23 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const 
     SwigluGradient<kWidth> gradient = {};
     if (pair >= 0) {
       const auto d = unpack_values<T, kWidth>(load_values<T, kWidth>(dout, half));
-      Vector<float, kWidth> weighted;
+      const auto gate = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at));
+      const auto up = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces));
+      if constexpr (kInput) {
+        gradient = swiglu_gradient(d, times<kWidth>(gate, weight), times<kWidth>(up, weight));
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) weighted[j] = d[j] * weight;
-      gradient = swiglu_gradient(weighted, unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at)),
-                                 unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces)));
+        for (int j = 0; j < kWidth; ++j) {
+          product = fmaf(gradient.dgate[j], gate[j], fmaf(gradient.dup[j], up[j], product));
+          gradient.dgate[j] *= weight;
+          gradient.dup[j] *= weight;
+        }
+      } else {
+        gradient = swiglu_gradient(times<kWidth>(d, weight), gate, up);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        product = fmaf(d[j], gradient.out[j], product);
-        gradient.out[j] *= weight;
+        for (int j = 0; j < kWidth; ++j) {
+          product = fmaf(d[j], gradient.out[j], product);
+          gradient.out[j] *= weight;
+        }
       }
     }
     if (out != nullptr) store_values(out, half, gradient.out);
@@ -81,8 +98,11 @@ void expert_swiglu_cuda(const ExpertSwigluArgs& args) {
   const std::int64_t rows = args.out.size(0), width = args.out.size(1);
   dispatch<float, bfloat16>(args.out.dtype(), "expert_swiglu", [&]<class T>() {
     const bool is_wide = wide<T>(width, {&args.gate_up, &args.out});
-    launch(is_wide ? expert_swiglu_kernel<T, true> : expert_swiglu_kernel<T, false>, static_cast<unsigned>(rows),
-           kThreads, 0, args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
+    const auto of = [&]<bool kInput>(std::bool_constant<kInput>) {
+      return is_wide ? expert_swiglu_kernel<T, true, kInput> : expert_swiglu_kernel<T, false, kInput>;
+    };
+    launch(args.weighs_input ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows), kThreads, 0,
+           args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
            args.out.data<T>(), static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
   });
 }
@@ -93,8 +113,11 @@ void expert_swiglu_backward_cuda(const ExpertSwigluBackwardArgs& args) {
   const std::int64_t rows = args.dout.size(0), width = args.dout.size(1);
   dispatch<float, bfloat16>(args.dout.dtype(), "expert_swiglu_backward", [&]<class T>() {
     const bool is_wide = wide<T>(width, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
-    launch(is_wide ? expert_swiglu_backward_kernel<T, true> : expert_swiglu_backward_kernel<T, false>,
-           static_cast<unsigned>(rows), kThreads, 0, args.dout.data<T>(), args.gate_up.data<T>(),
+    const auto of = [&]<bool kInput>(std::bool_constant<kInput>) {
+      return is_wide ? expert_swiglu_backward_kernel<T, true, kInput> : expert_swiglu_backward_kernel<T, false, kInput>;
+    };
+    launch(args.weighs_input ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows), kThreads, 0,
+           args.dout.data<T>(), args.gate_up.data<T>(),
            args.weights.data<float>(), args.pairs.data<std::int32_t>(), args.dgate_up.data<T>(),
            args.dweights.data<float>(), args.out.defined() ? args.out.data<T>() : nullptr,
            static_cast<int>(is_wide ? width / kVectorWidth<T> : width));

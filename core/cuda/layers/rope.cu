@@ -91,6 +91,48 @@ __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
   }
 }
 
+// Pairs of neighbours, which lie in one vector: reads and writes x once. A thread takes one vector of one head.
+template <class T, bool kWide>
+__global__ __launch_bounds__(kThreads) void rope_neighbours_kernel(Rotation<T> args) {
+  constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
+  constexpr int kPairs = kWide ? kWidth / 2 : 1;
+  constexpr int kLoads = kWide ? 1 : 2;
+  const unsigned pieces = static_cast<unsigned>(args.half) / kPairs;  // of a head
+  const std::int64_t of_row = std::int64_t{pieces} * args.heads, count = args.rows * of_row;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * kThreads) {
+    const std::int64_t row = i / of_row;
+    const auto rest = static_cast<unsigned>(i - row * of_row);
+    const unsigned head = rest / pieces, piece = rest % pieces;
+    T* x = args.x + row * args.row_stride + head * args.head_stride + std::int64_t{piece} * (2 * kPairs);
+    float values[2 * kPairs];
+#pragma unroll
+    for (int part = 0; part < kLoads; ++part) {
+      const Vector<float, kWidth> loaded = unpack_values<T, kWidth>(load_values<T, kWidth>(x, part));
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) values[part * kWidth + j] = loaded[j];
+    }
+    const std::int32_t position = args.positions[row];
+    const bool inside = position >= 0 && position < args.table_rows;
+    const std::int64_t entry = std::int64_t{position} * args.half + std::int64_t{piece} * kPairs;
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      const float cosine = inside ? args.cos[entry + j] : __int_as_float(0x7FC00000);
+      const float sine = inside ? args.sin[entry + j] * args.sign : cosine;
+      const float a = values[2 * j], b = values[2 * j + 1];
+      values[2 * j] = fmaf(a, cosine, -(b * sine));
+      values[2 * j + 1] = fmaf(b, cosine, a * sine);
+    }
+#pragma unroll
+    for (int part = 0; part < kLoads; ++part) {
+      Vector<float, kWidth> result;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) result[j] = values[part * kWidth + j];
+      store_values(x, part, result);
+    }
+  }
+}
+
 template <class T>
 void rotate(const OpLaunch& launch, const RopeArgs& args) {
   const Tensor& x = args.x;
@@ -105,6 +147,12 @@ void rotate(const OpLaunch& launch, const RopeArgs& args) {
                              .heads = static_cast<int>(x.size(1)),
                              .half = static_cast<int>(x.size(2) / 2),
                              .sign = args.inverse ? -1.0f : 1.0f};
+  if (args.interleaved) {
+    const bool whole = rows_are_wide<T>(x.raw_data(), x.stride(0), x.size(2)) && x.stride(1) % kVectorWidth<T> == 0;
+    const std::int64_t threads = x.size(0) * x.size(1) * (x.size(2) / (whole ? kVectorWidth<T> : 2));
+    return launch(whole ? rope_neighbours_kernel<T, true> : rope_neighbours_kernel<T, false>,
+                  strided_grid(launch.device(), threads, kThreads, 3, 4), kThreads, 0, rotation);
+  }
   const bool wide = rows_are_wide<T>(x.raw_data(), x.stride(0), x.size(2) / 2) && x.stride(1) % kVectorWidth<T> == 0 &&
                     rows_are_wide<float>(rotation.cos, 0, 0) && rows_are_wide<float>(rotation.sin, 0, 0);
   const std::int64_t pieces = x.size(2) / 2 / (wide ? kVectorWidth<T> : 1);

@@ -48,12 +48,14 @@ struct SumRowsArgs {
 
 // SwiGLU of each row, times the weight of its pair: out[r] = weights[pairs[r]] * silu(gate) * up; zeros in rows without
 // a pair. The weight stands here because the product behind it is linear: its result need not be kept for the weight's
-// derivative.
+// derivative. With `weighs_input` it multiplies gate and up, which is the same as the input of the product in front:
+// out[r] = silu(weight * gate) * (weight * up).
 struct ExpertSwigluArgs {
   Tensor gate_up;  // [R,2I]: columns 0..I-1 gate, I..2I-1 up; f32 or bf16, contiguous
   Tensor weights;  // f32 [N,k]
   Tensor pairs;    // i32 [R]
   Tensor out;      // [R,I]
+  bool weighs_input = false;
 };
 
 struct ExpertSwigluBackwardArgs {
@@ -64,6 +66,7 @@ struct ExpertSwigluBackwardArgs {
   Tensor dgate_up;  // out, [R,2I]; may alias gate_up; zeros in rows without a pair
   Tensor dweights;  // out, f32 [N,k], every element written
   Tensor out;       // out, [R,I], or undefined: the forward result once more
+  bool weighs_input = false;
 };
 
 extern constinit KernelSlot<ExpertRowsArgs> expert_rows_slot;

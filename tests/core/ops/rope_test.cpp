@@ -8,11 +8,11 @@ namespace {
 
 using namespace testing;
 
-TEST(Rope, RotatesHalvesByThePositionsAngle) {
+TEST(Rope, RotatesHalvesOrNeighboursByThePositionsAngle) {
   std::uint32_t seed = 1;
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const Shape& shape : {Shape{1, 1, 2}, Shape{7, 3, 8}, Shape{50, 4, 64}, Shape{3, 2, 100}, Shape{200, 3, 34}})
-      for (const bool inverse : {false, true}) {
+      for (const auto& [inverse, interleaved] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
         Generator random(++seed);
         const std::int64_t n = shape[0], heads = shape[1], dim = shape[2], half = dim / 2;
         const Tables tables(40, half);
@@ -22,15 +22,21 @@ TEST(Rope, RotatesHalvesByThePositionsAngle) {
         for (std::int64_t row = 0; row < n; ++row)
           for (std::int64_t h = 0; h < heads; ++h)
             for (std::int64_t i = 0; i < half; ++i) {
-              const auto at = static_cast<std::size_t>((row * heads + h) * dim + i);
+              const auto at = static_cast<std::size_t>((row * heads + h) * dim + (interleaved ? 2 * i : i));
+              const auto other = at + static_cast<std::size_t>(interleaved ? 1 : half);
               const std::int64_t entry = positions.data<std::int32_t>()[row] * half + i;
               const double c = tables.cos.data<float>()[entry],
                            s = tables.sin.data<float>()[entry] * (inverse ? -1 : 1);
-              const double a = before[at], b = before[at + static_cast<std::size_t>(half)];
+              const double a = before[at], b = before[other];
               expected[at] = a * c - b * s;
-              expected[at + static_cast<std::size_t>(half)] = b * c + a * s;
+              expected[other] = b * c + a * s;
             }
-        rope({.x = x, .cos = tables.cos, .sin = tables.sin, .positions = positions, .inverse = inverse});
+        rope({.x = x,
+              .cos = tables.cos,
+              .sin = tables.sin,
+              .positions = positions,
+              .inverse = inverse,
+              .interleaved = interleaved});
         EXPECT_TRUE(close(x, expected, rounding(dtype) * 1.01, 5e-7));
       }
 }

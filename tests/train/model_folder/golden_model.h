@@ -103,7 +103,9 @@ class GoldenModel {
       // Transformers 5 has the experts' weights fused as we do, and stores gradients under names of its own.
       const std::string fused = "grad." + p->name, bare = fused.substr(0, fused.rfind(".weight"));
       if (reference.find("grad." + p->pieces.front().hf_name) == nullptr) {
-        compare(reference.find(fused) != nullptr ? fused : bare, gradient);
+        const std::string& name = reference.find(fused) != nullptr ? fused : bare;
+        const bool turned = p->experts > 0 && model.config().experts.fused_storage;
+        compare(name, turned ? as_stored(gradient, reference.at(name).shape) : gradient);
         continue;
       }
       for (const nn::ParameterPiece& piece : p->pieces)
@@ -112,6 +114,16 @@ class GoldenModel {
     std::size_t stored = 0;
     for (const SafetensorsEntry& entry : reference.header().entries) stored += entry.name.starts_with("grad.") ? 1 : 0;
     EXPECT_EQ(compared, stored);
+  }
+
+  // The rows of all experts [E * out, in] in the orientation of a fused tensor [E, in, out].
+  static Tensor as_stored(const Tensor& rows, const Shape& shape) {
+    const std::int64_t in = rows.size(1), out = rows.size(0) / shape[0];
+    const Tensor turned = Tensor::empty(shape, DType::f32);
+    for (std::int64_t row = 0; row < rows.size(0); ++row)
+      for (std::int64_t i = 0; i < in; ++i)
+        turned.data<float>()[(row / out * in + i) * out + row % out] = rows.data<float>()[row * in + i];
+    return turned;
   }
 
   // Losses of AdamW steps against the reference's eight.

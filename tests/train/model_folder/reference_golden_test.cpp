@@ -42,7 +42,7 @@ TEST_P(ReferenceModelGolden, AnExportedFolderGivesTheSameLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceModelGolden,
                          ::testing::Values("llama_yarn", "llama_dynamic", "mistral", "deepseek_v3",
-                                           "deepseek_v3_halves"),
+                                           "deepseek_v3_halves", "llama4", "llama4_mixed"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

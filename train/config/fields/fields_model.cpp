@@ -128,7 +128,7 @@ void add_expert_fields(Fields& fields) {
   using enum ResumePolicy;
   using Int = std::int64_t;
   const ValueRule extent = between(1, kMaxExtent);
-  fields.push_back(typed<Int>("num_local_experts", extent, fixed, "Experts of a layer (Mixtral)."));
+  fields.push_back(typed<Int>("num_local_experts", extent, fixed, "Experts of a layer (Mixtral, Llama 4)."));
   fields.push_back(typed<Int>("num_experts", extent, fixed, "Experts of a layer (Qwen3-MoE)."));
   fields.push_back(typed<Int>("num_experts_per_tok", extent, guarded, "Experts that a token goes to."));
   fields.push_back(typed<Int>("moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE, DeepSeek-V3)."));
@@ -168,6 +168,31 @@ void add_deepseek_fields(Fields& fields) {
                                "Neighbours are rotated together, not halves of the rotated part (DeepSeek-V3)."));
 }
 
+void add_llama4_fields(Fields& fields) {
+  using enum ResumePolicy;
+  using Int = std::int64_t;
+  const ValueRule extent = between(1, kMaxExtent);
+  fields.push_back(typed<Int>("intermediate_size_mlp", extent, fixed,
+                              "Width of the MLP in layers without experts; intermediate_size is that of an expert "
+                              "(Llama 4)."));
+  fields.push_back(typed<Int>("interleave_moe_layer_step", extent, fixed, "Every such layer has experts (Llama 4)."));
+  fields.push_back(index_list("moe_layers", fixed, "Layers with experts; unset: by interleave_moe_layer_step (Llama 4)."));
+  fields.push_back(index_list("no_rope_layers", guarded,
+                              "For each layer 1 with rotary positions, 0 without (Llama 4); unset or empty: by "
+                              "no_rope_layer_interval."));
+  fields.push_back(
+      typed<Int>("no_rope_layer_interval", extent, guarded, "Every such layer has no rotary positions (Llama 4)."));
+  fields.push_back(typed<Int>("attention_chunk_size", extent, guarded,
+                              "Tokens that attend among themselves in layers of chunked_attention (Llama 4)."));
+  fields.push_back(typed<bool>("use_qk_norm", any_value(), guarded,
+                               "Rotated queries and keys are divided by their root mean square (Llama 4)."));
+  fields.push_back(typed<bool>("attn_temperature_tuning", any_value(), guarded,
+                               "Layers without rotary positions scale queries by position (Llama 4)."));
+  fields.push_back(typed<double>("attn_scale", at_least(0), guarded,
+                                 "That scale at position p is 1 + attn_scale * log(1 + floor((p + 1) / floor_scale))."));
+  fields.push_back(typed<Int>("floor_scale", extent, guarded, "See attn_scale (Llama 4)."));
+}
+
 void add_numeric_fields(Fields& fields) {
   using enum ResumePolicy;
   using Int = std::int64_t;
@@ -185,7 +210,7 @@ void add_numeric_fields(Fields& fields) {
   fields.push_back(
       typed<Int>("max_window_layers", between(0, 65536), guarded, "First layer that uses the sliding window (Qwen)."));
   fields.push_back(
-      typed<std::vector<std::string>>("layer_types", any_value(), guarded, "Attention kind of each layer (Qwen)."));
+      typed<std::vector<std::string>>("layer_types", any_value(), guarded, "Attention kind of each layer: full_attention, or (Llama 4) chunked_attention."));
 }
 
 void add_metadata_fields(Fields& fields) {
@@ -217,6 +242,7 @@ void add_model_fields(Fields& fields) {
   add_shape_fields(fields);
   add_expert_fields(fields);
   add_deepseek_fields(fields);
+  add_llama4_fields(fields);
   add_numeric_fields(fields);
   add_metadata_fields(fields);
 }

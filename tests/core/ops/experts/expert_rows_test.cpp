@@ -115,9 +115,11 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
+// The weight multiplies the result, or what goes in.
 TEST(ExpertRows, SwigluIsWeighted) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    SCOPED_TRACE(to_string(dtype));
+  for (const auto& [dtype, weighs_input] :
+       {std::pair{DType::f32, false}, {DType::bf16, false}, {DType::f32, true}, {DType::bf16, true}}) {
+    SCOPED_TRACE(fmt::format("{} {}", to_string(dtype), weighs_input));
     constexpr std::int64_t kTokens = 9, kChoices = 2, kWidth = 21;
     Generator random(6);
     const Tensor experts = random.integers(kTokens * kChoices, 4).view({kTokens, kChoices});
@@ -127,8 +129,8 @@ TEST(ExpertRows, SwigluIsWeighted) {
     const Tensor weights = random.normal({kTokens, kChoices}, DType::f32);
     const Tensor out = Tensor::empty({n, kWidth}, dtype), dgate_up = Tensor::empty(gate_up.shape(), dtype);
     const Tensor again = Tensor::empty({n, kWidth}, dtype), dweights = Tensor::empty(weights.shape(), DType::f32);
-    expert_swiglu({gate_up, weights, r.pairs, out});
-    expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, again});
+    expert_swiglu({gate_up, weights, r.pairs, out, weighs_input});
+    expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, again, weighs_input});
     EXPECT_TRUE(same_bits(out, again));
     const auto x = values(gate_up), w = values(weights), g = values(dout);
     std::vector<double> y(g.size()), dx(x.size()), dw(w.size());
@@ -138,19 +140,21 @@ TEST(ExpertRows, SwigluIsWeighted) {
       for (std::int64_t i = 0; i < kWidth; ++i) {
         const auto at = static_cast<std::size_t>(row * kWidth + i),
                    gate_at = static_cast<std::size_t>(2 * row * kWidth + i);
-        const double gate = x[gate_at], up = x[gate_at + kWidth], s = sigmoid(gate),
-                     f = w[static_cast<std::size_t>(pair)];
+        const double weight = w[static_cast<std::size_t>(pair)], in = weighs_input ? weight : 1, f = weight / in;
+        const double gate = in * x[gate_at], up = in * x[gate_at + kWidth], s = sigmoid(gate);
         y[at] = f * gate * s * up;
-        dw[static_cast<std::size_t>(pair)] += g[at] * gate * s * up;
-        dx[gate_at] = f * g[at] * up * s * (1 + gate * (1 - s));
-        dx[gate_at + kWidth] = f * g[at] * gate * s;
+        dx[gate_at] = in * f * g[at] * up * s * (1 + gate * (1 - s));
+        dx[gate_at + kWidth] = in * f * g[at] * gate * s;
+        dw[static_cast<std::size_t>(pair)] +=
+            weighs_input ? (dx[gate_at] * x[gate_at] + dx[gate_at + kWidth] * x[gate_at + kWidth]) / weight
+                         : g[at] * gate * s * up;
       }
     }
     EXPECT_TRUE(close(out, y, rounding(dtype) * 1.01 + 1e-6, 1e-6));
     EXPECT_TRUE(close(dgate_up, dx, rounding(dtype) * 1.01 + 1e-6, 1e-6));
     EXPECT_TRUE(close(dweights, dw, 1e-5, 1e-5));
     const Tensor in_place = gate_up.clone();
-    expert_swiglu_backward({dout, in_place, weights, r.pairs, in_place, dweights, {}});
+    expert_swiglu_backward({dout, in_place, weights, r.pairs, in_place, dweights, {}, weighs_input});
     EXPECT_TRUE(same_bits(in_place, dgate_up));
   }
 }

@@ -1,0 +1,186 @@
+// Llama 4 (Scout, Maverick), its text model: experts of which each reads its tokens times sigmoids of their scores, beside
+// a shared one; in most layers rotary positions and attention within chunks, in the others neither (Hugging Face
+// Transformers, modeling_llama4).
+
+#include <algorithm>
+
+#include "nn/attention/attention.h"
+#include "nn/experts/moe.h"
+#include "nn/models/table.h"
+
+namespace quench::nn {
+namespace {
+
+constexpr std::string_view kFull = "full_attention", kChunked = "chunked_attention";
+
+// A switch of which Meta's first files hold a number: 0 is off.
+bool switched_on(ConfigReader& in, std::string_view key, bool fallback) {
+  const Json* value = in.find(key);
+  if (value != nullptr && value->is_integer()) return value->as_double() != 0;
+  return in.boolean(key, fallback);
+}
+
+// The layers that a list names; null: there is no list.
+std::optional<std::vector<bool>> layers_named(ConfigReader& in, std::string_view key, std::int64_t count) {
+  const Json* list = in.find(key);
+  if (list == nullptr) return std::nullopt;
+  std::vector<bool> layers(static_cast<std::size_t>(count), false);
+  if (!list->is_array()) {
+    in.fault(key, fmt::format("expected a list of layers, got {}", list->dump()));
+    return layers;
+  }
+  for (const Json& layer : list->as_array()) {
+    if (layer.is_integer() && layer.as_double() >= 0 && layer.as_double() < static_cast<double>(count))
+      layers[static_cast<std::size_t>(layer.as_int())] = true;
+    else
+      in.fault(key, fmt::format("{} is no layer of this model", layer.dump()));
+  }
+  return layers;
+}
+
+std::vector<bool> every(std::int64_t step, std::int64_t count) {
+  std::vector<bool> layers;
+  for (std::int64_t layer = 0; layer < count; ++layer) layers.push_back((layer + 1) % step == 0);
+  return layers;
+}
+
+// no_rope_layers has, whatever its name says, a 1 for each layer that is rotated; an empty list counts as none.
+std::vector<bool> read_rotated(ConfigReader& in, std::int64_t count) {
+  const std::int64_t interval = in.integer("no_rope_layer_interval", 4, 1, kMaxDimension);
+  const Json* list = in.find("no_rope_layers");
+  if (list == nullptr || (list->is_array() && list->as_array().empty())) {
+    std::vector<bool> rotated = every(interval, count);
+    rotated.flip();
+    return rotated;
+  }
+  std::vector<bool> rotated(static_cast<std::size_t>(count), true);
+  if (!list->is_array() || static_cast<std::int64_t>(list->as_array().size()) < count) {
+    in.fault("no_rope_layers", fmt::format("expected a list of {} numbers, one a layer: 1 with rotary positions, 0 "
+                                           "without; got {}",
+                                           count, list->dump()));
+    return rotated;
+  }
+  for (std::size_t layer = 0; layer < rotated.size(); ++layer) {
+    const Json& flag = list->as_array()[layer];
+    if (flag.is_integer() && (flag.as_double() == 0 || flag.as_double() == 1))
+      rotated[layer] = flag.as_int() == 1;
+    else
+      in.fault("no_rope_layers", fmt::format("{} of layer {} is neither 0 nor 1", flag.dump(), layer));
+  }
+  return rotated;
+}
+
+// Unset: the rotated layers.
+std::vector<bool> read_chunked(ConfigReader& in, const std::vector<bool>& rotated) {
+  const Json* list = in.find("layer_types");
+  if (list == nullptr) return rotated;
+  std::vector<bool> chunked = rotated;
+  if (!list->is_array() || list->as_array().size() != rotated.size()) {
+    in.fault("layer_types", fmt::format("expected a list of {} names, one a layer", rotated.size()));
+    return chunked;
+  }
+  for (std::size_t layer = 0; layer < chunked.size(); ++layer) {
+    const Json& type = list->as_array()[layer];
+    if (type == Json(kFull) || type == Json(kChunked))
+      chunked[layer] = type == Json(kChunked);
+    else
+      in.fault("layer_types", fmt::format("{} is not supported; known: {}, {}", type.dump(), kFull, kChunked));
+  }
+  return chunked;
+}
+
+void apply_layer_attention(ConfigReader& in, ModelConfig& config) {
+  LayerAttention& layers = config.layer_attention;
+  layers.rotated = read_rotated(in, config.num_hidden_layers);
+  layers.chunked = read_chunked(in, layers.rotated);
+  layers.chunk = in.integer("attention_chunk_size", 8192, 1, kMaxDimension);
+  // As in Transformers, whose masks need a size.
+  if (const Json* size = in.json().find("attention_chunk_size"); size != nullptr && size->is_null())
+    in.fault("attention_chunk_size", "null is not supported: name a size, or full_attention for each layer in layer_types");
+  layers.interleaved = true;
+  layers.unit_norm = in.boolean("use_qk_norm", true);
+  const double scale = in.number("attn_scale", 0.1, false), step = in.number("floor_scale", 8192, true);
+  if (switched_on(in, "attn_temperature_tuning", true)) layers.temperature = scale;
+  layers.temperature_step = step;
+}
+
+void apply_experts(ConfigReader& in, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  experts.count = in.integer("num_local_experts", 16, 1, kMaxExperts);
+  experts.per_token = in.integer("num_experts_per_tok", 1, 1, kMaxExperts);
+  experts.intermediate_size = experts.shared_width = config.intermediate_size;
+  experts.sigmoid = true;
+  experts.weighs_input = true;
+  experts.fused_storage = true;
+  experts.names = {.router = "feed_forward.router", .experts = "feed_forward.experts", .shared = "shared_expert"};
+  const std::int64_t step = in.integer("interleave_moe_layer_step", 1, 1, kMaxDimension);
+  const auto named = layers_named(in, "moe_layers", config.num_hidden_layers);
+  experts.layers = named ? *named : every(step, config.num_hidden_layers);
+  // The class adds no loss for the router, whatever output_router_logits and router_aux_loss_coef say.
+}
+
+// Behind the defaults of Transformers' Llama4TextConfig.
+void read_llama4(ConfigReader& in, ModelConfig& config) {
+  if (in.find("head_dim") == nullptr) config.head_dim = 128;
+  if (in.json().find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;
+  if (in.find("rms_norm_eps") == nullptr) config.rms_norm_eps = 1e-5f;
+  config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
+  config.feed_forward = "feed_forward";
+  apply_experts(in, config);
+  config.intermediate_size = in.integer("intermediate_size_mlp", 16384, 1, kMaxDimension);
+  apply_layer_attention(in, config);
+}
+
+Json names_of(const std::vector<bool>& layers, const Json& on, const Json& off) {
+  Json list = Json::array();
+  for (const bool layer : layers) list.push_back(layer ? on : off);
+  return list;
+}
+
+void write_llama4(const ModelConfig& config, Json& json) {
+  const ExpertsConfig& experts = config.experts;
+  json.set("intermediate_size", experts.intermediate_size);
+  json.set("intermediate_size_mlp", config.intermediate_size);
+  json.set("num_local_experts", experts.count);
+  json.set("num_experts_per_tok", experts.per_token);
+  Json sparse = Json::array();
+  for (std::size_t layer = 0; layer < experts.layers.size(); ++layer)
+    if (experts.layers[layer]) sparse.push_back(static_cast<std::int64_t>(layer));
+  json.set("moe_layers", std::move(sparse));
+  json.set("attention_bias", config.qkv_bias);
+  const LayerAttention& layers = config.layer_attention;
+  json.set("no_rope_layers", names_of(layers.rotated, Json(std::int64_t{1}), Json(std::int64_t{0})));
+  json.set("layer_types", names_of(layers.chunked, Json(kChunked), Json(kFull)));
+  json.set("attention_chunk_size", layers.chunk);
+  json.set("use_qk_norm", layers.unit_norm);
+  json.set("attn_temperature_tuning", layers.temperature != 0.0);
+  if (layers.temperature != 0.0) json.set("attn_scale", layers.temperature);
+  json.set("floor_scale", static_cast<std::int64_t>(layers.temperature_step));
+}
+
+}  // namespace
+
+const ModelFamily kLlama4{"Llama4ForCausalLM",
+                          "llama4_text",
+                          read_llama4,
+                          write_llama4,
+                          {"attention_bias",
+                           "layer_types",
+                           "intermediate_size_mlp",
+                           "num_local_experts",
+                           "num_experts_per_tok",
+                           "interleave_moe_layer_step",
+                           "moe_layers",
+                           "router_aux_loss_coef",
+                           "output_router_logits",
+                           "no_rope_layers",
+                           "no_rope_layer_interval",
+                           "attention_chunk_size",
+                           "attn_temperature_tuning",
+                           "attn_scale",
+                           "floor_scale",
+                           "use_qk_norm"},
+                          make_part<Attention>,
+                          make_feed_forward};
+
+}  // namespace quench::nn
