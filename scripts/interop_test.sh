@@ -54,7 +54,7 @@ status=0
 [ -d "$venv/sparse" ] || "$venv/bin/pip" install -q --no-deps --target "$venv/sparse" compressed-tensors==0.13.0
 PYTHONPATH=$venv/sparse "$venv/bin/python" tests/interop/check_sparse.py "$quench" "$folder" || status=1
 "$venv/bin/python" tests/interop/check_experts.py "$quench" "$folder" tests/golden/models/{mixtral,qwen3_moe} \
-  tests/reference/models/deepseek_v3{,_halves} || status=1
+  tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed}} || status=1
 if "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
 fi

@@ -104,7 +104,7 @@ void apply_layer_attention(ConfigReader& in, ModelConfig& config) {
   layers.temperature_step = step;
 }
 
-void apply_experts(ConfigReader& in, ModelConfig& config) {
+void apply_llama4_experts(ConfigReader& in, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   experts.count = in.integer("num_local_experts", 16, 1, kMaxExperts);
   experts.per_token = in.integer("num_experts_per_tok", 1, 1, kMaxExperts);
@@ -126,7 +126,7 @@ void read_llama4(ConfigReader& in, ModelConfig& config) {
   if (in.find("rms_norm_eps") == nullptr) config.rms_norm_eps = 1e-5f;
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.feed_forward = "feed_forward";
-  apply_experts(in, config);
+  apply_llama4_experts(in, config);
   config.intermediate_size = in.integer("intermediate_size_mlp", 16384, 1, kMaxDimension);
   apply_layer_attention(in, config);
 }

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/experts/block_float8_gemm.h"
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
@@ -28,9 +27,6 @@ struct Products {
   ExpertRows rows;      // of a dense layer: without ends, so that all rows are one group
   bool tokens = false;  // x is tokens, whose copies are the rows
 
-  [[nodiscard]] BlockProducts units() const {
-    return options.emulate ? BlockProducts::emulated : BlockProducts::native;
-  }
   // One group: products in high precision go to the library's kernels.
   [[nodiscard]] bool dense() const { return !rows.ends.defined(); }
 
@@ -43,7 +39,7 @@ struct Products {
                                        .b = quantize_block_squares(w, Orientation::natural),
                                        .ends = rows.ends,
                                        .c = y,
-                                       .products = units()});
+                                       .products = options.products});
     } else if (dense()) {
       gemm({.a = x, .b = w.select(0, 0), .c = y, .transpose_b = true});
     } else {
@@ -57,7 +53,7 @@ struct Products {
                                        .b = quantize_block_squares(w, Orientation::transposed),
                                        .ends = rows.ends,
                                        .c = dx,
-                                       .products = units()});
+                                       .products = options.products});
     else if (dense())
       gemm({.a = dy, .b = w.select(0, 0), .c = dx});
     else
@@ -67,7 +63,7 @@ struct Products {
   [[nodiscard]] Tensor rows_in(const Tensor& x) const { return copied(rows_of(x, rows, tokens)); }
   // dw [E,N,K] += dy^T x, of codes.
   void wgrad(const BlockFloat8& dy, const BlockFloat8& x, const Tensor& dw, float beta) const {
-    grouped_wgrad(BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = units()});
+    grouped_wgrad(BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = options.products});
   }
   void wgrad(const Tensor& dy, const Tensor& x, const Tensor& dw, float beta) const {
     if (dense())

@@ -10,6 +10,7 @@
 
 #include <memory>
 
+#include "core/ops/experts/block_float8_gemm.h"
 #include "nn/experts/expert_kernel.h"
 #include "recipes/recipe.h"
 #include "recipes/rounded/layers.h"
@@ -18,7 +19,7 @@ namespace quench::recipes {
 
 struct BlockFloat8Options {
   RoundedProducts float8;  // the products of float8 operands; the others run in high precision
-  bool emulate = false;    // core/ops/experts/block_float8_gemm.h
+  BlockProducts products = BlockProducts::native;
 };
 
 [[nodiscard]] std::shared_ptr<const nn::LinearKernel> block_float8_linear(const BlockFloat8Options& options);

@@ -146,7 +146,10 @@ std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, con
   // Tensor cores write eight results of a row at a time.
   constexpr std::int64_t kMultiple = 8;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
-  return BlockFloat8Options{.float8 = products, .emulate = options.emulate || !fits};
+  if (!options.emulate && fits) return BlockFloat8Options{.float8 = products};
+  const bool on_cpu = options.target.value_or(layer.device).is_cpu();
+  return BlockFloat8Options{.float8 = products,
+                            .products = on_cpu ? BlockProducts::emulated_by_group : BlockProducts::emulated};
 }
 
 LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& options) {

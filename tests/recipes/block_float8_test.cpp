@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/json/json.h"
+#include "core/memory/allocator.h"
 #include "core/number/float8.h"
+#include "core/ops/experts/block_float8_gemm.h"
 #include "core/ops/quantize/block_float8.h"
 #include "recipes/recipe.h"
 #include "tests/core/ops/op_testing.h"
@@ -278,6 +282,60 @@ TEST_P(BlockProductsOf, CanStayInHighPrecision) {
     EXPECT_EQ(same_bits(some.dx, all.dx), gemm != LinearGemm::dgrad);
     EXPECT_EQ(same_bits(some.dw, all.dw), gemm != LinearGemm::wgrad);
   }
+}
+
+// Three products of four experts, one of which has no rows, with rows behind the last one.
+TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
+  constexpr std::int64_t kRows = 640, kExperts = 4, kOut = 72, kIn = 200;
+  const Tensor ends = Tensor::from_values<std::int32_t>({kExperts}, std::array<std::int32_t, 4>{128, 128, 384, 512});
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Generator random(23);
+    const Tensor x = random.normal({kRows, kIn}, dtype), dy = random.normal({kRows, kOut}, dtype),
+                 before = random.normal({kExperts, kOut, kIn}, dtype);
+    const BlockFloat8 w = quantize_block_squares(random.normal({kExperts, kOut, kIn}, dtype), Orientation::natural);
+    const auto products = [&](BlockProducts units) {
+      const Tensor y = random.normal({kRows, kOut}, dtype), fresh = Tensor::empty(before.shape(), dtype);
+      const Tensor added = before.clone();
+      grouped_gemm(BlockFloat8GemmArgs{
+          .a = quantize_block_lines(x, Orientation::natural), .b = w, .ends = ends, .c = y, .products = units});
+      for (const auto& [dw, beta] : {std::pair{fresh, 0.0f}, {added, 1.0f}})
+        grouped_wgrad(BlockFloat8WgradArgs{.a = quantize_block_lines(dy, Orientation::transposed),
+                                           .b = quantize_block_lines(x, Orientation::transposed),
+                                           .ends = ends,
+                                           .c = dw,
+                                           .beta = beta,
+                                           .products = units});
+      return std::array{y, fresh, added};
+    };
+    const auto whole = products(BlockProducts::emulated), by_group = products(BlockProducts::emulated_by_group);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      EXPECT_TRUE(same_bits(whole[i], by_group[i])) << to_string(dtype) << " " << i;
+  }
+}
+
+// The CPU has the values of one expert at a time, and its plan says so: `quench estimate` once counted those of all.
+TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
+  constexpr Device kPlanning{DeviceType::meta, 0};
+  constexpr std::int64_t kRows = 128, kExperts = 64, kSize = 256, kOfOne = kSize * kSize * 4;
+  const auto peak = [&](const RecipeOptions& options) {
+    const ExpertPlan plan = kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kPlanning}, options);
+    nn::Parameter weight = nn::make_parameter({kExperts * kSize, kSize}, {.dtype = DType::bf16, .device = kPlanning},
+                                              nn::Initializer::normal, 0.02f, kExperts);
+    const autograd::ExpertRows rows{.choices = 1,
+                                    .alignment = kFloat8Block,
+                                    .counts = Tensor::empty({kExperts}, DType::f32, kPlanning),
+                                    .ends = Tensor::empty({kExperts}, DType::i32, kPlanning),
+                                    .rows = Tensor::empty({kRows, 1}, DType::i32, kPlanning),
+                                    .pairs = Tensor::empty({kRows}, DType::i32, kPlanning)};
+    const Variable x(Tensor::empty({kRows, kSize}, DType::bf16, kPlanning));
+    Allocator::of(kPlanning).reset_peak();
+    const std::int64_t before = Allocator::of(kPlanning).stats().current;
+    (void)plan.kernel->apply(x, weight, rows);
+    return Allocator::of(kPlanning).stats().peak - before;
+  };
+  const std::int64_t codes = kExperts * kSize * kSize;
+  EXPECT_LT(peak({.target = Device{}, .emulate = true}), codes + 4 * kOfOne);
+  EXPECT_GT(peak({.target = kPlanning, .emulate = true}), kExperts * kOfOne) << "a GPU's host does not see the groups";
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, BlockProductsOf, ::testing::Values(&kDense, &kExperts),

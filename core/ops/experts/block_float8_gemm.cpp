@@ -68,8 +68,59 @@ void emulated_wgrad(const BlockFloat8WgradArgs& args) {
   });
 }
 
-[[maybe_unused]] const bool gemm_registered = block_float8_gemm_slot.fill(DeviceType::cpu, &emulated_gemm);
-[[maybe_unused]] const bool wgrad_registered = block_float8_wgrad_slot.fill(DeviceType::cpu, &emulated_wgrad);
+// Calls each(group, first row, rows) for the groups one after the other. The planning device, which does not know them,
+// takes all rows for those of every group: the most that there can be.
+template <class Each>
+void for_groups(const Tensor& ends, std::int64_t groups, std::int64_t rows, const Each& each) {
+  QUENCH_CHECK(!ends.defined() || ends.device().is_cpu() || ends.device().is_meta(),
+               "blockwise products by group: the host does not see the ends of groups on {}", ends.device().to_string());
+  const bool known = ends.defined() && ends.device().is_cpu();
+  std::int64_t begin = 0;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t end = known ? ends.data<std::int32_t>()[group] : rows;
+    each(group, begin, end - begin);
+    if (known) begin = end;
+  }
+}
+
+BlockFloat8 squares_of(const BlockFloat8& all, std::int64_t group) {
+  return {all.codes.narrow(0, group, 1), all.scales.narrow(0, group, 1)};
+}
+
+void emulated_gemm_by_group(const BlockFloat8GemmArgs& args) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor a = values(args.a, args.a.codes.shape());
+  std::int64_t last = 0;
+  for_groups(args.ends, args.b.codes.size(0), a.size(0), [&](std::int64_t group, std::int64_t begin, std::int64_t rows) {
+    last = begin + rows;
+    if (rows == 0) return;
+    const BlockFloat8 square = squares_of(args.b, group);
+    const Tensor b = values(square, square.codes.shape()), ends = whole_group(Tensor(), rows, a.device());
+    into(args.c.narrow(0, begin, rows), false, [&](const Tensor& c) {
+      grouped_gemm(
+          GroupedGemmArgs{.a = a.narrow(0, begin, rows), .b = b, .ends = ends, .c = c, .transpose_b = true});
+    });
+  });
+  if (last < args.c.size(0)) args.c.narrow(0, last, args.c.size(0) - last).zero();
+}
+
+void emulated_wgrad_by_group(const BlockFloat8WgradArgs& args) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const auto rows_of = [](const BlockFloat8& x) {
+    return values(x, {x.codes.size(1), x.codes.size(0)}, Orientation::transposed);
+  };
+  const Tensor a = rows_of(args.a), b = rows_of(args.b);
+  for_groups(args.ends, args.c.size(0), a.size(0), [&](std::int64_t group, std::int64_t begin, std::int64_t rows) {
+    const Tensor ends = whole_group(Tensor(), rows, a.device());
+    into(args.c.narrow(0, group, 1), args.beta != 0.0f, [&](const Tensor& c) {
+      grouped_wgrad(GroupedWgradArgs{
+          .a = a.narrow(0, begin, rows), .b = b.narrow(0, begin, rows), .ends = ends, .c = c, .beta = args.beta});
+    });
+  });
+}
+
+[[maybe_unused]] const bool gemm_registered = block_float8_gemm_slot.fill(DeviceType::cpu, &emulated_gemm_by_group);
+[[maybe_unused]] const bool wgrad_registered = block_float8_wgrad_slot.fill(DeviceType::cpu, &emulated_wgrad_by_group);
 
 }  // namespace
 
@@ -101,6 +152,7 @@ void grouped_gemm(const BlockFloat8GemmArgs& args) {
   check_same_device(op, {&args.c, &args.a.codes, &args.a.scales, &args.b.codes, &args.b.scales, &args.ends});
   if (args.c.numel() == 0) return;
   if (args.products == BlockProducts::emulated) return emulated_gemm(args);
+  if (args.products == BlockProducts::emulated_by_group) return emulated_gemm_by_group(args);
   BlockFloat8GemmArgs whole = args;
   whole.ends = whole_group(args.ends, args.c.size(0), args.c.device());
   block_float8_gemm_slot(args.c.device().type, whole);
@@ -122,6 +174,7 @@ void grouped_wgrad(const BlockFloat8WgradArgs& args) {
   check_same_device(op, {&args.c, &args.a.codes, &args.a.scales, &args.b.codes, &args.b.scales, &args.ends});
   if (args.c.numel() == 0) return;
   if (args.products == BlockProducts::emulated) return emulated_wgrad(args);
+  if (args.products == BlockProducts::emulated_by_group) return emulated_wgrad_by_group(args);
   BlockFloat8WgradArgs whole = args;
   whole.ends = whole_group(args.ends, args.a.codes.size(1), args.c.device());
   block_float8_wgrad_slot(args.c.device().type, whole);

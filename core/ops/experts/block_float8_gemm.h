@@ -12,8 +12,11 @@ namespace quench {
 
 // On which units the products of blocks run.
 enum class BlockProducts : std::uint8_t {
-  native,    // float8 tensor cores; the CPU sums in f32
+  native,    // float8 tensor cores; the CPU emulates by group
   emulated,  // values in f32: the same up to the rounding of sums, on any device, slowly
+  // The same, with the values of one group's matrix at a time: where the host sees the groups' ends, that is on the CPU,
+  // and on the planning device for it.
+  emulated_by_group,
 };
 
 // C[r] = A[r] * B[e]^T for every row r of group e; rows behind the last group become 0.
