@@ -33,6 +33,15 @@ Json write_sparse(const ExportJob& job) {
   return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
 }
 
+// Readers of these formats look for the layers of Transformers' classes, where fused experts are none.
+void require_separate_experts(const nn::ModelConfig& config) {
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, !config.experts.fused_storage,
+      "model type '{}' keeps all experts of a layer in one tensor, for which this format has no form; formats "
+      "hf and compressed-tensors take it",
+      config.model_type);
+}
+
 }  // namespace
 
 const ChoiceTable<ExportFormat>& export_formats() {
@@ -41,8 +50,14 @@ const ChoiceTable<ExportFormat>& export_formats() {
       {{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
        {"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
         compressed_problem, write_compressed},
-       {"torchao", "quantized safetensors in the classes of TorchAO, for Transformers", true, std::nullopt,
-        torchao_problem, write_torchao_folder},
+       {"torchao",
+        "quantized safetensors in the classes of TorchAO, for Transformers",
+        true,
+        std::nullopt,
+        torchao_problem,
+        write_torchao_folder,
+        {},
+        require_separate_experts},
        {"sparse24",
         "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
         false,
@@ -50,7 +65,7 @@ const ChoiceTable<ExportFormat>& export_formats() {
         stores_no_codes,
         write_sparse,
         {},
-        nullptr,
+        require_separate_experts,
         true},
        {"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16, gguf_problem,
         write_gguf, kGgufFileName, require_gguf_model}});

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstring>
 #include <map>
 
-#include "core/memory/memory_scope.h"
+#include "core/memory/storage.h"
+#include "core/system/check.h"
 
 namespace quench {
 namespace {
@@ -38,7 +37,8 @@ void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::
   for (std::int64_t first = 0; first < columns; first += kTile)
     for (std::int64_t i0 = 0; i0 < rows; i0 += kTile)
       for (std::int64_t j = first; j < std::min(first + kTile, columns); ++j)
-        for (std::int64_t i = i0; i < std::min(i0 + kTile, rows); ++i) to[j * to_stride + i] = from[i * from_stride + j];
+        for (std::int64_t i = i0; i < std::min(i0 + kTile, rows); ++i)
+          to[j * to_stride + i] = from[i * from_stride + j];
 }
 
 // Of elements of `size` bytes, which begin at from + offset and to + offset.

@@ -45,8 +45,8 @@ struct ExpertsConfig {
   bool weighs_input = false;      // weights multiply what experts read, not what they make
   // Checkpoints hold the matrices of all experts of a layer as one tensor [E, in, out], gate and up side by side.
   bool fused_storage = false;
-  float balance_loss = 0.0f;      // factor of the load-balancing term in training that config.json asks for
-  std::vector<bool> layers;       // which layers have experts
+  float balance_loss = 0.0f;  // factor of the load-balancing term in training that config.json asks for
+  std::vector<bool> layers;   // which layers have experts
   // Hugging Face names within the layer.
   struct Names {
     std::string_view router = "mlp.gate";
@@ -128,7 +128,7 @@ struct ModelConfig {
   LatentConfig latent;
   LayerAttention layer_attention;
   std::string_view feed_forward = "mlp";  // Hugging Face's name of a layer's feed-forward part
-  std::int64_t sliding_window = 0;  // keys that a query sees at most (Mistral); 0: all before it
+  std::int64_t sliding_window = 0;        // keys that a query sees at most (Mistral); 0: all before it
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
   std::vector<std::int64_t> eos_token_ids;

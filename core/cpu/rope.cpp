@@ -59,7 +59,8 @@ void rotate(const RopeArgs& args) {
 }
 
 void rope_kernel(const RopeArgs& args) {
-  dispatch<float, bfloat16>(args.x.dtype(), "rope", [&]<class T>() { args.interleaved ? rotate_neighbours<T>(args) : rotate<T>(args); });
+  dispatch<float, bfloat16>(args.x.dtype(), "rope",
+                            [&]<class T>() { args.interleaved ? rotate_neighbours<T>(args) : rotate<T>(args); });
 }
 
 QUENCH_CPU_KERNEL(rope_slot, rope_kernel);

@@ -22,8 +22,8 @@ struct RopeTable {
 [[nodiscard]] RopeTable make_rope_table(const ModelConfig& config, std::int64_t positions, std::int64_t sequence_length,
                                         Device device);
 
-// What layers without rotation scale their queries by (LayerAttention::temperature), as cosines of rotations whose sines
-// are 0; undefined where that is 1 for all `positions`.
+// What layers without rotation scale their queries by (LayerAttention::temperature), as cosines of rotations whose
+// sines are 0; undefined where that is 1 for all `positions`.
 [[nodiscard]] RopeTable make_query_scales(const ModelConfig& config, std::int64_t positions, Device device);
 
 // The scaled inverse frequencies, f32 [rotary_dim/2], on the host.

@@ -90,7 +90,8 @@ MoE::MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
   add_module("gate", gate_);
   add_module("experts", experts_);
   if (config.experts.shared_width > 0)
-    add_module(std::string(config.experts.names.shared), shared_.emplace(config, layer, options, config.experts.shared_width));
+    add_module(std::string(config.experts.names.shared),
+               shared_.emplace(config, layer, options, config.experts.shared_width));
 }
 
 std::int64_t MoE::alignment(Device device) const {

@@ -1,5 +1,5 @@
-// Llama 4 (Scout, Maverick), its text model: experts of which each reads its tokens times sigmoids of their scores, beside
-// a shared one; in most layers rotary positions and attention within chunks, in the others neither (Hugging Face
+// Llama 4 (Scout, Maverick), its text model: experts of which each reads its tokens times sigmoids of their scores,
+// beside a shared one; in most layers rotary positions and attention within chunks, in the others neither (Hugging Face
 // Transformers, modeling_llama4).
 
 #include <algorithm>
@@ -96,7 +96,8 @@ void apply_layer_attention(ConfigReader& in, ModelConfig& config) {
   layers.chunk = in.integer("attention_chunk_size", 8192, 1, kMaxDimension);
   // As in Transformers, whose masks need a size.
   if (const Json* size = in.json().find("attention_chunk_size"); size != nullptr && size->is_null())
-    in.fault("attention_chunk_size", "null is not supported: name a size, or full_attention for each layer in layer_types");
+    in.fault("attention_chunk_size",
+             "null is not supported: name a size, or full_attention for each layer in layer_types");
   layers.interleaved = true;
   layers.unit_norm = in.boolean("use_qk_norm", true);
   const double scale = in.number("attn_scale", 0.1, false), step = in.number("floor_scale", 8192, true);
@@ -164,22 +165,10 @@ const ModelFamily kLlama4{"Llama4ForCausalLM",
                           "llama4_text",
                           read_llama4,
                           write_llama4,
-                          {"attention_bias",
-                           "layer_types",
-                           "intermediate_size_mlp",
-                           "num_local_experts",
-                           "num_experts_per_tok",
-                           "interleave_moe_layer_step",
-                           "moe_layers",
-                           "router_aux_loss_coef",
-                           "output_router_logits",
-                           "no_rope_layers",
-                           "no_rope_layer_interval",
-                           "attention_chunk_size",
-                           "attn_temperature_tuning",
-                           "attn_scale",
-                           "floor_scale",
-                           "use_qk_norm"},
+                          {"attention_bias", "layer_types", "intermediate_size_mlp", "num_local_experts",
+                           "num_experts_per_tok", "interleave_moe_layer_step", "moe_layers", "router_aux_loss_coef",
+                           "output_router_logits", "no_rope_layers", "no_rope_layer_interval", "attention_chunk_size",
+                           "attn_temperature_tuning", "attn_scale", "floor_scale", "use_qk_norm"},
                           make_part<Attention>,
                           make_feed_forward};
 

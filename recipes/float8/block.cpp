@@ -63,7 +63,8 @@ struct Products {
   [[nodiscard]] Tensor rows_in(const Tensor& x) const { return copied(rows_of(x, rows, tokens)); }
   // dw [E,N,K] += dy^T x, of codes.
   void wgrad(const BlockFloat8& dy, const BlockFloat8& x, const Tensor& dw, float beta) const {
-    grouped_wgrad(BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = options.products});
+    grouped_wgrad(
+        BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = options.products});
   }
   void wgrad(const Tensor& dy, const Tensor& x, const Tensor& dw, float beta) const {
     if (dense())

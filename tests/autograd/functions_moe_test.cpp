@@ -46,7 +46,8 @@ TEST(MoeFunctions, GradientsOfAWholeLayer) {
 }
 
 TEST(MoeFunctions, WeightsOfTheInputAreWeightsOfWhatTheProductMakesOfIt) {
-  const RoutingOptions options{.rule = {.scoring = RouterScoring::sigmoid}, .choices = 1, .alignment = 16, .bias = {}, .terms = {}};
+  const RoutingOptions options{
+      .rule = {.scoring = RouterScoring::sigmoid}, .choices = 1, .alignment = 16, .bias = {}, .terms = {}};
   const auto weighted = [&](const std::vector<Variable>& in) { return layer(in, options, true); };
   const GradcheckResult result = gradcheck(weighted, inputs(), {.step = 1e-3});
   EXPECT_TRUE(result.ok) << result.failure;
@@ -55,10 +56,12 @@ TEST(MoeFunctions, WeightsOfTheInputAreWeightsOfWhatTheProductMakesOfIt) {
   const Routing routing = route(router_logits(Variable(scaled[0]), Variable(scaled[1])), options);
   const ExpertRows& rows = routing.rows;
   for (std::int64_t t = 0; t < kTokens; ++t)
-    for (std::int64_t i = 0; i < kHidden; ++i) scaled[0].data<float>()[t * kHidden + i] *= routing.weights.value().data<float>()[t];
+    for (std::int64_t i = 0; i < kHidden; ++i)
+      scaled[0].data<float>()[t * kHidden + i] *= routing.weights.value().data<float>()[t];
   const Tensor ones = Tensor::from_values<float>({kTokens, 1}, std::vector<float>(kTokens, 1.0f));
   const Variable by_hand = sum_rows(
-      expert_linear(expert_swiglu(expert_linear(gather_rows(Variable(scaled[0]), rows), Variable(scaled[2]), rows), Variable(ones), rows),
+      expert_linear(expert_swiglu(expert_linear(gather_rows(Variable(scaled[0]), rows), Variable(scaled[2]), rows),
+                                  Variable(ones), rows),
                     Variable(scaled[3]), rows),
       rows);
   std::vector<Variable> in;

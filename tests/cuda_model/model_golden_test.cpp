@@ -69,7 +69,8 @@ TEST_P(CudaReferenceGolden, LogitsGradientsAndGreedyTokens) {
   golden.expect_greedy_tokens();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaReferenceGolden, ::testing::Values("deepseek_v3", "deepseek_v3_halves", "llama4", "llama4_mixed"),
+INSTANTIATE_TEST_SUITE_P(Models, CudaReferenceGolden,
+                         ::testing::Values("deepseek_v3", "deepseek_v3_halves", "llama4", "llama4_mixed"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

@@ -56,7 +56,8 @@ TEST(Llama4Config, SaysWhatIsComputed) {
   EXPECT_DOUBLE_EQ(layers.temperature, 0.5);
 }
 
-// Meta's first files: an empty list for none, a number for a switch, factors of the rotation that leave nothing between.
+// Meta's first files: an empty list for none, a number for a switch, factors of the rotation that leave nothing
+// between.
 TEST(Llama4Config, ReadsThePublishedFiles) {
   Json json = with("no_rope_layers", Json::array());
   json.set("attn_temperature_tuning", 4);
@@ -72,7 +73,8 @@ TEST(Llama4Config, ReadsThePublishedFiles) {
 
 TEST(Llama4Config, IsWrittenAsItWasRead) {
   Json json = with("no_rope_layers", Json::parse("[1, 0, 0, 1]"));
-  json.set("layer_types", Json::parse(R"(["full_attention", "chunked_attention", "full_attention", "full_attention"])"));
+  json.set("layer_types",
+           Json::parse(R"(["full_attention", "chunked_attention", "full_attention", "full_attention"])"));
   json.set("use_qk_norm", false);
   json.set("attention_bias", true);
   const ModelConfig config = parsed_llama4(json), again = parsed_llama4(to_hf_json(config, DType::f32));
@@ -123,9 +125,10 @@ TEST(Llama4Config, WhatCannotBeIsRefused) {
               HasSubstr("no_rope_layers: 2 of layer 2 is neither 0 nor 1"));
   EXPECT_THAT(fault_of_llama4(with("layer_types", Json::parse(R"(["full_attention"])"))),
               HasSubstr("layer_types: expected a list of 4 names"));
-  EXPECT_THAT(fault_of_llama4(with("layer_types", Json::parse(R"(["full_attention", "full_attention",
+  EXPECT_THAT(
+      fault_of_llama4(with("layer_types", Json::parse(R"(["full_attention", "full_attention",
                                                                   "sliding_attention", "full_attention"])"))),
-              HasSubstr("layer_types: \"sliding_attention\" is not supported; known: full_attention, chunked_attention"));
+      HasSubstr("layer_types: \"sliding_attention\" is not supported; known: full_attention, chunked_attention"));
   EXPECT_THAT(fault_of_llama4(with("attention_chunk_size", 0)), HasSubstr("attention_chunk_size: 0 is outside 1.."));
   EXPECT_THAT(fault_of_llama4(with("attention_chunk_size", Json())), HasSubstr("attention_chunk_size: null"));
   EXPECT_THAT(fault_of_llama4(with("floor_scale", 0)), HasSubstr("floor_scale: 0 is not a positive number"));

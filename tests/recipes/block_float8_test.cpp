@@ -286,13 +286,13 @@ TEST_P(BlockProductsOf, CanStayInHighPrecision) {
 
 // Three products of four experts, one of which has no rows, with rows behind the last one.
 TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
-  constexpr std::int64_t kRows = 640, kExperts = 4, kOut = 72, kIn = 200;
-  const Tensor ends = Tensor::from_values<std::int32_t>({kExperts}, std::array<std::int32_t, 4>{128, 128, 384, 512});
+  constexpr std::int64_t kRows = 640, kCount = 4, kOut = 72, kIn = 200;
+  const Tensor ends = Tensor::from_values<std::int32_t>({kCount}, std::array<std::int32_t, 4>{128, 128, 384, 512});
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Generator random(23);
     const Tensor x = random.normal({kRows, kIn}, dtype), dy = random.normal({kRows, kOut}, dtype),
-                 before = random.normal({kExperts, kOut, kIn}, dtype);
-    const BlockFloat8 w = quantize_block_squares(random.normal({kExperts, kOut, kIn}, dtype), Orientation::natural);
+                 before = random.normal({kCount, kOut, kIn}, dtype);
+    const BlockFloat8 w = quantize_block_squares(random.normal({kCount, kOut, kIn}, dtype), Orientation::natural);
     const auto products = [&](BlockProducts units) {
       const Tensor y = random.normal({kRows, kOut}, dtype), fresh = Tensor::empty(before.shape(), dtype);
       const Tensor added = before.clone();
@@ -316,15 +316,16 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
 // The CPU has the values of one expert at a time, and its plan says so: `quench estimate` once counted those of all.
 TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
   constexpr Device kPlanning{DeviceType::meta, 0};
-  constexpr std::int64_t kRows = 128, kExperts = 64, kSize = 256, kOfOne = kSize * kSize * 4;
+  constexpr std::int64_t kRows = 128, kCount = 64, kSize = 256, kOfOne = kSize * kSize * 4;
   const auto peak = [&](const RecipeOptions& options) {
-    const ExpertPlan plan = kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kPlanning}, options);
-    nn::Parameter weight = nn::make_parameter({kExperts * kSize, kSize}, {.dtype = DType::bf16, .device = kPlanning},
-                                              nn::Initializer::normal, 0.02f, kExperts);
+    const ExpertPlan plan =
+        kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kPlanning}, options);
+    nn::Parameter weight = nn::make_parameter({kCount * kSize, kSize}, {.dtype = DType::bf16, .device = kPlanning},
+                                              nn::Initializer::normal, 0.02f, kCount);
     const autograd::ExpertRows rows{.choices = 1,
                                     .alignment = kFloat8Block,
-                                    .counts = Tensor::empty({kExperts}, DType::f32, kPlanning),
-                                    .ends = Tensor::empty({kExperts}, DType::i32, kPlanning),
+                                    .counts = Tensor::empty({kCount}, DType::f32, kPlanning),
+                                    .ends = Tensor::empty({kCount}, DType::i32, kPlanning),
                                     .rows = Tensor::empty({kRows, 1}, DType::i32, kPlanning),
                                     .pairs = Tensor::empty({kRows}, DType::i32, kPlanning)};
     const Variable x(Tensor::empty({kRows, kSize}, DType::bf16, kPlanning));
@@ -333,9 +334,9 @@ TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
     (void)plan.kernel->apply(x, weight, rows);
     return Allocator::of(kPlanning).stats().peak - before;
   };
-  const std::int64_t codes = kExperts * kSize * kSize;
+  const std::int64_t codes = kCount * kSize * kSize;
   EXPECT_LT(peak({.target = Device{}, .emulate = true}), codes + 4 * kOfOne);
-  EXPECT_GT(peak({.target = kPlanning, .emulate = true}), kExperts * kOfOne) << "a GPU's host does not see the groups";
+  EXPECT_GT(peak({.target = kPlanning, .emulate = true}), kCount * kOfOne) << "a GPU's host does not see the groups";
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, BlockProductsOf, ::testing::Values(&kDense, &kExperts),

@@ -46,11 +46,11 @@ MODELS = {
         rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0,
                          "high_freq_factor": 1.0, "original_max_position_embeddings": 16})),
     # As Maverick, and what neither has: dense layers between those with experts, no norm of queries and keys, two experts a
-    # token, biases, chunks in a layer without rotation.
+    # token, chunks in a layer without rotation. No biases: without rotation, that of keys has no gradient but noise.
     "llama4_mixed": lambda: Llama4ForCausalLM(Llama4TextConfig(
         **LLAMA4, num_hidden_layers=3, num_local_experts=6, num_experts_per_tok=2, interleave_moe_layer_step=2,
         no_rope_layers=[1, 0, 1], layer_types=["full_attention", "chunked_attention", "chunked_attention"],
-        attention_chunk_size=16, floor_scale=5, use_qk_norm=False, attention_bias=True,
+        attention_chunk_size=16, floor_scale=5, use_qk_norm=False,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "deepseek_v3": lambda: DeepseekV3ForCausalLM(DeepseekV3Config(
         **DEEPSEEK, q_lora_rank=14, attention_bias=True,

@@ -102,8 +102,8 @@ void expert_swiglu_cuda(const ExpertSwigluArgs& args) {
       return is_wide ? expert_swiglu_kernel<T, true, kInput> : expert_swiglu_kernel<T, false, kInput>;
     };
     launch(args.weighs_input ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows), kThreads, 0,
-           args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
-           args.out.data<T>(), static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
+           args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(), args.out.data<T>(),
+           static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
   });
 }
 
@@ -117,9 +117,8 @@ void expert_swiglu_backward_cuda(const ExpertSwigluBackwardArgs& args) {
       return is_wide ? expert_swiglu_backward_kernel<T, true, kInput> : expert_swiglu_backward_kernel<T, false, kInput>;
     };
     launch(args.weighs_input ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows), kThreads, 0,
-           args.dout.data<T>(), args.gate_up.data<T>(),
-           args.weights.data<float>(), args.pairs.data<std::int32_t>(), args.dgate_up.data<T>(),
-           args.dweights.data<float>(), args.out.defined() ? args.out.data<T>() : nullptr,
+           args.dout.data<T>(), args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
+           args.dgate_up.data<T>(), args.dweights.data<float>(), args.out.defined() ? args.out.data<T>() : nullptr,
            static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
   });
 }

@@ -73,7 +73,8 @@ void emulated_wgrad(const BlockFloat8WgradArgs& args) {
 template <class Each>
 void for_groups(const Tensor& ends, std::int64_t groups, std::int64_t rows, const Each& each) {
   QUENCH_CHECK(!ends.defined() || ends.device().is_cpu() || ends.device().is_meta(),
-               "blockwise products by group: the host does not see the ends of groups on {}", ends.device().to_string());
+               "blockwise products by group: the host does not see the ends of groups on {}",
+               ends.device().to_string());
   const bool known = ends.defined() && ends.device().is_cpu();
   std::int64_t begin = 0;
   for (std::int64_t group = 0; group < groups; ++group) {
@@ -91,16 +92,17 @@ void emulated_gemm_by_group(const BlockFloat8GemmArgs& args) {
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor a = values(args.a, args.a.codes.shape());
   std::int64_t last = 0;
-  for_groups(args.ends, args.b.codes.size(0), a.size(0), [&](std::int64_t group, std::int64_t begin, std::int64_t rows) {
-    last = begin + rows;
-    if (rows == 0) return;
-    const BlockFloat8 square = squares_of(args.b, group);
-    const Tensor b = values(square, square.codes.shape()), ends = whole_group(Tensor(), rows, a.device());
-    into(args.c.narrow(0, begin, rows), false, [&](const Tensor& c) {
-      grouped_gemm(
-          GroupedGemmArgs{.a = a.narrow(0, begin, rows), .b = b, .ends = ends, .c = c, .transpose_b = true});
-    });
-  });
+  for_groups(args.ends, args.b.codes.size(0), a.size(0),
+             [&](std::int64_t group, std::int64_t begin, std::int64_t rows) {
+               last = begin + rows;
+               if (rows == 0) return;
+               const BlockFloat8 square = squares_of(args.b, group);
+               const Tensor b = values(square, square.codes.shape()), ends = whole_group(Tensor(), rows, a.device());
+               into(args.c.narrow(0, begin, rows), false, [&](const Tensor& c) {
+                 grouped_gemm(
+                     GroupedGemmArgs{.a = a.narrow(0, begin, rows), .b = b, .ends = ends, .c = c, .transpose_b = true});
+               });
+             });
   if (last < args.c.size(0)) args.c.narrow(0, last, args.c.size(0) - last).zero();
 }
 

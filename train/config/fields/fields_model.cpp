@@ -176,7 +176,8 @@ void add_llama4_fields(Fields& fields) {
                               "Width of the MLP in layers without experts; intermediate_size is that of an expert "
                               "(Llama 4)."));
   fields.push_back(typed<Int>("interleave_moe_layer_step", extent, fixed, "Every such layer has experts (Llama 4)."));
-  fields.push_back(index_list("moe_layers", fixed, "Layers with experts; unset: by interleave_moe_layer_step (Llama 4)."));
+  fields.push_back(
+      index_list("moe_layers", fixed, "Layers with experts; unset: by interleave_moe_layer_step (Llama 4)."));
   fields.push_back(index_list("no_rope_layers", guarded,
                               "For each layer 1 with rotary positions, 0 without (Llama 4); unset or empty: by "
                               "no_rope_layer_interval."));
@@ -188,8 +189,9 @@ void add_llama4_fields(Fields& fields) {
                                "Rotated queries and keys are divided by their root mean square (Llama 4)."));
   fields.push_back(typed<bool>("attn_temperature_tuning", any_value(), guarded,
                                "Layers without rotary positions scale queries by position (Llama 4)."));
-  fields.push_back(typed<double>("attn_scale", at_least(0), guarded,
-                                 "That scale at position p is 1 + attn_scale * log(1 + floor((p + 1) / floor_scale))."));
+  fields.push_back(
+      typed<double>("attn_scale", at_least(0), guarded,
+                    "That scale at position p is 1 + attn_scale * log(1 + floor((p + 1) / floor_scale))."));
   fields.push_back(typed<Int>("floor_scale", extent, guarded, "See attn_scale (Llama 4)."));
 }
 
@@ -210,7 +212,8 @@ void add_numeric_fields(Fields& fields) {
   fields.push_back(
       typed<Int>("max_window_layers", between(0, 65536), guarded, "First layer that uses the sliding window (Qwen)."));
   fields.push_back(
-      typed<std::vector<std::string>>("layer_types", any_value(), guarded, "Attention kind of each layer: full_attention, or (Llama 4) chunked_attention."));
+      typed<std::vector<std::string>>("layer_types", any_value(), guarded,
+                                      "Attention kind of each layer: full_attention, or (Llama 4) chunked_attention."));
 }
 
 void add_metadata_fields(Fields& fields) {
