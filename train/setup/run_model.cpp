@@ -6,6 +6,7 @@
 #include "core/system/log.h"
 #include "core/system/temporary.h"
 #include "data/text/document_encoder.h"
+#include "data/text/document_reader.h"
 #include "train/check/load.h"
 #include "train/checkpoint/manifest.h"
 #include "train/metrics/run_files.h"
@@ -108,6 +109,7 @@ RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::sha
   return {.config = std::move(model),
           .generation_ids = ids.generation,
           .tokenizer = std::move(tokenizer),
+          .chat_template = chat_template_text(config.data.chat_template),
           .report = ids.report};
 }
 
@@ -126,6 +128,7 @@ void write_run_model(const RunConfig& config, const RunModel& model) {
                     {.model = config.model.path,
                      .tokenizer_folder = tokenizer_folder(config),
                      .tokenizer = model.tokenizer.get(),
+                     .chat_template = model.chat_template,
                      .generation_ids = model.generation_ids},
                     fresh.path());
   if (fs::exists(folder)) return replace_files(fresh.path(), folder);

@@ -19,6 +19,7 @@ struct RunModel {
   nn::ModelConfig config;                      // with the run's token ids
   TokenIds generation_ids;                     // of generation_config.json
   std::shared_ptr<const Tokenizer> tokenizer;  // null: there is none
+  std::string chat_template;                   // that data.chat_template names, as Jinja; empty: the tokenizer's own
   std::string report;                          // the ids and where they come from, one line
 };
 
