@@ -80,6 +80,12 @@ TEST_F(ChatData, ANamedTemplateGoesWithTheModel) {
     const std::string text = testing::read_file(folder_ / fmt::format("run-{}/model/chat_template.jinja", name));
     EXPECT_THAT(text, HasSubstr("<|im_end|>"));
     EXPECT_EQ(testing::read_file(folder_ / fmt::format("m-{}/chat_template.jinja", name)), text);
+    const Json config = Json::parse_file(folder_ / fmt::format("m-{}/config.json", name)),
+               generation = Json::parse_file(folder_ / fmt::format("m-{}/generation_config.json", name));
+    EXPECT_TRUE(config.at("eos_token_id").is_integer());
+    ASSERT_EQ(generation.at("eos_token_id").as_array().size(), 2U) << generation.dump();
+    EXPECT_EQ(generation.at("eos_token_id").as_array()[0].as_int(), config.at("eos_token_id").as_int());
+    EXPECT_THAT(trained.output, HasSubstr("\"<|im_end|>\" (data.chat_template)"));
     const auto chat = [&](const std::string& model, const char* chosen) {
       const Outcome outcome = run_program(
           folder_.path(), {"generate", "--model", model, "--chat", "--prompt", "What?", "--chat-template", chosen,
