@@ -26,8 +26,7 @@ bool look_up_row([[maybe_unused]] const PackedRows& p, [[maybe_unused]] std::int
       F32 scaled = values * scales[g];
       if (p.offsets != nullptr) scaled += p.offsets[row * p.groups + g];
       // Five bits of a word choose an entry: both halves of the table are the same.
-      const __m512i table =
-          _mm512_broadcast_i64x4(std::bit_cast<__m256i>(narrow_to_u16(round_to_bfloat16(scaled))));
+      const __m512i table = _mm512_broadcast_i64x4(std::bit_cast<__m256i>(narrow_to_u16(round_to_bfloat16(scaled))));
       for (const std::int64_t end = p.groups == 1 ? p.depth : std::min(k + p.group, p.depth); k < end; k += kCodes) {
         const __mmask16 bytes = tail_mask(std::min(kBytes, p.row_bytes - k / 2));
         const __m512i pairs = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(bytes, codes + k / 2));
