@@ -16,8 +16,7 @@ namespace {
 template <int kRows>
 inline constexpr int kStreams = kRows == 1 ? 4 : 2;
 constexpr int kMaxStreams = 4;
-// Bytes of codes that are fetched ahead: rows are too short for the processor to find the way by itself, and those that
-// follow lie behind them.
+// Least distance of the codes that are fetched ahead, into the second-level cache.
 constexpr std::int64_t kAhead = 4096;
 
 // Products of one call before its epilogue: out[r, n] of f32 in [rows of x, rows of the weight].
@@ -75,6 +74,9 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
   const std::int64_t blocks = blocks_of<Way>(w.depth), whole = w.row_bytes / Way::kBlockBytes;
   const std::int64_t run = kByLane ? 1 : walk.run;
   const std::uint8_t* rows = w.codes + first * w.row_bytes;
+  // Rows side by side hide from the processor that memory is read from end to end. What is fetched ahead is not those
+  // rows' own codes but the next in memory, one after the other: the rows that follow.
+  const std::uint8_t* next = rows + std::max(kAhead, kCount * w.row_bytes);
   F32 sums[kCount][kRows];
   typename Way::Part parts[kCount][kRows][2];
   unrolled<kCount>(
@@ -91,7 +93,9 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
     const std::int64_t end = std::min(begin + run, whole);
     for (std::int64_t block = begin; block < end; ++block) {
       const std::uint8_t* codes = rows + block * Way::kBlockBytes;
-      unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA { __builtin_prefetch(codes + s * w.row_bytes + kAhead); });
+      unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+        __builtin_prefetch(next + (block * kCount + s) * Way::kBlockBytes, 0, 2);
+      });
       add(codes, w.row_bytes, block);
     }
     if (begin + run > whole && blocks > whole) [[unlikely]] {  // the codes behind a row's end are 0

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "core/number/float4.h"
@@ -105,6 +106,20 @@ TEST(PackedLinear, UnpackGivesTheValues) {
       // Product and sum are rounded to f32 before the result is.
       EXPECT_TRUE(close(out, expected, 1.01 * rounding(dtype), 0x1p-23 * largest));
     }
+  }
+}
+
+TEST(PackedLinear, UnpackInBf16RoundsTheValuesOnce) {
+  Generator random(1);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(name(c));
+    const PackedMatrix m = make(random, c);
+    const Tensor wide = Tensor::empty({c.rows, c.columns}, DType::f32);
+    const Tensor rounded = Tensor::empty(wide.shape(), DType::bf16), out = random.normal(wide.shape(), DType::bf16);
+    unpack({m, wide});
+    cast({wide, rounded});
+    unpack({m, out});
+    EXPECT_EQ(std::memcmp(out.raw_data(), rounded.raw_data(), out.nbytes()), 0);
   }
 }
 
