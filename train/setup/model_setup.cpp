@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "nn/initialize.h"
-#include "recipes/lora/stored_base.h"
 #include "train/check/check.h"
 #include "train/config/presets.h"
 #include "train/model_folder/model_folder.h"
@@ -19,7 +18,12 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
 }
 
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
-  return setup.adapters ? std::optional(setup.adapters->parameter_count()) : std::nullopt;
+  if (!setup.adapters) return std::nullopt;
+  std::int64_t count = 0;  // of experts' adapters, those that a token goes through
+  for (const nn::Parameter* parameter : setup.adapters->parameters())
+    count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts
+                                    : parameter->numel();
+  return count;
 }
 
 nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
@@ -117,8 +121,9 @@ ModelSetup build_model(const RunConfig& config, Device device, Device target, co
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
+  setup.base = std::make_unique<recipes::StoredBase>();
   // A plan has no weights to come; a run stores them when they are there.
-  if (device.is_meta() && config.lora) recipes::store_base(*setup.model, config.lora->base);
+  if (device.is_meta() && config.lora) plan_base(setup, config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;
 }
