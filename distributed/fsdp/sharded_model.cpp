@@ -58,7 +58,7 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
       // Experts that are wholly here need no other process.
       if (parameter->padded.defined()) gathered.push_back(parameter);
       if (options_.base == nullptr) continue;
-      for (nn::Parameter* part : options_.base->parts(*parameter)) gathered.push_back(part);
+      for (nn::Parameter* stored : options_.base->parts(*parameter)) gathered.push_back(stored);
     }
     const bool is_layer = part.layer >= 0;
     // The loss takes the head's weight as values.

@@ -21,9 +21,10 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "base_model.model.";
 
 // What a layer's adapter is called behind the layer's name.
-constexpr std::array kPartNames = {std::pair{recipes::AdapterPart::a, std::string_view("lora_A.weight")},
-                                   {recipes::AdapterPart::b, std::string_view("lora_B.weight")},
-                                   {recipes::AdapterPart::magnitude, std::string_view("lora_magnitude_vector")}};
+constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {
+    {{recipes::AdapterPart::a, "lora_A.weight"},
+     {recipes::AdapterPart::b, "lora_B.weight"},
+     {recipes::AdapterPart::magnitude, "lora_magnitude_vector"}}};
 
 std::string_view name_of(recipes::AdapterPart part) {
   return std::ranges::find(kPartNames, part, [](const auto& row) { return row.first; })->second;
