@@ -59,10 +59,11 @@ function(quench_cpu_kernels module)
                               "$<$<STREQUAL:$<TARGET_PROPERTY:NAME>,quench_cpu_v5>:-mavx512vnni>")
   foreach(level IN LISTS levels)
     set(sources ${kernels})
-    if(level EQUAL 5)  # level 4 with bf16 and VNNI: nothing for the kernels that make 8- and 4-bit codes
-      list(FILTER sources EXCLUDE REGEX "/(quantize_[^/]*|unpack|gemv|elementwise|global_norm)\\.cpp$")
+    if(level EQUAL 5)  # level 4 with bf16 and VNNI: what writes activations, and products
+      list(FILTER sources INCLUDE REGEX "/(attention[^/]*|cross_entropy|expert_rows|norm|packed_[^/]*|rope|swiglu)\\.cpp$")
     endif()
     add_library(quench_cpu_v${level} OBJECT ${sources})
+    quench_unity(quench_cpu_v${level})
     target_link_libraries(quench_cpu_v${level} PUBLIC quench_options spdlog::spdlog OpenMP::OpenMP_CXX)
     target_compile_options(quench_cpu_v${level} PRIVATE ${flags})
     target_compile_definitions(quench_cpu_v${level} PRIVATE QUENCH_CPU_LEVEL=${level})

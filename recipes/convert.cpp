@@ -187,6 +187,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       else
         plan.skipped_because = fmt::format("{} has no products of experts", recipe.name);
       row.skipped_because = plan.skipped_because;
+      row.unfit = plan.kernel == nullptr;
     }
     layer.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_expert_kernel());
     row.kernel = layer.kernel().name();

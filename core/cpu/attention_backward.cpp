@@ -19,7 +19,7 @@ constexpr std::int64_t kWantedItems = 16;
 constexpr std::int64_t kMinPartTiles = 4;
 
 template <class Operand>
-struct Scratch {
+struct BackwardScratch {
   // Of the whole sequence.
   Operand *keys_transposed, *values_transposed, *keys;
   // Of one query tile. Those named _depth have the depth along the queries; with f32 operands they are the same arrays.
@@ -30,7 +30,7 @@ struct Scratch {
     return round_up(max_keys, kKeyTile) * (2 * layout.depth + layout.padded) +
            kQueryTile * (2 * layout.row() + 3 * layout.padded + 5 * kKeyTile + 2) + 15 * 16;
   }
-  Scratch(float* base, std::int64_t max_keys, const HeadLayout<Operand>& layout) {
+  BackwardScratch(float* base, std::int64_t max_keys, const HeadLayout<Operand>& layout) {
     const std::int64_t rows = round_up(max_keys, kKeyTile);
     Arena arena(base);
     keys_transposed = arena.take<Operand>(rows * layout.depth);
@@ -96,10 +96,10 @@ QUENCH_INLINE void interleave_rows(const float* low, const float* high, Bf16Pair
 }
 
 template <class T, class Operand>
-class QueryTile {
+class BackwardQueryTile {
  public:
-  QueryTile(const AttentionBackwardArgs& args, const SequenceRange& s, const Scratch<Operand>& scratch,
-            const HeadLayout<Operand>& layout)
+  BackwardQueryTile(const AttentionBackwardArgs& args, const SequenceRange& s, const BackwardScratch<Operand>& scratch,
+                    const HeadLayout<Operand>& layout)
       : args_(args), s_(s), scratch_(scratch), layout_(layout), scale_(args.scale * std::numbers::log2e_v<float>) {}
 
   void run(std::int64_t head, std::int64_t tile, float* dkeys, float* dvalues) {
@@ -233,7 +233,7 @@ class QueryTile {
 
   const AttentionBackwardArgs& args_;
   const SequenceRange& s_;
-  const Scratch<Operand>& scratch_;
+  const BackwardScratch<Operand>& scratch_;
   const HeadLayout<Operand>& layout_;
   float scale_;
   std::int64_t first_ = 0, rows_ = 0;
@@ -273,7 +273,7 @@ void backward(const AttentionBackwardArgs& args) {
 
   // One part: its sums are written out at once, so they can live in the thread's scratch.
   const std::int64_t threads = omp_get_max_threads(), half = max_keys * layout.padded, sums_size = 2 * half;
-  const std::int64_t scratch_size = round_up(Scratch<Operand>::size(max_keys, layout), 16);
+  const std::int64_t scratch_size = round_up(BackwardScratch<Operand>::size(max_keys, layout), 16);
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor scratch_memory = Tensor::empty({threads, scratch_size}, DType::f32);
   const Tensor sums_memory = Tensor::empty({parts == 1 ? threads : pairs * parts, round_up(sums_size, 16)}, DType::f32);
@@ -288,7 +288,7 @@ void backward(const AttentionBackwardArgs& args) {
   parallel_items(pairs * parts, work, [&](std::int64_t item, int thread) {
     const std::int64_t pair = item / parts, part = parts - 1 - item % parts, kv_head = pair % kv_heads;
     const SequenceRange& s = args.sequences[static_cast<std::size_t>(pair / kv_heads)];
-    const Scratch<Operand> scratch(scratch_base + thread * scratch_size, max_keys, layout);
+    const BackwardScratch<Operand> scratch(scratch_base + thread * scratch_size, max_keys, layout);
     float* dkeys = sums_base + (parts == 1 ? thread : pair * parts + part) * sums_step;
     std::fill(dkeys, dkeys + sums_size, 0.0f);
     const HeadView<const T> k(args.k, kv_head), v(args.v, kv_head);
@@ -296,7 +296,7 @@ void backward(const AttentionBackwardArgs& args) {
     pack_transposed(v, s.k_begin, s.k_length, layout, scratch.values_transposed);
     pack_depth_rows(k, s.k_begin, s.k_length, layout, scratch.keys);
     const std::int64_t tiles = (s.q_length + kQueryTile - 1) / kQueryTile;
-    QueryTile<T, Operand> query_tile(args, s, scratch, layout);
+    BackwardQueryTile<T, Operand> query_tile(args, s, scratch, layout);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
       for (std::int64_t tile = tiles * part / parts; tile < tiles * (part + 1) / parts; ++tile)
         query_tile.run(head, tile, dkeys, dkeys + half);

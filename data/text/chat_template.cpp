@@ -18,6 +18,7 @@ struct Template {
   // What stands in front of an answer; targets or not.
   void (*begin_answer)(std::vector<DocumentPiece>& pieces, bool target);
   std::string_view end_of_turn;
+  std::string_view jinja;  // the same for programs that evaluate templates
 };
 
 // Text without the white space at its ends, as Jinja's filter `trim` and Python's strip() leave it.
@@ -111,6 +112,13 @@ void render_chatml(const std::vector<ChatMessage>& messages, bool all, std::vect
   }
 }
 
+constexpr std::string_view kLlama3Jinja =
+    R"({{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id|>' }}{% if m['role'] == 'tool' %}{{ 'ipython' }}{% else %}{{ m['role'] }}{% endif %}{{ '<|end_header_id|>\n\n' }}{{ m['content'] | trim }}{{ '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})";
+constexpr std::string_view kChatmlJinja =
+    R"({% for m in messages %}{{ '<|im_start|>' }}{{ m['role'] }}{{ '\n' }}{{ m['content'] }}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %})";
+constexpr std::string_view kLlama2Jinja =
+    R"({% if messages[0]['role'] == 'system' %}{% set before = '<<SYS>>\n' + messages[0]['content'] + '\n<</SYS>>\n\n' %}{% set turns = messages[1:] %}{% else %}{% set before = '' %}{% set turns = messages %}{% endif %}{% for m in turns %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('user and assistant alternate behind at most one system message') }}{% endif %}{% if m['role'] == 'user' %}{% if loop.first %}{% set question = before + m['content'] %}{% else %}{% set question = m['content'] %}{% endif %}{{ '<s>[INST] ' }}{{ question | trim }}{{ ' [/INST]' }}{% else %}{{ ' ' }}{{ m['content'] | trim }}{{ ' </s>' }}{% endif %}{% endfor %})";
+
 // In the order in which `automatic` tries them.
 const std::array<Template, 3>& templates() {
   static const std::array<Template, 3> table = {{
@@ -119,9 +127,16 @@ const std::array<Template, 3>& templates() {
        {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
        render_llama3,
        begin_llama3,
-       "<|eot_id|>"},
-      {ChatTemplate::chatml, "chatml", {"<|im_start|>", "<|im_end|>"}, render_chatml, begin_chatml, "<|im_end|>"},
-      {ChatTemplate::llama2, "llama2", {"<s>", "</s>"}, render_llama2, begin_llama2, "</s>"},
+       "<|eot_id|>",
+       kLlama3Jinja},
+      {ChatTemplate::chatml,
+       "chatml",
+       {"<|im_start|>", "<|im_end|>"},
+       render_chatml,
+       begin_chatml,
+       "<|im_end|>",
+       kChatmlJinja},
+      {ChatTemplate::llama2, "llama2", {"<s>", "</s>"}, render_llama2, begin_llama2, "</s>", kLlama2Jinja},
   }};
   return table;
 }
@@ -171,6 +186,12 @@ ChatTemplate resolve_chat_template(ChatTemplate chat_template, const Tokenizer& 
 std::vector<std::string> special_tokens(ChatTemplate chat_template) {
   for (const Template& known : templates())
     if (known.value == chat_template) return known.special_tokens;
+  return {};
+}
+
+std::string_view jinja_text(ChatTemplate chat_template) noexcept {
+  for (const Template& known : templates())
+    if (known.value == chat_template) return known.jinja;
   return {};
 }
 

@@ -58,6 +58,9 @@ struct ChatMessage {
 // The special token behind an answer; empty for automatic.
 [[nodiscard]] std::string end_of_turn(ChatTemplate chat_template);
 
+// The template as Jinja, for model folders: what is rendered with it has the same tokens. Empty for automatic.
+[[nodiscard]] std::string_view jinja_text(ChatTemplate chat_template) noexcept;
+
 // The special tokens that the template needs from a tokenizer; none for automatic.
 [[nodiscard]] std::vector<std::string> special_tokens(ChatTemplate chat_template);
 

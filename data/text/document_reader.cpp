@@ -12,6 +12,8 @@
 namespace quench {
 namespace {
 
+constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{1} << 20;
+
 template <class T, std::size_t N>
 using Names = std::array<std::pair<T, std::string_view>, N>;
 
@@ -102,14 +104,18 @@ void set_chat_template(ReaderOptions& options, const std::string& name_or_path) 
     options.chat_template = chat_template_from_string(name_or_path);
 }
 
+std::string chat_template_text(const std::string& name_or_path) {
+  if (is_chat_template_file(name_or_path)) return read_file(name_or_path, kMaxTemplateBytes);
+  return std::string(jinja_text(chat_template_from_string(name_or_path)));
+}
+
 void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer) {
   if (options.chat_renderer) return;
   const auto use = [&](std::string_view text, const std::string& source) {
     options.chat_renderer = std::make_shared<ChatRenderer>(text, source, tokenizer, options.chat_date);
   };
-  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
   if (!options.chat_template_file.empty()) {
-    use(read_file(options.chat_template_file, kMaxBytes), options.chat_template_file.string());
+    use(read_file(options.chat_template_file, kMaxTemplateBytes), options.chat_template_file.string());
   } else if (options.chat_template == ChatTemplate::automatic && tokenizer.chat_template()) {
     use(tokenizer.chat_template()->text, tokenizer.chat_template()->source);
   } else {

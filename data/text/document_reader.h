@@ -91,6 +91,8 @@ class DocumentReader {
 // Sets chat_template to a name of chat_template_names(), or chat_template_file to a path that ends in .jinja. Throws
 // bad_config for anything else.
 void set_chat_template(ReaderOptions& options, const std::string& name_or_path);
+// The Jinja text of the template that such a name or path chooses; empty for "auto".
+[[nodiscard]] std::string chat_template_text(const std::string& name_or_path);
 // Chooses how chats become tokens: the template of chat_template_file; that of chat_template; for automatic, the one
 // that came with the tokenizer, else the written one whose special tokens it has. Throws what ChatRenderer throws, and
 // bad_config for a date without a template that could tell it.

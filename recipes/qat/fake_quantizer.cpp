@@ -55,6 +55,16 @@ FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool 
   return {x, {}};
 }
 
+FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format, bool with_mask) {
+  // Of the formats with a mask, rows have scales of their own.
+  if (matrices == 1 || format.kind != FakeFormat::Kind::nvfp4) return fake_quantize(x, format, with_mask);
+  const Tensor values = Tensor::empty_like(x);
+  const std::int64_t rows = x.size(0) / matrices;
+  for (std::int64_t i = 0; i < matrices; ++i)
+    values.narrow(0, i * rows, rows).copy_from(fake_quantize(x.narrow(0, i * rows, rows), format, false).values);
+  return {values, {}};
+}
+
 void stop_gradient(const Tensor& dx, const Tensor& mask) {
   if (mask.defined()) zero_masked({dx, mask});
 }

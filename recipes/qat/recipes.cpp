@@ -2,6 +2,7 @@
 // exported under a scheme of the same format.
 
 #include "core/system/check.h"
+#include "recipes/qat/qat_experts.h"
 #include "recipes/qat/qat_linear.h"
 #include "recipes/recipe.h"
 #include "recipes/sparse.h"
@@ -49,13 +50,25 @@ QatScheme chosen(QatScheme scheme, const RecipeOptions& options) {
   return scheme;
 }
 
+// Why a layer cannot be trained so, or "".
+std::string problem(const QatScheme& scheme, const nn::LinearInfo& layer) {
+  for (const FakeFormat& format : {scheme.input, scheme.weight})
+    if (std::string found = format.problem(layer.out_features, layer.in_features); !found.empty()) return found;
+  return {};
+}
+
 template <const QatScheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
-  for (const FakeFormat& format : {scheme.input, scheme.weight})
-    if (std::string problem = format.problem(layer.out_features, layer.in_features); !problem.empty())
-      return {nullptr, std::move(problem), {}};
+  if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found), {}};
   return {std::make_shared<QatLinear>(scheme, options.keep_weights), {}, {}};
+}
+
+template <const QatScheme& kScheme>
+ExpertPlan plan_expert_layers(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  const QatScheme scheme = chosen(kScheme, options);
+  if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found)};
+  return {qat_experts(scheme, options.keep_weights), {}};
 }
 
 // "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8"
@@ -93,51 +106,60 @@ const Recipe kQatInt8DynInt4{
     "trains for int8 activations (per token) and int4 weights (in groups)",
     plan<kInt8DynInt4>,
     {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynInt4>}};
+    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynInt4>},
+    plan_expert_layers<kInt8DynInt4>};
 const Recipe kQatInt4WeightOnly{
     "qat_int4_weight_only",
     "trains for int4 weights (in groups)",
     plan<kInt4WeightOnly>,
     {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt4WeightOnly>}};
+    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt4WeightOnly>},
+    plan_expert_layers<kInt4WeightOnly>};
 const Recipe kQatInt8{"qat_int8",
                       "trains for int8 activations (per token) and weights (per channel)",
                       plan<kInt8>,
                       {.output_relative_l2 = 0.03, .gradient_relative_l2 = 0.1, .loss_relative = 0.03},
-                      {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8>}};
+                      {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8>},
+                      plan_expert_layers<kInt8>};
 const Recipe kQatFloat8{"qat_float8",
                         "trains for float8 activations (per token) and weights (per channel)",
                         plan<kFloat8Both>,
                         {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.05, .loss_relative = 0.03},
-                        {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kFloat8Dynamic>}};
+                        {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kFloat8Dynamic>},
+                        plan_expert_layers<kFloat8Both>};
 const Recipe kQatFloat8Int4{
     "qat_float8_int4",
     "trains for float8 activations (per token) and int4 weights (in groups)",
     plan<kFloat8Int4>,
     {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kFloat8Int4>}};
+    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kFloat8Int4>},
+    plan_expert_layers<kFloat8Int4>};
 const Recipe kQatMxfp4{"qat_mxfp4",
                        "trains for mxfp4 activations and weights",
                        plan<kMxfp4Both>,
                        {.output_relative_l2 = 0.2, .gradient_relative_l2 = 0.15, .loss_relative = 0.06},
-                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kMxfp4Scheme>}};
+                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kMxfp4Scheme>},
+                       plan_expert_layers<kMxfp4Both>};
 const Recipe kQatNvfp4{"qat_nvfp4",
                        "trains for nvfp4 activations and weights",
                        plan<kNvfp4Both>,
                        {.output_relative_l2 = 0.16, .gradient_relative_l2 = 0.12, .loss_relative = 0.06},
-                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kNvfp4Scheme>}};
+                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kNvfp4Scheme>},
+                       plan_expert_layers<kNvfp4Both>};
 const Recipe kQatInt8DynIntx{
     "qat_int8dyn_intx",
     "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
     plan<kInt8DynIntx>,
     {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynIntx>}};
+    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynIntx>},
+    plan_expert_layers<kInt8DynIntx>};
 const Recipe kQatIntxWeightOnly{
     "qat_intx_weight_only",
     "trains for weights of recipe.weight_bits (in groups)",
     plan<kIntxWeightOnly>,
     {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kIntxWeightOnly>}};
+    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kIntxWeightOnly>},
+    plan_expert_layers<kIntxWeightOnly>};
 
 // Of normal values, the two smaller magnitudes of four hold a root mean square of 0.36 of all, what a greedy
 // transposable mask leaves out 0.42. Gradients of the weight are those of the dense one.

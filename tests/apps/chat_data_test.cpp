@@ -65,6 +65,40 @@ TEST_F(ChatData, TheTemplateOfTheTokenizerIsTaken) {
   EXPECT_THAT(unknown.errors, HasSubstr("llama2"));
 }
 
+// A template that the config names belongs to the model from then on.
+TEST_F(ChatData, ANamedTemplateGoesWithTheModel) {
+  train_tokenizer({"<|im_start|>", "<|im_end|>"});
+  write_file(folder_ / "own.jinja",
+             "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|im_end|>{% endfor %}"
+             "{% if add_generation_prompt %}<assistant>{% endif %}");
+  for (const char* name : {"own.jinja", "chatml"}) {
+    SCOPED_TRACE(name);
+    const Outcome trained = run_program(
+        folder_.path(), {"train", "run.json", fmt::format("--run.folder=run-{}", name),
+                         fmt::format("--data.chat_template={}", name), fmt::format("--export.folder=m-{}", name)});
+    ASSERT_EQ(trained.status, 0) << trained.errors;
+    const std::string text = testing::read_file(folder_ / fmt::format("run-{}/model/chat_template.jinja", name));
+    EXPECT_THAT(text, HasSubstr("<|im_end|>"));
+    EXPECT_EQ(testing::read_file(folder_ / fmt::format("m-{}/chat_template.jinja", name)), text);
+    const Json config = Json::parse_file(folder_ / fmt::format("m-{}/config.json", name)),
+               generation = Json::parse_file(folder_ / fmt::format("m-{}/generation_config.json", name));
+    EXPECT_TRUE(config.at("eos_token_id").is_integer());
+    ASSERT_EQ(generation.at("eos_token_id").as_array().size(), 2U) << generation.dump();
+    EXPECT_EQ(generation.at("eos_token_id").as_array()[0].as_int(), config.at("eos_token_id").as_int());
+    EXPECT_THAT(trained.output, HasSubstr("\"<|im_end|>\" (data.chat_template)"));
+    const auto chat = [&](const std::string& model, const char* chosen) {
+      const Outcome outcome = run_program(
+          folder_.path(), {"generate", "--model", model, "--chat", "--prompt", "What?", "--chat-template", chosen,
+                           "--max-new-tokens", "4", "--temperature", "0", "--device", "cpu", "--json"});
+      EXPECT_EQ(outcome.status, 0) << outcome.errors;
+      Json json = Json::parse(outcome.output);
+      return json.at("prompt_tokens").dump() + json.at("text").dump();
+    };
+    EXPECT_EQ(chat(fmt::format("m-{}", name), "auto"), chat(fmt::format("m-{}", name), name));
+    EXPECT_EQ(chat(fmt::format("run-{}", name), "auto"), chat(fmt::format("run-{}", name), name));
+  }
+}
+
 TEST_F(ChatData, ATokenizerWithoutATemplateIsSaidWithTheKey) {
   train_tokenizer({});
   const Outcome outcome = run_program(folder_.path(), {"train", "run.json"});

@@ -203,6 +203,10 @@ TEST_F(Lora, ExpertsHaveAdapters) {
   EXPECT_DOUBLE_EQ(loss({"--model", "one"}), beside);
   expect_ok({"merge-lora", "--model", "experts", "--adapter", "one-adapter", "--output", "merged"});
   EXPECT_NEAR(loss({"--model", "merged"}), beside, 1e-4);
+  const Outcome refused = run(with("qat", {"--recipe.name=qat_int4_weight_only"}));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.errors, HasSubstr("set lora.quantize_merged to false"));
+  expect_ok(with("qat", {"--recipe.name=qat_int4_weight_only", "--lora.quantize_merged=false"}));
 }
 
 TEST_F(Lora, BadConfigsAreNamed) {

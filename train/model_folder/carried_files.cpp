@@ -61,6 +61,8 @@ void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
 void write_small_files(const Json& config, const SmallFiles& files, const fs::path& to) {
   if (files.tokenizer != nullptr) files.tokenizer->save(to);
   carry(kTokenizerFiles, files.tokenizer_folder, to);
+  // Readers take this file before the template in tokenizer_config.json.
+  if (!files.chat_template.empty()) write_file_atomically(to / "chat_template.jinja", files.chat_template);
   carry(kLicences, files.model.empty() ? files.tokenizer_folder : files.model, to);
   write_file_atomically(to / "generation_config.json", generation_config(config, files));
   write_file_atomically(to / "config.json", config.dump(2) + "\n");  // last: with it the files are complete

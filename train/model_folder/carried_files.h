@@ -13,6 +13,7 @@ struct SmallFiles {
   std::filesystem::path model;             // has the licences and a generation_config.json
   std::filesystem::path tokenizer_folder;  // has the chat template and other forms of the tokenizer's vocabulary
   const Tokenizer* tokenizer = nullptr;    // writes its own files; null: those of tokenizer_folder are copied
+  std::string chat_template;               // Jinja; takes the place of the tokenizer's own; empty: that
   // Of generation_config.json, whose other members are the model's; unset: those of `model`, else of config.json.
   std::optional<TokenIds> generation_ids;
 };

@@ -1,5 +1,6 @@
 #include "train/setup/model_setup.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "nn/initialize.h"
@@ -107,6 +108,15 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
                                    recipe_options(config, target, std::move(health)));
   recipes::require_layers(recipe, conversion);
   if (adapters == nullptr) return conversion;
+  const bool of_experts =
+      std::ranges::any_of(adapters->parameters(), [](const nn::Parameter* p) { return p->experts > 0; });
+  const bool merges = adapters->options().quantize_merged && recipe.capabilities.scheme != nullptr;
+  for (const recipes::LayerConversion& row : conversion)
+    QUENCH_CHECK_AS(
+        ErrorCode::unsupported, !of_experts || !merges || row.experts == 0 || !row.skipped_because.empty(),
+        "lora.targets: recipe {} quantizes the weights of {}, but not with the updates of experts' adapters; "
+        "set lora.quantize_merged to false, or leave the experts out of lora.targets",
+        recipe.name, row.name);
   adapters->attach();
   adapters->name_kernels(conversion);
   return conversion;

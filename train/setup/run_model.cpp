@@ -5,7 +5,9 @@
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/temporary.h"
+#include "data/text/chat_prompt.h"
 #include "data/text/document_encoder.h"
+#include "data/text/document_reader.h"
 #include "train/check/load.h"
 #include "train/checkpoint/manifest.h"
 #include "train/metrics/run_files.h"
@@ -95,19 +97,34 @@ StoredModel model_of_config(const CheckpointState& state, const fs::path& checkp
           .missing = {}};
 }
 
+// A chat model's answers end where its template ends a turn, which need not be where a text ends. Ids that the config
+// names stay.
+void add_end_of_turn(const RunConfig& config, const Tokenizer& tokenizer, TokenIdChoice& ids) {
+  const std::string& name = config.data.chat_template;
+  if (chat_template_text(name).empty() || config.model.fields.find("eos_token_id") != nullptr) return;
+  const ChatPrompt prompt(tokenizer, name, is_chat_template_file(name) ? config.data.chat_date : std::string());
+  const std::optional<std::int32_t> end = prompt.end_of_turn();
+  if (!end || std::ranges::find(ids.generation.eos, *end) != ids.generation.eos.end()) return;
+  ids.generation.eos.push_back(*end);
+  ids.report +=
+      fmt::format("; generated text also ends with {} \"{}\" (data.chat_template)", *end, tokenizer.token_text(*end));
+}
+
 }  // namespace
 
 RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::shared_ptr<const Tokenizer> tokenizer) {
   TokenIdSources sources = token_id_sources(config.model.path, model, tokenizer.get());
   sources.model = origin_of(config.model);
   sources.named = config.model.fields;
-  const TokenIdChoice ids = choose_token_ids(sources);
+  TokenIdChoice ids = choose_token_ids(sources);
+  if (tokenizer != nullptr) add_end_of_turn(config, *tokenizer, ids);
   for (const std::string& disagreement : ids.disagreements) QUENCH_LOG_WARN("token ids: {}", disagreement);
   // Without a tokenizer nothing is known beyond what the model's folder says.
   if (tokenizer != nullptr || config.model.path.empty()) set_token_ids(model, ids.config);
   return {.config = std::move(model),
           .generation_ids = ids.generation,
           .tokenizer = std::move(tokenizer),
+          .chat_template = chat_template_text(config.data.chat_template),
           .report = ids.report};
 }
 
@@ -126,6 +143,7 @@ void write_run_model(const RunConfig& config, const RunModel& model) {
                     {.model = config.model.path,
                      .tokenizer_folder = tokenizer_folder(config),
                      .tokenizer = model.tokenizer.get(),
+                     .chat_template = model.chat_template,
                      .generation_ids = model.generation_ids},
                     fresh.path());
   if (fs::exists(folder)) return replace_files(fresh.path(), folder);

@@ -17,8 +17,9 @@ namespace quench {
 
 struct RunModel {
   nn::ModelConfig config;                      // with the run's token ids
-  TokenIds generation_ids;                     // of generation_config.json
+  TokenIds generation_ids;                     // of generation_config.json; a named chat template's end of turn too
   std::shared_ptr<const Tokenizer> tokenizer;  // null: there is none
+  std::string chat_template;                   // that data.chat_template names, as Jinja; empty: the tokenizer's own
   std::string report;                          // the ids and where they come from, one line
 };
 

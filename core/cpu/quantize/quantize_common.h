@@ -15,6 +15,9 @@ namespace {
 
 using cpu::QUENCH_CPU_NAMESPACE::kParallelElements;
 
+// Kernels for blocks take this many of them, or columns of them, together.
+constexpr std::int64_t kBlocksAtOnce = 64, kStripColumns = 64;
+
 // [.., R, C] as `batch` matrices; a vector is one row.
 struct MatrixBatch {
   std::int64_t batch = 1, rows = 1, columns = 1;

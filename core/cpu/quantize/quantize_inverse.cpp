@@ -43,12 +43,11 @@ inline void load_codes(const std::uint8_t* payload, std::int64_t count, std::uin
 template <class Element, std::int64_t kBlock, class T, class Factor>
 void multiply_blocks(const std::uint8_t* payload, const std::uint8_t* scales, T* out, std::int64_t blocks,
                      const Factor& factor) {
-  constexpr std::int64_t kGroup = 64;
 #pragma omp parallel for schedule(static) if (blocks * kBlock >= kParallelElements)
-  for (std::int64_t first = 0; first < blocks; first += kGroup) {
-    const std::int64_t group = std::min(kGroup, blocks - first);
-    std::uint8_t codes[kGroup * kBlock];
-    float by[kGroup], values[kGroup * kBlock];
+  for (std::int64_t first = 0; first < blocks; first += kBlocksAtOnce) {
+    const std::int64_t group = std::min(kBlocksAtOnce, blocks - first);
+    std::uint8_t codes[kBlocksAtOnce * kBlock];
+    float by[kBlocksAtOnce], values[kBlocksAtOnce * kBlock];
     load_codes<Element>(payload + code_bytes<Element>(first * kBlock), group * kBlock, codes);
     for (std::int64_t b = 0; b < group; ++b) by[b] = factor(scales[first + b]);
     for (std::int64_t i = 0; i < group * kBlock; ++i) values[i] = Element::decode(codes[i]);
@@ -58,22 +57,21 @@ void multiply_blocks(const std::uint8_t* payload, const std::uint8_t* scales, T*
   }
 }
 
-// The same for a payload [C, R] of blocks along R, into [R, C]: one strip of up to kStrip columns by kBlock rows.
-constexpr std::int64_t kStrip = 64;
-
+// The same for a payload [C, R] of blocks along R, into [R, C]: one strip of up to kStripColumns columns by kBlock
+// rows.
 template <class Element, std::int64_t kBlock, class T, class Factor>
 void multiply_strip(const std::uint8_t* payload, const std::uint8_t* scales, std::int64_t blocks_per_column,
                     std::int64_t width, T* out, std::int64_t stride, const Factor& factor) {
-  float by[kStrip] = {};
-  std::uint8_t codes[kStrip][kBlock] = {}, turned[kBlock][kStrip];
+  float by[kStripColumns] = {};
+  std::uint8_t codes[kStripColumns][kBlock] = {}, turned[kBlock][kStripColumns];
   for (std::int64_t c = 0; c < width; ++c) {
     by[c] = factor(scales[c * blocks_per_column]);
     load_codes<Element>(payload + code_bytes<Element>(c * blocks_per_column * kBlock), kBlock, codes[c]);
   }
   transpose_bytes(codes, turned);
   for (std::int64_t i = 0; i < kBlock; ++i) {
-    float values[kStrip];
-    for (std::int64_t c = 0; c < kStrip; ++c) values[c] = Element::decode(turned[i][c]) * by[c];
+    float values[kStripColumns];
+    for (std::int64_t c = 0; c < kStripColumns; ++c) values[c] = Element::decode(turned[i][c]) * by[c];
     for (std::int64_t c = 0; c < width; ++c) out[i * stride + c] = T(values[c]);
   }
 }
@@ -81,14 +79,14 @@ void multiply_strip(const std::uint8_t* payload, const std::uint8_t* scales, std
 template <class Element, std::int64_t kBlock, class T, class Factor>
 void multiply_transposed_blocks(const std::uint8_t* payload, const std::uint8_t* scales, T* out,
                                 const MatrixBatch& shape, const Factor& factor) {
-  const std::int64_t row_blocks = shape.rows / kBlock, strips = (shape.columns + kStrip - 1) / kStrip;
+  const std::int64_t row_blocks = shape.rows / kBlock, strips = (shape.columns + kStripColumns - 1) / kStripColumns;
 #pragma omp parallel for collapse(3) schedule(static) if (shape.numel() >= kParallelElements)
   for (std::int64_t b = 0; b < shape.batch; ++b) {
     for (std::int64_t s = 0; s < strips; ++s) {
       for (std::int64_t k = 0; k < row_blocks; ++k) {
-        const std::int64_t first = s * kStrip, block = (b * shape.columns + first) * row_blocks + k;
+        const std::int64_t first = s * kStripColumns, block = (b * shape.columns + first) * row_blocks + k;
         multiply_strip<Element, kBlock>(payload + code_bytes<Element>(block * kBlock), scales + block, row_blocks,
-                                        std::min(kStrip, shape.columns - first),
+                                        std::min(kStripColumns, shape.columns - first),
                                         out + (b * shape.rows + k * kBlock) * shape.columns + first, shape.columns,
                                         factor);
       }

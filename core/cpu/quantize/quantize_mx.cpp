@@ -18,11 +18,9 @@ inline void store_block(const std::uint8_t* codes, std::uint8_t* out) {
 }
 
 // Scales are computed for many blocks at once, which keeps their chain of dependent steps off the critical path.
-constexpr std::int64_t kGroup = 64;
-
 template <class Element, class T>
 void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, MxScaleMode mode) {
-  float amax[kGroup];
+  float amax[kBlocksAtOnce];
   for (std::int64_t b = 0; b < blocks; ++b)
     amax[b] = magnitude_value(max_magnitude(x + b * kMxBlockSize, kMxBlockSize));
   for (std::int64_t b = 0; b < blocks; ++b) scales[b] = mx_scale<Element>(amax[b], mode);
@@ -39,27 +37,25 @@ void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_
 template <class Element, class T>
 void cast_rows(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, MxScaleMode mode) {
 #pragma omp parallel for schedule(static) if (blocks * kMxBlockSize >= kParallelElements)
-  for (std::int64_t b = 0; b < blocks; b += kGroup)
-    cast_group<Element>(x + b * kMxBlockSize, out + b * kBlockBytes<Element>, scales + b, std::min(kGroup, blocks - b),
-                        mode);
+  for (std::int64_t b = 0; b < blocks; b += kBlocksAtOnce)
+    cast_group<Element>(x + b * kMxBlockSize, out + b * kBlockBytes<Element>, scales + b,
+                        std::min(kBlocksAtOnce, blocks - b), mode);
 }
 
-// One strip of up to kStrip columns by 32 rows: the scales of its columns side by side, then the transposition.
-constexpr std::int64_t kStrip = 64;
-
+// One strip of up to kStripColumns columns by 32 rows: the scales of its columns side by side, then the transposition.
 template <class Element, class T>
 void cast_strip(const T* x, std::int64_t stride, std::int64_t width, std::uint8_t* out, std::uint8_t* scales,
                 std::int64_t blocks_per_column, MxScaleMode mode) {
-  Magnitude<T> most[kStrip] = {};
+  Magnitude<T> most[kStripColumns] = {};
   for (int r = 0; r < kMxBlockSize; ++r)
     for (std::int64_t c = 0; c < width; ++c) most[c] = std::max(most[c], magnitude(x[r * stride + c]));
-  std::uint8_t scale[kStrip];
-  float reciprocal[kStrip];
+  std::uint8_t scale[kStripColumns];
+  float reciprocal[kStripColumns];
   for (std::int64_t c = 0; c < width; ++c) {
     scale[c] = mx_scale<Element>(magnitude_value(most[c]), mode);
     reciprocal[c] = e8m0_reciprocal(scale[c]);
   }
-  std::uint8_t codes[kMxBlockSize][kStrip] = {}, turned[kStrip][kMxBlockSize];
+  std::uint8_t codes[kMxBlockSize][kStripColumns] = {}, turned[kStripColumns][kMxBlockSize];
   for (int r = 0; r < kMxBlockSize; ++r)
     for (std::int64_t c = 0; c < width; ++c)
       codes[r][c] = Element::encode(static_cast<float>(x[r * stride + c]) * reciprocal[c]);
@@ -73,16 +69,17 @@ void cast_strip(const T* x, std::int64_t stride, std::int64_t width, std::uint8_
 
 template <class Element, class T>
 void cast_columns(const T* x, std::uint8_t* out, std::uint8_t* scales, const MatrixBatch& shape, MxScaleMode mode) {
-  const std::int64_t row_blocks = shape.rows / kMxBlockSize, strips = (shape.columns + kStrip - 1) / kStrip;
+  const std::int64_t row_blocks = shape.rows / kMxBlockSize,
+                     strips = (shape.columns + kStripColumns - 1) / kStripColumns;
 #pragma omp parallel for collapse(3) schedule(static) if (shape.numel() >= kParallelElements)
   for (std::int64_t b = 0; b < shape.batch; ++b) {
     for (std::int64_t s = 0; s < strips; ++s) {
       for (std::int64_t k = 0; k < row_blocks; ++k) {
-        const std::int64_t first = s * kStrip;
+        const std::int64_t first = s * kStripColumns;
         const std::int64_t block = (b * shape.columns + first) * row_blocks + k;
         cast_strip<Element>(x + (b * shape.rows + k * kMxBlockSize) * shape.columns + first, shape.columns,
-                            std::min(kStrip, shape.columns - first), out + block * kBlockBytes<Element>, scales + block,
-                            row_blocks, mode);
+                            std::min(kStripColumns, shape.columns - first), out + block * kBlockBytes<Element>,
+                            scales + block, row_blocks, mode);
       }
     }
   }

@@ -14,21 +14,19 @@ void nvfp4_global_scale_cpu(const Nvfp4GlobalScaleArgs& args) {
 }
 
 // Scales are computed for many blocks at once, so that their divisions vectorise.
-constexpr std::int64_t kGroup = 64;
-
 template <class T>
 void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, const float* global) {
-  float amax[kGroup], multiplier[kGroup];
+  float amax[kBlocksAtOnce], multiplier[kBlocksAtOnce];
   for (std::int64_t b = 0; b < blocks; ++b) amax[b] = magnitude_value(max_magnitude(x + b * kBlock, kBlock));
   for (std::int64_t b = 0; b < blocks; ++b) {
     const Nvfp4BlockScale scale = global ? nvfp4_block_scale(amax[b], *global) : nvfp4_block_scale(amax[b]);
     scales[b] = scale.code;
     multiplier[b] = scale.multiplier;
   }
-  float scaled[kGroup * kBlock];
+  float scaled[kBlocksAtOnce * kBlock];
   for (std::int64_t b = 0; b < blocks; ++b)
     for (std::int64_t i = b * kBlock; i < (b + 1) * kBlock; ++i) scaled[i] = static_cast<float>(x[i]) * multiplier[b];
-  std::uint8_t codes[kGroup * kBlock];
+  std::uint8_t codes[kBlocksAtOnce * kBlock];
   for (std::int64_t i = 0; i < blocks * kBlock; ++i) codes[i] = E2m1::encode(scaled[i]);
   for (std::int64_t b = 0; b < blocks; ++b)
     if (std::isnan(multiplier[b])) std::memset(codes + b * kBlock, E2m1::kNanCode, kBlock);
@@ -38,8 +36,8 @@ void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_
 template <class T>
 void cast_blocks(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, const float* global) {
 #pragma omp parallel for schedule(static) if (blocks * kBlock >= kParallelElements)
-  for (std::int64_t b = 0; b < blocks; b += kGroup)
-    cast_group(x + b * kBlock, out + b * kBlock / 2, scales + b, std::min(kGroup, blocks - b), global);
+  for (std::int64_t b = 0; b < blocks; b += kBlocksAtOnce)
+    cast_group(x + b * kBlock, out + b * kBlock / 2, scales + b, std::min(kBlocksAtOnce, blocks - b), global);
 }
 
 void nvfp4_cast_cpu(const Nvfp4CastArgs& args) {

@@ -1,5 +1,6 @@
 #include "data/text/chat_template.h"
 
+#include "data/text/chat_renderer.h"
 #include "data/text/document_encoder.h"
 #include "tests/data/sampling/token_fixtures.h"
 #include "tests/data/tokenizer/tokenizer_fixtures.h"
@@ -54,6 +55,36 @@ TEST_P(ChatTemplatesGolden, IdsAreThoseOfTheTextThatTransformersRenders) {
     ++compared;
   }
   EXPECT_GE(compared, 4);
+}
+
+// What model folders carry for other programs.
+TEST_P(ChatTemplatesGolden, TheJinjaTextIsTheSameTemplate) {
+  const ChatRenderer renderer(jinja_text(GetParam()), "written", *tokenizer_, "");
+  const auto whole = [](const std::vector<DocumentPiece>& pieces) {
+    std::string text;
+    for (const DocumentPiece& piece : pieces) text += piece.text;
+    return text;
+  };
+  const Json figures = Json::parse_file(testing::source_dir() / "tests/data/chat_templates/rendered.json");
+  for (const Json& c : figures.at("cases").as_array()) {
+    if (c.at("template").as_string() != to_string(GetParam())) continue;
+    Conversation conversation = openai_conversation(c);
+    EXPECT_EQ(whole(renderer.render(conversation, TrainOn::assistant)), c.at("text").as_string());
+  }
+  std::vector<ChatMessage> messages = kChat;
+  if (GetParam() != ChatTemplate::llama2) messages.push_back({"tool", " 42\n"});
+  if (GetParam() == ChatTemplate::llama2) messages.push_back({"user", " And now? "});
+  Json record = Json::array();
+  for (const ChatMessage& message : messages)
+    record.push_back(Json::Object{{"role", message.role}, {"content", message.content}});
+  const Conversation conversation = openai_conversation(Json::Object{{"messages", std::move(record)}});
+  EXPECT_EQ(whole(renderer.prompt(conversation)), whole(render_chat_prompt(GetParam(), messages)));
+  EXPECT_EQ(renderer.end_of_turn(), end_of_turn(GetParam()));
+  const std::vector<Document> documents{
+      {.pieces = renderer.render(conversation, TrainOn::assistant), .complete = true}};
+  const EncodedDocument rendered = DocumentEncoder(*tokenizer_, {}).encode(documents).front(), own = encode(messages);
+  EXPECT_EQ(rendered.ids, own.ids);
+  EXPECT_EQ(rendered.targets, own.targets);
 }
 
 TEST_P(ChatTemplates, TargetsAreTheAnswersAndTheirEnds) {
