@@ -92,7 +92,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   std::future<void> other_work;
   if (wanted == stored) other_work = begin_beside(beside, loaded);
   if (holds_adapters_alone(reader.state()))
-    loaded.adapters = restore_adapted(reader, *loaded.model, folder.string());
+    loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
   else
     restore_parameters(reader, *loaded.model);
   if (other_work.valid()) other_work.get();

@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "core/ops/magnitude.h"
 
 namespace quench::nn {
 namespace {
@@ -19,14 +21,18 @@ std::int64_t lay_out(std::vector<LowRankPiece>& pieces) {
 }  // namespace
 
 LowRankAdapter::LowRankAdapter(std::vector<LowRankPiece> pieces, std::int64_t in_features,
-                               const ParameterOptions& options)
+                               const ParameterOptions& options, bool magnitudes)
     : pieces_(std::move(pieces)),
       a_(make_parameter({lay_out(pieces_), in_features}, options, Initializer::uniform,
                         1.0f / std::sqrt(3.0f * static_cast<float>(in_features)))) {
-  for (const LowRankPiece& piece : pieces_)
-    b_.push_back(std::make_unique<Parameter>(make_parameter({piece.rows, piece.rank}, options, Initializer::zeros)));
   a_.adapter = true;
-  for (const auto& b : b_) b->adapter = true;
+  for (const LowRankPiece& piece : pieces_) {
+    b_.push_back(std::make_unique<Parameter>(make_parameter({piece.rows, piece.rank}, options, Initializer::zeros)));
+    b_.back()->adapter = true;
+    if (!magnitudes) continue;
+    magnitudes_.push_back(std::make_unique<Parameter>(make_parameter({piece.rows}, options, Initializer::ones)));
+    magnitudes_.back()->adapter = true;
+  }
 }
 
 std::vector<KernelParameter> LowRankAdapter::parameters() {
@@ -38,6 +44,10 @@ std::vector<KernelParameter> LowRankAdapter::parameters() {
     all.push_back({"lora_B." + pieces_[i].layer + ".weight",
                    b_[i].get(),
                    {{pieces_[i].layer + ".lora_B.weight", 0, pieces_[i].rows}}});
+  for (std::size_t i = 0; i < magnitudes_.size(); ++i)
+    all.push_back({"lora_magnitude." + pieces_[i].layer,
+                   magnitudes_[i].get(),
+                   {{pieces_[i].layer + ".lora_magnitude_vector", 0, pieces_[i].rows}}});
   return all;
 }
 
@@ -51,6 +61,44 @@ void LowRankAdapter::add_to(const Tensor& weight) const {
           .c = weight.narrow(0, piece.row_begin, piece.rows),
           .alpha = piece.scale,
           .beta = 1.0f});
+  }
+}
+
+void LowRankAdapter::merge_into(const Tensor& weight) const {
+  add_to(weight);
+  if (!has_magnitudes()) return;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor norms = Tensor::empty({weight.size(0)}, DType::f32, weight.device());
+  row_norms({.x = weight, .out = norms});
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const LowRankPiece& piece = pieces_[i];
+    const Tensor rows = weight.narrow(0, piece.row_begin, piece.rows);
+    scale_by_magnitude({.x = rows,
+                        .magnitude = magnitudes_[i]->weight().use().value(),
+                        .norms = norms.narrow(0, piece.row_begin, piece.rows),
+                        .bias = {},
+                        .out = rows,
+                        .by_row = true});
+  }
+}
+
+Tensor LowRankAdapter::norms(const Tensor& weight) const {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor merged = weight.clone();
+  add_to(merged);
+  const Tensor result = Tensor::empty({weight.size(0)}, DType::f32, weight.device());
+  row_norms({.x = merged, .out = result});
+  return result;
+}
+
+void LowRankAdapter::set_magnitudes(const Tensor& weight) {
+  if (!has_magnitudes()) return;
+  const Tensor of_rows = norms(weight);
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const Tensor value = magnitudes_[i]->variable.value();
+    const std::int64_t begin = pieces_[i].row_begin + magnitudes_[i]->shard.row_begin;
+    cast({.from = of_rows.narrow(0, begin, value.size(0)), .to = value});
+    magnitudes_[i]->mark_changed();
   }
 }
 

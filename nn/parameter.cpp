@@ -48,7 +48,8 @@ void shard_parameter(Parameter& parameter, const Sharding& sharding) {
   const Tensor whole = parameter.variable.value();
   const auto gradient = parameter.variable.gradient();
   parameter.variable = Variable();
-  const Tensor value = allocate_rows(parameter, sharding, whole.dtype(), whole.device());
+  Tensor value = allocate_rows(parameter, sharding, whole.dtype(), whole.device());
+  if (value.numel() > 0) value.copy_from(whole.narrow(0, parameter.shard.row_begin, parameter.shard.rows));
   parameter.variable = gradient != nullptr ? Variable::leaf(value, gradient->dtype()) : Variable(value);
 }
 

@@ -57,6 +57,8 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
         nn::shard_parameter(*parameter, parameter->experts > 0 ? of_experts : sharding);
       // Experts that are wholly here need no other process.
       if (parameter->padded.defined()) gathered.push_back(parameter);
+      if (options_.base == nullptr) continue;
+      for (nn::Parameter* stored : options_.base->parts(*parameter)) gathered.push_back(stored);
     }
     const bool is_layer = part.layer >= 0;
     // The loss takes the head's weight as values.

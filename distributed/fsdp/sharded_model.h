@@ -21,6 +21,7 @@
 #include "distributed/experts/expert_exchange.h"
 #include "distributed/fsdp/sharded_unit.h"
 #include "nn/causal_lm.h"
+#include "recipes/lora/stored_base.h"
 
 namespace quench::distributed {
 
@@ -29,6 +30,8 @@ struct ShardedModelOptions {
   bool reduce_every_micro_batch = true;  // false: whole gradients are kept until the last micro-batch
   DType reduce_dtype = DType::f32;       // f32 or bf16: of gradients summed within a shard group
   bool gather_codes = true;              // weights of float8 layers travel as codes (UnitWeights), not as values
+  // Weights that are stored in another form: what that consists of is gathered in their place. Null: none.
+  const recipes::StoredBase* base = nullptr;
   // Ranks of the shard group that share out the experts, and those that hold the same ones; null: nobody shares them.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
   bool mxfp8_rows = false;  // activations on their way to experts and back are rounded (distributed/experts/)

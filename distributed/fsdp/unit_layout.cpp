@@ -35,7 +35,9 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
     const Tensor& chunk = parameter->padded;
     entry.shape[0] = parameter->sharding.region(entry.shape[0]).rows;
     entry.padded_shape[0] = chunk.size(0) * entry.group->size();
-    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || (elements > 0 && chunk.dtype() != dtype))
+    const bool is_code = bit_width(chunk.dtype()) < 16;  // of a stored weight
+    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || is_code ||
+        (elements > 0 && chunk.dtype() != dtype))
       continue;
     dtype = chunk.dtype();
     entry.place = elements;
@@ -48,7 +50,9 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
     if (!entry.small()) continue;
     nn::Parameter& parameter = *entry.parameter;
     const Shape shape = parameter.padded.shape();
+    const Tensor before = parameter.padded;
     parameter.padded = small.narrow(0, entry.place, shape.numel()).view(shape);
+    parameter.padded.copy_from(before);
     parameter.variable.set_value(parameter.padded.narrow(0, 0, parameter.shard.rows));
   }
 }

@@ -28,7 +28,7 @@ constexpr auto kLook = Milliseconds(200);
 
 struct NcclType {
   ncclDataType_t type;
-  std::size_t scale;  // elements of `type` for one of ours
+  std::size_t scale;  // elements of `type` for one of ours; 0: two of ours are one
 };
 
 // Numbers as they are; what is only moved as bytes.
@@ -39,7 +39,7 @@ NcclType nccl_type(DType dtype) {
     case DType::bf16: return {ncclBfloat16, 1};
     case DType::i32: return {ncclInt32, 1};
     case DType::i64: return {ncclInt64, 1};
-    default: return {ncclUint8, static_cast<std::size_t>(byte_size(dtype))};
+    default: return {ncclUint8, bit_width(dtype) < 8 ? 0 : static_cast<std::size_t>(byte_size(dtype))};
   }
 }
 
@@ -233,7 +233,9 @@ class NcclGroup final : public ProcessGroup {
   ncclResult_t queue(const Collective& c, ncclComm_t comm, cudaStream_t stream) const {
     const NcclLibrary& f = nccl();
     const NcclType type = nccl_type(c.payload().defined() ? c.payload().dtype() : DType::f32);
-    const auto count = [&](const Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()) * type.scale; };
+    const auto count = [&](const Tensor& tensor) {
+      return type.scale == 0 ? tensor.nbytes() : static_cast<std::size_t>(tensor.numel()) * type.scale;
+    };
     const void* input = c.input.defined() ? c.input.raw_data() : nullptr;
     void* output = c.output.defined() ? c.output.raw_data() : nullptr;
     switch (c.kind) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "autograd/functions_moe.h"
 #include "nn/linear_kernel.h"
@@ -23,6 +24,9 @@ class ExpertKernel {
   }
   // What the number of rows of an expert must be a multiple of; a power of two.
   [[nodiscard]] virtual std::int64_t alignment() const { return 1; }
+  // What the kernel trains beside the layer's weight, as LinearKernel::parameters(); pieces have names within the
+  // decoder layer: "mlp.experts.0.gate_proj.lora_A.weight".
+  [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
   // One word for the conversion report.
   [[nodiscard]] virtual std::string_view name() const = 0;
 };

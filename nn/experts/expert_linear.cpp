@@ -48,7 +48,22 @@ LinearInfo ExpertLinear::info(std::string name) const {
           weight_.variable.value().device()};
 }
 
+void ExpertLinear::set_kernel(std::shared_ptr<const ExpertKernel> kernel) {
+  for (const KernelParameter& own : kernel_->parameters()) remove_parameter(*own.parameter);
+  kernel_ = std::move(kernel);
+  for (const KernelParameter& own : kernel_->parameters()) add_parameter(own.name, *own.parameter);
+  if (named()) name_kernel_pieces(path_prefix());
+}
+
+void ExpertLinear::name_kernel_pieces(const std::string& prefix) const {
+  for (const KernelParameter& own : kernel_->parameters()) {
+    own.parameter->pieces = own.pieces;
+    for (ParameterPiece& piece : own.parameter->pieces) piece.hf_name = layer_prefix(prefix) + piece.hf_name;
+  }
+}
+
 void ExpertLinear::name_pieces(const std::string& prefix) {
+  name_kernel_pieces(prefix);
   weight_.pieces.clear();
   const std::string layer = layer_prefix(prefix);
   std::int64_t row = 0;

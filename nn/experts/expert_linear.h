@@ -33,19 +33,23 @@ class ExpertLinear final : public Module {
   // The same, and the backward pass can make the result again from what is saved of x (Linear::forward_recomputable).
   [[nodiscard]] Variable forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const;
 
-  void set_kernel(std::shared_ptr<const ExpertKernel> kernel) { kernel_ = std::move(kernel); }
+  void set_kernel(std::shared_ptr<const ExpertKernel> kernel);
   [[nodiscard]] const ExpertKernel& kernel() const noexcept { return *kernel_; }
   [[nodiscard]] std::shared_ptr<const ExpertKernel> shared_kernel() const noexcept { return kernel_; }
   // in and out of one expert.
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] std::int64_t experts() const noexcept { return experts_; }
+  [[nodiscard]] Parameter& weight() noexcept { return weight_; }
   [[nodiscard]] const Parameter& weight() const noexcept { return weight_; }
+  [[nodiscard]] const std::string& hf_path() const noexcept { return hf_path_; }
   [[nodiscard]] const std::vector<Part>& parts() const noexcept { return parts_; }
 
  protected:
   void name_pieces(const std::string& prefix) override;
 
  private:
+  void name_kernel_pieces(const std::string& prefix) const;
+
   std::int64_t experts_;
   std::string hf_path_;
   std::vector<Part> parts_;

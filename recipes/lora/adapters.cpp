@@ -4,7 +4,6 @@
 #include <cmath>
 #include <set>
 
-#include "nn/experts/expert_linear.h"
 #include "recipes/lora/lora_linear.h"
 #include "recipes/packed_linear.h"
 
@@ -52,29 +51,46 @@ auto first_match(const Map& patterns, const std::string& name, std::set<std::str
   return std::optional<typename Map::mapped_type>();
 }
 
-// The experts' layers that a pattern means, by their path: "model.layers.1.mlp.experts.gate_proj". Empty: none.
-std::string experts_that_match(nn::Module& root, const std::string& pattern) {
-  std::string found;
-  root.visit([&](const std::string& name, nn::Module& module) {
-    auto* experts = dynamic_cast<nn::ExpertLinear*>(&module);
-    if (experts == nullptr || !found.empty()) return;
-    const std::string parent = name.substr(0, name.rfind('.') + 1);
-    for (const nn::ExpertLinear::Part& part : experts->parts())
-      if (lora_pattern_matches(pattern, parent + part.name)) found = parent + part.name;
-  });
-  return found;
+// "model.layers.1.mlp.experts.", the prefix of each expert's number, of a layer "model.layers.1.mlp.experts.down_proj".
+std::string experts_prefix(const std::string& name, const nn::ExpertLinear& layer) {
+  std::string decoder_layer = name;
+  for (int level = 0; level < 3; ++level) decoder_layer.resize(decoder_layer.rfind('.'));
+  return fmt::format("{}.{}.", decoder_layer, layer.hf_path());
 }
 
-void refuse_experts(nn::Module& root, const LoraOptions& options, const std::set<std::string>& used) {
-  for (const std::string& target : options.targets) {
-    if (used.contains(target)) continue;
-    const std::string experts = experts_that_match(root, target);
-    QUENCH_CHECK_AS(
-        ErrorCode::unsupported, experts.empty(),
-        "lora.targets: '{}' names experts ({}), which cannot have an adapter; choose among the layers around "
-        "them, for example [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
-        target, experts);
+template <class Visitor>
+void visit_experts(nn::Module& root, const Visitor& visitor) {
+  root.visit([&](const std::string& name, nn::Module& module) {
+    if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) visitor(name, *experts);
+  });
+}
+
+// The adapter of one projection of all experts of a layer, of the entries in `left`, which leave it. No rank: none has
+// one.
+ExpertPiece take_piece(std::map<std::string, const LoraLayer*>& left, const std::string& prefix, std::int64_t experts,
+                       const nn::ExpertLinear::Part& part) {
+  ExpertPiece piece{.layer = part.name, .rows = part.rows};
+  const LoraLayer* first = nullptr;
+  std::string without;  // an adapter
+  for (std::int64_t expert = 0; expert < experts; ++expert) {
+    const std::string name = fmt::format("{}{}.{}", prefix, expert, part.name);
+    const auto found = left.find(name);
+    if (found == left.end()) {
+      without = name;
+      continue;
+    }
+    if (first == nullptr) first = found->second;
+    QUENCH_CHECK_AS(ErrorCode::bad_config, found->second->rank == first->rank && found->second->scale == first->scale,
+                    "{} has rank {} and scale {}, {} rank {} and scale {}: the experts of a layer share them", name,
+                    found->second->rank, found->second->scale, first->name, first->rank, first->scale);
+    left.erase(found);
   }
+  if (first == nullptr) return piece;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, without.empty(),
+                  "{} has an adapter, {} has none: the experts of a layer all have one, or none", first->name, without);
+  piece.rank = first->rank;
+  piece.scale = static_cast<float>(first->scale);
+  return piece;
 }
 
 template <class Patterns, class Name>
@@ -97,6 +113,13 @@ std::vector<LinearShape> adaptable_layers(nn::Module& root) {
   visit_linear(root, [&](const std::string& name, nn::Linear& linear) {
     for (const Part& part : parts_of(name, linear))
       shapes.push_back({part.name, part.rows, linear.weight().global_shape[1]});
+  });
+  visit_experts(root, [&](const std::string& name, nn::ExpertLinear& layer) {
+    const std::string prefix = experts_prefix(name, layer);
+    for (std::int64_t expert = 0; expert < layer.experts(); ++expert)
+      for (const nn::ExpertLinear::Part& part : layer.parts())
+        shapes.push_back(
+            {fmt::format("{}{}.{}", prefix, expert, part.name), part.rows, layer.weight().global_shape[1]});
   });
   return shapes;
 }
@@ -122,7 +145,6 @@ std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options)
   }
   const auto itself = [](const std::string& pattern) { return pattern; };
   const auto key = [](const auto& entry) { return entry.first; };
-  refuse_experts(root, options, targets);
   require_used(options.targets, targets, "targets", itself);
   require_used(options.rank_pattern, ranks, "rank_pattern", key);
   require_used(options.alpha_pattern, alphas, "alpha_pattern", key);
@@ -146,20 +168,46 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
       left.erase(found);
     }
     if (pieces.empty()) return;
-    entries_.push_back(
-        {name, &linear,
-         std::make_shared<nn::LowRankAdapter>(std::move(pieces), linear.weight().global_shape[1], parameters),
-         nullptr});
+    entries_.push_back({name, &linear,
+                        std::make_shared<nn::LowRankAdapter>(std::move(pieces), linear.weight().global_shape[1],
+                                                             parameters, options_.dora),
+                        nullptr});
+  });
+  visit_experts(root, [&](const std::string& name, nn::ExpertLinear& layer) {
+    std::vector<ExpertPiece> pieces;
+    std::int64_t row = 0;
+    for (const nn::ExpertLinear::Part& part : layer.parts()) {
+      ExpertPiece piece = take_piece(left, experts_prefix(name, layer), layer.experts(), part);
+      piece.row_begin = std::exchange(row, row + part.rows);
+      if (piece.rank > 0) pieces.push_back(std::move(piece));
+    }
+    if (pieces.empty()) return;
+    QUENCH_CHECK_AS(ErrorCode::unsupported, !options_.dora,
+                    "DoRA has no magnitudes for experts ({}); choose among the layers around them, for example "
+                    "[\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"], or train them with plain LoRA",
+                    name);
+    QUENCH_CHECK_AS(ErrorCode::unsupported, options_.dropout == 0,
+                    "lora.dropout {}: the adapters of experts ({}) have none; set it to 0, or choose other layers",
+                    options_.dropout, name);
+    experts_.push_back({name, &layer, std::make_shared<ExpertAdapter>(layer, std::move(pieces), parameters), nullptr});
   });
   QUENCH_CHECK_AS(ErrorCode::bad_config, left.empty(), "{} is no linear layer of this model's decoder",
                   left.empty() ? "" : left.begin()->first);
 }
 
 void Adapters::attach() const {
+  for (const ExpertEntry& entry : experts_) {
+    entry.base = entry.linear->shared_kernel();
+    entry.linear->set_kernel(std::make_shared<LoraExperts>(entry.base, entry.adapter));
+  }
   for (const Entry& entry : entries_) {
     entry.base = entry.linear->shared_kernel();
     std::shared_ptr<const nn::LinearKernel> kernel;
     if (options_.quantize_merged) kernel = entry.base->with_adapter(entry.adapter);
+    QUENCH_CHECK_AS(ErrorCode::unsupported, !kernel || !options_.dora,
+                    "lora.dora: {} quantizes the weight of {} with its update, but not with trained magnitudes; set "
+                    "lora.quantize_merged to false",
+                    entry.base->name(), entry.name);
     QUENCH_CHECK_AS(ErrorCode::bad_config, !kernel || options_.dropout == 0,
                     "lora.dropout {}: {} quantizes the weight of {} with its update, which leaves the adapter no input "
                     "of its own to drop; set it to 0, or lora.quantize_merged to false",
@@ -175,6 +223,8 @@ void Adapters::attach() const {
 void Adapters::detach() const {
   for (const Entry& entry : entries_)
     if (entry.base) entry.linear->set_kernel(std::exchange(entry.base, nullptr));
+  for (const ExpertEntry& entry : experts_)
+    if (entry.base) entry.linear->set_kernel(std::exchange(entry.base, nullptr));
 }
 
 void Adapters::merge() const {
@@ -182,22 +232,37 @@ void Adapters::merge() const {
   for (const Entry& entry : entries_) {
     unpack_weight(*entry.linear);
     nn::Parameter& weight = entry.linear->weight();
-    entry.adapter->add_to(weight.variable.value());
+    entry.adapter->merge_into(weight.variable.value());
     weight.mark_changed();
+  }
+  for (const ExpertEntry& entry : experts_) {
+    entry.adapter->add_to(entry.linear->weight().variable.value());
+    entry.linear->weight().mark_changed();
+  }
+}
+
+void Adapters::set_magnitudes(const std::function<Tensor(const nn::Parameter&)>& values) const {
+  for (const Entry& entry : entries_) {
+    if (!entry.adapter->has_magnitudes()) continue;
+    const nn::Parameter& weight = entry.linear->weight();
+    const autograd::Weight whole = values ? autograd::Weight(autograd::Variable(values(weight))) : weight.weight();
+    entry.adapter->set_magnitudes(whole.use().value());
   }
 }
 
 void Adapters::name_kernels(std::vector<LayerConversion>& layers) const {
-  std::map<std::string_view, const Entry*> by_name;
-  for (const Entry& entry : entries_) by_name.emplace(entry.name, &entry);
+  std::map<std::string_view, std::string_view> by_name;
+  for (const Entry& entry : entries_) by_name.emplace(entry.name, entry.linear->kernel().name());
+  for (const ExpertEntry& entry : experts_) by_name.emplace(entry.name, entry.linear->kernel().name());
   for (LayerConversion& layer : layers)
-    if (const auto found = by_name.find(layer.name); found != by_name.end())
-      layer.kernel = found->second->linear->kernel().name();
+    if (const auto found = by_name.find(layer.name); found != by_name.end()) layer.kernel = found->second;
 }
 
 std::vector<nn::Parameter*> Adapters::parameters() const {
   std::vector<nn::Parameter*> all;
   for (const Entry& entry : entries_)
+    for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
+  for (const ExpertEntry& entry : experts_)
     for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
   return all;
 }
@@ -206,15 +271,33 @@ std::vector<AdapterTensor> Adapters::tensors() const {
   std::vector<AdapterTensor> all;
   for (const Entry& entry : entries_) {
     const std::string parent = entry.name.substr(0, entry.name.rfind('.') + 1);
-    const std::vector<nn::KernelParameter> own = entry.adapter->parameters();  // A, then the B of each piece
+    // A, then the B of each piece, then their magnitudes.
+    const std::vector<nn::KernelParameter> own = entry.adapter->parameters();
     const auto& pieces = entry.adapter->pieces();
+    const auto add = [&](std::size_t piece, AdapterPart part, nn::Parameter* parameter, const Tensor& value) {
+      all.push_back({parent + pieces[piece].layer, part, value, parameter});
+    };
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       nn::Parameter* const a = own.front().parameter;
       nn::Parameter* const b = own[i + 1].parameter;
-      all.push_back(
-          {parent + pieces[i].layer, false, a->variable.value().narrow(0, pieces[i].rank_begin, pieces[i].rank), a});
-      all.push_back({parent + pieces[i].layer, true, b->variable.value(), b});
+      add(i, AdapterPart::a, a, a->variable.value().narrow(0, pieces[i].rank_begin, pieces[i].rank));
+      add(i, AdapterPart::b, b, b->variable.value());
+      if (!entry.adapter->has_magnitudes()) continue;
+      nn::Parameter* const magnitude = own[1 + pieces.size() + i].parameter;
+      add(i, AdapterPart::magnitude, magnitude, magnitude->variable.value());
     }
+  }
+  for (const ExpertEntry& entry : experts_) {
+    const ExpertAdapter& adapter = *entry.adapter;
+    const std::string prefix = experts_prefix(entry.name, *entry.linear);
+    for (std::size_t i = 0; i < adapter.pieces().size(); ++i)
+      for (const auto& [part, parameter] :
+           {std::pair{AdapterPart::a, &adapter.a(i)}, {AdapterPart::b, &adapter.b(i)}}) {
+        const std::int64_t rows = parameter->global_shape[0] / adapter.experts();
+        for (std::int64_t expert = 0; expert < adapter.experts(); ++expert)
+          all.push_back({fmt::format("{}{}.{}", prefix, expert, adapter.pieces()[i].layer), part,
+                         parameter->variable.value().narrow(0, expert * rows, rows), parameter});
+      }
   }
   return all;
 }

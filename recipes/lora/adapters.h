@@ -2,6 +2,7 @@
 // Low-rank adapters of a model: which of its linear layers have one, and giving their kernels to the layers.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "nn/linear.h"
 #include "nn/low_rank_adapter.h"
 #include "recipes/convert.h"
+#include "recipes/lora/expert_adapter.h"
 
 namespace quench::recipes {
 
@@ -25,6 +27,7 @@ struct LoraOptions {
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
+  bool dora = false;            // magnitudes are trained as well (nn/low_rank_adapter.h)
   bool quantize_merged = true;  // where the layer's recipe can, what it quantizes is the weight with its update
   std::uint64_t seed = 0;       // of dropout
 };
@@ -39,7 +42,8 @@ struct LoraLayer {
 // Whether a pattern of LoraOptions means the layer.
 [[nodiscard]] bool lora_pattern_matches(std::string_view pattern, std::string_view layer);
 
-// The linear layers of the model's decoder by their Hugging Face names, with [out, in] of each.
+// The linear layers of the model's decoder by their Hugging Face names, with [out, in] of each; those of experts are
+// layers of their own, "model.layers.0.mlp.experts.3.gate_proj".
 struct LinearShape {
   std::string name;
   std::int64_t out_features = 0;
@@ -51,10 +55,13 @@ struct LinearShape {
 // lora.rank_pattern, lora.alpha_pattern) and a rank that exceeds a layer's size.
 [[nodiscard]] std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options);
 
-// A or B of one adapted layer: rows of the parameter that holds it.
+// What an adapted layer trains.
+enum class AdapterPart : std::uint8_t { a, b, magnitude };
+
+// A part of one adapted layer's adapter: rows of the parameter that holds it.
 struct AdapterTensor {
   std::string layer;  // Hugging Face name
-  bool is_b = false;
+  AdapterPart part = AdapterPart::a;
   Tensor value;
   nn::Parameter* parameter = nullptr;
 };
@@ -62,9 +69,10 @@ struct AdapterTensor {
 // Owns the adapters' parameters. While attached they belong to the layers, and so to the model's parameters.
 class Adapters {
  public:
-  // Parameters of these layers of the model, which lives longer. Of `options`, dropout,
-  // seed and quantize_merged are read; the rest describes how the layers were chosen. Throws bad_config for a name that
-  // is no layer of the model.
+  // Parameters of these layers of the model, which lives longer. Of `options`, dropout, dora, seed and quantize_merged
+  // are read; the rest describes how the layers were chosen. Throws bad_config for a name that is no layer of the
+  // model, and where the experts of a layer do not all have an adapter of one rank and scale for a projection;
+  // unsupported for dropout and magnitudes of experts.
   Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const LoraOptions& options,
            const nn::ParameterOptions& parameters);
 
@@ -76,6 +84,9 @@ class Adapters {
   void detach() const;
   // Adds the updates to the layers' weights, and detaches. Packed weights become dense.
   void merge() const;
+  // Magnitudes become those of the layers' weights as they are. `values` brings the weight of a layer of which this
+  // process holds a part; absent: it holds all.
+  void set_magnitudes(const std::function<Tensor(const nn::Parameter&)>& values = {}) const;
 
   [[nodiscard]] const std::vector<LoraLayer>& layers() const noexcept { return layers_; }
   [[nodiscard]] const LoraOptions& options() const noexcept { return options_; }
@@ -91,9 +102,17 @@ class Adapters {
     mutable std::shared_ptr<const nn::LinearKernel> base;  // null: not attached
   };
 
+  struct ExpertEntry {
+    std::string name;  // of the experts' layer, fused or not
+    nn::ExpertLinear* linear;
+    std::shared_ptr<ExpertAdapter> adapter;
+    mutable std::shared_ptr<const nn::ExpertKernel> base;  // null: not attached
+  };
+
   std::vector<LoraLayer> layers_;
   LoraOptions options_;
   std::vector<Entry> entries_;
+  std::vector<ExpertEntry> experts_;
 };
 
 // Nothing of the model but its adapters is trained, or held by checkpoints.

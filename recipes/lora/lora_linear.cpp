@@ -3,7 +3,9 @@
 #include <array>
 
 #include "core/ops/dropout.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "core/ops/magnitude.h"
 
 namespace quench::recipes {
 
@@ -96,7 +98,7 @@ LoraLinear::LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared
     : LinearKernelWrapper(std::move(base)),
       adapter_(std::move(adapter)),
       dropout_(dropout),
-      name_(std::string(wrapped().name()) + " + lora") {}
+      name_(fmt::format("{} + {}", wrapped().name(), adapter_->has_magnitudes() ? "dora" : "lora")) {}
 
 std::vector<nn::KernelParameter> LoraLinear::parameters() const {
   std::vector<nn::KernelParameter> all = wrapped().parameters();
@@ -130,7 +132,77 @@ Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optio
   return hidden;
 }
 
+namespace {
+
+// y of u, by the norms of the merged rows; columns without an adapter get the bias alone.
+void scale_outputs(const nn::LowRankAdapter& adapter, const Tensor& u, const Tensor& norms, const Tensor& bias,
+                   const Tensor& y) {
+  const auto scale_columns = [&](std::int64_t first, std::int64_t end, const Weight& magnitude) {
+    if (first == end) return;
+    const std::int64_t count = end - first;
+    scale_by_magnitude({.x = u.narrow(1, first, count),
+                        .magnitude = magnitude.use().value(),
+                        .norms = norms.narrow(0, first, count),
+                        .bias = bias.defined() ? bias.narrow(0, first, count) : bias,
+                        .out = y.narrow(1, first, count)});
+  };
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < adapter.pieces().size(); ++i) {
+    const nn::LowRankPiece& piece = adapter.pieces()[i];
+    scale_columns(next, piece.row_begin, {});
+    next = piece.row_begin + piece.rows;
+    scale_columns(piece.row_begin, next, adapter.magnitude(i).weight());
+  }
+  scale_columns(next, u.size(1), {});
+}
+
+}  // namespace
+
+Variable LoraLinear::with_magnitudes(const Variable& u, const nn::Parameter& weight, const Weight& bias) const {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor norms = adapter_->norms(weight.weight().use().value());
+  Variable y(Tensor::empty_like(u.value()));
+  scale_outputs(*adapter_, u.value(), norms, bias.use().value(), y.value());
+  std::vector<Tape::Input> inputs{u, bias};
+  std::vector<std::shared_ptr<Gradient>> of_magnitudes;
+  for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
+    inputs.emplace_back(adapter_->magnitude(i).weight());
+    of_magnitudes.push_back(adapter_->magnitude(i).weight().gradient());
+  }
+  Tape::record("dora", inputs, std::array{&y}, [&] {
+    return [adapter = adapter_, of_magnitudes, saved = u.value(), norms, du = u.gradient(), db = bias.gradient(),
+            dy_of = y.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::workspace);
+      const Tensor dy = dy_of->value();
+      for (std::size_t i = 0; i < of_magnitudes.size(); ++i) {
+        if (!of_magnitudes[i]) continue;
+        const nn::LowRankPiece& piece = adapter->pieces()[i];
+        const GradientTarget into = of_magnitudes[i]->target();
+        magnitude_gradient({.dy = dy.narrow(1, piece.row_begin, piece.rows),
+                            .x = saved.narrow(1, piece.row_begin, piece.rows),
+                            .norms = norms.narrow(0, piece.row_begin, piece.rows),
+                            .out = into.tensor,
+                            .accumulate = into.accumulate});
+      }
+      if (db) {
+        const GradientTarget into = db->target();
+        column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
+      }
+      if (!du) return;
+      const Tensor scaled = Tensor::empty_like(dy);
+      scale_outputs(*adapter, dy, norms, {}, scaled);
+      du->contribute(scaled);
+    };
+  });
+  return y;
+}
+
 Variable LoraLinear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+  if (!adapter_->has_magnitudes()) return apply_update(x, weight, bias);
+  return with_magnitudes(apply_update(x, weight, {}), weight, bias);
+}
+
+Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const Variable base = wrapped().apply(x, weight, bias);
   const MemoryScope scope(MemoryCategory::activations);
   const std::optional<RandomKey> key = draws();
@@ -162,8 +234,10 @@ Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, c
   const std::optional<RandomKey> key = draws();
   const autograd::NoGrad no_grad;
   const MemoryScope scope(MemoryCategory::activations);
-  Tensor y = wrapped().apply_again(x, weight, bias);
+  const bool scales = adapter_->has_magnitudes();
+  Tensor y = wrapped().apply_again(x, weight, scales ? Weight() : bias);
   (void)add_update(x.value(), y, key);
+  if (scales) scale_outputs(*adapter_, y, adapter_->norms(weight.weight().use().value()), bias.use().value(), y);
   return y;
 }
 

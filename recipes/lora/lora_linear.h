@@ -1,5 +1,6 @@
 #pragma once
-// A linear layer of any precision with a low-rank update beside it: y = base(x) + scale * B (A dropout(x)).
+// A linear layer of any precision with a low-rank update beside it: u = base(x) + scale * B (A dropout(x)), and y = u,
+// or with magnitudes y = m / |W + scale * B A| * u, a factor for each output.
 
 #include <memory>
 #include <optional>
@@ -14,9 +15,9 @@ struct LoraDropout {
   RandomKey key = {};  // seed and stream of the layer; the step is the pass's (autograd::Tape::pass)
 };
 
-// The products of the update run in the dtype of x; their results are added to the base's output in place. Saved for
-// the backward pass: x, or the way to it, and A x. The projections of a fused layer share the draws of their dropout,
-// which acts while a tape records.
+// A bias is added behind the factors of magnitudes. The products of the update run in the dtype of x; their results are
+// added to the base's output in place. Saved for the backward pass: x, or the way to it, and A x; with magnitudes u as
+// well. The projections of a fused layer share the draws of their dropout, which acts while a tape records.
 class LoraLinear final : public nn::LinearKernelWrapper {
  public:
   LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared_ptr<nn::LowRankAdapter> adapter,
@@ -35,6 +36,12 @@ class LoraLinear final : public nn::LinearKernelWrapper {
   [[nodiscard]] std::optional<RandomKey> draws() const;
   // y += the update of x; returns A x [N, rank].
   Tensor add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key) const;
+  // u; with magnitudes it is asked for without the bias.
+  [[nodiscard]] nn::Variable apply_update(const nn::Variable& x, const nn::Parameter& weight,
+                                          const nn::Weight& bias) const;
+  // y of u.
+  [[nodiscard]] nn::Variable with_magnitudes(const nn::Variable& u, const nn::Parameter& weight,
+                                             const nn::Weight& bias) const;
 
   std::shared_ptr<nn::LowRankAdapter> adapter_;
   LoraDropout dropout_;

@@ -131,6 +131,84 @@ TEST_F(Lora, MergingIntoAQuantizedModelKeepsTheUpdate) {
   }
 }
 
+// Over codes or over the values that they stand for: the same numbers, bit for bit.
+TEST_F(Lora, AQuantizedFolderIsABaseInItsOwnCodes) {
+  struct Folder {
+    std::string format, scheme;
+  };
+  for (const Folder& folder : {Folder{"compressed-tensors", "int4_weight_only_g32_asym"},
+                               Folder{"torchao", "int8_weight_only"}, Folder{"gguf", "q4_0"}}) {
+    SCOPED_TRACE(folder.format);
+    const std::string codes = folder.format, dense = codes + "-dense";
+    expect_ok({"quantize", "--model", "base", "--scheme", folder.scheme, "--format", folder.format, "--output", codes});
+    expect_ok({"export", "--model", codes, "--output", dense});
+    const auto adapter_over = [&](const std::string& base, const std::string& form) {
+      const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"--model.path=" + base, "--lora.base=" + form, "--run.folder=" + base + "-run",
+                                   "--export.format=peft", "--export.folder=" + base + "-adapter"});
+        return train(std::move(more));
+      };
+      expect_ok(with({"--training.steps=5"}));
+      expect_ok(with({"--training.steps=10"}));  // goes on over the same base
+      return read_file(work() / (base + "-adapter") / "adapter_model.safetensors");
+    };
+    EXPECT_EQ(adapter_over(codes, "stored") == adapter_over(dense, "dense"), true);
+    EXPECT_EQ(loss({"--model", codes + "-run"}), loss({"--model", dense + "-run"}));
+    EXPECT_EQ(read_json(codes + "-adapter/adapter_config.json").at("base_model_name_or_path").as_string(), codes);
+  }
+  EXPECT_THAT(run(train({"--lora.base=stored"})).errors,
+              HasSubstr("lora.base: stored, but the weights in base are not quantized"));
+  const Outcome whole = run({"train", "run.json", "--model.path=torchao", "--run.folder=whole"});
+  EXPECT_EQ(whole.status, 2);
+  EXPECT_THAT(whole.errors, HasSubstr("torchao holds quantized weights, over which only adapters are trained"));
+}
+
+TEST_F(Lora, MagnitudesAreTrainedResumedExportedAndMerged) {
+  const auto with = [&](const std::string& folder, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--lora.dora=true", "--lora.base=nf4", "--lora.dropout=0", "--run.folder=" + folder,
+                               "--export.format=peft", "--export.folder=" + folder + "-adapter"});
+    return train(std::move(more));
+  };
+  expect_ok(with("one", {}));
+  expect_ok(with("two", {"--training.steps=10"}));
+  expect_ok(with("two", {}));
+  EXPECT_EQ(read_file(work() / "one-adapter/adapter_model.safetensors") ==
+                read_file(work() / "two-adapter/adapter_model.safetensors"),
+            true);
+  EXPECT_TRUE(read_json("one-adapter/adapter_config.json").at("use_dora").as_bool());
+  expect_ok({"merge-lora", "--model", "one", "--output", "merged"});
+  EXPECT_NEAR(loss({"--model", "merged"}), loss({"--model", "one"}), 1e-5);
+  const Outcome refused = run(train({"--lora.dora=true", "--recipe.name=qat_int4_weight_only", "--lora.dropout=0"}));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.errors, HasSubstr("lora.dora"));
+}
+
+TEST_F(Lora, ExpertsHaveAdapters) {
+  write_config(R"({"preset": "tiny-moe", "vocab_size": 280})");
+  expect_ok({"train", "run.json", "--run.folder=first", "--export.format=hf", "--export.folder=experts"});
+  write_config(R"({"path": "experts"})", "");
+  const auto with = [&](const std::string& folder, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--lora.dropout=0", "--run.folder=" + folder, "--export.format=peft",
+                               "--export.folder=" + folder + "-adapter"});
+    return train(std::move(more));
+  };
+  expect_ok(with("one", {}));
+  expect_ok(with("two", {"--training.steps=10"}));
+  expect_ok(with("two", {}));
+  EXPECT_EQ(read_file(work() / "one-adapter/adapter_model.safetensors") ==
+                read_file(work() / "two-adapter/adapter_model.safetensors"),
+            true);
+  const double beside = loss({"--model", "experts", "--adapter", "one-adapter"});
+  EXPECT_LT(beside, loss({"--model", "experts"}));
+  EXPECT_DOUBLE_EQ(loss({"--model", "one"}), beside);
+  expect_ok({"merge-lora", "--model", "experts", "--adapter", "one-adapter", "--output", "merged"});
+  EXPECT_NEAR(loss({"--model", "merged"}), beside, 1e-4);
+  const Outcome refused = run(with("qat", {"--recipe.name=qat_int4_weight_only"}));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.errors, HasSubstr("set lora.quantize_merged to false"));
+  expect_ok(with("qat", {"--recipe.name=qat_int4_weight_only", "--lora.quantize_merged=false"}));
+}
+
 TEST_F(Lora, BadConfigsAreNamed) {
   const auto refusal = [&](std::vector<std::string> more) {
     const Outcome outcome = run(train(std::move(more)));

@@ -127,6 +127,7 @@ TEST_F(ExpertTraining, RecipesAndAdaptersTrainNearlyTheSame) {
       {"--recipe.name=mxfp8", "--training.dtype=bf16"},
       {"--recipe.name=float8_rowwise", "--recipe.filter.include=[\"*experts*\"]"},
       {"--lora.rank=2", "--lora.targets=[\"q_proj\",\"v_proj\"]"},
+      {"--lora.rank=2", "--lora.targets=[\"q_proj\",\"gate_proj\",\"down_proj\"]"},
   };
   for (std::size_t i = 0; i < ways.size(); ++i) {
     std::vector<std::string> more = ways[i];

@@ -75,6 +75,28 @@ TEST_F(ShardedTraining, AdaptersAndRoundedSumsTrainTheSame) {
   }
 }
 
+// A base in few bits is shared out by the rows of its codes and scales, and is the same as in one process.
+TEST_F(ShardedTraining, StoredBasesTrainTheSameAndGoOnInAnyNumberOfProcesses) {
+  write_config(R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)");
+  for (const std::string form : {"nf4", "float8"}) {
+    const std::vector<std::string> more = {"--lora.rank=3", "--lora.targets=[\"q_proj\",\"down_proj\"]",
+                                           "--lora.base=" + form, "--lora.dora=true"};
+    const auto steps = [&](int count) {
+      std::vector<std::string> all = more;
+      all.push_back(fmt::format("--training.steps={}", count));
+      return all;
+    };
+    const std::string one = form + "-one", three = form + "-three", part = form + "-part";
+    train(1, one, steps(5));
+    train(3, three, steps(5));
+    expect_near_run(three, one, kSameLoss);
+    train(3, part, steps(3));
+    train(2, part, steps(5));
+    expect_near_run(part, one, kSameLoss);
+  }
+}
+
 // Whether weights travel as codes or as values, in every way to make a pass: the same figures to the last bit.
 TEST_F(ShardedTraining, GatheredCodesTrainLikeGatheredValues) {
   const std::vector<std::vector<std::string>> ways = {

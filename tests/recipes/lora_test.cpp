@@ -72,18 +72,26 @@ TEST(LoraLayers, OptionsChooseLayersRanksAndScales) {
               HasSubstr("'lm_head' matches none of the layers that can have an adapter"));
 }
 
-TEST(LoraLayers, ExpertsAreRefusedByName) {
-  nn::CausalLm model(nn::parse_model_config(Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48,
+nn::ModelConfig small_experts() {
+  return nn::parse_model_config(Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48,
       "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
       "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16})"),
-                                            "config.json"),
-                     {});
-  EXPECT_THAT(
-      message([&] {
-        (void)lora_layers(model, {.rank = 4, .targets = {"q_proj", "down_proj"}});
-      }),
-      HasSubstr("'down_proj' names experts (model.layers.0.mlp.experts.down_proj), which cannot have an adapter"));
-  EXPECT_EQ(lora_layers(model, {.rank = 4, .targets = {"q_proj", "v_proj"}}).size(), 4u);
+                                "config.json");
+}
+
+TEST(LoraLayers, ExpertsHaveAdaptersOfTheirOwn) {
+  nn::CausalLm model(small_experts(), {});
+  const auto layers = lora_layers(model, {.rank = 4, .targets = {"q_proj", "down_proj"}});
+  EXPECT_EQ(layers.size(), 2u + 2 * 4);
+  EXPECT_EQ(layers.back().name, "model.layers.1.mlp.experts.3.down_proj");
+  const auto refusal = [&](const LoraOptions& options) {
+    return message([&] { (void)Adapters(model, lora_layers(model, options), options, {}); });
+  };
+  EXPECT_THAT(refusal({.rank = 4, .targets = {"experts.1.down_proj"}}), HasSubstr("all have one, or none"));
+  EXPECT_THAT(refusal({.rank = 4, .targets = {"down_proj"}, .rank_pattern = {{"experts.1.down_proj", 2}}}),
+              HasSubstr("the experts of a layer share them"));
+  EXPECT_THAT(refusal({.rank = 4, .dropout = 0.1, .targets = {"up_proj"}}), HasSubstr("lora.dropout 0.1"));
+  EXPECT_THAT(refusal({.rank = 4, .targets = {"up_proj"}, .dora = true}), HasSubstr("DoRA has no magnitudes"));
 }
 
 TEST(Adapters, ParametersHavePeftNamesAndBeginAsNothing) {
@@ -153,6 +161,116 @@ TEST(LoraLinear, GradientsAreThoseOfDifferences) {
   }
 }
 
+// By the definition: y = m / |W + s B A| (W x + s B A x) + bias, with the norm as a constant in the gradients.
+TEST(LoraLinear, MagnitudesScaleTheMergedWeight) {
+  const std::int64_t in = 8, out = 14, tokens = 7;
+  const auto adapter = std::make_shared<nn::LowRankAdapter>(
+      std::vector<nn::LowRankPiece>{{"q_proj", 0, 6, 0, 3, 0.5f}, {"v_proj", 9, 5, 0, 2, 2.0f}}, in,
+      nn::ParameterOptions{}, true);
+  const auto own = adapter->parameters();
+  ASSERT_EQ(own.size(), 5u);
+  EXPECT_EQ(own[3].pieces.front().hf_name, "q_proj.lora_magnitude_vector");
+  nn::Parameter weight = nn::make_parameter({out, in}, {});
+  weight.variable = Variable(random_matrix(out, in, 9, 1.0f, DType::f32));
+  nn::Parameter bias = nn::make_parameter({out}, {});
+  cast({random_matrix(1, out, 10, 1.0f, DType::f32).view({out}), bias.variable.value()});
+  for (std::size_t i = 0; i < 3; ++i) fill(*own[i].parameter, 20 + i, 1.0f);
+  const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {});
+  EXPECT_EQ(kernel.name(), "high precision + dora");
+  const Tensor merged = weight.variable.value().clone();
+  adapter->set_magnitudes(merged);
+  const Tensor same = merged.clone();
+  adapter->merge_into(same);
+  adapter->add_to(merged);
+  for (std::int64_t i = 0; i < out * in; ++i) EXPECT_NEAR(same.data<float>()[i], merged.data<float>()[i], 1e-5);
+  for (const std::size_t i : {3, 4})
+    for (std::int64_t j = 0; j < own[i].parameter->numel(); ++j)
+      own[i].parameter->variable.value().data<float>()[j] *= 0.5f + 0.25f * static_cast<float>(j);
+
+  const Tensor norms = adapter->norms(weight.variable.value());
+  std::vector<float> factors(std::size_t(out), 1.0f);
+  for (std::size_t i = 0; i < 2; ++i)
+    for (std::int64_t j = 0; j < adapter->pieces()[i].rows; ++j) {
+      const std::int64_t row = adapter->pieces()[i].row_begin + j;
+      factors[std::size_t(row)] = own[3 + i].parameter->variable.value().data<float>()[j] / norms.data<float>()[row];
+    }
+  const Tensor x = random_matrix(tokens, in, 1, 1.0f, DType::f32), dy = random_matrix(tokens, out, 2, 1.0f, DType::f32);
+  Variable input = Variable::leaf(x, DType::f32);
+  autograd::Tape tape;
+  Variable y;
+  {
+    const autograd::TapeScope scope(tape);
+    y = kernel.apply(input, weight, bias.weight());
+  }
+  const Tensor again = kernel.apply_again(Variable(x), weight, bias.weight());
+  y.gradient()->contribute(dy);
+  tape.backward();
+  std::vector<float> u(std::size_t(tokens * out)), dx(std::size_t(tokens * in));
+  for (std::int64_t n = 0; n < tokens; ++n)
+    for (std::int64_t row = 0; row < out; ++row) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < in; ++k) {
+        sum += x.data<float>()[n * in + k] * merged.data<float>()[row * in + k];
+        dx[std::size_t(n * in + k)] +=
+            dy.data<float>()[n * out + row] * factors[std::size_t(row)] * merged.data<float>()[row * in + k];
+      }
+      u[std::size_t(n * out + row)] = sum;
+      const float expected = factors[std::size_t(row)] * sum + bias.variable.value().data<float>()[row];
+      EXPECT_NEAR(y.value().data<float>()[n * out + row], expected, 1e-4);
+      EXPECT_NEAR(again.data<float>()[n * out + row], expected, 1e-4);
+    }
+  for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(input.grad().data<float>()[i], dx[i], 1e-3);
+  for (std::size_t i = 0; i < 2; ++i)
+    for (std::int64_t j = 0; j < adapter->pieces()[i].rows; ++j) {
+      const std::int64_t row = adapter->pieces()[i].row_begin + j;
+      float sum = 0;
+      for (std::int64_t n = 0; n < tokens; ++n) sum += dy.data<float>()[n * out + row] * u[std::size_t(n * out + row)];
+      EXPECT_NEAR(own[3 + i].parameter->variable.grad().data<float>()[j], sum / norms.data<float>()[row], 1e-3);
+    }
+}
+
+TEST(LoraExperts, GradientsAreThoseOfDifferences) {
+  const std::int64_t experts = 3, in = 6;
+  nn::ExpertLinear layer(experts, in, "mlp.experts", {{"gate_proj", 4}, {"up_proj", 4}}, {}, 0.1f);
+  const auto adapter = std::make_shared<ExpertAdapter>(
+      layer, std::vector<ExpertPiece>{{"gate_proj", 0, 4, 2, 0.5f}, {"up_proj", 4, 4, 3, 2.0f}},
+      nn::ParameterOptions{});
+  layer.set_kernel(std::make_shared<LoraExperts>(layer.shared_kernel(), adapter));
+  const std::vector<std::int32_t> chosen{2, 0, 0, 2, 2};  // nobody goes to expert 1
+  const autograd::ExpertRows rows = autograd::sort_rows(Tensor::from_values<std::int32_t>({5, 1}, chosen), experts, 1);
+  const auto own = adapter->parameters();
+  EXPECT_EQ(own[3].pieces[2].hf_name, "mlp.experts.2.up_proj.lora_B.weight");
+  const auto matrix = [](std::int64_t r, std::int64_t c, std::uint64_t s) {
+    return random_matrix(r, c, s, 1.0f, DType::f32);
+  };
+  const std::vector<Tensor> at{matrix(5, in, 1),           matrix(experts * 2, in, 2), matrix(experts * 4, 2, 3),
+                               matrix(experts * 3, in, 4), matrix(experts * 4, 3, 5),  matrix(experts * 8, in, 6)};
+  const auto set = [&](const std::vector<Variable>& values) {
+    for (std::size_t i = 0; i < own.size(); ++i) own[i].parameter->variable = values[i + 1];
+    layer.weight().variable = values[5];
+  };
+  for (const bool tokens : {false, true}) {
+    const auto function = [&](const std::vector<Variable>& values) {
+      set(values);
+      return tokens ? layer.forward_tokens(values[0], rows) : layer.forward(values[0], rows);
+    };
+    const auto result = autograd::gradcheck(function, at);
+    EXPECT_TRUE(result.ok) << result.failure;
+    EXPECT_LT(result.worst, 1e-3);
+  }
+  // Merged, it is the same.
+  set({at.begin(), at.end()});
+  const Variable x(at[0]);
+  const autograd::NoGrad no_grad;
+  const Tensor beside = layer.forward(x, rows).value();
+  Tensor merged = layer.weight().variable.value().clone();
+  adapter->add_to(merged);
+  layer.weight().variable = Variable(merged);
+  layer.set_kernel(nn::high_precision_expert_kernel());
+  const Tensor alone = layer.forward(x, rows).value();
+  for (std::int64_t i = 0; i < alone.numel(); ++i) EXPECT_NEAR(alone.data<float>()[i], beside.data<float>()[i], 1e-4);
+}
+
 TEST(LoraLinear, MakesItsOutputAgainToTheSameBits) {
   const auto adapter = two_pieces(8);
   for (const nn::KernelParameter& own : adapter->parameters()) fill(*own.parameter, 11, 1.0f);
@@ -170,14 +288,17 @@ TEST(LoraLinear, MakesItsOutputAgainToTheSameBits) {
   EXPECT_NE(0, std::memcmp(first.raw_data(), other.raw_data(), first.nbytes()));
 }
 
-TEST(Adapters, MergedWeightsGiveTheSameOutputs) {
-  nn::CausalLm model(small_model(), {});
+void expect_same_when_merged(const nn::ModelConfig& config, const LoraOptions& options) {
+  nn::CausalLm model(config, {});
   model.initialize(3);
-  const LoraOptions options{.rank = 4, .alpha = 8, .targets = {"q_proj", "k_proj", "o_proj", "up_proj", "down_proj"}};
   const Adapters adapters(model, lora_layers(model, options), options, {});
   adapters.attach();
   std::uint64_t stream = 20;
-  for (nn::Parameter* parameter : adapters.parameters()) fill(*parameter, ++stream, 0.1f);
+  for (nn::Parameter* parameter : adapters.parameters())
+    if (parameter->global_shape.rank() == 2) fill(*parameter, ++stream, 0.1f);
+  adapters.set_magnitudes();
+  for (nn::Parameter* parameter : adapters.parameters())
+    if (parameter->global_shape.rank() == 1) scale({parameter->variable.value(), 1.25f});
   std::vector<std::int32_t> tokens;
   for (int i = 0; i < 16; ++i) tokens.push_back(i * 7 % 48);
   const Tensor ids = Tensor::from_values<std::int32_t>({16}, tokens);
@@ -189,6 +310,14 @@ TEST(Adapters, MergedWeightsGiveTheSameOutputs) {
   for (const nn::Parameter* parameter : model.parameters()) EXPECT_FALSE(parameter->adapter);
   const auto span = [](const Tensor& t) { return std::span<const float>(t.data<float>(), std::size_t(t.numel())); };
   EXPECT_LT(testing::relative_l2(span(merged), span(beside)), 1e-5);
+}
+
+TEST(Adapters, MergedWeightsGiveTheSameOutputs) {
+  LoraOptions options{.rank = 4, .alpha = 8, .targets = {"q_proj", "k_proj", "o_proj", "up_proj", "down_proj"}};
+  expect_same_when_merged(small_model(), options);
+  expect_same_when_merged(small_experts(), options);
+  options.dora = true;
+  expect_same_when_merged(small_model(), options);
 }
 
 }  // namespace

@@ -1,17 +1,53 @@
 // Checks of the section lora against the rest of the run.
 
+#include <optional>
+
+#include "export/stored_weights.h"
 #include "train/check/checker.h"
 #include "train/config/recipe_choice.h"
 
 namespace quench {
+namespace {
+
+// Whether the folder in model.path, whose weights are loaded, holds quantized ones; false where that cannot be known.
+bool loads_quantized(const RunConfig& config) {
+  if (config.model.path.empty() || config.model.init == ModelSection::Init::random) return false;
+  try {
+    const std::optional<Json> model = stored_model_config(config.model.path);
+    return model && model->is_object() && is_quantized(config.model.path, *model);
+  } catch (const Error&) {
+    return false;  // whoever reads it says what is wrong
+  }
+}
+
+void check_weights(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!checker.usable({"model.path", "model.init"})) return;
+  const bool stored = config.lora && config.lora->base == recipes::BaseForm::stored && checker.usable({"lora.base"});
+  if (stored && (config.model.path.empty() || config.model.init == ModelSection::Init::random)) {
+    checker.report("lora.base", "stored, but no weights are loaded; name a quantized folder in model.path");
+    return;
+  }
+  if (!checker.options().files || checker.issue_count() > 0) return;
+  const bool quantized = loads_quantized(config);
+  if (stored && !quantized)
+    checker.report("lora.base", "stored, but the weights in {} are not quantized; set it to dense, nf4 or float8",
+                   config.model.path);
+  if (!config.lora && quantized)
+    checker.report("model.path",
+                   "{} holds quantized weights, over which only adapters are trained: add a section lora, or use the "
+                   "original weights",
+                   config.model.path);
+}
+
+}  // namespace
 
 void check_adapters(Checker& checker) {
   const RunConfig& config = checker.config();
+  check_weights(checker);
   if (!config.lora) return;
   if (config.lora->targets.empty() && checker.usable({"lora.targets"}))
     checker.report("lora.targets", "is empty: no layer gets an adapter");
-  if (config.parallel.ranks > 1 && config.lora->base != recipes::BaseForm::dense && checker.usable({"lora.base"}))
-    checker.report("lora.base", "is kept dense where several processes share it out: set it to dense");
   if (checker.usable({"recipe.name"}) && config.recipe.name == kAutoRecipe)
     checker.report("recipe.name", "{} is chosen for runs that train all of the model; name a recipe beside lora",
                    kAutoRecipe);

@@ -18,6 +18,7 @@ struct LoraSection {
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
+  bool dora = false;                                  // magnitudes are trained beside the update
   recipes::BaseForm base = recipes::BaseForm::dense;  // how the frozen weights are kept
   bool quantize_merged = true;                        // under quantization-aware training, the weight with its update
 

@@ -30,6 +30,7 @@ Json model_config(const ModelSection& model) {
     config = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
     QUENCH_CHECK_AS(ErrorCode::corrupt, config.is_object(), "{}: expected a JSON object, got {}", file.string(),
                     config.type_name());
+    config.erase("quantization_config");  // how the weights are stored is their reader's business
   } else if (!model.preset.empty()) {
     const EmbeddedConfig* preset = find_embedded_config("models", model.preset);
     QUENCH_CHECK_AS(ErrorCode::not_found, preset != nullptr, "model.preset: no embedded model is called {}",

@@ -180,22 +180,26 @@ nn::ModelConfig read_model_config(const fs::path& folder) {
   return model;
 }
 
-void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed) {
+namespace {
+
+// `take` says of a parameter that it needs no values.
+void load(nn::CausalLm& model, const fs::path& folder,
+          const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take) {
   const std::unique_ptr<StoredWeights> weights = open_stored_weights(folder, read_model_config(folder).source);
   check_inventory(model, *weights, folder);
   ProgressLine progress("loading " + folder.string());
-  const PackedLoader packed(model, *weights);
+  const std::function<bool(nn::Parameter&)> take = make_take(*weights);
   std::uint64_t loaded = 0, total = 0;
   const auto bytes = [&](const nn::Parameter& parameter) {
     return static_cast<std::uint64_t>(parameter.numel() * byte_size(model.options().dtype));
   };
   for (nn::Parameter* parameter : model.parameters()) total += bytes(*parameter);
   for (nn::Parameter* parameter : model.parameters()) {
-    if (model.options().device.is_meta() || parameter->adapter) continue;
+    if (parameter->adapter) continue;
     progress.update(loaded, total);
     loaded += bytes(*parameter);
     parameter->mark_changed();
-    if (keep_packed && packed.load(*parameter)) continue;
+    if (take(*parameter) || model.options().device.is_meta()) continue;
     const Tensor value = parameter->variable.value();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const std::int64_t shard_begin = parameter->shard.row_begin;
@@ -205,6 +209,32 @@ void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed)
         load_piece(*weights, piece.hf_name, value.narrow(0, begin - shard_begin, end - begin), begin - piece.row_begin);
     }
   }
+}
+
+}  // namespace
+
+void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed) {
+  load(model, folder, [&](const StoredWeights& weights) {
+    const auto packed = std::make_shared<PackedLoader>(model, weights);
+    const bool keep = keep_packed && !model.options().device.is_meta();
+    return [packed, keep](nn::Parameter& parameter) { return keep && packed->load(parameter); };
+  });
+}
+
+void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& keep) {
+  std::set<const nn::Parameter*> linear;
+  model.visit([&](const std::string& name, nn::Module& module) {
+    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer != nullptr && name != "lm_head")
+      linear.insert(&layer->weight());
+  });
+  load(model, folder, [&](const StoredWeights& weights) {
+    return [&](nn::Parameter& parameter) {
+      if (!linear.contains(&parameter)) return false;
+      const PackedMatrix packed = packed_weight(parameter, weights);
+      if (packed.defined()) keep(parameter, packed);
+      return packed.defined();
+    };
+  });
 }
 
 namespace {

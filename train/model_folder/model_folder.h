@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "core/safetensors/safetensors.h"
+#include "core/tensor/packed_matrix.h"
 #include "data/tokenizer/tokenizer.h"
 #include "export/format.h"
 #include "export/quantize_model.h"
@@ -24,6 +25,12 @@ namespace quench {
 // extra and wrongly shaped tensors are named in one error, before anything is read. Rotary buffers of old checkpoints,
 // and a head beside tied embeddings, are ignored.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false);
+
+// What a model with adapters does with the codes of a linear layer's weight.
+using CodesKeeper = std::function<void(nn::Parameter& weight, const PackedMatrix& codes)>;
+// The same, but the decoder's linear layers whose weights are quantized are given to `keep`, on the CPU and with all
+// rows whatever part this process holds; on the planning device without values, and the others not at all.
+void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const CodesKeeper& keep);
 
 // Copies the rows of a stored tensor from `first_row` on into `destination`, as many as that has, through the host,
 // converting f32, bf16 and f16.

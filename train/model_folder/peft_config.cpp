@@ -18,7 +18,6 @@ struct Foreign {
 };
 
 constexpr Foreign kForeign[] = {
-    {"use_dora", "DoRA", "[null, false]"},
     {"bias", "trained biases", R"([null, "none"])"},
     {"lora_bias", "biases of B", "[null, false]"},
     {"fan_in_fan_out", "transposed weights", "[null, false]"},
@@ -101,6 +100,7 @@ PeftConfig parse_peft_config(const Json& json, std::string_view source) {
     config.dropout = dropout->as_double();
   if (const Json* rslora = json.find("use_rslora"); rslora != nullptr && !rslora->is_null())
     config.rslora = rslora->as_bool();
+  if (const Json* dora = json.find("use_dora"); dora != nullptr && !dora->is_null()) config.dora = dora->as_bool();
   if (const Json* targets = json.find("target_modules"); targets != nullptr && targets->is_array())
     for (const Json& target : targets->as_array()) config.targets.push_back(target.as_string());
   if (const Json* patterns = json.find("rank_pattern"); patterns != nullptr && patterns->is_object())
@@ -138,7 +138,7 @@ Json peft_config_json(const std::vector<recipes::LoraLayer>& layers, const std::
                            {"rank_pattern", std::move(ranks)},
                            {"alpha_pattern", std::move(alphas)},
                            {"use_rslora", options.rslora},
-                           {"use_dora", false},
+                           {"use_dora", options.dora},
                            {"bias", "none"},
                            {"fan_in_fan_out", false},
                            {"init_lora_weights", true},

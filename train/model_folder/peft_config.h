@@ -17,6 +17,7 @@ struct PeftConfig {
   double alpha = 8;
   double dropout = 0;
   bool rslora = false;
+  bool dora = false;
   std::vector<std::string> targets;  // of a list; empty where the config has a pattern over whole names
   std::vector<std::pair<std::string, std::int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;

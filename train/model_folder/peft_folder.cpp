@@ -1,6 +1,9 @@
 #include "train/model_folder/peft_folder.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <optional>
 
 #include "core/ops/elementwise.h"
 #include "core/safetensors/safetensors.h"
@@ -17,31 +20,55 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-struct Pair {
-  const SafetensorsEntry* a = nullptr;
-  const SafetensorsEntry* b = nullptr;
-};
+// What a layer's adapter is called behind the layer's name.
+constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {
+    {{recipes::AdapterPart::a, "lora_A.weight"},
+     {recipes::AdapterPart::b, "lora_B.weight"},
+     {recipes::AdapterPart::magnitude, "lora_magnitude_vector"}}};
 
-// "base_model.model.<layer>.lora_A.weight"; empty and null for other names.
-std::pair<std::string, const SafetensorsEntry * Pair::*> parse_name(const std::string& name) {
-  for (const auto& [suffix, which] : {std::pair{".lora_A.weight", &Pair::a}, {".lora_B.weight", &Pair::b}})
-    if (name.starts_with(kPrefix) && name.ends_with(suffix))
-      return {name.substr(kPrefix.size(), name.size() - kPrefix.size() - std::string_view(suffix).size()), which};
-  return {std::string(), nullptr};
+std::string_view name_of(recipes::AdapterPart part) {
+  return std::ranges::find(kPartNames, part, [](const auto& row) { return row.first; })->second;
 }
 
-// What is wrong with one layer's pair; empty: nothing.
-std::string pair_fault(const std::string& layer, const Pair& pair, const recipes::LinearShape* shape,
-                       const PeftConfig& config) {
+// The stored tensors of one layer's adapter.
+using Parts = std::map<recipes::AdapterPart, const SafetensorsEntry*>;
+
+// Layer and part of "base_model.model.<layer>.lora_A.weight"; absent for other names.
+std::optional<std::pair<std::string, recipes::AdapterPart>> parse_name(std::string_view name) {
+  for (const auto& [part, suffix] : kPartNames)
+    if (name.starts_with(kPrefix) && name.ends_with(suffix) && name.size() > kPrefix.size() + suffix.size()) {
+      name.remove_prefix(kPrefix.size());
+      name.remove_suffix(suffix.size() + 1);
+      return std::pair(std::string(name), part);
+    }
+  return std::nullopt;
+}
+
+Shape shape_of(recipes::AdapterPart part, const recipes::LinearShape& layer, std::int64_t rank) {
+  switch (part) {
+    case recipes::AdapterPart::a: return {rank, layer.in_features};
+    case recipes::AdapterPart::b: return {layer.out_features, rank};
+    case recipes::AdapterPart::magnitude: return {layer.out_features};
+  }
+  return {};
+}
+
+// What is wrong with one layer's adapter; empty: nothing.
+std::string layer_fault(const std::string& layer, const Parts& parts, const recipes::LinearShape* shape,
+                        const PeftConfig& config) {
   if (shape == nullptr) return fmt::format("{} is no linear layer of the model", layer);
-  if (pair.a == nullptr || pair.b == nullptr)
-    return fmt::format("{} has no lora_{}", layer, pair.a == nullptr ? 'A' : 'B');
+  for (const auto& [part, suffix] : kPartNames) {
+    const bool wanted = part != recipes::AdapterPart::magnitude || config.dora;
+    if (parts.contains(part) == wanted) continue;
+    return wanted ? fmt::format("{} has no {}", layer, suffix)
+                  : fmt::format("{} has {}, but use_dora is not set in {}", layer, suffix, kAdapterConfigName);
+  }
   const std::int64_t rank = config.rank_of(layer);
-  for (const SafetensorsEntry* entry : {pair.a, pair.b}) {
-    const Shape expected = entry == pair.a ? Shape{rank, shape->in_features} : Shape{shape->out_features, rank};
+  for (const auto& [part, entry] : parts) {
+    const Shape expected = shape_of(part, *shape, rank);
     if (!(entry->shape == expected))
-      return fmt::format("{}.lora_{} has shape {}; the model and the config's rank {} ask for {}", layer,
-                         entry == pair.a ? 'A' : 'B', entry->shape.to_string(), rank, expected.to_string());
+      return fmt::format("{} has shape {}; the model and the config's rank {} ask for {}", entry->name,
+                         entry->shape.to_string(), rank, expected.to_string());
     if (entry->dtype != DType::f32 && entry->dtype != DType::bf16 && entry->dtype != DType::f16)
       return fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry->name, entry->dtype_name);
   }
@@ -57,33 +84,32 @@ void throw_faults(const fs::path& file, const std::vector<std::string>& faults) 
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
-std::map<std::string, Pair> read_pairs(nn::CausalLm& model, const SafetensorsReader& weights,
-                                       const PeftConfig& config) {
+std::map<std::string, Parts> read_layers(nn::CausalLm& model, const SafetensorsReader& weights,
+                                         const PeftConfig& config) {
   std::map<std::string, recipes::LinearShape> shapes;
   for (recipes::LinearShape& shape : recipes::adaptable_layers(model)) shapes.emplace(shape.name, shape);
   std::vector<std::string> faults;
-  std::map<std::string, Pair> pairs;
+  std::map<std::string, Parts> layers;
   for (const SafetensorsEntry& entry : weights.header().entries) {
-    const auto [layer, which] = parse_name(entry.name);
-    if (which == nullptr)
-      faults.push_back(fmt::format("{} is no lora_A or lora_B of a linear layer", entry.name));
+    if (const auto name = parse_name(entry.name))
+      layers[name->first][name->second] = &entry;
     else
-      pairs[layer].*which = &entry;
+      faults.push_back(fmt::format("{} is no lora_A or lora_B of a linear layer", entry.name));
   }
-  for (const auto& [layer, pair] : pairs) {
+  for (const auto& [layer, parts] : layers) {
     const auto shape = shapes.find(layer);
-    if (std::string fault = pair_fault(layer, pair, shape == shapes.end() ? nullptr : &shape->second, config);
+    if (std::string fault = layer_fault(layer, parts, shape == shapes.end() ? nullptr : &shape->second, config);
         !fault.empty())
       faults.push_back(std::move(fault));
   }
   for (const std::string& target : config.targets) {
     bool found = false;
-    for (const auto& [layer, pair] : pairs) found = found || recipes::lora_pattern_matches(target, layer);
+    for (const auto& [layer, parts] : layers) found = found || recipes::lora_pattern_matches(target, layer);
     if (!found) faults.push_back(fmt::format("{} names {}, which has no weights", kAdapterConfigName, target));
   }
-  if (pairs.empty() && faults.empty()) faults.emplace_back("it holds no adapter");
+  if (layers.empty() && faults.empty()) faults.emplace_back("it holds no adapter");
   throw_faults(weights.path(), faults);
-  return pairs;
+  return layers;
 }
 
 }  // namespace
@@ -102,10 +128,10 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(folder / kAdapterWeightsName), "{} has no {}", folder.string(),
                   kAdapterWeightsName);
   const SafetensorsReader weights(folder / kAdapterWeightsName);
-  const std::map<std::string, Pair> pairs = read_pairs(model, weights, config);
+  const std::map<std::string, Parts> stored = read_layers(model, weights, config);
   std::vector<recipes::LoraLayer> layers;
-  for (const auto& [layer, pair] : pairs) {
-    const std::int64_t rank = pair.a->shape[0];
+  for (const auto& [layer, parts] : stored) {
+    const std::int64_t rank = config.rank_of(layer);
     layers.push_back({layer, rank, config.scale_of(layer, rank)});
   }
   auto adapters = std::make_unique<recipes::Adapters>(model, layers,
@@ -116,12 +142,12 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
                                                                            .rank_pattern = {},
                                                                            .alpha_pattern = {},
                                                                            .rslora = config.rslora,
+                                                                           .dora = config.dora,
                                                                            .quantize_merged = false},
                                                       options);
   for (const recipes::AdapterTensor& tensor : adapters->tensors()) {
     if (tensor.value.device().is_meta()) continue;
-    const Pair& pair = pairs.at(tensor.layer);
-    load_tensor(weights, tensor.is_b ? *pair.b : *pair.a, tensor.value);
+    load_tensor(weights, *stored.at(tensor.layer).at(tensor.part), tensor.value);
     tensor.parameter->mark_changed();
   }
   return adapters;
@@ -140,7 +166,7 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
     Tensor stored = Tensor::empty(host.shape(), options.dtype);
     cast({host, stored});
     kept.push_back(stored);
-    items.push_back({fmt::format("{}{}.lora_{}.weight", kPrefix, tensor.layer, tensor.is_b ? 'B' : 'A'),
+    items.push_back({fmt::format("{}{}.{}", kPrefix, tensor.layer, name_of(tensor.part)),
                      options.dtype,
                      stored.shape(),
                      {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});

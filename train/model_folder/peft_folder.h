@@ -20,7 +20,7 @@ inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetenso
 
 // Reads a LoRA adapter for the model, in the dtypes and on the device of `options`; it is not attached. The layers are
 // those that the weights name. Throws not_found, corrupt or unsupported naming the file: what PEFT can and this program
-// cannot (DoRA, trained biases, ...), a layer without its A or B, ranks and shapes that do not fit config or model,
+// cannot (trained biases, ...), a layer without its A or B, ranks and shapes that do not fit config or model,
 // tensors of other kinds; all faults of the weights in one error.
 [[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
                                                               const nn::ParameterOptions& options);

@@ -162,7 +162,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target, const Cluster& c
   plan.reset_peak();
   {
     const ModelSetup setup = build_model(config, kPlanning, target, run_sharding(ranks.get()));
-    const auto sharded = share_model(*setup.model, ranks.get(), config);
+    const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
     const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
     const autograd::ActivationPlan activations = activation_plan(config, setup.config);
     TrainStep step(*setup.model, *optimizer,

@@ -10,7 +10,6 @@
 #include "core/system/signals.h"
 #include "core/system/temporary.h"
 #include "core/system/threads.h"
-#include "recipes/lora/stored_base.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/checkpoint/retention.h"
@@ -89,7 +88,8 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
       flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup))) {
-  sharded = share_model(*setup.model, ranks.get(), config);
+  fill_base();
+  sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
@@ -125,11 +125,6 @@ void Trainer::Run::resume_or_fill() {
   using Mode = ResumeFrom::Mode;
   const ResumeFrom& from = config.checkpoint.resume;
   std::string source;
-  if (setup.adapters) {  // checkpoints hold nothing else
-    fill_model(*setup.model, config);
-    base = hash_of_base();
-    recipes::store_base(*setup.model, config.lora->base);
-  }
   if (from.mode == Mode::step || from.mode == Mode::path) {
     const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);
     CheckpointReader reader(pinned, verify);

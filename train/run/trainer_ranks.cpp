@@ -5,7 +5,6 @@
 
 #include "core/system/log.h"
 #include "data/text/tokenize.h"
-#include "distributed/fsdp/gather_parameter.h"
 #include "train/run/trainer_run.h"
 #include "train/setup/adapter_setup.h"
 
@@ -46,12 +45,14 @@ RecipeChoice Trainer::Run::choose_recipe() const {
   return recipe_choice_from_json(Json::parse(of_first), "rank 0");
 }
 
-std::string Trainer::Run::hash_of_base() const {
-  if (ranks == nullptr) return base_hash(*setup.model);
-  std::string hash;
-  distributed::with_whole_parameters(*setup.model, *ranks,
-                                     [&](const auto& gathered) { hash = base_hash(*setup.model, gathered); });
-  return distributed::exchange_texts(*ranks->host, hash, "base").front();
+void Trainer::Run::fill_base() {
+  if (!setup.adapters) return;
+  try {
+    base = fill_adapted(setup, config, ranks.get());
+  } catch (const std::exception& error) {
+    if (log) log->record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
+    throw;
+  }
 }
 
 RunInputs Trainer::Run::open_inputs() {

@@ -51,7 +51,9 @@ struct Trainer::Run {
   void first_first(std::string_view what, const std::function<void()>& work) const;
   [[nodiscard]] std::unique_ptr<RunLock> lock_run() const;
   [[nodiscard]] RecipeChoice choose_recipe() const;
-  [[nodiscard]] std::string hash_of_base() const;
+  // The model under adapters, and their initial values: checkpoints hold nothing else. Before the model is shared out,
+  // while its linear layers have values that their codes can be made of.
+  void fill_base();
   [[nodiscard]] RunInputs open_inputs();
   // What the processes were asked since the last call, the same on all of them: a signal to stop, and whether to save.
   struct Requests {

@@ -1,19 +1,55 @@
 #include "train/setup/adapter_setup.h"
 
 #include <filesystem>
+#include <map>
 
-#include "recipes/lora/stored_base.h"
+#include "distributed/fsdp/gather_parameter.h"
+#include "nn/initialize.h"
 #include "train/check/load.h"
 #include "train/checkpoint/hash.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/model_folder.h"
-#include "train/setup/model_setup.h"
 #include "train/step/training_state.h"
 
 namespace quench {
 namespace {
 
 constexpr std::string_view kBaseKey = "base";  // of CheckpointState::extra: {"hash"}
+
+using Whole = std::function<Tensor(const nn::Parameter&)>;
+// Of weights that are kept as codes: their hashes.
+using CodesHashes = std::map<const nn::Parameter*, std::string>;
+
+void update(StreamHash& hash, const Tensor& tensor) {
+  if (!tensor.defined()) return;
+  const Tensor host = tensor.to(Device{});
+  hash.update(std::span(static_cast<const std::byte*>(host.raw_data()), host.nbytes()));
+}
+
+std::string hash_of(const PackedMatrix& codes) {
+  StreamHash hash;
+  hash.update(codes.describe());
+  for (const Tensor& part : {codes.codes(), codes.scales(), codes.offsets()}) update(hash, part);
+  return format_hash(hash.digest());
+}
+
+std::string base_hash(nn::CausalLm& model, const CodesHashes& codes, const Whole& whole) {
+  StreamHash hash;
+  const MemoryScope scope(MemoryCategory::workspace);
+  for (const nn::Parameter* parameter : model.parameters()) {
+    if (parameter->adapter) continue;
+    hash.update(parameter->name);
+    if (const auto found = codes.find(parameter); found != codes.end())
+      hash.update(found->second);
+    else
+      update(hash, whole ? whole(*parameter) : parameter->variable.value());
+  }
+  return format_hash(hash.digest());
+}
+
+bool keeps_codes(const RunConfig& config) {
+  return config.lora->base == recipes::BaseForm::stored && loads_weights(config);
+}
 
 }  // namespace
 
@@ -26,6 +62,7 @@ recipes::LoraOptions lora_options(const RunConfig& config) {
           .rank_pattern = lora.rank_pattern,
           .alpha_pattern = lora.alpha_pattern,
           .rslora = lora.rslora,
+          .dora = lora.dora,
           .quantize_merged = lora.quantize_merged,
           .seed = static_cast<std::uint64_t>(config.training.seed)};
 }
@@ -39,16 +76,45 @@ std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunC
   return adapters;
 }
 
-std::string base_hash(nn::CausalLm& model, const std::function<Tensor(const nn::Parameter&)>& whole) {
-  StreamHash hash;
-  const MemoryScope scope(MemoryCategory::workspace);
-  for (const nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter) continue;
-    const Tensor host = (whole ? whole(*parameter) : parameter->variable.value()).to(Device{});
-    hash.update(parameter->name);
-    hash.update(std::span(static_cast<const std::byte*>(host.raw_data()), host.nbytes()));
+std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
+  nn::CausalLm& model = *setup.model;
+  const auto seed = static_cast<std::uint64_t>(config.training.seed);
+  CodesHashes codes;
+  if (keeps_codes(config)) {
+    load_base(model, config.model.path, [&](nn::Parameter& weight, const PackedMatrix& packed) {
+      codes[&weight] = hash_of(packed);
+      setup.base->keep(weight, packed, model.options().dtype);
+    });
+    for (nn::Parameter* parameter : setup.adapters->parameters()) nn::initialize_parameter(*parameter, seed);
+  } else {
+    fill_model(model, config);
   }
-  return format_hash(hash.digest());
+  std::string hash;
+  Whole gather;
+  if (ranks == nullptr) {
+    hash = base_hash(model, codes, {});
+  } else {
+    distributed::with_whole_parameters(model, *ranks,
+                                       [&](const Whole& whole) { hash = base_hash(model, codes, whole); });
+    hash = distributed::exchange_texts(*ranks->host, hash, "base").front();
+    gather = [ranks](const nn::Parameter& parameter) { return distributed::gather_parameter(parameter, *ranks); };
+  }
+  setup.base->store(model, config.lora->base, gather);
+  Whole values;
+  if (ranks != nullptr)
+    values = [&](const nn::Parameter& weight) {
+      return setup.base->holds(weight) ? setup.base->values(weight, gather) : gather(weight);
+    };
+  setup.adapters->set_magnitudes(values);
+  return hash;
+}
+
+void plan_base(ModelSetup& setup, const RunConfig& config) {
+  if (keeps_codes(config))
+    load_base(*setup.model, config.model.path, [&](nn::Parameter& weight, const PackedMatrix& packed) {
+      setup.base->keep(weight, packed.to(setup.model->options().device), setup.model->options().dtype);
+    });
+  setup.base->store(*setup.model, config.lora->base);
 }
 
 void store_base(CheckpointState& state, const std::string& hash) {
@@ -70,7 +136,7 @@ void require_base(const CheckpointState& state, const std::string& hash, const s
                   source, hash, stored->as_string());
 }
 
-std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, nn::CausalLm& model,
+std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std::unique_ptr<nn::CausalLm>& model,
                                                    const std::string& source) {
   const RunConfig config = run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false});
   QUENCH_CHECK_AS(ErrorCode::corrupt, config.lora.has_value(), "{} holds adapters, but its config has no section lora",
@@ -79,14 +145,17 @@ std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, nn:
                   "{} holds adapters over the model in {}, which is not found from here; start from the folder where "
                   "the run was started, or bring that folder back",
                   source, config.model.path);
-  auto adapters = make_adapters(model, config, model.options());
-  adapters->attach();
-  fill_model(model, config);
-  require_base(reader.state(), base_hash(model), source);
-  recipes::store_base(model, config.lora->base);
-  recipes::make_dense(model);  // the rounded weights, in the form that everything else takes
-  restore_parameters(reader, model);
-  return adapters;
+  ModelSetup setup;
+  setup.model = std::move(model);
+  setup.base = std::make_unique<recipes::StoredBase>();
+  setup.adapters = make_adapters(*setup.model, config, setup.model->options());
+  setup.adapters->attach();
+  const std::string hash = fill_adapted(setup, config);
+  model = std::move(setup.model);
+  require_base(reader.state(), hash, source);
+  recipes::make_dense(*model);  // the rounded weights, in the form that everything else takes
+  restore_parameters(reader, *model);
+  return std::move(setup.adapters);
 }
 
 std::string describe_adapters(const recipes::Adapters& adapters, std::int64_t model_parameters) {

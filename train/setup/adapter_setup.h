@@ -8,11 +8,13 @@
 #include <memory>
 #include <string>
 
+#include "distributed/ranks.h"
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/config/run_config.h"
+#include "train/setup/model_setup.h"
 
 namespace quench {
 
@@ -24,9 +26,13 @@ namespace quench {
 [[nodiscard]] std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
                                                                const nn::ParameterOptions& parameters);
 
-// 16 hex digits, of the values of all parameters that belong to no adapter. `whole` brings those of which this process
-// holds a part; absent: it holds all.
-[[nodiscard]] std::string base_hash(nn::CausalLm& model, const std::function<Tensor(const nn::Parameter&)>& whole = {});
+// Fills a model with adapters, before it is shared out among `ranks`, if any: the weights of the base, which are kept
+// as lora.base says, and the adapters' initial values. Returns the hash of the base, on all processes: 16 hex digits,
+// of the values of all parameters that belong to no adapter, or of their codes where those are kept as stored.
+[[nodiscard]] std::string fill_adapted(ModelSetup& setup, const RunConfig& config,
+                                       const distributed::Ranks* ranks = nullptr);
+// The memory of it, on the planning device.
+void plan_base(ModelSetup& setup, const RunConfig& config);
 
 // CheckpointState::extra.
 void store_base(CheckpointState& state, const std::string& hash);
@@ -36,7 +42,8 @@ void require_base(const CheckpointState& state, const std::string& hash, const s
 
 // Makes a model of the base and the adapters of a checkpoint that holds adapters alone. `model` has the checkpoint's
 // dtype. Throws not_found where the base is not found from here, and what require_base() throws.
-[[nodiscard]] std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, nn::CausalLm& model,
+[[nodiscard]] std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader,
+                                                                 std::unique_ptr<nn::CausalLm>& model,
                                                                  const std::string& source);
 
 // "lora: rank 16, ... 112 layers, 10,092,544 of 1,245,906,944 parameters are trained (0.8%)"

@@ -1,9 +1,9 @@
 #include "train/setup/model_setup.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "nn/initialize.h"
-#include "recipes/lora/stored_base.h"
 #include "train/check/check.h"
 #include "train/config/presets.h"
 #include "train/model_folder/model_folder.h"
@@ -19,7 +19,12 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
 }
 
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
-  return setup.adapters ? std::optional(setup.adapters->parameter_count()) : std::nullopt;
+  if (!setup.adapters) return std::nullopt;
+  std::int64_t count = 0;  // of experts' adapters, those that a token goes through
+  for (const nn::Parameter* parameter : setup.adapters->parameters())
+    count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts
+                                    : parameter->numel();
+  return count;
 }
 
 nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
@@ -103,6 +108,15 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
                                    recipe_options(config, target, std::move(health)));
   recipes::require_layers(recipe, conversion);
   if (adapters == nullptr) return conversion;
+  const bool of_experts =
+      std::ranges::any_of(adapters->parameters(), [](const nn::Parameter* p) { return p->experts > 0; });
+  const bool merges = adapters->options().quantize_merged && recipe.capabilities.scheme != nullptr;
+  for (const recipes::LayerConversion& row : conversion)
+    QUENCH_CHECK_AS(
+        ErrorCode::unsupported, !of_experts || !merges || row.experts == 0 || !row.skipped_because.empty(),
+        "lora.targets: recipe {} quantizes the weights of {}, but not with the updates of experts' adapters; "
+        "set lora.quantize_merged to false, or leave the experts out of lora.targets",
+        recipe.name, row.name);
   adapters->attach();
   adapters->name_kernels(conversion);
   return conversion;
@@ -117,8 +131,9 @@ ModelSetup build_model(const RunConfig& config, Device device, Device target, co
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
+  setup.base = std::make_unique<recipes::StoredBase>();
   // A plan has no weights to come; a run stores them when they are there.
-  if (device.is_meta() && config.lora) recipes::store_base(*setup.model, config.lora->base);
+  if (device.is_meta() && config.lora) plan_base(setup, config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;
 }

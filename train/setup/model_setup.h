@@ -8,6 +8,7 @@
 #include "nn/causal_lm.h"
 #include "recipes/convert.h"
 #include "recipes/lora/adapters.h"
+#include "recipes/lora/stored_base.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -16,11 +17,12 @@ struct ModelSetup {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
   std::unique_ptr<recipes::Adapters> adapters;  // of the section lora; null: all of the model is trained
+  std::unique_ptr<recipes::StoredBase> base;    // the weights below them that lora.base keeps in few bits
   std::vector<recipes::LayerConversion> conversion;
   std::shared_ptr<recipes::HealthRecorder> health;  // of the converted layers; null: metrics.health_every is 0
 };
 
-// Parameters of the adapters; absent: all of the model is trained.
+// Parameters of the adapters that a token goes through; absent: all of the model is trained.
 [[nodiscard]] std::optional<std::int64_t> trained_adapters(const ModelSetup& setup);
 
 // The architecture that the model section describes (preset, folder or inline fields).

@@ -137,7 +137,7 @@ ModelSharding run_sharding(const distributed::Ranks* ranks) {
 }
 
 std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks* ranks,
-                                                       const RunConfig& config) {
+                                                       const RunConfig& config, const recipes::StoredBase* base) {
   if (ranks == nullptr) return nullptr;
   const ParallelSection& parallel = config.parallel;
   return std::make_unique<distributed::ShardedModel>(
@@ -147,6 +147,7 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
           .reduce_every_micro_batch = parallel.reduce_every_micro_batch,
           .reduce_dtype = parallel.reduce_dtype,
           .gather_codes = parallel.float8_all_gather,
+          .base = base,
           .experts = ranks->experts,
           .expert_shard = ranks->expert_shard,
           .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::ExpertRowsForm::mxfp8});

@@ -40,9 +40,10 @@ void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 
 // The part of each parameter that this rank holds; all of it where `ranks` is null.
 [[nodiscard]] ModelSharding run_sharding(const distributed::Ranks* ranks);
-// Null where `ranks` is.
+// Null where `ranks` is. `base`: weights that are stored in another form; absent: none.
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
                                                                      const distributed::Ranks* ranks,
-                                                                     const RunConfig& config);
+                                                                     const RunConfig& config,
+                                                                     const recipes::StoredBase* base = nullptr);
 
 }  // namespace quench

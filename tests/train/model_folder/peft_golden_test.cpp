@@ -19,10 +19,15 @@ fs::path adapter_folder() {
   return testing::golden_dir() / "models" / "llama_lora";
 }
 
+fs::path dora_folder() {
+  return testing::reference_dir() / "models" / "llama_dora";
+}
+
+// The adapters of PEFT that there are figures of.
 class PeftGolden : public ::testing::Test {
  protected:
-  PeftGolden()
-      : reference_(adapter_folder() / "reference.safetensors"),
+  explicit PeftGolden(const fs::path& adapter = adapter_folder())
+      : reference_(adapter / "reference.safetensors"),
         model_(read_model_config(testing::golden_dir() / "models" / "llama"), {}) {
     load_weights(model_, testing::golden_dir() / "models" / "llama");
     const Shape shape = reference_.at("input_ids").shape;
@@ -42,6 +47,8 @@ class PeftGolden : public ::testing::Test {
     return model_.make_context(rows, batch_ * length_);
   }
 
+  void expect_logits(const fs::path& folder);
+  void expect_gradients(const fs::path& folder, std::size_t count);
   [[nodiscard]] double logits_error() const {
     const autograd::NoGrad no_grad;
     const Tensor logits = model_.logits(model_.hidden(ids_, context()));
@@ -56,8 +63,8 @@ class PeftGolden : public ::testing::Test {
   Tensor ids_, labels_;
 };
 
-TEST_F(PeftGolden, LogitsBesideAndMerged) {
-  const auto adapter = load_adapter(model_, adapter_folder(), {});
+void PeftGolden::expect_logits(const fs::path& folder) {
+  const auto adapter = load_adapter(model_, folder, {});
   EXPECT_GT(logits_error(), 1e-3) << "of the model without its adapter";
   adapter->attach();
   EXPECT_LT(logits_error(), 1e-5);
@@ -67,8 +74,8 @@ TEST_F(PeftGolden, LogitsBesideAndMerged) {
   EXPECT_LT(logits_error(), 1e-5);
 }
 
-TEST_F(PeftGolden, LossAndGradientsOfTheAdapter) {
-  const auto adapter = load_adapter(model_, adapter_folder(), {});
+void PeftGolden::expect_gradients(const fs::path& folder, std::size_t count) {
+  const auto adapter = load_adapter(model_, folder, {});
   adapter->attach();
   recipes::freeze_base(model_);
   for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
@@ -97,8 +104,42 @@ TEST_F(PeftGolden, LossAndGradientsOfTheAdapter) {
         ++compared;
       }
     }
-    EXPECT_EQ(compared, 12u);
+    EXPECT_EQ(compared, count);
   }
+}
+
+TEST_F(PeftGolden, LogitsBesideAndMerged) {
+  expect_logits(adapter_folder());
+}
+
+TEST_F(PeftGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(adapter_folder(), 12);
+}
+
+// Magnitudes too (tests/reference/make_dora.py).
+class DoraGolden : public PeftGolden {
+ protected:
+  DoraGolden() : PeftGolden(dora_folder()) {}
+};
+
+TEST_F(DoraGolden, LogitsBesideAndMerged) {
+  expect_logits(dora_folder());
+}
+
+TEST_F(DoraGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(dora_folder(), 18);
+}
+
+TEST_F(DoraGolden, WhatIsWrittenComesBack) {
+  const testing::TempDir temp;
+  const auto adapter = load_adapter(model_, dora_folder(), {});
+  save_adapter_folder(model_, *adapter, {temp / "copy"}, {.dtype = DType::f32, .base = "models/llama"});
+  EXPECT_TRUE(Json::parse_file(temp / "copy" / "adapter_config.json").at("use_dora").as_bool());
+  const SafetensorsReader ours(temp / "copy" / "adapter_model.safetensors"),
+      theirs(dora_folder() / "adapter_model.safetensors");
+  ASSERT_EQ(ours.header().entries.size(), theirs.header().entries.size());
+  for (const SafetensorsEntry& entry : theirs.header().entries)
+    EXPECT_EQ(read_f32(ours, entry.name), read_f32(theirs, entry.name)) << entry.name;
 }
 
 TEST_F(PeftGolden, WhatIsWrittenComesBack) {
@@ -135,7 +176,7 @@ std::string refusal(nn::CausalLm& model, std::string_view key, Json value) {
 
 TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(refusal(model_, "some_new_key", 3), "");
-  EXPECT_THAT(refusal(model_, "use_dora", true), HasSubstr("use_dora is true: DoRA are not supported"));
+  EXPECT_THAT(refusal(model_, "use_dora", true), HasSubstr("has no lora_magnitude_vector"));
   EXPECT_THAT(refusal(model_, "bias", "all"), HasSubstr("bias is \"all\""));
   EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("lm_head")})), HasSubstr("modules_to_save"));
   EXPECT_THAT(refusal(model_, "peft_type", "IA3"), HasSubstr("peft_type is \"IA3\"; LORA is read"));
@@ -151,7 +192,7 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
                      {});
   EXPECT_THAT(refusal(other, "some_new_key", 3),
               AllOf(HasSubstr("model.layers.1.self_attn.q_proj is no linear layer of the model"),
-                    HasSubstr("model.layers.0.self_attn.q_proj.lora_A has shape [4, 32]")));
+                    HasSubstr("model.layers.0.self_attn.q_proj.lora_A.weight has shape [4, 32]")));
 }
 
 }  // namespace

@@ -9,7 +9,8 @@ namespace quench {
 template <>
 struct EnumNames<recipes::BaseForm> {
   using E = recipes::BaseForm;
-  static constexpr EnumTable<E, 3> values = {{{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}}};
+  static constexpr EnumTable<E, 4> values = {
+      {{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}, {E::stored, "stored"}}};
 };
 
 void add_lora_fields(Fields& fields) {
@@ -28,10 +29,12 @@ void add_lora_fields(Fields& fields) {
                               "Alphas of some of them, by such patterns; the others have lora.alpha."));
   fields.push_back(make_field("lora.rslora", QUENCH_OPTIONAL_MEMBER(lora, rslora), any_value(), guarded,
                               "Scale by alpha / sqrt(rank) instead (rsLoRA)."));
+  fields.push_back(make_field("lora.dora", QUENCH_OPTIONAL_MEMBER(lora, dora), any_value(), fixed,
+                              "Train the lengths of the adapted weights' rows as well (DoRA)."));
   fields.push_back(
       make_field("lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
                  "How the frozen weights of linear layers are kept: dense, in training.dtype; nf4, in 4.13 "
-                 "bits (QLoRA); float8, in 8."));
+                 "bits (QLoRA); float8, in 8; stored, as the codes of the quantized folder in model.path."));
   fields.push_back(make_field("lora.quantize_merged", QUENCH_OPTIONAL_MEMBER(lora, quantize_merged), any_value(),
                               guarded,
                               "Under a qat recipe, quantize each weight with its update, as merging and quantizing "
