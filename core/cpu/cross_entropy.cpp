@@ -9,16 +9,16 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
 // Accumulators per reduction: enough to hide the latency of the additions.
-constexpr int kChains = 4;
+constexpr int kRowChains = 4;
 
 template <class T>
 float row_max(const T* row, std::int64_t width) {
-  F32 best[kChains];
+  F32 best[kRowChains];
   for (F32& b : best) b = broadcast(-INFINITY);
   for_vectors(width, [&](std::int64_t i, auto count) {
     F32 value = load(row + i, count);
     if (count < kLanes) value = select(lane_numbers() < static_cast<std::int32_t>(count), value, broadcast(-INFINITY));
-    F32& b = best[i / kLanes % kChains];
+    F32& b = best[i / kLanes % kRowChains];
     b = max(value, b);  // a NaN is skipped here and shows in the sum
   });
   return reduce_max(max(max(best[0], best[1]), max(best[2], best[3])));
@@ -27,12 +27,12 @@ float row_max(const T* row, std::int64_t width) {
 // Sum of exp(row - shift); writes each term to `terms` if that is not null.
 template <class T>
 float sum_exp(const T* row, std::int64_t width, float shift, float* terms) {
-  F32 sums[kChains] = {};
+  F32 sums[kRowChains] = {};
   for_vectors(width, [&](std::int64_t i, auto count) {
     F32 term = exp(load(row + i, count) - shift);
     if (count < kLanes) term = select(lane_numbers() < static_cast<std::int32_t>(count), term, F32{});
     if (terms != nullptr) store(terms + i, term, count);
-    sums[i / kLanes % kChains] += term;
+    sums[i / kLanes % kRowChains] += term;
   });
   return reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
