@@ -36,7 +36,8 @@ struct ExportFormat {
   std::string_view weights_file = {};     // its name, where the weights are not in safetensors files
   // Throws unsupported for a model that it cannot describe; null: it takes all.
   void (*require_model)(const nn::ModelConfig&) = nullptr;
-  bool sparse = false;  // stores pruned weights alone
+  bool sparse = false;      // stores pruned weights alone
+  bool embeddings = false;  // may store the embedding table in codes
 };
 
 [[nodiscard]] const ChoiceTable<ExportFormat>& export_formats();

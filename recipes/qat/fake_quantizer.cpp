@@ -15,7 +15,7 @@ constexpr std::int64_t kMostNamedGroup = 256;
 
 }  // namespace
 
-std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns) const {
+std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns, std::string_view key) const {
   if (sparsity)
     if (std::string reason = two_of_four_problem(*sparsity, rows, columns); !reason.empty()) return reason;
   const std::int64_t block = kind == Kind::mx      ? std::int64_t{kMxBlockSize}
@@ -27,8 +27,8 @@ std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns) const {
   std::string fitting;
   for (std::int64_t size = kLeastNamedGroup; size <= std::min(columns, kMostNamedGroup); ++size)
     if (columns % size == 0) fitting += fmt::format("{}, ", size);
-  return fmt::format("recipe.group_size {} does not divide its {} inputs; {}0 (the whole row) would fit", group,
-                     columns, fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and "));
+  return fmt::format("{} {} does not divide its {} inputs; {}0 (the whole row) would fit", key, group, columns,
+                     fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and "));
 }
 
 FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask) {
@@ -53,6 +53,16 @@ FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool 
       return {dequantize(quantize_nvfp4(x, nvfp4_global_scale(amax(x, Granularity::tensor))), x.dtype()), {}};
   }
   return {x, {}};
+}
+
+FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format, bool with_mask) {
+  // Of the formats with a mask, rows have scales of their own.
+  if (matrices == 1 || format.kind != FakeFormat::Kind::nvfp4) return fake_quantize(x, format, with_mask);
+  const Tensor values = Tensor::empty_like(x);
+  const std::int64_t rows = x.size(0) / matrices;
+  for (std::int64_t i = 0; i < matrices; ++i)
+    values.narrow(0, i * rows, rows).copy_from(fake_quantize(x.narrow(0, i * rows, rows), format, false).values);
+  return {values, {}};
 }
 
 void stop_gradient(const Tensor& dx, const Tensor& mask) {

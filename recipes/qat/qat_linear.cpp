@@ -15,55 +15,9 @@ using autograd::Tape;
 using autograd::Variable;
 using autograd::Weight;
 
-// q(W), or q(W + update).
-class QatLinear::QuantizedWeight {
- public:
-  QuantizedWeight(const FakeFormat& format, bool keep, std::shared_ptr<nn::LowRankAdapter> adapter)
-      : format_(format), keep_(keep), adapter_(std::move(adapter)) {}
-
-  FakeQuantized get(const nn::Parameter& parameter, bool with_mask) {
-    const std::uint64_t version = version_of(parameter);
-    const void* address = parameter.variable.value().raw_data();
-    if (keep_ && kept_.values.defined() && version_ == version && address_ == address) return kept_;
-    const FakeQuantized made = make(parameter, with_mask || keep_);
-    if (keep_) {
-      kept_ = made;
-      version_ = version;
-      address_ = address;
-    }
-    return made;
-  }
-
- private:
-  // What the values are made of is written in steps of the optimizer, all of it, or not at all.
-  [[nodiscard]] std::uint64_t version_of(const nn::Parameter& parameter) const {
-    std::uint64_t version = parameter.version;
-    if (!adapter_) return version;
-    version += adapter_->a().version;
-    for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) version += adapter_->b(i).version;
-    return version;
-  }
-
-  [[nodiscard]] FakeQuantized make(const nn::Parameter& parameter, bool with_mask) const {
-    const MemoryScope scope(MemoryCategory::workspace);
-    const Weight::Use use = parameter.weight().use();
-    if (!adapter_) return fake_quantize(use.value(), format_, with_mask);
-    const Tensor merged = use.value().clone();
-    adapter_->add_to(merged);
-    return fake_quantize(merged, format_, false);
-  }
-
-  FakeFormat format_;
-  bool keep_;
-  std::shared_ptr<nn::LowRankAdapter> adapter_;
-  FakeQuantized kept_;
-  std::uint64_t version_ = 0;
-  const void* address_ = nullptr;
-};
-
 struct QatLinear::Backward {
   QatScheme scheme;
-  std::shared_ptr<QuantizedWeight> weight;
+  std::shared_ptr<FakeWeight> weight;
   std::shared_ptr<nn::LowRankAdapter> adapter;
   const nn::Parameter* parameter;
   Saved saved_x;
@@ -151,7 +105,7 @@ QatLinear::QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<
       keep_weight_(keep_weight),
       adapter_(std::move(adapter)),
       name_(std::string(scheme.name) + (adapter_ ? " of W + lora" : "")),
-      weight_(std::make_shared<QuantizedWeight>(scheme.weight, keep_weight, adapter_)) {}
+      weight_(std::make_shared<FakeWeight>(scheme.weight, keep_weight, adapter_)) {}
 
 QatLinear::~QatLinear() = default;
 

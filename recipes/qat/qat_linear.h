@@ -6,7 +6,7 @@
 #include <string>
 
 #include "nn/low_rank_adapter.h"
-#include "recipes/qat/fake_quantizer.h"
+#include "recipes/qat/fake_weight.h"
 
 namespace quench::recipes {
 
@@ -37,7 +37,6 @@ class QatLinear final : public nn::LinearKernel {
   [[nodiscard]] std::string_view name() const override { return name_; }
 
  private:
-  class QuantizedWeight;
   struct Backward;
 
   QatScheme scheme_;
@@ -45,7 +44,7 @@ class QatLinear final : public nn::LinearKernel {
   std::shared_ptr<nn::LowRankAdapter> adapter_;
   std::string name_;
   // Shared with the backward functions, which may outlive a layer whose recipe changes.
-  std::shared_ptr<QuantizedWeight> weight_;
+  std::shared_ptr<FakeWeight> weight_;
 };
 
 }  // namespace quench::recipes

@@ -9,6 +9,7 @@
 #include "nn/experts/expert_linear.h"
 #include "recipes/convert.h"
 #include "tests/core/ops/op_testing.h"
+#include "tests/testing.h"
 
 namespace quench::recipes {
 namespace {
@@ -141,6 +142,98 @@ TEST_P(ExpertRecipe, ProductsCanStayInHighPrecision) {
 INSTANTIATE_TEST_SUITE_P(Recipes, ExpertRecipe, ::testing::Values(&kFloat8Rowwise, &kMxfp8),
                          [](const auto& recipe) { return std::string(recipe.param->name); });
 
+std::vector<const Recipe*> weight_recipes() {
+  std::vector<const Recipe*> recipes;
+  for (const Recipe& recipe : recipe_table())
+    if (recipe.capabilities.required == RequiredLayers::all) recipes.push_back(&recipe);
+  return recipes;
+}
+
+double distance(const Tensor& a, const Tensor& b) {
+  const auto n = static_cast<std::size_t>(a.numel());
+  return testing::relative_l2(std::span<const float>(a.data<float>(), n), std::span<const float>(b.data<float>(), n));
+}
+
+class FakeQuantizedExperts : public ::testing::TestWithParam<const Recipe*> {
+ protected:
+  [[nodiscard]] const Recipe& recipe() const { return *GetParam(); }
+};
+
+// Every expert computes what a linear layer under the same recipe makes of its rows and its weight.
+TEST_P(FakeQuantizedExperts, AreLinearLayers) {
+  Generator random(37);
+  const Tensor x = random.normal({kRows, kIn}, DType::f32), w = random.normal({kExperts * kOut, kIn}, DType::f32),
+               dy = random.normal({kRows, kOut}, DType::f32);
+  // Where a whole input has one scale, experts have it in common.
+  for (const std::int64_t first : {0, 64}) x.data<float>()[first * kIn] = 16.0f;
+  for (const bool keep : {false, true}) {
+    const RecipeOptions options{.keep_weights = keep};
+    const Result all = run(recipe(), x, w, dy, options);
+    const std::pair<std::int64_t, std::int64_t> groups[] = {{0, 64}, {64, 0}, {64, 96}};
+    for (std::int64_t e = 0; e < kExperts; ++e) {
+      SCOPED_TRACE(fmt::format("expert {}, weights kept: {}", e, keep));
+      const auto [begin, count] = groups[e];
+      const Tensor of_expert = all.dw.narrow(0, e * kOut, kOut);
+      if (count == 0) {
+        EXPECT_TRUE(testing::same_bits(of_expert, Tensor::zeros(of_expert.shape(), DType::f32)));
+        continue;
+      }
+      const LinearPlan plan = recipe().plan({.name = "layer", .in_features = kIn, .out_features = kOut}, options);
+      const Variable in = Variable::leaf(x.narrow(0, begin, count).clone());
+      nn::Parameter weight;
+      weight.variable = Variable::leaf(w.narrow(0, e * kOut, kOut).clone());
+      autograd::Tape tape;
+      Variable y;
+      {
+        const autograd::TapeScope scope(tape);
+        y = plan.kernel->apply(in, weight, {});
+      }
+      EXPECT_LT(distance(all.y.narrow(0, begin, count), y.value()), 1e-6);
+      y.gradient()->contribute(dy.narrow(0, begin, count).clone());
+      tape.backward();
+      EXPECT_LT(distance(all.dx.narrow(0, begin, count), in.grad()), 1e-6);
+      EXPECT_LT(distance(of_expert, weight.variable.grad()), 1e-6);
+    }
+  }
+}
+
+// Tokens are quantized where they are; their copies would have the same codes.
+TEST_P(FakeQuantizedExperts, CopiesOfTokensHaveTheTokensCodes) {
+  constexpr std::int64_t kTokens = 20;
+  Generator random(41);
+  std::vector<std::int32_t> chosen;
+  for (std::int64_t i = 0; i < 2 * kTokens; ++i) chosen.push_back(static_cast<std::int32_t>(i * i % kExperts));
+  const autograd::ExpertRows rows =
+      autograd::sort_rows(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 4);
+  const Tensor x = random.normal({kTokens, kIn}, DType::bf16), w = random.normal({kExperts * kOut, kIn}, DType::bf16),
+               dy = random.normal({rows.pairs.size(0), kOut}, DType::bf16);
+  const ExpertPlan plan =
+      recipe().plan_experts({.name = "experts", .in_features = kIn, .out_features = kOut}, RecipeOptions{});
+  std::vector<Result> results;
+  for (const bool copied : {false, true}) {
+    const Variable in = Variable::leaf(x);
+    nn::Parameter weight;
+    weight.variable = Variable::leaf(w);
+    autograd::Tape tape;
+    Variable y;
+    {
+      const autograd::TapeScope scope(tape);
+      y = copied ? plan.kernel->apply(autograd::gather_rows(in, rows), weight, rows)
+                 : plan.kernel->apply_to_tokens(in, weight, rows);
+    }
+    const Tensor value = y.value();
+    y.gradient()->contribute(dy);
+    tape.backward();
+    results.push_back({value, in.grad(), weight.variable.grad()});
+  }
+  EXPECT_TRUE(testing::same_bits(results[0].y, results[1].y));
+  EXPECT_TRUE(testing::same_bits(results[0].dx, results[1].dx));
+  EXPECT_TRUE(testing::same_bits(results[0].dw, results[1].dw));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, FakeQuantizedExperts, ::testing::ValuesIn(weight_recipes()),
+                         [](const auto& recipe) { return std::string(recipe.param->name); });
+
 nn::ModelConfig moe() {
   return nn::parse_model_config(Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48, "hidden_size": 32,
     "intermediate_size": 48, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16,
@@ -176,13 +269,24 @@ TEST(ConvertExperts, FiltersNameThem) {
 }
 
 TEST(ConvertExperts, RecipesWithoutGroupedProductsSaySo) {
-  for (const Recipe* recipe : {&kFloat8Tensorwise, &kQatInt8DynInt4, &kQatMxfp4}) {
-    SCOPED_TRACE(recipe->name);
-    nn::CausalLm model(moe(), {});
-    const auto rows = apply_recipe(model, *recipe, {{}, {"lm_head"}}, {.emulate = true});
-    EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
-              fmt::format("{} has no products of experts", recipe->name));
-    EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, recipe->name);
+  nn::CausalLm model(moe(), {});
+  const auto rows = apply_recipe(model, kFloat8Tensorwise, {{}, {"lm_head"}}, {.emulate = true});
+  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
+            "float8_tensorwise has no products of experts");
+  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, "float8_tensorwise");
+}
+
+// What is trained under such a recipe will be stored in few bits: experts too.
+TEST(ConvertExperts, ThoseThatGroupsDoNotDivideAreRefused) {
+  nn::CausalLm model(moe(), {});
+  const auto rows = apply_recipe(model, kQatInt4WeightOnly, {{"*experts*"}, {}}, {.group_size = 24});
+  EXPECT_TRUE(row(rows, "model.layers.1.mlp.experts.down_proj").unfit);
+  try {
+    require_layers(kQatInt4WeightOnly, rows);
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model.layers.*.mlp.experts.down_proj in layers 1, 32 inputs: "
+                                        "recipe.group_size 24 does not divide its 32 inputs; 8, 16, 32"));
   }
 }
 

@@ -80,6 +80,8 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .weight_bits = recipe.weight_bits,
           .group_size = recipe.group_size,
           .asymmetric_weights = recipe.asymmetric_weights,
+          .embedding_bits = recipe.embedding_bits,
+          .embedding_group_size = recipe.embedding_group_size,
           .mx_scale = mx_scale_mode(recipe.mx_scale),
           .health = std::move(health)};
 }

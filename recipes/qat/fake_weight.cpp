@@ -1,0 +1,37 @@
+#include "recipes/qat/fake_weight.h"
+
+namespace quench::recipes {
+
+using autograd::Weight;
+
+FakeQuantized FakeWeight::get(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices) {
+  const std::uint64_t version = version_of(parameter);
+  const void* address = parameter.variable.value().raw_data();
+  if (keep_ && kept_.values.defined() && version_ == version && address_ == address) return kept_;
+  const FakeQuantized made = make(parameter, with_mask || keep_, matrices);
+  if (keep_) {
+    kept_ = made;
+    version_ = version;
+    address_ = address;
+  }
+  return made;
+}
+
+std::uint64_t FakeWeight::version_of(const nn::Parameter& parameter) const {
+  std::uint64_t version = parameter.version;
+  if (!adapter_) return version;
+  version += adapter_->a().version;
+  for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) version += adapter_->b(i).version;
+  return version;
+}
+
+FakeQuantized FakeWeight::make(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices) const {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Weight::Use use = parameter.weight().use();
+  if (!adapter_) return fake_quantize_each(use.value(), matrices, format_, with_mask);
+  const Tensor merged = use.value().clone();
+  adapter_->add_to(merged);
+  return fake_quantize(merged, format_, false);
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,33 @@
+#pragma once
+// The quantized weight of a layer, made for each pass or kept until the weight changes.
+
+#include <memory>
+
+#include "nn/low_rank_adapter.h"
+#include "recipes/qat/fake_quantizer.h"
+
+namespace quench::recipes {
+
+// q(W), or q(W + update) with an adapter.
+class FakeWeight {
+ public:
+  FakeWeight(const FakeFormat& format, bool keep, std::shared_ptr<nn::LowRankAdapter> adapter = nullptr)
+      : format_(format), keep_(keep), adapter_(std::move(adapter)) {}
+
+  // `parameter` holds that many matrices of the same size, one behind the other: each is quantized by itself.
+  [[nodiscard]] FakeQuantized get(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices = 1);
+
+ private:
+  // What the values are made of is written in steps of the optimizer, all of it, or not at all.
+  [[nodiscard]] std::uint64_t version_of(const nn::Parameter& parameter) const;
+  [[nodiscard]] FakeQuantized make(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices) const;
+
+  FakeFormat format_;
+  bool keep_;
+  std::shared_ptr<nn::LowRankAdapter> adapter_;
+  FakeQuantized kept_;
+  std::uint64_t version_ = 0;
+  const void* address_ = nullptr;
+};
+
+}  // namespace quench::recipes
