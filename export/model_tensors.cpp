@@ -40,7 +40,7 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole w
   });
   std::vector<ModelTensor> tensors;
   for (nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter) continue;
+    if (parameter->adapter || parameter->scales) continue;
     const DType stored = kept_f32.contains(parameter) ? DType::f32 : dtype;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       Shape shape = parameter->global_shape;

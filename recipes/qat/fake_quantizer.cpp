@@ -31,7 +31,7 @@ std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns, std::st
                      fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and "));
 }
 
-FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask) {
+FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask, const Tensor& scales) {
   const Tensor x = format.sparsity ? two_of_four(dense, *format.sparsity) : dense;
   using Kind = FakeFormat::Kind;
   switch (format.kind) {
@@ -39,8 +39,12 @@ FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool 
     case Kind::integer: {
       FakeQuantized made{Tensor::empty_like(x), {}};
       if (with_mask) made.mask = Tensor::empty(range_mask_shape(x.shape()), DType::u8, x.device());
-      fake_quantize_int(
-          {.x = x, .out = made.values, .mask = made.mask, .scales = {}, .zero_points = {}, .options = format.integers});
+      fake_quantize_int({.x = x,
+                         .out = made.values,
+                         .mask = made.mask,
+                         .scales = scales,
+                         .zero_points = {},
+                         .options = format.integers});
       return made;
     }
     case Kind::float8: {

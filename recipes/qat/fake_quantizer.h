@@ -41,7 +41,9 @@ struct FakeQuantized {
 
 // Bit-equal to quantizing with the ops that exports use, and dequantizing. x is f32 or bf16 [R,C]; without `with_mask`
 // no mask is made.
-[[nodiscard]] FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask);
+// `scales`, of integers with a symmetric mapping: f32 [R, groups], given; undefined: they follow from x.
+[[nodiscard]] FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask,
+                                          const Tensor& scales = {});
 
 // The same of that many matrices of the same size, one behind the other in x, each by itself.
 [[nodiscard]] FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format,

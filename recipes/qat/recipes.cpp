@@ -5,6 +5,7 @@
 #include "recipes/qat/qat_embedding.h"
 #include "recipes/qat/qat_experts.h"
 #include "recipes/qat/qat_linear.h"
+#include "recipes/qat/scale_parameter.h"
 #include "recipes/recipe.h"
 #include "recipes/sparse.h"
 
@@ -62,13 +63,17 @@ template <const QatScheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
   if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found), {}};
-  return {std::make_shared<QatLinear>(scheme, options.keep_weights), {}, {}};
+  // The head's loss has no gradient for scales.
+  std::shared_ptr<nn::Parameter> scales;
+  if (options.learned_scales && layer.name != "lm_head") scales = make_scale_parameter(layer, scheme.weight.integers);
+  return {std::make_shared<QatLinear>(scheme, options.keep_weights, nullptr, std::move(scales)), {}, {}};
 }
 
 template <const QatScheme& kScheme>
 ExpertPlan plan_expert_layers(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
   if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found)};
+  if (options.learned_scales) return {nullptr, "scales of experts are not learned (recipe.learned_scales)"};
   return {qat_experts(scheme, options.keep_weights), {}};
 }
 
@@ -108,12 +113,13 @@ std::string named(const RecipeOptions&) {
 }
 
 constexpr std::string_view kPlainKeys[] = {"keep_weights", "embedding_bits", "embedding_group_size"};
-constexpr std::string_view kGroupKeys[] = {"keep_weights", "group_size", "asymmetric_weights", "embedding_bits",
-                                           "embedding_group_size"};
+constexpr std::string_view kGroupKeys[] = {"keep_weights",       "group_size",     "learned_scales",
+                                           "asymmetric_weights", "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "embedding_bits", "embedding_group_size"};
 // A zero point would make other values than 0 of what does not stay.
 constexpr std::string_view kSparseKeys[] = {"keep_weights"};
 constexpr std::string_view kSparseGroupKeys[] = {"keep_weights", "group_size"};
-constexpr std::string_view kBitsKeys[] = {"keep_weights", "group_size",     "asymmetric_weights",
+constexpr std::string_view kBitsKeys[] = {"keep_weights", "learned_scales", "group_size",          "asymmetric_weights",
                                           "weight_bits",  "embedding_bits", "embedding_group_size"};
 
 }  // namespace
@@ -145,7 +151,7 @@ const Recipe kQatInt8{"qat_int8",
                       "trains for int8 activations (per token) and weights (per channel)",
                       plan<kInt8>,
                       {.output_relative_l2 = 0.03, .gradient_relative_l2 = 0.1, .loss_relative = 0.03},
-                      {.keys = kPlainKeys,
+                      {.keys = kInt8Keys,
                        .required = RequiredLayers::all,
                        .scheme = integer_scheme<kInt8>,
                        .embedding_scheme = table_scheme},

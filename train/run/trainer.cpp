@@ -114,6 +114,7 @@ void Trainer::Run::load(CheckpointReader& reader) {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
     restore_training_tensors(reader, *setup.model, *optimizer);
+    require_positive_scales(*setup.model);
   });
   whole = true;
 }
@@ -194,6 +195,7 @@ void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
 }
 
 void Trainer::Run::save() {
+  if (config.recipe.learned_scales) together("checkpoint", [this] { require_positive_scales(*setup.model); });
   const bool sets_aside = std::exchange(beside_earlier_run, false);
   if (first()) {
     lock->confirm();

@@ -15,8 +15,8 @@ struct LearnedScales {
   const Scheme* scheme = nullptr;      // that they belong to; null: there are none
   std::map<std::string, Tensor> rows;  // by the name of the weight's parameter: f32 [N, groups] on the CPU
 
-  // For QuantizationRules::scales.
-  [[nodiscard]] std::function<Tensor(const ModelTensor&)> for_export() const;
+  // Lets codes be those that training has simulated. Warns where the rules ask for others.
+  void choose_in(QuantizationRules& rules) const;
 };
 
 // Those of a checkpoint. Throws nonfinite naming the layer whose scales are not all positive numbers.

@@ -66,6 +66,9 @@ void add_recipe_fields(Fields& fields) {
                               "32"));
   fields.push_back(make_field("recipe.asymmetric_weights", QUENCH_MEMBER(recipe.asymmetric_weights), any_value(),
                               guarded, "Integer weights with zero points in quantization-aware training."));
+  fields.push_back(make_field("recipe.learned_scales", QUENCH_MEMBER(recipe.learned_scales), any_value(), guarded,
+                              "Train the scales of symmetric integer weights (LSQ), beginning with those that follow "
+                              "from the weights."));
   fields.push_back(make_field("recipe.embedding_bits", QUENCH_MEMBER(recipe.embedding_bits), between(2, 8), guarded,
                               "Bits of the embedding table that a qat recipe trains for; null: it stays in "
                               "training.dtype. A tied head has the table's."));
