@@ -22,6 +22,7 @@
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/export_model.h"
+#include "train/setup/learned_scales.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
 #include "train/setup/run_environment.h"
