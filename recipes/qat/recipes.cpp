@@ -224,20 +224,17 @@ const Recipe kSparse24{"sparse24",
                        "trains for 2:4 sparse weights: of every four, the two largest magnitudes",
                        plan<kSparse>,
                        {.output_relative_l2 = 0.45, .gradient_relative_l2 = 0.45, .loss_relative = 0.15},
-                       {.keys = kSparseKeys, .required = RequiredLayers::all},
-                       plan_expert_layers<kSparse>};
+                       {.keys = kSparseKeys, .required = RequiredLayers::all}};
 const Recipe kSparse24Transposable{"sparse24_transposable",
                                    "trains for weights that are 2:4 sparse along rows and columns",
                                    plan<kSparseTransposable>,
                                    {.output_relative_l2 = 0.5, .gradient_relative_l2 = 0.5, .loss_relative = 0.15},
-                                   {.keys = kSparseKeys, .required = RequiredLayers::all},
-                                   plan_expert_layers<kSparseTransposable>};
+                                   {.keys = kSparseKeys, .required = RequiredLayers::all}};
 const Recipe kQatInt4WeightOnlySparse24{
     "qat_int4_weight_only_sparse24",
     "trains for 2:4 sparse int4 weights (in groups)",
     plan<kInt4Sparse>,
     {.output_relative_l2 = 0.45, .gradient_relative_l2 = 0.45, .loss_relative = 0.15},
-    {.keys = kSparseGroupKeys, .required = RequiredLayers::all},
-    plan_expert_layers<kInt4Sparse>};
+    {.keys = kSparseGroupKeys, .required = RequiredLayers::all}};
 
 }  // namespace quench::recipes

@@ -145,7 +145,8 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ExpertRecipe, ::testing::Values(&kFloat8Rowwis
 std::vector<const Recipe*> weight_recipes() {
   std::vector<const Recipe*> recipes;
   for (const Recipe& recipe : recipe_table())
-    if (recipe.capabilities.required == RequiredLayers::all) recipes.push_back(&recipe);
+    if (recipe.capabilities.required == RequiredLayers::all && recipe.plan_experts != nullptr)
+      recipes.push_back(&recipe);
   return recipes;
 }
 
@@ -279,15 +280,20 @@ TEST(ConvertExperts, RecipesWithoutGroupedProductsSaySo) {
 // What is trained under such a recipe will be stored in few bits: experts too.
 TEST(ConvertExperts, ThoseThatGroupsDoNotDivideAreRefused) {
   nn::CausalLm model(moe(), {});
-  const auto rows = apply_recipe(model, kQatInt4WeightOnly, {{"*experts*"}, {}}, {.group_size = 24});
-  EXPECT_TRUE(row(rows, "model.layers.1.mlp.experts.down_proj").unfit);
-  try {
-    require_layers(kQatInt4WeightOnly, rows);
-    FAIL() << "taken";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("model.layers.*.mlp.experts.down_proj in layers 1, 32 inputs: "
-                                        "recipe.group_size 24 does not divide its 32 inputs; 8, 16, 32"));
-  }
+  const auto refusal = [&](const Recipe& recipe, const RecipeOptions& options) -> std::string {
+    const auto rows = apply_recipe(model, recipe, {{"*experts*"}, {}}, options);
+    try {
+      require_layers(recipe, rows);
+      return "taken";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal(kQatInt4WeightOnly, {.group_size = 24}),
+              HasSubstr("model.layers.*.mlp.experts.down_proj in layers 1, 32 inputs: recipe.group_size 24 does not "
+                        "divide its 32 inputs; 8, 16, 32"));
+  EXPECT_THAT(refusal(find_recipe("sparse24"), {}), HasSubstr("sparse24 has no products of experts"));
+  EXPECT_EQ(refusal(kQatInt4WeightOnly, {.group_size = 16}), "taken");
 }
 
 }  // namespace

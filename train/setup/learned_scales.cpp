@@ -62,7 +62,7 @@ LearnedScales stored_scales(CheckpointReader& reader, const std::string& source)
   LearnedScales scales;
   const Json* recipe = reader.state().config.find("recipe");
   const Json* learned = recipe != nullptr && recipe->is_object() ? recipe->find("learned_scales") : nullptr;
-  if (learned == nullptr || !learned->is_boolean() || !learned->as_bool()) return scales;
+  if (learned == nullptr || !learned->is_bool() || !learned->as_bool()) return scales;
   scales.scheme =
       simulated_scheme(run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false}));
   constexpr std::string_view kOptimizer = "optimizer.", kSuffix = "_scale";
