@@ -30,6 +30,18 @@ def matrix(rows, columns, first):
                          for r in range(rows)])
 
 
+class Round(torch.autograd.Function):
+    """x + (round(x) - x) would leave the codes by a rounding, and with it their range."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.round()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient
+
+
 def case(bits, group):
     groups = IN // group if group else 1
     lowest, highest = -2 ** (bits - 1), 2 ** (bits - 1) - 1
@@ -41,12 +53,14 @@ def case(bits, group):
     # Of the value of s, with a gradient that is `factor` times smaller.
     scale = s * factor + (s - s * factor).detach()
     scaled = w.view(OUT, groups, -1) * (1 / scale).unsqueeze(-1)
-    codes = scaled + (scaled.round() - scaled).detach()
-    # clamp() passes the gradient where the rounded code is in range.
-    value = (codes.clamp(lowest, highest) * scale.unsqueeze(-1)).view(OUT, IN)
+    codes = Round.apply(scaled)
+    # The gradient passes where the rounded code is in range, its ends included, as in TorchAO; that of clamp() leaves
+    # the ends out since PyTorch 2.15.
+    inside = (codes >= lowest) & (codes <= highest)
+    value = (torch.where(inside, codes, codes.detach().clamp(lowest, highest)) * scale.unsqueeze(-1)).view(OUT, IN)
     y = x @ value.T
     y.backward(dy)
-    clipped = int(((codes < lowest) | (codes > highest)).sum())
+    clipped = int((~inside).sum())
     assert 0 < clipped < OUT * IN, clipped
     return {"y": y.flatten().tolist(), "dw": w.grad.flatten().tolist(), "ds": s.grad.flatten().tolist()}
 
