@@ -61,7 +61,7 @@ const ChoiceTable<ExportFormat>& export_formats() {
         nullptr,
         true},
        {"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16, gguf_problem,
-        write_gguf, kGgufFileName, require_gguf_model, false, true}});
+        write_gguf, kGgufFileName, require_gguf_model, false, true, true}});
   return table;
 }
 
@@ -97,6 +97,14 @@ void check_format_and_rules(const ExportFormat& format, const QuantizationRules*
   }
   for (const auto& [pattern, scheme] : rules->rules)
     if (scheme != nullptr) check_format_and_scheme(format, scheme);
+}
+
+void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model) {
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, rules.embeddings == nullptr || !model.tie_word_embeddings || format.tied_embeddings,
+      "readers of {} take codes of a table that the head shares (tie_word_embeddings) for values; use format "
+      "gguf with a scheme of its blocks, or store embeddings in high precision",
+      format.name);
 }
 
 }  // namespace quench

@@ -97,7 +97,10 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
     const std::pair kind{tensor.scheme, tensor.embedding};
     const auto at = static_cast<std::size_t>(std::ranges::find(kinds, kind) - kinds.begin());
     if (at == kinds.size()) {
-      groups.push_back({compressed_form(*tensor.scheme), tensor.scheme->weights, tensor.scheme->inputs, {}});
+      CompressedForm form = compressed_form(*tensor.scheme);
+      // Transformers looks for the weight of an embedding under its own name.
+      if (tensor.embedding && form == CompressedForm::packed_integers) form = CompressedForm::integers;
+      groups.push_back({form, tensor.scheme->weights, tensor.scheme->inputs, {}});
       kinds.push_back(kind);
     }
     CompressedGroup& group = groups[at];

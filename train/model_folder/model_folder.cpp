@@ -223,6 +223,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   require_export_target(target);
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
   check_format_and_rules(format, options.quantization ? &*options.quantization : nullptr);
+  if (options.quantization) require_readable_table(format, *options.quantization, model.config());
   if (format.require_model != nullptr)
     format.require_model(options.config != nullptr ? *options.config : model.config());
   const fs::path folder = resolved_path(target.folder);

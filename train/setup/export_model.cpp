@@ -62,7 +62,10 @@ void require_exportable(const RunConfig& config, const ModelSetup& setup) {
     const ExportFormat& format = format_of(config);
     if (format.require_model != nullptr) format.require_model(setup.config);
     const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
-    if (const auto rules = export_rules(config, setup, tensors)) require_quantizable(tensors, *rules);
+    if (const auto rules = export_rules(config, setup, tensors)) {
+      require_quantizable(tensors, *rules);
+      require_readable_table(format, *rules, setup.config);
+    }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("export: {}", error.what()));
   }
