@@ -49,10 +49,6 @@ struct FakeQuantized {
 [[nodiscard]] FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format,
                                                bool with_mask);
 
-// The same of that many matrices of the same size, one behind the other in x, each by itself.
-[[nodiscard]] FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format,
-                                               bool with_mask);
-
 // dx = 0 where the mask has 0; nothing for an undefined mask.
 void stop_gradient(const Tensor& dx, const Tensor& mask);
 

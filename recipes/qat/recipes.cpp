@@ -93,13 +93,6 @@ std::string table_scheme(const RecipeOptions& options) {
                      group > 0 ? fmt::format("_g{}", group) : "");
 }
 
-template <const QatScheme& kScheme>
-ExpertPlan plan_expert_layers(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  const QatScheme scheme = chosen(kScheme, options);
-  if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found)};
-  return {qat_experts(scheme, options.keep_weights), {}};
-}
-
 // "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8"
 template <const QatScheme& kScheme>
 std::string integer_scheme(const RecipeOptions& options) {
