@@ -25,7 +25,7 @@ struct LoadedModel {
   std::string missing;                          // why there may be no tokenizer; may be empty
   std::shared_ptr<recipes::Adapters> adapters;  // over the model's weights; null: none
   bool quantized = false;                       // the folder holds codes
-  LearnedScales scales;  // of a checkpoint whose run trained them
+  LearnedScales scales;                         // of a checkpoint whose run trained them
   // Of a model whose weights stay in their checkpoint (open_model): reads a parameter, in the type that is stored.
   std::function<Tensor(const nn::Parameter&)> whole;
 };
