@@ -95,6 +95,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
     loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
   else
     restore_parameters(reader, *loaded.model);
+  loaded.scales = stored_scales(reader, folder.string());
   if (other_work.valid()) other_work.get();
   if (wanted == stored) return loaded;
   options.dtype = wanted;

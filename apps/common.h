@@ -11,6 +11,7 @@
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/token_ids.h"
+#include "train/setup/learned_scales.h"
 
 namespace quench {
 
@@ -24,6 +25,7 @@ struct LoadedModel {
   std::string missing;                          // why there may be no tokenizer; may be empty
   std::shared_ptr<recipes::Adapters> adapters;  // over the model's weights; null: none
   bool quantized = false;                       // the folder holds codes
+  LearnedScales scales;                         // of a checkpoint whose run trained them
   // Of a model whose weights stay in their checkpoint (open_model): reads a parameter, in the type that is stored.
   std::function<Tensor(const nn::Parameter&)> whole;
 };

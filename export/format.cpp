@@ -48,27 +48,35 @@ const ChoiceTable<ExportFormat>& export_formats() {
   static const ChoiceTable<ExportFormat> table(
       "export format",
       {{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
-       {"compressed-tensors", "quantized safetensors for vLLM, SGLang and Transformers", true, std::nullopt,
-        compressed_problem, write_compressed},
-       {"torchao",
-        "quantized safetensors in the classes of TorchAO, for Transformers",
-        true,
-        std::nullopt,
-        torchao_problem,
-        write_torchao_folder,
-        {},
-        require_separate_experts},
-       {"sparse24",
-        "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
-        false,
-        std::nullopt,
-        stores_no_codes,
-        write_sparse,
-        {},
-        require_separate_experts,
-        true},
-       {"gguf", "one file for llama.cpp, quantized or not, with the tokenizer", false, DType::f16, gguf_problem,
-        write_gguf, kGgufFileName, require_gguf_model}});
+       {.name = "compressed-tensors",
+        .summary = "quantized safetensors for vLLM, SGLang and Transformers",
+        .quantized = true,
+        .problem = compressed_problem,
+        .write = write_compressed,
+        .embeddings = true},
+       {.name = "torchao",
+        .summary = "quantized safetensors in the classes of TorchAO, for Transformers",
+        .quantized = true,
+        .problem = torchao_problem,
+        .write = write_torchao_folder,
+        .require_model = require_separate_experts},
+       {.name = "sparse24",
+        .summary = "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
+        .quantized = false,
+        .problem = stores_no_codes,
+        .write = write_sparse,
+        .require_model = require_separate_experts,
+        .sparse = true},
+       {.name = "gguf",
+        .summary = "one file for llama.cpp, quantized or not, with the tokenizer",
+        .quantized = false,
+        .scale_dtype = DType::f16,
+        .problem = gguf_problem,
+        .write = write_gguf,
+        .weights_file = kGgufFileName,
+        .require_model = require_gguf_model,
+        .embeddings = true,
+        .tied_embeddings = true}});
   return table;
 }
 
@@ -97,8 +105,21 @@ void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
 void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules) {
   check_format_and_scheme(format, rules != nullptr ? rules->scheme : nullptr);
   if (rules == nullptr) return;
+  if (rules->embeddings != nullptr) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, format.embeddings, "format {} stores embeddings in high precision alone",
+                    format.name);
+    check_format_and_scheme(format, rules->embeddings);
+  }
   for (const auto& [pattern, scheme] : rules->rules)
     if (scheme != nullptr) check_format_and_scheme(format, scheme);
+}
+
+void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model) {
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, rules.embeddings == nullptr || !model.tie_word_embeddings || format.tied_embeddings,
+      "readers of {} take codes of a table that the head shares (tie_word_embeddings) for values; use format "
+      "gguf with a scheme of its blocks, or store embeddings in high precision",
+      format.name);
 }
 
 }  // namespace quench

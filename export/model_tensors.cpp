@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/ops/elementwise.h"
+#include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
 #include "nn/linear.h"
@@ -28,17 +29,18 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
 }  // namespace
 
 std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole whole) {
-  std::set<const nn::Parameter*> linear_weights;
+  std::set<const nn::Parameter*> linear_weights, tables;
   // A bf16 bias would lose the steps that balance the load: Transformers keeps it in f32 too.
   std::set<const nn::Parameter*> kept_f32;
   model.visit([&](const std::string&, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());
+    if (auto* table = dynamic_cast<nn::Embedding*>(&module)) tables.insert(&table->weight());
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) linear_weights.insert(&experts->weight());
     if (auto* moe = dynamic_cast<nn::MoE*>(&module)) kept_f32.insert(moe->choice_bias());
   });
   std::vector<ModelTensor> tensors;
   for (nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter) continue;
+    if (parameter->adapter || parameter->scales) continue;
     const DType stored = kept_f32.contains(parameter) ? DType::f32 : dtype;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       Shape shape = parameter->global_shape;
@@ -48,6 +50,7 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole w
       tensors.push_back(
           {.name = piece.hf_name,
            .layer = linear ? piece.hf_name.substr(0, piece.hf_name.size() - kSuffix.size()) : "",
+           .embedding = tables.contains(parameter),
            .shape = shape,
            .dtype = stored,
            .value = [parameter, &piece, stored, whole] { return rows_as(*parameter, piece, stored, whole); },

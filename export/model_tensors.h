@@ -12,8 +12,9 @@
 namespace quench {
 
 struct ModelTensor {
-  std::string name;   // "model.layers.0.self_attn.q_proj.weight"
-  std::string layer;  // of a linear layer's weight: "model.layers.0.self_attn.q_proj"; else ""
+  std::string name;        // "model.layers.0.self_attn.q_proj.weight"
+  std::string layer;       // of a linear layer's weight: "model.layers.0.self_attn.q_proj"; else ""
+  bool embedding = false;  // the table of embeddings; its layer is named where it is quantized
   Shape shape;
   DType dtype = DType::f32;  // of value()
   // Its values on the CPU, contiguous.

@@ -64,12 +64,27 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
+// Tables of embeddings that are to be quantized, and are named as layers from now on.
+std::vector<QuantizedLayer> chosen_tables(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  std::vector<QuantizedLayer> tables;
+  if (rules.embeddings == nullptr) return tables;
+  for (ModelTensor& tensor : tensors) {
+    if (!tensor.embedding) continue;
+    tensor.layer = tensor.name.substr(0, tensor.name.rfind('.'));
+    const std::string problem = shape_problem(rules.embeddings->weights, tensor.shape[0], tensor.shape[1]);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "{} cannot be quantized under {}: {}", tensor.layer,
+                    rules.embeddings->name, problem);
+    tables.push_back({&tensor, {rules.embeddings, ""}});
+  }
+  return tables;
+}
+
 // The linear layers, with a scheme or the reason for none.
 std::vector<QuantizedLayer> chosen_layers(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   Chooser chooser(rules);
   std::vector<QuantizedLayer> layers;
   for (ModelTensor& tensor : tensors)
-    if (!tensor.layer.empty()) layers.push_back({&tensor, chooser.choose(tensor)});
+    if (!tensor.layer.empty() && !tensor.embedding) layers.push_back({&tensor, chooser.choose(tensor)});
   chooser.require_all_used();
   std::string reasons;
   for (const QuantizedLayer& layer : layers)
@@ -102,6 +117,7 @@ bool needs_calibration(const QuantizationRules& rules) {
 
 void require_quantizable(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   std::vector<ModelTensor> copies = tensors;
+  (void)chosen_tables(copies, rules);
   (void)chosen_layers(copies, rules);
 }
 
@@ -113,7 +129,13 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
                   rules.quantizer != nullptr && rules.quantizer->calibrated
                       ? fmt::format("method {}", rules.quantizer->name)
                       : fmt::format("scheme {}", rules.scheme->name));
-  std::vector<QuantizedLayer> layers = chosen_layers(tensors, rules);
+  std::vector<QuantizedLayer> tables = chosen_tables(tensors, rules), layers = chosen_layers(tensors, rules);
+  for (QuantizedLayer& table : tables) {
+    QuantizationRules nearest = rules;
+    nearest.quantizer = nullptr;
+    quantize_layer(table, nearest, nullptr);
+    if (rules.calibration != nullptr || replace) use_quantized(model, std::span(&table, 1));
+  }
   if (rules.calibration != nullptr) {
     quantize_calibrated(model, layers, rules, progress);
   } else {
@@ -131,6 +153,7 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
     }
   }
   std::vector<LayerReport> report;
+  for (QuantizedLayer& table : tables) report.push_back(std::move(table.report));
   for (QuantizedLayer& layer : layers) report.push_back(std::move(layer.report));
   return report;
 }
@@ -148,7 +171,7 @@ std::string to_text(const std::vector<LayerReport>& report) {
     bytes += row.bytes;
     dense += row.dense_bytes;
   }
-  return text + fmt::format("  linear layers: {}, {:.2f} of {}\n", bytes_text(bytes),
+  return text + fmt::format("  layers: {}, {:.2f} of {}\n", bytes_text(bytes),
                             static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(dense, 1)),
                             bytes_text(dense));
 }

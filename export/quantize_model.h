@@ -25,8 +25,13 @@ struct QuantizationRules {
   // `scheme`; a rule without a scheme keeps the layer in high precision.
   std::vector<std::pair<std::string, const Scheme*>> rules;
   std::vector<std::string> exclude = {"lm_head"};
+  // Of the embedding table, which the other rules are not for; null: it stays in high precision. Always to nearest.
+  const Scheme* embeddings = nullptr;
   const Quantizer* quantizer = nullptr;  // null: round to nearest
   MethodOptions options = {};
+  // Of a tensor under `scheme`: the scales f32 [N, groups] of its integer codes, where training has found them;
+  // undefined: they follow from its values. Codes are the nearest then. Null: none are known.
+  std::function<Tensor(const ModelTensor&)> scales = nullptr;
   // Of scales in high precision; absent: that of the weights.
   std::optional<DType> scale_dtype = std::nullopt;
   std::shared_ptr<const CalibrationData> calibration = nullptr;
@@ -54,7 +59,8 @@ struct LayerReport {
 // Told done and all.
 using QuantizationProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 
-// Quantizes the linear layers' weights of `tensors` (model_tensors()), those of experts included, one after the other.
+// Quantizes the linear layers' weights of `tensors` (model_tensors()), those of experts included, one after the other,
+// and the embedding table before them.
 // Throws bad_config for a pattern that matches no layer, where no layer is quantized, and where calibration data are
 // needed and absent; what round_to_nearest throws.
 //

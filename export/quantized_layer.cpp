@@ -4,6 +4,7 @@
 
 #include "core/ops/packed_linear.h"
 #include "export/quantize_inputs.h"
+#include "export/round_to_nearest.h"
 #include "nn/linear.h"
 #include "recipes/packed_linear.h"
 
@@ -51,8 +52,11 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
   const Scheme* scheme = layer.choice.scheme;
   if (scheme == nullptr) return;
   const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
+  const Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
   auto quantized = std::make_shared<QuantizedWeight>(
-      quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
+      scales.defined()
+          ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
+          : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
   if (scheme->inputs && needs_input_scale(*scheme->inputs) && inputs != nullptr)
     quantized->input_scale = Tensor::from_values<float>({1}, std::array{input_scale(*scheme->inputs, inputs->amax())});
   layer.report.scheme = scheme->name;

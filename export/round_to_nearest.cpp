@@ -112,4 +112,20 @@ QuantizedWeight round_to_nearest(const Tensor& weight, const OperandScheme& sche
   return {scheme, weight.shape(), made.payload(), made.scales(), {}, global};
 }
 
+QuantizedWeight round_under_scales(const Tensor& weight, const OperandScheme& scheme, const Tensor& scales,
+                                   std::string_view name, std::optional<DType> scale_dtype) {
+  const std::string problem = shape_problem(scheme, weight.size(0), weight.size(1));
+  QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "{} cannot be quantized: {}", name, problem);
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, is_finite(weight), "{} cannot be quantized: it holds NaN or infinity", name);
+  QUENCH_CHECK(!scheme.element && !scheme.blocks && scheme.symmetric(), "{}: given scales are those of integers", name);
+  const Tensor kept = stored(scales, scale_dtype.value_or(weight.dtype()));
+  Tensor rounded = scales;
+  if (kept.dtype() != DType::f32) {
+    rounded = Tensor::empty(scales.shape(), DType::f32);
+    cast({kept, rounded});
+  }
+  const IntQuantOptions options{.bits = scheme.bits, .mapping = scheme.mapping, .group_size = scheme.group_size};
+  return {scheme, weight.shape(), cast_int(weight, {rounded, {}}, options), kept, {}, {}};
+}
+
 }  // namespace quench

@@ -14,4 +14,10 @@ namespace quench {
 [[nodiscard]] QuantizedWeight round_to_nearest(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                                                std::optional<DType> scale_dtype = {});
 
+// The same with given scales f32 [N, groups] of integer codes with a symmetric mapping; they are rounded to the dtype
+// that they are stored in first.
+[[nodiscard]] QuantizedWeight round_under_scales(const Tensor& weight, const OperandScheme& scheme,
+                                                 const Tensor& scales, std::string_view name,
+                                                 std::optional<DType> scale_dtype = {});
+
 }  // namespace quench

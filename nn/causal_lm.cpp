@@ -36,11 +36,11 @@ CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
 }
 
 Weight CausalLm::head_weight() const {
-  return lm_head_ ? lm_head_->weight().weight() : model_.embed_tokens.weight.weight();
+  return lm_head_ ? lm_head_->weight().weight() : model_.embed_tokens.weight().weight();
 }
 
 std::unique_ptr<HeadProducts> CausalLm::head_products() const {
-  return lm_head_ ? lm_head_->kernel().head_products(lm_head_->weight()) : nullptr;
+  return lm_head_ ? lm_head_->kernel().head_products(lm_head_->weight()) : model_.embed_tokens.head_products();
 }
 
 std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
@@ -61,7 +61,7 @@ std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Varia
 }
 
 Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Variable residual = autograd::embedding(model_.embed_tokens.weight.weight(), ids);
+  Variable residual = model_.embed_tokens.forward(ids);
   Variable delta;
   autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {

@@ -7,6 +7,7 @@
 
 #include "autograd/functions.h"
 #include "nn/decoder_layer.h"
+#include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/rms_norm.h"
 
@@ -54,21 +55,14 @@ class CausalLm final : public Module {
   [[nodiscard]] Weight head_weight() const;
 
  private:
-  struct Table final : Module {
-    Table(std::int64_t rows, std::int64_t width, const ParameterOptions& options, float init_std)
-        : weight(make_parameter({rows, width}, options, Initializer::normal, init_std)) {
-      add_parameter("weight", weight);
-    }
-    Parameter weight;
-  };
   struct Body final : Module {
     Body(const ModelConfig& config, const ParameterOptions& options);
-    Table embed_tokens;
+    Embedding embed_tokens;
     std::vector<std::unique_ptr<DecoderLayer>> layers;
     RmsNorm norm;
   };
 
-  // How the head's recipe computes its products; null: plainly. A tied head has no recipe of its own.
+  // How the head's recipe computes its products; null: plainly. A tied head has the recipe of the embedding.
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products() const;
   [[nodiscard]] std::pair<Variable, Variable> run_layer(std::size_t index, const Variable& residual,
                                                         const Variable& delta, const ForwardContext& context) const;

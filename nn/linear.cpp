@@ -4,12 +4,14 @@ namespace quench::nn {
 
 Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias, const ParameterOptions& options,
                float init_std, std::vector<Part> parts)
-    : weight_(make_parameter({out_features, in_features}, options, Initializer::normal, init_std)),
+    : options_(options),
+      weight_(make_parameter({out_features, in_features}, options, Initializer::normal, init_std)),
       has_bias_(bias),
       parts_(std::move(parts)) {
   std::int64_t rows = 0;
   for (const Part& part : parts_) rows += part.rows;
   QUENCH_CHECK(parts_.empty() || rows == out_features, "Linear: parts have {} rows, the layer {}", rows, out_features);
+  options_.sharding = options_.expert_sharding = {};
   add_parameter("weight", weight_);
   if (has_bias_) {
     bias_ = make_parameter({out_features}, options, Initializer::zeros);
@@ -48,8 +50,8 @@ void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
 }
 
 LinearInfo Linear::info(std::string name) const {
-  return {std::move(name), weight_.global_shape[1], weight_.global_shape[0], has_bias_,
-          weight_.variable.value().device()};
+  return {std::move(name), weight_.global_shape[1],           weight_.global_shape[0],
+          has_bias_,       weight_.variable.value().device(), options_};
 }
 
 namespace {

@@ -47,6 +47,7 @@ class Linear final : public Module {
  private:
   void name_kernel_pieces(const std::string& prefix) const;
 
+  ParameterOptions options_;  // of parameters of the kernel's
   Parameter weight_;
   Parameter bias_;
   bool has_bias_;

@@ -22,6 +22,8 @@ struct LinearInfo {
   std::int64_t out_features = 0;
   bool has_bias = false;
   Device device;
+  // For parameters of the kernel's own, which nobody has shared out yet.
+  ParameterOptions parameters = {};
 };
 
 // A parameter of a kernel's own: an adapter, a learned scale.
@@ -54,6 +56,11 @@ class LinearKernel {
   // What the kernel trains beside the layer's weight. They are the layer's parameters as long as it has the kernel:
   // named, initialised, saved, updated (or frozen) like its own.
   [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
+  // The layer's weight has its first values: those of parameters() that follow from it are written. Of a shared-out
+  // weight each process has some rows, and so it has of the kernel's parameters that have as many rows.
+  virtual void begin_with(const Parameter& /*weight*/) const {}
+  // The scales [out, groups] of the weight's integer codes, where they are a parameter of the kernel's; else null.
+  [[nodiscard]] virtual const Parameter* weight_scales() const { return nullptr; }
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
   // Asked before each gather: answers may change with the recipe alone.
@@ -84,6 +91,8 @@ class LinearKernelWrapper : public LinearKernel {
     return kernel_->input_request(weight);
   }
   [[nodiscard]] std::vector<KernelParameter> parameters() const override { return kernel_->parameters(); }
+  void begin_with(const Parameter& weight) const override { kernel_->begin_with(weight); }
+  [[nodiscard]] const Parameter* weight_scales() const override { return kernel_->weight_scales(); }
   [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
   [[nodiscard]] WeightForms weight_forms(const Parameter& weight) const override {
     return kernel_->weight_forms(weight);

@@ -66,6 +66,8 @@ struct Parameter {
   bool in_checkpoints = true;
   // Belongs to an adapter: in adapter folders, not in those of models.
   bool adapter = false;
+  // Scales of a weight's codes: optimizers neither decay them nor take them for a matrix.
+  bool scales = false;
   // Counts the changes of the value: what was derived from it (quantized copies) is good for one version.
   std::uint64_t version = 0;
   // f32 [], or undefined when nobody asked: largest magnitude of the value, kept up by the optimizer. It is that of

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
 #include "recipes/packed_linear.h"
@@ -193,7 +194,21 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     row.kernel = layer.kernel().name();
     report.push_back(std::move(row));
   };
+  // The filter is for linear layers: an embedding is named by the option that asks for it.
+  const auto convert_embedding = [&](const std::string& name, nn::Embedding& table) {
+    EmbeddingPlan plan;
+    if (recipe.plan_embedding != nullptr && options.embedding_bits) {
+      const nn::LinearInfo info = table.info(name);
+      plan = recipe.plan_embedding(info, options);
+      LayerConversion row{name, info.in_features, info.out_features, {}, plan.skipped_because, {}};
+      row.unfit = plan.kernel == nullptr;
+      row.kernel = (plan.kernel ? *plan.kernel : *nn::high_precision_embedding_kernel()).name();
+      report.push_back(std::move(row));
+    }
+    table.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_embedding_kernel());
+  };
   root.visit([&](const std::string& name, nn::Module& module) {
+    if (auto* table = dynamic_cast<nn::Embedding*>(&module)) convert_embedding(name, *table);
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) convert(name, *linear);
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) convert_experts(name, *experts);
   });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/number/e8m0.h"
+#include "nn/embedding.h"
 #include "nn/experts/expert_kernel.h"
 #include "nn/linear_kernel.h"
 #include "recipes/health.h"
@@ -49,6 +50,8 @@ struct RecipeCapabilities {
   // The export scheme (export/scheme.h) that stores what training simulates, or the name that it would have; null: the
   // recipe simulates none.
   std::string (*scheme)(const RecipeOptions& options) = nullptr;
+  // The same of the embedding table, where RecipeOptions::embedding_bits is given.
+  std::string (*embedding_scheme)(const RecipeOptions& options) = nullptr;
 
   // Whether it rounds output gradients.
   [[nodiscard]] constexpr bool quantizes_gradients() const {
@@ -81,6 +84,12 @@ struct RecipeOptions {
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
+  // The scales of integer weights are parameters of their own, which the run trains.
+  bool learned_scales = false;
+  // Of the embedding table: bits of its integers (absent: it stays in high precision), and elements of a row that share
+  // a scale (0: all; absent: the recipe's own).
+  std::optional<std::int64_t> embedding_bits;
+  std::optional<std::int64_t> embedding_group_size;
   // How the scale of an MX block follows from its largest magnitude.
   MxScaleMode mx_scale = MxScaleMode::rceil;
   // Where kernels record what quantization loses; null: nowhere.
@@ -100,6 +109,12 @@ struct ExpertPlan {
   std::string skipped_because;
 };
 
+// The same for the embedding table.
+struct EmbeddingPlan {
+  std::shared_ptr<const nn::EmbeddingKernel> kernel;
+  std::string skipped_because;
+};
+
 struct Recipe {
   std::string_view name;
   std::string_view summary;  // one line for `quench config ls`
@@ -108,6 +123,8 @@ struct Recipe {
   RecipeCapabilities capabilities = {};
   // For the layers of experts, in and out being those of one expert; null: the recipe has no grouped products.
   ExpertPlan (*plan_experts)(const nn::LinearInfo& layer, const RecipeOptions& options) = nullptr;
+  // Asked where RecipeOptions::embedding_bits is given; null: the recipe leaves embeddings alone.
+  EmbeddingPlan (*plan_embedding)(const nn::LinearInfo& table, const RecipeOptions& options) = nullptr;
 };
 
 // All recipes, the default first.

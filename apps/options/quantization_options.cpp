@@ -13,6 +13,8 @@ void QuantizationOptions::add_to(CLI::App& verb) {
   verb.add_option("--rule", section.rules,
                   "PATTERN=SCHEME: another scheme for the layers whose names match the pattern, or \"none\"; may be "
                   "given several times, the first that matches counts");
+  verb.add_option("--embeddings", section.embeddings,
+                  "A scheme for the embedding table, which stays in high precision otherwise");
   verb.add_option("--exclude", exclude, "Patterns of layers that stay in high precision")
       ->delimiter(',')
       ->capture_default_str();

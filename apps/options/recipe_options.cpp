@@ -17,6 +17,12 @@ void RecipeArguments::add_to(CLI::App& verb) {
       ->check(CLI::NonNegativeNumber);
   verb.add_flag("--asymmetric-weights", asymmetric_weights,
                 "recipe.asymmetric_weights: integer weights with zero points under a qat recipe");
+  verb.add_option("--embedding-bits", embedding_bits,
+                  "recipe.embedding_bits: bits of the embedding table under a qat recipe")
+      ->check(CLI::Range(2, 8));
+  verb.add_option("--embedding-group-size", embedding_group_size,
+                  "recipe.embedding_group_size: elements of an embedding that share a scale; 0: all")
+      ->check(CLI::NonNegativeNumber);
   verb.add_flag("--emulate", emulate, "Compute the recipe's products in f32 from the dequantized operands");
 }
 
@@ -29,9 +35,11 @@ void RecipeArguments::check() const {
     bool given;
   };
   for (const Option& option :
-       std::array<Option, 3>{{{"weight_bits", "--weight-bits", weight_bits.has_value()},
+       std::array<Option, 5>{{{"weight_bits", "--weight-bits", weight_bits.has_value()},
                               {"group_size", "--group-size", group_size.has_value()},
-                              {"asymmetric_weights", "--asymmetric-weights", asymmetric_weights}}})
+                              {"asymmetric_weights", "--asymmetric-weights", asymmetric_weights},
+                              {"embedding_bits", "--embedding-bits", embedding_bits.has_value()},
+                              {"embedding_group_size", "--embedding-group-size", embedding_group_size.has_value()}}})
     QUENCH_CHECK_AS(ErrorCode::bad_config, !option.given || std::ranges::count(keys, option.key) > 0,
                     "{} has no effect on --recipe {}", option.flag, name);
 }
@@ -48,7 +56,9 @@ std::vector<recipes::LayerConversion> RecipeArguments::apply(LoadedModel& loaded
                                            .keep_weights = true,
                                            .weight_bits = weight_bits,
                                            .group_size = group_size,
-                                           .asymmetric_weights = asymmetric_weights});
+                                           .asymmetric_weights = asymmetric_weights,
+                                           .embedding_bits = embedding_bits,
+                                           .embedding_group_size = embedding_group_size});
   recipes::require_layers(recipe, conversion);
   if (loaded.adapters) {
     loaded.adapters->attach();

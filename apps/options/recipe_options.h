@@ -20,6 +20,8 @@ struct RecipeArguments {
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
+  std::optional<std::int64_t> embedding_bits;
+  std::optional<std::int64_t> embedding_group_size;
 
   void add_to(CLI::App& verb);
   // Whether a recipe other than bf16 is asked for.

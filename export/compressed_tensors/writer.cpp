@@ -80,7 +80,8 @@ void add_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedFor
 
 Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std::filesystem::path& folder,
                               std::uint64_t max_shard_bytes) {
-  std::vector<const Scheme*> schemes;
+  // Readers look for embeddings under their names: "Linear" does not mean them.
+  std::vector<std::pair<const Scheme*, bool>> kinds;
   std::vector<CompressedGroup> groups;
   std::vector<std::string> ignored;
   SafetensorsItems items;
@@ -93,16 +94,22 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
       items.add(tensor);
       continue;
     }
-    const auto at = static_cast<std::size_t>(std::ranges::find(schemes, tensor.scheme) - schemes.begin());
-    if (at == schemes.size()) {
-      groups.push_back({compressed_form(*tensor.scheme), tensor.scheme->weights, tensor.scheme->inputs, {}});
-      schemes.push_back(tensor.scheme);
+    const std::pair kind{tensor.scheme, tensor.embedding};
+    const auto at = static_cast<std::size_t>(std::ranges::find(kinds, kind) - kinds.begin());
+    if (at == kinds.size()) {
+      CompressedForm form = compressed_form(*tensor.scheme);
+      // Transformers looks for the weight of an embedding under its own name.
+      if (tensor.embedding && form == CompressedForm::packed_integers) form = CompressedForm::integers;
+      groups.push_back({form, tensor.scheme->weights, tensor.scheme->inputs, {}});
+      kinds.push_back(kind);
     }
     CompressedGroup& group = groups[at];
     group.targets.push_back(tensor.layer);
     add_layer(items, tensor, group.form);
   }
-  if (groups.size() == 1) groups[0].targets = {"Linear"};
+  const auto linear = std::ranges::count(kinds, false, &std::pair<const Scheme*, bool>::second);
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    if (linear == 1 && !kinds[i].second) groups[i].targets = {"Linear"};
   write_safetensors_folder(folder, items.take(), max_shard_bytes);
   return compressed_config(groups, ignored);
 }

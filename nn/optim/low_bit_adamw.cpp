@@ -17,7 +17,8 @@ MomentCodes zero_moment(const Tensor& value, MomentFormat format) {
 bool has_low_bit_moments(const Parameter& parameter, MomentFormat format) {
   constexpr std::int64_t kLeastElements = 4096;  // below it the scales and tables are no gain
   const Shape& shape = parameter.global_shape;
-  return shape.rank() == 2 && parameter.numel() >= kLeastElements && shape[1] % moment_block(format) == 0;
+  return shape.rank() == 2 && !parameter.scales && parameter.numel() >= kLeastElements &&
+         shape[1] % moment_block(format) == 0;
 }
 
 LowBitAdamW::LowBitAdamW(const std::vector<Parameter*>& all, MomentFormat format, OptimizerOptions options)

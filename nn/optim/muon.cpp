@@ -15,7 +15,8 @@
 namespace quench::nn {
 
 bool suits_muon(const Parameter& parameter, const OptimizerOptions& options) {
-  return parameter.global_shape.rank() == 2 && !(options.exclude_from_muon && options.exclude_from_muon(parameter));
+  return parameter.global_shape.rank() == 2 && !parameter.scales &&
+         !(options.exclude_from_muon && options.exclude_from_muon(parameter));
 }
 
 void orthogonalize(const Tensor& x) {

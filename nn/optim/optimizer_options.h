@@ -32,7 +32,7 @@ struct OptimizerOptions {
 
   // As f32, the way the kernels take it.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {
-    const bool decayed = !exclude_from_decay || !exclude_from_decay(parameter);
+    const bool decayed = !parameter.scales && (!exclude_from_decay || !exclude_from_decay(parameter));
     return decayed ? static_cast<double>(static_cast<float>(weight_decay)) : 0.0;
   }
 };

@@ -15,7 +15,7 @@ constexpr std::int64_t kMostNamedGroup = 256;
 
 }  // namespace
 
-std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns) const {
+std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns, std::string_view key) const {
   if (sparsity)
     if (std::string reason = two_of_four_problem(*sparsity, rows, columns); !reason.empty()) return reason;
   const std::int64_t block = kind == Kind::mx      ? std::int64_t{kMxBlockSize}
@@ -27,11 +27,11 @@ std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns) const {
   std::string fitting;
   for (std::int64_t size = kLeastNamedGroup; size <= std::min(columns, kMostNamedGroup); ++size)
     if (columns % size == 0) fitting += fmt::format("{}, ", size);
-  return fmt::format("recipe.group_size {} does not divide its {} inputs; {}0 (the whole row) would fit", group,
-                     columns, fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and "));
+  return fmt::format("{} {} does not divide its {} inputs; {}0 (the whole row) would fit", key, group, columns,
+                     fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and "));
 }
 
-FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask) {
+FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask, const Tensor& scales) {
   const Tensor x = format.sparsity ? two_of_four(dense, *format.sparsity) : dense;
   using Kind = FakeFormat::Kind;
   switch (format.kind) {
@@ -39,8 +39,12 @@ FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool 
     case Kind::integer: {
       FakeQuantized made{Tensor::empty_like(x), {}};
       if (with_mask) made.mask = Tensor::empty(range_mask_shape(x.shape()), DType::u8, x.device());
-      fake_quantize_int(
-          {.x = x, .out = made.values, .mask = made.mask, .scales = {}, .zero_points = {}, .options = format.integers});
+      fake_quantize_int({.x = x,
+                         .out = made.values,
+                         .mask = made.mask,
+                         .scales = scales,
+                         .zero_points = {},
+                         .options = format.integers});
       return made;
     }
     case Kind::float8: {

@@ -26,8 +26,10 @@ struct FakeFormat {
   ElementFormat element = ElementFormat::e2m1;
   std::optional<TwoOfFour> sparsity = std::nullopt;  // of weights: what stays is quantized, gradients reach all
 
-  // Why an operand of this shape cannot be quantized so; empty: it can. Rows count for weights only.
-  [[nodiscard]] std::string problem(std::int64_t rows, std::int64_t columns) const;
+  // Why an operand of this shape cannot be quantized so; empty: it can. Rows count for weights only. `key`
+  // is what chose the size of groups.
+  [[nodiscard]] std::string problem(std::int64_t rows, std::int64_t columns,
+                                    std::string_view key = "recipe.group_size") const;
 };
 
 // `values` as they come back from their codes. `mask` of integers, whose range clips some elements: where the gradient
@@ -39,7 +41,9 @@ struct FakeQuantized {
 
 // Bit-equal to quantizing with the ops that exports use, and dequantizing. x is f32 or bf16 [R,C]; without `with_mask`
 // no mask is made.
-[[nodiscard]] FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask);
+// `scales`, of integers with a symmetric mapping: f32 [R, groups], given; undefined: they follow from x.
+[[nodiscard]] FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask,
+                                          const Tensor& scales = {});
 
 // The same of that many matrices of the same size, one behind the other in x, each by itself.
 [[nodiscard]] FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format,

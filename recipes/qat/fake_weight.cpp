@@ -1,5 +1,7 @@
 #include "recipes/qat/fake_weight.h"
 
+#include "recipes/qat/scale_parameter.h"
+
 namespace quench::recipes {
 
 using autograd::Weight;
@@ -19,6 +21,7 @@ FakeQuantized FakeWeight::get(const nn::Parameter& parameter, bool with_mask, st
 
 std::uint64_t FakeWeight::version_of(const nn::Parameter& parameter) const {
   std::uint64_t version = parameter.version;
+  if (scales_) version += scales_->version;
   if (!adapter_) return version;
   version += adapter_->a().version;
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) version += adapter_->b(i).version;
@@ -28,6 +31,10 @@ std::uint64_t FakeWeight::version_of(const nn::Parameter& parameter) const {
 FakeQuantized FakeWeight::make(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices) const {
   const MemoryScope scope(MemoryCategory::workspace);
   const Weight::Use use = parameter.weight().use();
+  if (scales_) {
+    const Weight::Use scales = scales_->weight().use();
+    return fake_quantize(use.value(), format_, with_mask, in_f32(scales.value()));
+  }
   if (!adapter_) return fake_quantize_each(use.value(), matrices, format_, with_mask);
   const Tensor merged = use.value().clone();
   adapter_->add_to(merged);

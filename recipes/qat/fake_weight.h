@@ -11,8 +11,10 @@ namespace quench::recipes {
 // q(W), or q(W + update) with an adapter.
 class FakeWeight {
  public:
-  FakeWeight(const FakeFormat& format, bool keep, std::shared_ptr<nn::LowRankAdapter> adapter = nullptr)
-      : format_(format), keep_(keep), adapter_(std::move(adapter)) {}
+  // `scales` [N, groups], if any, are a parameter of the layer's: those of the codes.
+  FakeWeight(const FakeFormat& format, bool keep, std::shared_ptr<nn::LowRankAdapter> adapter = nullptr,
+             std::shared_ptr<nn::Parameter> scales = nullptr)
+      : format_(format), keep_(keep), adapter_(std::move(adapter)), scales_(std::move(scales)) {}
 
   // `parameter` holds that many matrices of the same size, one behind the other: each is quantized by itself.
   [[nodiscard]] FakeQuantized get(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices = 1);
@@ -25,6 +27,7 @@ class FakeWeight {
   FakeFormat format_;
   bool keep_;
   std::shared_ptr<nn::LowRankAdapter> adapter_;
+  std::shared_ptr<nn::Parameter> scales_;
   FakeQuantized kept_;
   std::uint64_t version_ = 0;
   const void* address_ = nullptr;

@@ -5,6 +5,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "recipes/qat/qat_head.h"
+#include "recipes/qat/scale_parameter.h"
 
 namespace quench::recipes {
 
@@ -19,16 +20,20 @@ struct QatLinear::Backward {
   QatScheme scheme;
   std::shared_ptr<FakeWeight> weight;
   std::shared_ptr<nn::LowRankAdapter> adapter;
+  std::shared_ptr<nn::Parameter> scales;
   const nn::Parameter* parameter;
   Saved saved_x;
   Tensor input_mask;
-  std::shared_ptr<Gradient> dx, dw, db, dy_of;
+  std::shared_ptr<Gradient> dx, dw, db, dscales, dy_of;
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor dy = dy_of->value();
     const FakeQuantized w = weight->get(*parameter, dw != nullptr);
-    if (dw) weight_gradient(dy, w.mask);
+    if (dw && dscales)
+      weight_and_scale_gradients(dy, w.mask);
+    else if (dw)
+      weight_gradient(dy, w.mask);
     if (adapter) adapter_gradients(dy);
     if (db) {
       const GradientTarget into = db->target();
@@ -60,6 +65,25 @@ struct QatLinear::Backward {
       // Of the micro-batches before this one too, which had the same mask.
       stop_gradient(into.tensor, mask);
       dw->end_use();
+    };
+    if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+
+  // The gradient of the scales is made of all elements of that of q(W), those that are clipped too.
+  void weight_and_scale_gradients(const Tensor& dy, const Tensor& mask) const {
+    dw->begin_use();
+    dscales->begin_use();
+    const auto finish = [dw = dw, ds = dscales, dy, mask, scales = scales, parameter = parameter,
+                         scheme = scheme](const Tensor& x_again) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      const Tensor x = fake_quantize(x_again, scheme.input, false).values;
+      const Tensor own = Tensor::empty({dy.size(1), x.size(1)}, dw->dtype(), dy.device());
+      gemm({.a = dy, .b = x, .c = own, .transpose_a = true});
+      contribute_scale_gradient(*ds, *scales, *parameter, own, scheme.weight.integers);
+      stop_gradient(own, mask);
+      dw->contribute(own);
+      dw->end_use();
+      ds->end_use();
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
@@ -100,17 +124,28 @@ struct QatLinear::Backward {
   }
 };
 
-QatLinear::QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<nn::LowRankAdapter> adapter)
+QatLinear::QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<nn::LowRankAdapter> adapter,
+                     std::shared_ptr<nn::Parameter> scales)
     : scheme_(scheme),
       keep_weight_(keep_weight),
       adapter_(std::move(adapter)),
-      name_(std::string(scheme.name) + (adapter_ ? " of W + lora" : "")),
-      weight_(std::make_shared<FakeWeight>(scheme.weight, keep_weight, adapter_)) {}
+      scales_(std::move(scales)),
+      name_(std::string(scheme.name) + (adapter_  ? " of W + lora"
+                                        : scales_ ? " with learned scales"
+                                                  : "")),
+      weight_(std::make_shared<FakeWeight>(scheme.weight, keep_weight, adapter_, scales_)) {
+  QUENCH_CHECK(!adapter_ || !scales_, "{} linear: scales of a weight with an adapter cannot be trained", scheme.name);
+}
 
 QatLinear::~QatLinear() = default;
 
 std::vector<nn::KernelParameter> QatLinear::parameters() const {
+  if (scales_) return {{"weight_scale", scales_.get()}};
   return adapter_ ? adapter_->parameters() : std::vector<nn::KernelParameter>();
+}
+
+void QatLinear::begin_with(const nn::Parameter& weight) const {
+  if (scales_) begin_scales(*scales_, weight, scheme_.weight.integers);
 }
 
 std::shared_ptr<const nn::LinearKernel> QatLinear::with_adapter(
@@ -140,6 +175,7 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
   input.values = Tensor();
 
   std::vector<Tape::Input> inputs{x, w, bias};
+  if (scales_) inputs.emplace_back(scales_->weight());
   bool trains_adapter = false;
   if (adapter_) {
     for (const nn::KernelParameter& own : adapter_->parameters()) {
@@ -151,12 +187,14 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
     return Backward{scheme_,
                     weight_,
                     adapter_,
+                    scales_,
                     &weight,
                     w.requires_grad() || trains_adapter ? Saved(x) : Saved(),
                     input.mask,
                     x.gradient(),
                     w.gradient(),
                     bias.gradient(),
+                    scales_ ? scales_->weight().gradient() : nullptr,
                     y.gradient()};
   });
   return y;

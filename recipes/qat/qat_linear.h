@@ -23,9 +23,13 @@ struct QatScheme {
 // With an adapter the quantized weight is W + its update, so that the layer trains what its merged form will be. W is
 // frozen then, and the gradients of A and B are those of the product without the mask of the clipped weights, which
 // would take the gradient of all of W.
+//
+// With `scales` those of W's codes are that parameter (scale_parameter.h), which begins as what follows from W; there
+// is no adapter then.
 class QatLinear final : public nn::LinearKernel {
  public:
-  QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<nn::LowRankAdapter> adapter = nullptr);
+  QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<nn::LowRankAdapter> adapter = nullptr,
+            std::shared_ptr<nn::Parameter> scales = nullptr);
   ~QatLinear() override;
 
   [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
@@ -33,6 +37,8 @@ class QatLinear final : public nn::LinearKernel {
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override;
   [[nodiscard]] std::shared_ptr<const nn::LinearKernel> with_adapter(
       const std::shared_ptr<nn::LowRankAdapter>& adapter) const override;
+  void begin_with(const nn::Parameter& weight) const override;
+  [[nodiscard]] const nn::Parameter* weight_scales() const override { return scales_.get(); }
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return name_; }
 
@@ -42,6 +48,7 @@ class QatLinear final : public nn::LinearKernel {
   QatScheme scheme_;
   bool keep_weight_;
   std::shared_ptr<nn::LowRankAdapter> adapter_;
+  std::shared_ptr<nn::Parameter> scales_;
   std::string name_;
   // Shared with the backward functions, which may outlive a layer whose recipe changes.
   std::shared_ptr<FakeWeight> weight_;

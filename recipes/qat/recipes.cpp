@@ -2,8 +2,10 @@
 // exported under a scheme of the same format.
 
 #include "core/system/check.h"
+#include "recipes/qat/qat_embedding.h"
 #include "recipes/qat/qat_experts.h"
 #include "recipes/qat/qat_linear.h"
+#include "recipes/qat/scale_parameter.h"
 #include "recipes/recipe.h"
 #include "recipes/sparse.h"
 
@@ -61,14 +63,34 @@ template <const QatScheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
   if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found), {}};
-  return {std::make_shared<QatLinear>(scheme, options.keep_weights), {}, {}};
+  // The head's loss has no gradient for scales.
+  std::shared_ptr<nn::Parameter> scales;
+  if (options.learned_scales && layer.name != "lm_head") scales = make_scale_parameter(layer, scheme.weight.integers);
+  return {std::make_shared<QatLinear>(scheme, options.keep_weights, nullptr, std::move(scales)), {}, {}};
 }
 
 template <const QatScheme& kScheme>
 ExpertPlan plan_expert_layers(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
   if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found)};
+  if (options.learned_scales) return {nullptr, "scales of experts are not learned (recipe.learned_scales)"};
   return {qat_experts(scheme, options.keep_weights), {}};
+}
+
+EmbeddingPlan plan_table(const nn::LinearInfo& table, const RecipeOptions& options) {
+  FakeFormat format = kIntGroups;
+  format.integers.bits = static_cast<int>(options.embedding_bits.value());
+  format.integers.group_size = options.embedding_group_size.value_or(kUsualGroup);
+  if (std::string found = format.problem(table.out_features, table.in_features, "recipe.embedding_group_size");
+      !found.empty())
+    return {nullptr, std::move(found)};
+  return {qat_embedding(format), {}};
+}
+
+std::string table_scheme(const RecipeOptions& options) {
+  const std::int64_t group = options.embedding_group_size.value_or(kUsualGroup);
+  return fmt::format("int{}_weight_only{}", options.embedding_bits.value(),
+                     group > 0 ? fmt::format("_g{}", group) : "");
 }
 
 // "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8"
@@ -90,76 +112,111 @@ std::string named(const RecipeOptions&) {
   return kName;
 }
 
-constexpr std::string_view kPlainKeys[] = {"keep_weights"};
-constexpr std::string_view kGroupKeys[] = {"keep_weights", "group_size", "asymmetric_weights"};
+constexpr std::string_view kPlainKeys[] = {"keep_weights", "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kGroupKeys[] = {"keep_weights",       "group_size",     "learned_scales",
+                                           "asymmetric_weights", "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "embedding_bits", "embedding_group_size"};
 // A zero point would make other values than 0 of what does not stay.
+constexpr std::string_view kSparseKeys[] = {"keep_weights"};
 constexpr std::string_view kSparseGroupKeys[] = {"keep_weights", "group_size"};
-constexpr std::string_view kBitsKeys[] = {"keep_weights", "group_size", "asymmetric_weights", "weight_bits"};
+constexpr std::string_view kBitsKeys[] = {"keep_weights", "learned_scales", "group_size",          "asymmetric_weights",
+                                          "weight_bits",  "embedding_bits", "embedding_group_size"};
 
 }  // namespace
 
 // Of normal values, a group of 32 in 4 bits loses 8% (root mean square) to steps of a 7.5th of its largest magnitude, a
 // row in 8 bits 1%, blocks of mxfp4 and nvfp4 11% and 9%. Clipped elements of a weight have no gradient: where the
 // largest value of a group is positive and just rounds up, one of 32.
-const Recipe kQatInt8DynInt4{
-    "qat_int8dyn_int4",
-    "trains for int8 activations (per token) and int4 weights (in groups)",
-    plan<kInt8DynInt4>,
-    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynInt4>},
-    plan_expert_layers<kInt8DynInt4>};
-const Recipe kQatInt4WeightOnly{
-    "qat_int4_weight_only",
-    "trains for int4 weights (in groups)",
-    plan<kInt4WeightOnly>,
-    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt4WeightOnly>},
-    plan_expert_layers<kInt4WeightOnly>};
+const Recipe kQatInt8DynInt4{"qat_int8dyn_int4",
+                             "trains for int8 activations (per token) and int4 weights (in groups)",
+                             plan<kInt8DynInt4>,
+                             {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+                             {.keys = kGroupKeys,
+                              .required = RequiredLayers::all,
+                              .scheme = integer_scheme<kInt8DynInt4>,
+                              .embedding_scheme = table_scheme},
+                             plan_expert_layers<kInt8DynInt4>,
+                             plan_table};
+const Recipe kQatInt4WeightOnly{"qat_int4_weight_only",
+                                "trains for int4 weights (in groups)",
+                                plan<kInt4WeightOnly>,
+                                {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+                                {.keys = kGroupKeys,
+                                 .required = RequiredLayers::all,
+                                 .scheme = integer_scheme<kInt4WeightOnly>,
+                                 .embedding_scheme = table_scheme},
+                                plan_expert_layers<kInt4WeightOnly>,
+                                plan_table};
 const Recipe kQatInt8{"qat_int8",
                       "trains for int8 activations (per token) and weights (per channel)",
                       plan<kInt8>,
                       {.output_relative_l2 = 0.03, .gradient_relative_l2 = 0.1, .loss_relative = 0.03},
-                      {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8>},
-                      plan_expert_layers<kInt8>};
+                      {.keys = kInt8Keys,
+                       .required = RequiredLayers::all,
+                       .scheme = integer_scheme<kInt8>,
+                       .embedding_scheme = table_scheme},
+                      plan_expert_layers<kInt8>,
+                      plan_table};
 const Recipe kQatFloat8{"qat_float8",
                         "trains for float8 activations (per token) and weights (per channel)",
                         plan<kFloat8Both>,
                         {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.05, .loss_relative = 0.03},
-                        {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kFloat8Dynamic>},
-                        plan_expert_layers<kFloat8Both>};
-const Recipe kQatFloat8Int4{
-    "qat_float8_int4",
-    "trains for float8 activations (per token) and int4 weights (in groups)",
-    plan<kFloat8Int4>,
-    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kGroupKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kFloat8Int4>},
-    plan_expert_layers<kFloat8Int4>};
+                        {.keys = kPlainKeys,
+                         .required = RequiredLayers::all,
+                         .scheme = named<kFloat8Dynamic>,
+                         .embedding_scheme = table_scheme},
+                        plan_expert_layers<kFloat8Both>,
+                        plan_table};
+const Recipe kQatFloat8Int4{"qat_float8_int4",
+                            "trains for float8 activations (per token) and int4 weights (in groups)",
+                            plan<kFloat8Int4>,
+                            {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+                            {.keys = kGroupKeys,
+                             .required = RequiredLayers::all,
+                             .scheme = integer_scheme<kFloat8Int4>,
+                             .embedding_scheme = table_scheme},
+                            plan_expert_layers<kFloat8Int4>,
+                            plan_table};
 const Recipe kQatMxfp4{"qat_mxfp4",
                        "trains for mxfp4 activations and weights",
                        plan<kMxfp4Both>,
                        {.output_relative_l2 = 0.2, .gradient_relative_l2 = 0.15, .loss_relative = 0.06},
-                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kMxfp4Scheme>},
-                       plan_expert_layers<kMxfp4Both>};
+                       {.keys = kPlainKeys,
+                        .required = RequiredLayers::all,
+                        .scheme = named<kMxfp4Scheme>,
+                        .embedding_scheme = table_scheme},
+                       plan_expert_layers<kMxfp4Both>,
+                       plan_table};
 const Recipe kQatNvfp4{"qat_nvfp4",
                        "trains for nvfp4 activations and weights",
                        plan<kNvfp4Both>,
                        {.output_relative_l2 = 0.16, .gradient_relative_l2 = 0.12, .loss_relative = 0.06},
-                       {.keys = kPlainKeys, .required = RequiredLayers::all, .scheme = named<kNvfp4Scheme>},
-                       plan_expert_layers<kNvfp4Both>};
-const Recipe kQatInt8DynIntx{
-    "qat_int8dyn_intx",
-    "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
-    plan<kInt8DynIntx>,
-    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kInt8DynIntx>},
-    plan_expert_layers<kInt8DynIntx>};
-const Recipe kQatIntxWeightOnly{
-    "qat_intx_weight_only",
-    "trains for weights of recipe.weight_bits (in groups)",
-    plan<kIntxWeightOnly>,
-    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-    {.keys = kBitsKeys, .required = RequiredLayers::all, .scheme = integer_scheme<kIntxWeightOnly>},
-    plan_expert_layers<kIntxWeightOnly>};
+                       {.keys = kPlainKeys,
+                        .required = RequiredLayers::all,
+                        .scheme = named<kNvfp4Scheme>,
+                        .embedding_scheme = table_scheme},
+                       plan_expert_layers<kNvfp4Both>,
+                       plan_table};
+const Recipe kQatInt8DynIntx{"qat_int8dyn_intx",
+                             "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
+                             plan<kInt8DynIntx>,
+                             {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+                             {.keys = kBitsKeys,
+                              .required = RequiredLayers::all,
+                              .scheme = integer_scheme<kInt8DynIntx>,
+                              .embedding_scheme = table_scheme},
+                             plan_expert_layers<kInt8DynIntx>,
+                             plan_table};
+const Recipe kQatIntxWeightOnly{"qat_intx_weight_only",
+                                "trains for weights of recipe.weight_bits (in groups)",
+                                plan<kIntxWeightOnly>,
+                                {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+                                {.keys = kBitsKeys,
+                                 .required = RequiredLayers::all,
+                                 .scheme = integer_scheme<kIntxWeightOnly>,
+                                 .embedding_scheme = table_scheme},
+                                plan_expert_layers<kIntxWeightOnly>,
+                                plan_table};
 
 // Of normal values, the two smaller magnitudes of four hold a root mean square of 0.36 of all, what a greedy
 // transposable mask leaves out 0.42. Gradients of the weight are those of the dense one.
@@ -167,12 +224,12 @@ const Recipe kSparse24{"sparse24",
                        "trains for 2:4 sparse weights: of every four, the two largest magnitudes",
                        plan<kSparse>,
                        {.output_relative_l2 = 0.45, .gradient_relative_l2 = 0.45, .loss_relative = 0.15},
-                       {.keys = kPlainKeys, .required = RequiredLayers::all}};
+                       {.keys = kSparseKeys, .required = RequiredLayers::all}};
 const Recipe kSparse24Transposable{"sparse24_transposable",
                                    "trains for weights that are 2:4 sparse along rows and columns",
                                    plan<kSparseTransposable>,
                                    {.output_relative_l2 = 0.5, .gradient_relative_l2 = 0.5, .loss_relative = 0.15},
-                                   {.keys = kPlainKeys, .required = RequiredLayers::all}};
+                                   {.keys = kSparseKeys, .required = RequiredLayers::all}};
 const Recipe kQatInt4WeightOnlySparse24{
     "qat_int4_weight_only_sparse24",
     "trains for 2:4 sparse int4 weights (in groups)",

@@ -64,6 +64,52 @@ TEST_F(Qat, AdaptersTakePartInWhatIsQuantized) {
   EXPECT_THAT(refused.errors, HasSubstr("or lora.quantize_merged to false"));
 }
 
+// What is exported is what training has simulated, and a run in two parts exports the same.
+TEST_F(Qat, EmbeddingsAndLearnedScalesAreExportedAsTrained) {
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"--recipe.name=qat_int4_weight_only", "--recipe.embedding_bits=4", "--recipe.learned_scales=true",
+                 "--optimizer.lr=2e-5", "--training.steps=20", "--export.format=compressed-tensors"});
+    return train(std::move(more));
+  };
+  expect_ok(with({}));
+  expect_ok(with({"--run.folder=two", "--training.steps=10"}));
+  expect_ok(with({"--run.folder=two"}));
+  const std::string exported = read_file(work() / "run/export/model.safetensors");
+  EXPECT_EQ(read_file(work() / "two/export/model.safetensors"), exported);
+  expect_ok({"quantize", "--model", "run", "--scheme", "int4_weight_only_g32", "--embeddings", "int4_weight_only_g32",
+             "--output", "by-verb"});
+  EXPECT_EQ(read_file(work() / "by-verb/model.safetensors"), exported);
+  EXPECT_THAT(exported, AllOf(HasSubstr("model.embed_tokens.weight_scale"), ::testing::Not(HasSubstr("qkv_proj"))));
+  const auto loss = [&](std::vector<std::string> model) {
+    model.insert(model.begin(), "eval");
+    for (const char* more : {"--data", "held_out.txt", "--json"}) model.emplace_back(more);
+    const Outcome outcome = run(model);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.output.substr(outcome.output.find("\"loss\""), 30);
+  };
+  // Without learned scales the verb simulates the same codes.
+  expect_ok(train({"--recipe.name=qat_int4_weight_only", "--recipe.embedding_bits=4", "--training.steps=20",
+                   "--export.format=compressed-tensors", "--run.folder=plain"}));
+  EXPECT_EQ(loss({"--model", "plain/export"}),
+            loss({"--model", "plain", "--recipe", "qat_int4_weight_only", "--embedding-bits", "4"}));
+}
+
+TEST_F(Qat, ScalesThatAreNotPositiveEndTheRunByName) {
+  const Outcome ended = run(train({"--recipe.name=qat_int4_weight_only", "--recipe.learned_scales=true",
+                                   "--optimizer.lr=1", "--training.steps=10"}));
+  EXPECT_NE(ended.status, 0);
+  EXPECT_THAT(ended.errors, AllOf(HasSubstr("model.layers.0."), HasSubstr("the learned scale of row"),
+                                  HasSubstr("expected a positive number")));
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--recipe.name=qat_int4_weight_only", "--recipe.learned_scales=true"});
+    return run(train(std::move(more))).errors;
+  };
+  EXPECT_THAT(refused({"--recipe.asymmetric_weights=true"}), HasSubstr("does not go with recipe.asymmetric_weights"));
+  EXPECT_THAT(refused({"--lora.rank=4"}), HasSubstr("does not go with lora"));
+  EXPECT_THAT(refused({"--recipe.start_step=2"}), HasSubstr("from the first step to the last"));
+}
+
 TEST_F(Qat, OptionsOfOtherRecipesAreRefused) {
   const auto errors = [&](std::vector<std::string> more) { return run(train(std::move(more))).errors; };
   EXPECT_THAT(errors({"--recipe.name=qat_int8", "--recipe.group_size=32"}),

@@ -120,6 +120,22 @@ void check_choices(Checker& checker) {
                     nn::find_optimizer(config.optimizer.name).keys);
 }
 
+// Options of quantization-aware training that need or exclude each other.
+void check_quantization_aware(Checker& checker) {
+  const RunConfig& config = checker.config();
+  const RecipeSection& recipe = config.recipe;
+  if (recipe.embedding_group_size && !recipe.embedding_bits && checker.usable({"recipe.embedding_bits"}))
+    checker.report("recipe.embedding_group_size", "has no effect without recipe.embedding_bits");
+  if (!recipe.learned_scales || !checker.usable({"recipe.learned_scales"})) return;
+  const auto refuse = [&](bool other, std::string_view what) {
+    if (other) checker.report("recipe.learned_scales", "true does not go with {}", what);
+  };
+  refuse(recipe.asymmetric_weights, "recipe.asymmetric_weights: zero points are not learned");
+  refuse(config.lora.has_value(), "lora, whose base stays as it is");
+  refuse(recipe.start_step > 0 || recipe.stop_step || recipe.high_precision_tail > 0,
+         "recipe.start_step, stop_step and high_precision_tail: scales are trained from the first step to the last");
+}
+
 // Rounding of gradients that no product reads would do nothing.
 void check_gradient_rounding(Checker& checker) {
   const RecipeSection& recipe = checker.config().recipe;
@@ -161,6 +177,7 @@ void check_training(Checker& checker) {
   check_schedule(checker);
   check_choices(checker);
   check_gradient_rounding(checker);
+  check_quantization_aware(checker);
   check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (training.on_nonfinite == NonfinitePolicy::rollback &&

@@ -33,6 +33,7 @@ void require_nothing_asked(const QuantizationSection& section, const Quantizatio
   const QuantizationSection nothing;
   report("method", section.method != nothing.method);
   report("rules", !section.rules.empty());
+  report("embeddings", !section.embeddings.empty());
   report("calibration", !section.calibration.empty());
   report("damping", section.damping.has_value());
   report("act_order", section.act_order);
@@ -56,6 +57,13 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
   bool known = judge.accepts("scheme", [&](const auto& key) { rules.scheme = &require_scheme(section.scheme, key); });
   for (const std::string& rule : section.rules)
     known &= judge.accepts("rules", [&](const auto& key) { rules.rules.push_back(parse_rule(rule, key)); });
+  if (!section.embeddings.empty())
+    known &= judge.accepts("embeddings", [&](const auto& key) {
+      rules.embeddings = &require_scheme(section.embeddings, key);
+      QUENCH_CHECK_AS(ErrorCode::bad_config, !rules.embeddings->inputs,
+                      "{} '{}' rounds inputs too, which an embedding has none of; use a scheme for weights only", key,
+                      section.embeddings);
+    });
   known &= judge.accepts("method", [&](const auto& key) { rules.quantizer = &require_quantizer(section.method, key); });
   if (!known) return rules;
   const auto acts = [&](bool given, std::string_view member, std::string_view option) {

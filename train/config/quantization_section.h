@@ -19,6 +19,7 @@ struct QuantizationSection {
   std::string scheme;  // a name of scheme_table(); empty: none
   std::string method{quantizers().front().name};
   std::vector<std::string> rules;                   // "PATTERN=SCHEME"
+  std::string embeddings;                           // a scheme for the embedding table; empty: none
   std::optional<std::vector<std::string>> exclude;  // patterns; absent: those of QuantizationRules
   std::vector<std::string> calibration;             // files
   std::int64_t calibration_samples = kCalibrationSamples;

@@ -170,6 +170,11 @@ void derive_export(RunConfig& config) {
   if (scheme.empty() && format != nullptr && simulated != nullptr &&
       (format->quantized || format->problem(*simulated).empty()))
     scheme = simulated->name;
+  const Scheme* table = simulated_embedding_scheme(config);
+  std::string& embeddings = section.quantization.embeddings;
+  if (embeddings.empty() && format != nullptr && table != nullptr && simulated != nullptr &&
+      scheme == simulated->name && format->embeddings && format->problem(*table).empty())
+    embeddings = table->name;
 }
 
 }  // namespace

@@ -18,16 +18,32 @@ RunConfig with_choice(RunConfig config, const RecipeChoice& choice) {
   return config;
 }
 
+namespace {
+
+recipes::RecipeOptions formats_of(const RecipeSection& recipe) {
+  return {.weight_bits = recipe.weight_bits,
+          .group_size = recipe.group_size,
+          .asymmetric_weights = recipe.asymmetric_weights,
+          .embedding_bits = recipe.embedding_bits,
+          .embedding_group_size = recipe.embedding_group_size};
+}
+
+}  // namespace
+
 const Scheme* simulated_scheme(const RunConfig& config) {
   const RecipeSection& recipe = config.recipe;
   if (recipe.name == kAutoRecipe) return nullptr;
   // Adapters beside a quantized weight are more than it stores.
   if (config.lora && !config.lora->quantize_merged) return nullptr;
   const auto scheme = recipes::find_recipe(recipe.name).capabilities.scheme;
-  if (scheme == nullptr) return nullptr;
-  return find_scheme(scheme({.weight_bits = recipe.weight_bits,
-                             .group_size = recipe.group_size,
-                             .asymmetric_weights = recipe.asymmetric_weights}));
+  return scheme != nullptr ? find_scheme(scheme(formats_of(recipe))) : nullptr;
+}
+
+const Scheme* simulated_embedding_scheme(const RunConfig& config) {
+  const RecipeSection& recipe = config.recipe;
+  if (recipe.name == kAutoRecipe || !recipe.embedding_bits) return nullptr;
+  const auto scheme = recipes::find_recipe(recipe.name).capabilities.embedding_scheme;
+  return scheme != nullptr ? find_scheme(scheme(formats_of(recipe))) : nullptr;
 }
 
 Json to_json(const RecipeChoice& choice) {

@@ -30,6 +30,8 @@ struct RecipeChoice {
 // What the export stores of a model that is trained under the run's recipe; null where that simulates no storage that a
 // scheme has.
 [[nodiscard]] const Scheme* simulated_scheme(const RunConfig& config);
+// The same of the embedding table; null too where that stays in high precision.
+[[nodiscard]] const Scheme* simulated_embedding_scheme(const RunConfig& config);
 
 // {"recipe": {"name", "filter": {...}}}: what a choice decides, to paste into a config.
 [[nodiscard]] Json recipe_section(const RunConfig& config);

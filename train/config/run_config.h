@@ -161,6 +161,10 @@ struct RecipeSection {
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
+  bool learned_scales = false;
+  // Of the embedding table; absent bits: it stays in high precision.
+  std::optional<std::int64_t> embedding_bits;
+  std::optional<std::int64_t> embedding_group_size;
   std::int64_t start_step = 0;            // steps at the beginning that run without the recipe
   std::optional<std::int64_t> stop_step;  // steps after which the rest runs without it; absent: none
 

@@ -47,7 +47,7 @@ void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs
   std::vector<std::string> faults;
   std::set<std::string> wanted;
   for (const nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter) continue;
+    if (parameter->adapter || parameter->scales) continue;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       wanted.insert(piece.hf_name);
       const auto found = weights.find(piece.hf_name);
@@ -195,7 +195,7 @@ void load(nn::CausalLm& model, const fs::path& folder,
   };
   for (nn::Parameter* parameter : model.parameters()) total += bytes(*parameter);
   for (nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter) continue;
+    if (parameter->adapter || parameter->scales) continue;
     progress.update(loaded, total);
     loaded += bytes(*parameter);
     parameter->mark_changed();
@@ -254,6 +254,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   require_export_target(target);
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
   check_format_and_rules(format, options.quantization ? &*options.quantization : nullptr);
+  if (options.quantization) require_readable_table(format, *options.quantization, model.config());
   if (format.require_model != nullptr)
     format.require_model(options.config != nullptr ? *options.config : model.config());
   const fs::path folder = resolved_path(target.folder);

@@ -21,6 +21,7 @@
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/export_model.h"
+#include "train/setup/learned_scales.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
 #include "train/setup/run_environment.h"
@@ -114,6 +115,7 @@ void Trainer::Run::load(CheckpointReader& reader) {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
     restore_training_tensors(reader, *setup.model, *optimizer);
+    require_positive_scales(*setup.model);
   });
   whole = true;
 }
@@ -189,6 +191,7 @@ void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
 }
 
 void Trainer::Run::save() {
+  if (config.recipe.learned_scales) together("checkpoint", [this] { require_positive_scales(*setup.model); });
   const bool sets_aside = std::exchange(beside_earlier_run, false);
   if (first()) {
     lock->confirm();

@@ -11,6 +11,7 @@
 #include "train/metrics/run_files.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_outputs.h"
+#include "train/setup/learned_scales.h"
 
 namespace quench {
 namespace {
@@ -61,7 +62,10 @@ void require_exportable(const RunConfig& config, const ModelSetup& setup) {
     const ExportFormat& format = format_of(config);
     if (format.require_model != nullptr) format.require_model(setup.config);
     const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
-    if (const auto rules = export_rules(config, setup, tensors)) require_quantizable(tensors, *rules);
+    if (const auto rules = export_rules(config, setup, tensors)) {
+      require_quantizable(tensors, *rules);
+      require_readable_table(format, *rules, setup.config);
+    }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("export: {}", error.what()));
   }
@@ -91,16 +95,24 @@ ModelFolderReport export_model(const ModelSetup& setup, const RunConfig& config,
                          .tokenizer_folder = kept,
                          .tokenizer = description.tokenizer.get(),
                          .generation_ids = description.generation_ids};
-  options.quantization = export_rules(config, setup, model_tensors(model, options.dtype));
+  const std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
+  options.quantization = export_rules(config, setup, tensors);
   if (options.quantization) options.card = {.source = config.run.folder, .perplexity_data = {}, .perplexity = {}};
   if (calibration != nullptr) {
     options.quantization->calibration = std::move(calibration);
     // The inputs of layers are those of the weights as they are.
     (void)recipes::apply_recipe(model, recipes::kBf16, {});
   }
-  if (ranks == nullptr) return save_model_folder(model, export_target(config), options);
+  const auto use_scales = [&](const std::function<Tensor(const nn::Parameter&)>& whole) {
+    if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
+  };
+  if (ranks == nullptr) {
+    use_scales({});
+    return save_model_folder(model, export_target(config), options);
+  }
   ModelFolderReport report;
   distributed::with_whole_parameters(model, *ranks, [&](const auto& whole) {
+    use_scales(whole);
     options.whole = whole;
     report = save_model_folder(model, export_target(config), options);
   });

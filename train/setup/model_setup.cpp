@@ -8,6 +8,7 @@
 #include "train/config/presets.h"
 #include "train/model_folder/model_folder.h"
 #include "train/setup/adapter_setup.h"
+#include "train/setup/learned_scales.h"
 
 namespace quench {
 
@@ -85,6 +86,9 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .weight_bits = recipe.weight_bits,
           .group_size = recipe.group_size,
           .asymmetric_weights = recipe.asymmetric_weights,
+          .learned_scales = recipe.learned_scales,
+          .embedding_bits = recipe.embedding_bits,
+          .embedding_group_size = recipe.embedding_group_size,
           .mx_scale = mx_scale_mode(recipe.mx_scale),
           .health = std::move(health)};
 }
@@ -188,6 +192,7 @@ void fill_model(nn::CausalLm& model, const RunConfig& config) {
   } else {
     model.initialize(static_cast<std::uint64_t>(config.training.seed));
   }
+  begin_learned_scales(model);
 }
 
 }  // namespace quench

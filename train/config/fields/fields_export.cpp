@@ -49,6 +49,9 @@ void add_export_fields(Fields& fields) {
   add("method", QUENCH_QUANTIZATION(method), one_of(quantizer_names()), "How codes are chosen.");
   add("rules", QUENCH_QUANTIZATION(rules), any_value(),
       "\"PATTERN=SCHEME\": another scheme, or none, for the layers whose names match; the first that matches counts.");
+  add("embeddings", QUENCH_QUANTIZATION(embeddings), optional_text(),
+      "A scheme for the embedding table; null: it stays in high precision.",
+      "what recipe.embedding_bits simulates, under the scheme of the recipe");
   add("exclude", QUENCH_QUANTIZATION(exclude), any_value(),
       "Patterns of layers that stay in high precision; null: under the scheme of the qat recipe what that leaves out, "
       "else lm_head.");

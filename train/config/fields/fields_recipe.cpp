@@ -66,6 +66,14 @@ void add_recipe_fields(Fields& fields) {
                               "32"));
   fields.push_back(make_field("recipe.asymmetric_weights", QUENCH_MEMBER(recipe.asymmetric_weights), any_value(),
                               guarded, "Integer weights with zero points in quantization-aware training."));
+  fields.push_back(make_field("recipe.learned_scales", QUENCH_MEMBER(recipe.learned_scales), any_value(), guarded,
+                              "Train the scales of symmetric integer weights (LSQ), beginning with those that follow "
+                              "from the weights."));
+  fields.push_back(make_field("recipe.embedding_bits", QUENCH_MEMBER(recipe.embedding_bits), between(2, 8), guarded,
+                              "Bits of the embedding table that a qat recipe trains for; null: it stays in "
+                              "training.dtype. A tied head has the table's."));
+  fields.push_back(make_field("recipe.embedding_group_size", QUENCH_MEMBER(recipe.embedding_group_size), at_least(0),
+                              guarded, "Elements of an embedding's row that share a scale; 0: all.", "32"));
   fields.push_back(make_field("recipe.start_step", QUENCH_MEMBER(recipe.start_step), at_least(0), guarded,
                               "Steps at the beginning of the run that run in training.dtype."));
   fields.push_back(make_field("recipe.stop_step", QUENCH_MEMBER(recipe.stop_step), at_least(1), guarded,

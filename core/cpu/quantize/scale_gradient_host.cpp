@@ -1,0 +1,40 @@
+// Gradients of trained scales: once a step for each weight.
+
+#include <cmath>
+
+#include "core/ops/quantize/scale_gradient.h"
+
+namespace quench::cpu {
+namespace {
+
+template <class T, class G>
+void sum_groups(const ScaleGradientArgs& args) {
+  const IntRange range = int_range(args.options.bits);
+  const auto lowest = static_cast<float>(range.lowest), highest = static_cast<float>(range.highest);
+  const std::int64_t groups = args.scales.numel(), elements = args.w.numel() / groups;
+  const T* w = args.w.data<T>();
+  const G* dvalue = args.dvalue.data<G>();
+  const auto* scales = args.scales.data<float>();
+  auto* out = args.out.data<float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const float inverse = 1.0f / scales[g];
+    float sum = 0.0f;
+    for (std::int64_t i = g * elements; i < (g + 1) * elements; ++i) {
+      const float exact = float(w[i]) * inverse, code = std::nearbyint(exact);
+      sum += float(dvalue[i]) * (code < lowest ? lowest : code > highest ? highest : code - exact);
+    }
+    out[g] = sum * args.factor;
+  }
+}
+
+void scale_gradient_cpu(const ScaleGradientArgs& args) {
+  dispatch<float, bfloat16>(args.w.dtype(), "scale_gradient", [&]<class T>() {
+    dispatch<float, bfloat16>(args.dvalue.dtype(), "scale_gradient", [&]<class G>() { sum_groups<T, G>(args); });
+  });
+}
+
+QUENCH_CPU_KERNEL(scale_gradient_slot, scale_gradient_cpu);
+
+}  // namespace
+}  // namespace quench::cpu

@@ -1,0 +1,46 @@
+#pragma once
+// The table of token embeddings [vocabulary, hidden], and how its rows are looked up: nn::Embedding asks, precision
+// recipes answer (recipes/).
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "nn/linear_kernel.h"
+#include "nn/module.h"
+
+namespace quench::nn {
+
+class EmbeddingKernel {
+ public:
+  virtual ~EmbeddingKernel() = default;
+  // Rows of table [V,H] for ids i32 [N]: [N,H], differentiable in the table.
+  [[nodiscard]] virtual Variable apply(const Parameter& table, const Tensor& ids) const = 0;
+  // The products of a head that has the same table, for one loss; null: plain gemms.
+  [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
+  // For the conversion report.
+  [[nodiscard]] virtual std::string_view name() const = 0;
+};
+
+// Rows as they are.
+[[nodiscard]] std::shared_ptr<const EmbeddingKernel> high_precision_embedding_kernel();
+
+class Embedding final : public Module {
+ public:
+  Embedding(std::int64_t rows, std::int64_t width, const ParameterOptions& options, float init_std);
+
+  [[nodiscard]] Variable forward(const Tensor& ids) const { return kernel_->apply(weight_, ids); }
+  [[nodiscard]] std::unique_ptr<HeadProducts> head_products() const { return kernel_->head_products(weight_); }
+
+  void set_kernel(std::shared_ptr<const EmbeddingKernel> kernel) { kernel_ = std::move(kernel); }
+  [[nodiscard]] const EmbeddingKernel& kernel() const noexcept { return *kernel_; }
+  // in is the width of a row, out the number of rows.
+  [[nodiscard]] LinearInfo info(std::string name) const;
+  [[nodiscard]] const Parameter& weight() const noexcept { return weight_; }
+
+ private:
+  Parameter weight_;
+  std::shared_ptr<const EmbeddingKernel> kernel_ = high_precision_embedding_kernel();
+};
+
+}  // namespace quench::nn
