@@ -98,8 +98,8 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheListOfKnownOnes) {
   json.set("architectures", Json::parse(R"(["MambaForCausalLM"])"));
   const std::string message = fault_of(json, ErrorCode::unsupported);
   EXPECT_THAT(message, HasSubstr("MambaForCausalLM"));
-  EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, "
-                                 "Qwen3ForCausalLM, Qwen3MoeForCausalLM"));
+  EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, Llama4ForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
+                                 "Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM"));
 }
 
 TEST(ModelConfig, ModelTypeMustNotContradictTheArchitecture) {
