@@ -11,6 +11,7 @@
 #include "core/system/output_file.h"
 #include "core/system/threads.h"
 #include "train/check/load.h"
+#include "train/config/resolved_config.h"
 #include "train/probe/probe.h"
 
 namespace quench {
