@@ -11,6 +11,7 @@
 #include "core/system/output_file.h"
 #include "core/system/threads.h"
 #include "train/check/load.h"
+#include "train/config/resolved_config.h"
 #include "train/probe/probe.h"
 
 namespace quench {
@@ -79,14 +80,14 @@ void probe_verb(ConfigArguments arguments) {
                                         .seconds = own.seconds > 0 ? std::optional(own.seconds) : std::nullopt,
                                         .progress = [](const std::string& what) { QUENCH_LOG_INFO("{}", what); }});
   config.recipe.name = kAutoRecipe;
-  config = with_choice(std::move(config), result.choice);
-  if (!own.output.empty()) write_file_atomically(own.output, to_json(config).dump(2) + "\n");
+  const ResolvedConfig chosen(config, result.choice);
+  if (!own.output.empty()) write_file_atomically(own.output, to_json(*chosen).dump(2) + "\n");
   if (arguments.json) {
     Json json = to_json(result);
-    json.set("config", recipe_section(config));
+    json.set("config", recipe_section(chosen));
     return print_json(json);
   }
-  std::printf("%s\n%s\n", to_string(result).c_str(), recipe_section(config).dump(2).c_str());
+  std::printf("%s\n%s\n", to_string(result).c_str(), recipe_section(chosen).dump(2).c_str());
   if (!own.output.empty()) std::printf("wrote %s\n", own.output.c_str());
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 using autograd::ExpertRows;
 using autograd::Gradient;
-using autograd::GradientTarget;
 using autograd::Saved;
 using autograd::Tape;
 using autograd::Variable;
@@ -89,26 +88,15 @@ struct Backward {
     const Tensor dy = dy_of->value();
     if (dw) weight_gradient(dy);
     if (!dx) return;
-    const auto fresh = [&](const Shape& shape, MemoryCategory category) {
-      const MemoryScope scope(category);
-      return Tensor::empty(shape, dy.dtype(), dy.device());
-    };
-    const Tensor of_rows =
-        fresh({dy.size(0), of_each[2]}, products.tokens ? MemoryCategory::workspace : MemoryCategory::activations);
-    products.dgrad(dy, weight.use().value().view(of_each), of_rows);
-    if (!products.tokens) return dx->contribute(of_rows);
-    const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
-    sum_rows({.y = of_rows, .rows = products.rows.rows, .out = gradient});
-    dx->contribute(gradient);
+    contribute_rows(*dx, x_shape, products.rows, products.tokens, dy,
+                    [&](const Tensor& of_rows) { products.dgrad(dy, weight.use().value().view(of_each), of_rows); });
   }
 
   // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
   void weight_gradient(const Tensor& dy) const {
     dw->begin_use();
     const auto target = [dw = dw, of_each = of_each](const auto& product) {
-      const GradientTarget into = dw->target();
-      product(into.tensor.view(of_each), into.accumulate ? 1.0f : 0.0f);
-      dw->end_use();
+      finish_weight_gradient(*dw, of_each, product);
     };
     if (!products.options.float8.wgrad) {
       const auto finish = [p = products, target, dy](const Tensor& x_again) {
@@ -135,12 +123,9 @@ struct Backward {
 Variable run(const Products& products, const Variable& x, const Weight& weight) {
   const Tensor in = x.value();
   const std::int64_t experts = products.dense() ? 1 : products.rows.ends.size(0);
-  QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
-               "{}: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", kName, in.describe(),
-               weight.describe(), experts);
+  const Shape of_each = expert_matrices(kName, in, weight, experts);
   QUENCH_CHECK(products.dense() || products.rows.alignment % kFloat8Block == 0,
                "{}: rows of experts are padded to {}; blocks need {}", kName, products.rows.alignment, kFloat8Block);
-  const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
   const GroupRows of_x = rows_of(in, products.rows, products.tokens);
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));

@@ -14,7 +14,6 @@ namespace {
 
 using autograd::ExpertRows;
 using autograd::Gradient;
-using autograd::GradientTarget;
 using autograd::Saved;
 using autograd::Tape;
 using autograd::Variable;
@@ -105,25 +104,18 @@ struct Float8Experts::Backward {
   }
 
   void input_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
-    const Tensor of_rows = [&] {
-      const MemoryScope activations(tokens ? MemoryCategory::workspace : MemoryCategory::activations);
-      return Tensor::empty({dy.size(0), of_each[2]}, dy.dtype(), dy.device());
-    }();
-    const Weight::Use use = weight.use();
-    const Tensor value = use.value().view(of_each);
-    if (options.float8.dgrad)
-      grouped_gemm(GroupedFloat8GemmArgs{.a = dy_codes,
-                                         .b = codes->along_rows(*parameter, value),
-                                         .ends = rows.ends,
-                                         .c = of_rows,
-                                         .fast_accumulation = options.fast_accumulation});
-    else
-      grouped_gemm(GroupedGemmArgs{.a = dy, .b = value, .ends = rows.ends, .c = of_rows});
-    if (!tokens) return dx->contribute(of_rows);
-    const MemoryScope activations(MemoryCategory::activations);
-    const Tensor gradient = Tensor::empty(x_shape, dy.dtype(), dy.device());
-    sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
-    dx->contribute(gradient);
+    contribute_rows(*dx, x_shape, rows, tokens, dy, [&](const Tensor& of_rows) {
+      const Weight::Use use = weight.use();
+      const Tensor value = use.value().view(of_each);
+      if (options.float8.dgrad)
+        grouped_gemm(GroupedFloat8GemmArgs{.a = dy_codes,
+                                           .b = codes->along_rows(*parameter, value),
+                                           .ends = rows.ends,
+                                           .c = of_rows,
+                                           .fast_accumulation = options.fast_accumulation});
+      else
+        grouped_gemm(GroupedGemmArgs{.a = dy, .b = value, .ends = rows.ends, .c = of_rows});
+    });
   }
 
   // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
@@ -133,23 +125,18 @@ struct Float8Experts::Backward {
                          x = x_columns, of_each = of_each, fast = options.fast_accumulation](const Tensor& x_again) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const GroupRows of_x = rows_of(x_again, rows, tokens);
-      const GradientTarget into = dw->target();
-      const float beta = into.accumulate ? 1.0f : 0.0f;
-      if (dy_codes.defined())
-        grouped_wgrad(GroupedFloat8WgradArgs{.a = dy_codes,
-                                             .b = x.defined() ? x : quantize_group_columns(of_x, x.scales),
-                                             .ends = rows.ends,
-                                             .c = into.tensor.view(of_each),
-                                             .beta = beta,
-                                             .fast_accumulation = fast});
-      else
-        grouped_wgrad(GroupedWgradArgs{.a = dy,
-                                       .b = copied(of_x),
-                                       .ends = rows.ends,
-                                       .c = into.tensor.view(of_each),
-                                       .beta = beta,
-                                       .alignment = rows.alignment});
-      dw->end_use();
+      finish_weight_gradient(*dw, of_each, [&](const Tensor& c, float beta) {
+        if (dy_codes.defined())
+          grouped_wgrad(GroupedFloat8WgradArgs{.a = dy_codes,
+                                               .b = x.defined() ? x : quantize_group_columns(of_x, x.scales),
+                                               .ends = rows.ends,
+                                               .c = c,
+                                               .beta = beta,
+                                               .fast_accumulation = fast});
+        else
+          grouped_wgrad(GroupedWgradArgs{
+              .a = dy, .b = copied(of_x), .ends = rows.ends, .c = c, .beta = beta, .alignment = rows.alignment});
+      });
     };
     if (x_columns.defined()) return finish(Tensor());
     if (!saved_x.defer(finish)) finish(saved_x.get());
@@ -160,11 +147,7 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
                             bool tokens) const {
   const Weight weight = parameter.weight();
   const Tensor in = x.value();
-  const std::int64_t experts = rows.ends.size(0);
-  QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
-               "{} experts: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", name(), in.describe(),
-               weight.describe(), experts);
-  const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+  const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
   const GroupRows of_x = rows_of(in, rows, tokens);
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));

@@ -24,4 +24,33 @@ bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows) {
   return !made_again;
 }
 
+Shape expert_matrices(std::string_view kernel, const Tensor& x, const autograd::Weight& weight, std::int64_t experts) {
+  QUENCH_CHECK(x.rank() == 2 && x.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
+               "{}: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", kernel, x.describe(),
+               weight.describe(), experts);
+  return {experts, weight.shape()[0] / experts, weight.shape()[1]};
+}
+
+void contribute_rows(autograd::Gradient& dx, const Shape& x_shape, const autograd::ExpertRows& rows, bool tokens,
+                     const Tensor& dy, const std::function<void(const Tensor& of_rows)>& product) {
+  const auto fresh = [&](const Shape& shape, MemoryCategory category) {
+    const MemoryScope scope(category);
+    return Tensor::empty(shape, dy.dtype(), dy.device());
+  };
+  const Tensor of_rows =
+      fresh({dy.size(0), x_shape[1]}, tokens ? MemoryCategory::workspace : MemoryCategory::activations);
+  product(of_rows);
+  if (!tokens) return dx.contribute(of_rows);
+  const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
+  sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
+  dx.contribute(gradient);
+}
+
+void finish_weight_gradient(autograd::Gradient& dw, const Shape& matrices,
+                            const std::function<void(const Tensor& c, float beta)>& product) {
+  const autograd::GradientTarget into = dw.target();
+  product(into.tensor.view(matrices), into.accumulate ? 1.0f : 0.0f);
+  dw.end_use();
+}
+
 }  // namespace quench::recipes

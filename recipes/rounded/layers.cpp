@@ -138,38 +138,23 @@ class RoundedExperts final : public nn::ExpertKernel {
       const Tensor dy = dy_of->value();
       if (dw) weight_gradient(dy);
       if (!dx) return;
-      const auto fresh = [&](const Shape& shape, MemoryCategory category) {
-        const MemoryScope scope(category);
-        return Tensor::empty(shape, dy.dtype(), dy.device());
-      };
-      const Tensor of_rows =
-          fresh({dy.size(0), of_each[2]}, tokens ? MemoryCategory::workspace : MemoryCategory::activations);
-      {
+      contribute_rows(*dx, x_shape, rows, tokens, dy, [&](const Tensor& of_rows) {
         const Weight::Use use = weight.use();
         const Tensor w = use.value().view(of_each);
         grouped_gemm({.a = r.along_columns(dy, r.products.dgrad, LayerOperand::output_gradient),
                       .b = r.products.dgrad ? r.rounding->along_rows(w) : w,
                       .ends = rows.ends,
                       .c = of_rows});
-      }
-      if (!tokens) return dx->contribute(of_rows);
-      const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
-      sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
-      dx->contribute(gradient);
+      });
     }
 
     void weight_gradient(const Tensor& dy) const {
       dw->begin_use();
       const Tensor left = r.products.wgrad ? r.rounding->along_group_rows(dy, rows.ends) : dy;
       const auto multiply = [dw = dw, rows = rows, of_each = of_each, left](const Tensor& right) {
-        const GradientTarget into = dw->target();
-        grouped_wgrad({.a = left,
-                       .b = right,
-                       .ends = rows.ends,
-                       .c = into.tensor.view(of_each),
-                       .beta = beta_of(into),
-                       .alignment = rows.alignment});
-        dw->end_use();
+        finish_weight_gradient(*dw, of_each, [&](const Tensor& c, float beta) {
+          grouped_wgrad({.a = left, .b = right, .ends = rows.ends, .c = c, .beta = beta, .alignment = rows.alignment});
+        });
       };
       if (kept_x) return multiply(kept_x());
       const auto finish = [r = r, rows = rows, tokens = tokens, multiply](const Tensor& x_again) {
@@ -183,11 +168,7 @@ class RoundedExperts final : public nn::ExpertKernel {
 
   [[nodiscard]] Variable run(const Variable& x, const Weight& weight, const ExpertRows& rows, bool tokens) const {
     const Tensor in = x.value();
-    const std::int64_t experts = rows.ends.size(0);
-    QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
-                 "{} experts: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", name(), in.describe(),
-                 weight.describe(), experts);
-    const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+    const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
     const GroupRows of_x = rows_of(in, rows, tokens);
     const MemoryScope scope(MemoryCategory::activations);
     Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));

@@ -38,7 +38,7 @@ TEST(AddedModel, TrainsFromAConfig) {
   // Another function than Llama's.
   tiny.run(tiny.config("llama", {"--training.steps=20", "--model.attention_bias"}));
   EXPECT_NE(tiny.losses("llama"), losses);
-  EXPECT_GT(estimate_run(tiny.config("plan", reglu()), Device{}).total_bytes, 0);
+  EXPECT_GT(estimate_run(ResolvedConfig(tiny.config("plan", reglu())), Device{}).total_bytes, 0);
 }
 
 TEST(AddedModel, IsExportedAndReadBack) {

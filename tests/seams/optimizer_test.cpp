@@ -32,7 +32,7 @@ TEST(AddedOptimizer, TrainsAndResumes) {
   testing::expect_same_tensors(tiny.checkpoint("parts", 12), tiny.checkpoint("whole", 12));
   CheckpointReader reader(tiny.checkpoint("whole", 12));
   EXPECT_NO_THROW((void)reader.at("optimizer.momentum.model.norm.weight"));
-  EXPECT_GT(estimate_run(tiny.config("plan", lion(12)), Device{}).checkpoint_bytes, 0);
+  EXPECT_GT(estimate_run(ResolvedConfig(tiny.config("plan", lion(12))), Device{}).checkpoint_bytes, 0);
 }
 
 TEST(AddedOptimizer, IsNamedInConfigsAndErrors) {

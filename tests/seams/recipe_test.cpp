@@ -27,7 +27,7 @@ std::vector<std::string> with(std::vector<std::string> overrides, const std::str
 TEST(AddedRecipe, ComputesTheLayersOfARun) {
   const TinyRun tiny;
   const RunConfig config = tiny.config("added", with(kTen, "--recipe.name=int3_rows"));
-  const ModelSetup setup = build_model(config, Device{});
+  const ModelSetup setup = build_model(ResolvedConfig(config), Device{});
   for (const recipes::LayerConversion& row : setup.conversion)
     EXPECT_EQ(row.kernel == "int3_rows", !row.name.ends_with("down_proj")) << row.name << ": " << row.kernel;
   tiny.run(config);

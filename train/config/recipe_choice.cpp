@@ -1,22 +1,8 @@
 #include "train/config/recipe_choice.h"
 
-#include <algorithm>
-
 #include "recipes/recipe.h"
 
 namespace quench {
-
-RunConfig with_choice(RunConfig config, const RecipeChoice& choice) {
-  if (config.recipe.name != kAutoRecipe) return config;
-  config.recipe.name = choice.name;
-  // A config whose recipe rounds no gradients must not ask for it.
-  if (!recipes::find_recipe(choice.name).capabilities.quantizes_gradients())
-    config.recipe.gradient_rounding = RecipeSection::GradientRounding::nearest;
-  std::vector<std::string>& exclude = config.recipe.filter.exclude;
-  for (const std::string& pattern : choice.exclude)
-    if (std::ranges::find(exclude, pattern) == exclude.end()) exclude.push_back(pattern);
-  return config;
-}
 
 namespace {
 
@@ -63,24 +49,6 @@ RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source) 
     QUENCH_FAIL(ErrorCode::corrupt, "{}: the stored choice of recipe.name \"auto\" is damaged: {}", source,
                 error.what());
   }
-}
-
-Json recipe_section(const RunConfig& config) {
-  const RecipeSection& recipe = config.recipe;
-  const auto list = [](const std::vector<std::string>& patterns) {
-    Json array = Json::array();
-    for (const std::string& pattern : patterns) array.push_back(pattern);
-    return array;
-  };
-  Json filter = Json::object();
-  if (!recipe.filter.include.empty()) filter.set("include", list(recipe.filter.include));
-  filter.set("exclude", list(recipe.filter.exclude));
-  if (recipe.filter.skip_first_layers > 0) filter.set("skip_first_layers", recipe.filter.skip_first_layers);
-  if (recipe.filter.skip_last_layers > 0) filter.set("skip_last_layers", recipe.filter.skip_last_layers);
-  Json section = Json::object();
-  section.set("name", recipe.name);
-  section.set("filter", std::move(filter));
-  return Json(Json::Object{{"recipe", std::move(section)}});
 }
 
 }  // namespace quench

@@ -1,5 +1,6 @@
 #pragma once
-// What recipe.name "auto" became in a run: part of its state, since another choice would be another run.
+// What recipe.name "auto" became in a run (train/config/resolved_config.h): part of its state, since another choice
+// would be another run.
 
 #include <string>
 #include <string_view>
@@ -19,9 +20,6 @@ struct RecipeChoice {
   std::string reason;                // for people
 };
 
-// The config with the choice in place of "auto"; any other config as it is.
-[[nodiscard]] RunConfig with_choice(RunConfig config, const RecipeChoice& choice);
-
 // {"name", "exclude", "reason"}
 [[nodiscard]] Json to_json(const RecipeChoice& choice);
 // Throws corrupt, naming the source, for anything else, a recipe that this program does not have included.
@@ -32,8 +30,5 @@ struct RecipeChoice {
 [[nodiscard]] const Scheme* simulated_scheme(const RunConfig& config);
 // The same of the embedding table; null too where that stays in high precision.
 [[nodiscard]] const Scheme* simulated_embedding_scheme(const RunConfig& config);
-
-// {"recipe": {"name", "filter": {...}}}: what a choice decides, to paste into a config.
-[[nodiscard]] Json recipe_section(const RunConfig& config);
 
 }  // namespace quench

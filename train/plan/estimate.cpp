@@ -7,7 +7,6 @@
 #include "train/check/check.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
-#include "train/config/recipe_choice.h"
 #include "train/metrics/step_metrics.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
@@ -140,15 +139,15 @@ bool is_present(Device device) {
   return has_backend(device.type) && device.index < backend(device.type).device_count();
 }
 
-RunEstimate estimate_run(const RunConfig& given, Device target, const Cluster& cluster) {
+RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster) {
+  const RunConfig& config = *resolved;
   RunEstimate e;
   e.cluster = cluster;
   std::int64_t planned_micro_batches = 1;
   std::vector<GroupTraffic> traffic;
   StepWork work;
-  const RunConfig config = with_choice(given, {});
   e.recipe = config.recipe.name;
-  e.recipe_assumed = config.recipe.name != given.recipe.name;
+  e.recipe_assumed = resolved.choice().has_value();
   require_on_device(config, target);
   const std::int64_t micro = config.training.micro_batch_size;
   const std::int64_t micro_batches = accumulation_steps(config, config.parallel.ranks);
@@ -161,7 +160,7 @@ RunEstimate estimate_run(const RunConfig& given, Device target, const Cluster& c
   plan.trim();
   plan.reset_peak();
   {
-    const ModelSetup setup = build_model(config, kPlanning, target, run_sharding(ranks.get()));
+    const ModelSetup setup = build_model(resolved, kPlanning, target, run_sharding(ranks.get()));
     const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
     const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
     const autograd::ActivationPlan activations = activation_plan(config, setup.config);

@@ -7,7 +7,7 @@
 
 #include "core/json/json.h"
 #include "core/memory/allocator.h"
-#include "train/config/run_config.h"
+#include "train/config/resolved_config.h"
 #include "train/plan/step_time.h"
 #include "train/plan/training_flops.h"
 
@@ -54,7 +54,7 @@ struct RunEstimate {
 
 // `target` is the device the run is for (its free memory is compared); nothing is allocated on it. It may be a GPU
 // where there is none.
-[[nodiscard]] RunEstimate estimate_run(const RunConfig& config, Device target, const Cluster& cluster = {});
+[[nodiscard]] RunEstimate estimate_run(const ResolvedConfig& config, Device target, const Cluster& cluster = {});
 
 // Whether this build and this machine have the device.
 [[nodiscard]] bool is_present(Device device);

@@ -56,17 +56,17 @@ class KeepingMeter final : public nn::LinearKernelWrapper {
 };
 
 // By name of the layer.
-std::map<std::string, KeptInput> kept_inputs(const RunConfig& config, Device target) {
+std::map<std::string, KeptInput> kept_inputs(const ResolvedConfig& config, Device target) {
   std::map<std::string, KeptInput> kept;
   const ModelSetup setup = build_model(config, kPlanning, target);
   setup.model->visit([&](const std::string& name, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != "lm_head")
       linear->set_kernel(std::make_shared<KeepingMeter>(linear->shared_kernel(), kept[name]));
   });
-  const Batch batch = planning_batch(config.training.micro_batch_size, config.data.seq_len);
+  const Batch batch = planning_batch(config->training.micro_batch_size, config->data.seq_len);
   const std::int64_t tokens = batch.input_ids.numel();
   nn::ForwardContext context = batch_context(*setup.model, batch);
-  context.recompute = recompute_level(config.training.activation_checkpoint);
+  context.recompute = recompute_level(config->training.activation_checkpoint);
   // The second time counts: what belongs to the weights is there since the first.
   for (int pass = 0; pass < 2; ++pass) {
     Tape tape(context.recompute);
@@ -79,12 +79,13 @@ std::map<std::string, KeptInput> kept_inputs(const RunConfig& config, Device tar
 
 }  // namespace
 
-void measure_kept_inputs(std::vector<recipes::LayerConversion>& conversion, const RunConfig& config, Device target) {
+void measure_kept_inputs(std::vector<recipes::LayerConversion>& conversion, const ResolvedConfig& config,
+                         Device target) {
   if (std::ranges::all_of(conversion, [](const auto& row) { return row.float8.empty(); })) return;
   const auto now = kept_inputs(config, target);
-  RunConfig high_precision = config;
+  RunConfig high_precision = *config;
   high_precision.recipe.name = recipes::kBf16.name;
-  const auto then = kept_inputs(high_precision, target);
+  const auto then = kept_inputs(ResolvedConfig(high_precision), target);
   Allocator::of(kPlanning).trim();
   for (recipes::LayerConversion& row : conversion) {
     if (row.float8.empty() || !now.contains(row.name)) continue;

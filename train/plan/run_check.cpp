@@ -3,7 +3,7 @@
 #include "core/memory/allocator.h"
 #include "nn/optim/table.h"
 #include "train/check/check.h"
-#include "train/config/recipe_choice.h"
+#include "train/config/resolved_config.h"
 #include "train/plan/estimate.h"
 #include "train/setup/export_model.h"
 #include "train/setup/model_setup.h"
@@ -44,7 +44,7 @@ void require_possible(const RunConfig& config, Device device) {
 
 // Builds the model on the planning device, where it takes no memory.
 void require_buildable(const RunConfig& config) {
-  const RunConfig chosen = with_choice(config, {});
+  const ResolvedConfig chosen(config);
   require_exportable(chosen, build_model(chosen, kPlanning, Device{}));
   Allocator::of(kPlanning).trim();
 }
@@ -59,7 +59,7 @@ void require_startable(const RunConfig& config, const std::optional<Device>& dev
   require_on_device(config, *device);
   require_possible(config, *device);
   if (config.export_model) require_buildable(config);
-  require_memory(estimate_run(config, *device), *device);
+  require_memory(estimate_run(ResolvedConfig(config), *device), *device);
 }
 
 }  // namespace quench

@@ -46,7 +46,7 @@ RecipeChoice probed_choice(const RunConfig& config, Device device) {
     RecipeChoice choice = probe.choice;
     choice.reason += fmt::format(" on {} of its layers ({:.0f} s)", probe.short_layers, probe.seconds);
     if (recipes::find_recipe(choice.name).capabilities.float8.empty()) return choice;
-    const RunEstimate estimate = estimate_run(with_choice(config, choice), device);
+    const RunEstimate estimate = estimate_run(ResolvedConfig(config, choice), device);
     if (estimate.fits()) return choice;
     return {"bf16", {}, fmt::format("{} would be faster, but does not fit the memory", choice.name)};
   } catch (const Error& error) {
@@ -70,8 +70,8 @@ RecipeChoice resolve_auto_recipe(const RunConfig& config, Device device) {
   return found_choice(config, device);
 }
 
-void store_choice(CheckpointState& state, const RunConfig& config, const RecipeChoice& choice) {
-  if (config.recipe.name == kAutoRecipe) state.extra.set(kKey, to_json(choice));
+void store_choice(CheckpointState& state, const ResolvedConfig& config) {
+  if (config.choice()) state.extra.set(kKey, to_json(*config.choice()));
 }
 
 }  // namespace quench

@@ -3,8 +3,7 @@
 
 #include "core/device/device.h"
 #include "train/checkpoint/checkpoint_state.h"
-#include "train/config/recipe_choice.h"
-#include "train/config/run_config.h"
+#include "train/config/resolved_config.h"
 
 namespace quench {
 
@@ -13,7 +12,7 @@ namespace quench {
 // says why. Any other recipe is its own choice.
 [[nodiscard]] RecipeChoice resolve_auto_recipe(const RunConfig& config, Device device);
 
-// Where recipe.name is "auto", in the checkpoint's extra state.
-void store_choice(CheckpointState& state, const RunConfig& config, const RecipeChoice& choice);
+// The choice, where there was one, in the checkpoint's extra state.
+void store_choice(CheckpointState& state, const ResolvedConfig& config);
 
 }  // namespace quench

@@ -183,7 +183,7 @@ class Probe {
       std::vector<recipes::LayerConversion> conversion;
       std::string refused;  // by the device
       try {
-        conversion = build_model(config, {DeviceType::meta, 0}, device_).conversion;
+        conversion = build_model(ResolvedConfig(config), {DeviceType::meta, 0}, device_).conversion;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::unsupported) throw;
         refused = error.what();

@@ -10,9 +10,9 @@
 
 namespace quench {
 
-std::string start_report(const RunConfig& config, const RecipeChoice& choice, const ModelSetup& model,
-                         const DataSetup& data, const RunModel& run_model, const Json& environment,
-                         std::int64_t steps) {
+std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model, const DataSetup& data,
+                         const RunModel& run_model, const Json& environment, std::int64_t steps) {
+  const RunConfig& config = *resolved;
   const nn::ModelConfig& m = model.config;
   const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
   std::string text;
@@ -37,11 +37,11 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
                       to_string(options.grad_dtype), optimizer.name,
                       optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
                       master ? ", master weights f32" : "");
-  const std::string recipe = config.recipe.name == kAutoRecipe
-                                 ? fmt::format("auto, which is {}: {}", choice.name, choice.reason)
-                                 : config.recipe.name;
+  const std::string recipe =
+      resolved.choice() ? fmt::format("auto, which is {}: {}", resolved.choice()->name, resolved.choice()->reason)
+                        : config.recipe.name;
   std::vector<recipes::LayerConversion> conversion = model.conversion;
-  measure_kept_inputs(conversion, with_choice(config, choice), options.device);
+  measure_kept_inputs(conversion, resolved, options.device);
   if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
   text +=
@@ -49,7 +49,7 @@ std::string start_report(const RunConfig& config, const RecipeChoice& choice, co
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
                   format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
   if (config.parallel.ranks > 1) {
-    const RunEstimate estimate = estimate_run(config, options.device);
+    const RunEstimate estimate = estimate_run(resolved, options.device);
     constexpr double kMib = 1 << 20;
     text += fmt::format(
         "processes: {}, shard {} x replicate {}; each needs {:.1f} MiB at the peak and sends {:.1f} MiB of weights and "

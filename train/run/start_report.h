@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/json/json.h"
-#include "train/config/recipe_choice.h"
+#include "train/config/resolved_config.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/run_model.h"
@@ -12,8 +12,7 @@
 namespace quench {
 
 // Model size, batch arithmetic, precision of every layer, data, token ids. Several lines, ending in a line break.
-[[nodiscard]] std::string start_report(const RunConfig& config, const RecipeChoice& choice, const ModelSetup& model,
-                                       const DataSetup& data, const RunModel& run_model, const Json& environment,
-                                       std::int64_t steps);
+[[nodiscard]] std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model, const DataSetup& data,
+                                       const RunModel& run_model, const Json& environment, std::int64_t steps);
 
 }  // namespace quench

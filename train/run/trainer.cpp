@@ -79,8 +79,8 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       lock(lock_run()),
       checkpoint_lock(lock ? lock_checkpoints(config, *lock) : nullptr),
       log(first() ? std::make_unique<RunLog>(fs::path(config.run.folder) / run_files::kLog, console) : nullptr),
-      choice(choose_recipe()),
-      setup(build_model(with_choice(config, choice), d, d, run_sharding(ranks.get()))),
+      chosen(config, choose_recipe()),
+      setup(build_model(chosen, d, d, run_sharding(ranks.get()))),
       inputs(open_inputs()),
       run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
       calibration(read_calibration(config, setup.config, inputs.data.tokenizer.get())),
@@ -159,8 +159,7 @@ void Trainer::Run::write_run_files() const {
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
   write_run_model(config, run_model);
   write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
-  if (config.recipe.name == kAutoRecipe)
-    write_file_atomically(folder / run_files::kRecipe, recipe_section(with_choice(config, choice)).dump(2) + "\n");
+  if (chosen.choice()) write_file_atomically(folder / run_files::kRecipe, recipe_section(chosen).dump(2) + "\n");
 }
 
 void Trainer::Run::open_logs() {
@@ -199,7 +198,7 @@ void Trainer::Run::save() {
     if (sets_aside) set_aside_checkpoints(config.checkpoint.folder);
   }
   CheckpointState state = checkpoint_state(config, inputs.identity, progress, guard);
-  store_choice(state, config, choice);
+  store_choice(state, chosen);
   store_run_model(state, config, run_model);
   if (setup.adapters) store_base(state, base);
   writer->save(state, tensors_to_save());
@@ -218,7 +217,7 @@ TrainResult Trainer::Run::train() {
   together("run folder", [this] {
     if (!first()) return;
     write_run_files();
-    say(start_report(config, choice, setup, inputs.data, run_model, environment, steps));
+    say(start_report(chosen, setup, inputs.data, run_model, environment, steps));
     open_logs();
   });
   if (config.checkpoint.enable) {
@@ -268,7 +267,7 @@ TrainResult Trainer::Run::train() {
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
-    const ModelFolderReport report = export_model(setup, config, run_model, calibration, ranks.get());
+    const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get());
     if (!report.layers.empty()) say(fmt::format("export\n{}", to_text(report.layers)));
     result.exported = config.export_model->folder;
   }

@@ -37,11 +37,11 @@ std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
 RecipeChoice Trainer::Run::choose_recipe() const {
   if (ranks == nullptr) return resolve_auto_recipe(config, device);
   // Rank 0 may measure: all take its choice.
-  std::string chosen;
+  std::string written;
   together("recipe", [&] {
-    if (first()) chosen = to_json(resolve_auto_recipe(config, device)).dump();
+    if (first()) written = to_json(resolve_auto_recipe(config, device)).dump();
   });
-  const std::string of_first = distributed::exchange_texts(*ranks->host, chosen, "recipe").front();
+  const std::string of_first = distributed::exchange_texts(*ranks->host, written, "recipe").front();
   return recipe_choice_from_json(Json::parse(of_first), "rank 0");
 }
 

@@ -93,7 +93,7 @@ struct Trainer::Run {
   static void report_kernels();
 
   std::shared_ptr<const distributed::Ranks> ranks;  // null: one process
-  RunConfig config;
+  RunConfig config;                                 // as written: stored with the run, compared when it resumes
   Device device;
   Json environment;
   // Of the first process. Before the choice of a recipe: that reads the folder's checkpoints, and may measure for a
@@ -101,7 +101,7 @@ struct Trainer::Run {
   std::unique_ptr<RunLock> lock;
   std::unique_ptr<RunLock> checkpoint_lock;  // of the checkpoint folder, unless that is the run folder
   std::unique_ptr<RunLog> log;
-  RecipeChoice choice;  // of recipe.name "auto"
+  ResolvedConfig chosen;
   ModelSetup setup;
   RunInputs inputs;
   RunModel run_model;

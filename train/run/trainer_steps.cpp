@@ -70,8 +70,7 @@ void Trainer::Run::follow_recipe() {
   const bool tail = in_high_precision(config, progress.step, steps);
   if (tail == in_tail) return;
   in_tail = tail;
-  setup.conversion =
-      apply_run_recipe(*setup.model, with_choice(config, choice), device, tail, setup.health, setup.adapters.get());
+  setup.conversion = apply_run_recipe(*setup.model, chosen, device, tail, setup.health, setup.adapters.get());
   flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
   QUENCH_LOG_INFO("step {}: {}", progress.step + 1,
                   tail ? "without the recipe from here on (recipe.start_step, stop_step, high_precision_tail)"

@@ -56,7 +56,8 @@ bool writes_adapters(const RunConfig& config) {
 
 }  // namespace
 
-void require_exportable(const RunConfig& config, const ModelSetup& setup) {
+void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup) {
+  const RunConfig& config = *resolved;
   if (!config.export_model || writes_adapters(config)) return;
   try {
     const ExportFormat& format = format_of(config);
@@ -71,8 +72,9 @@ void require_exportable(const RunConfig& config, const ModelSetup& setup) {
   }
 }
 
-ModelFolderReport export_model(const ModelSetup& setup, const RunConfig& config, const RunModel& description,
+ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
                                std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks) {
+  const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
     QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "distributed/ranks.h"
-#include "train/config/run_config.h"
+#include "train/config/resolved_config.h"
 #include "train/model_folder/model_folder.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/run_model.h"
@@ -14,14 +14,14 @@ namespace quench {
 // Throws bad_config or unsupported where the model cannot be written as the section export says: patterns that match no
 // layer, a scheme that suits none, a model that the format cannot describe. Reads no weight; the model may be on the
 // planning device. The config has passed every check of train/check/check.h.
-void require_exportable(const RunConfig& config, const ModelSetup& setup);
+void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup);
 
 // Writes the model to export.folder with the small files that the run folder keeps (train/setup/run_model.h). Weights
 // are stored in training.dtype, or as codes of export.scheme. Adapters are merged into the model's weights, or, with
 // export.format "peft", all that is written. `calibration`: what export.calibration names, or null; the model computes
 // with its codes afterwards. In a run of several processes (`ranks` not null; it has neither adapters nor calibration)
 // all call it, and rank 0 writes, one parameter after another. Returns what the first process has done.
-ModelFolderReport export_model(const ModelSetup& setup, const RunConfig& config, const RunModel& description,
+ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
                                std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks);
 
 }  // namespace quench

@@ -100,11 +100,11 @@ bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t 
   return tail || step < recipe.start_step || (recipe.stop_step && step >= *recipe.stop_step);
 }
 
-std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
+std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const ResolvedConfig& config, Device target,
                                                        bool tail, std::shared_ptr<recipes::HealthRecorder> health,
                                                        const recipes::Adapters* adapters) {
-  const RecipeSection::Filter& filter = config.recipe.filter;
-  const recipes::Recipe& recipe = tail ? recipes::kBf16 : recipes::find_recipe(config.recipe.name);
+  const RecipeSection::Filter& filter = config->recipe.filter;
+  const recipes::Recipe& recipe = tail ? recipes::kBf16 : recipes::find_recipe(config->recipe.name);
   auto conversion =
       tail ? recipes::apply_recipe(model, recipe, {})
            : recipes::apply_recipe(model, recipe,
@@ -126,18 +126,18 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
   return conversion;
 }
 
-ModelSetup build_model(const RunConfig& config, Device device, Device target, const ModelSharding& sharding) {
+ModelSetup build_model(const ResolvedConfig& config, Device device, Device target, const ModelSharding& sharding) {
   ModelSetup setup;
-  setup.config = resolve_model_config(config.model);
+  setup.config = resolve_model_config(config->model);
   nn::ParameterOptions options = parameter_options(config, device);
   options.sharding = sharding.sharding;
   options.expert_sharding = sharding.experts;
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
-  if (config.metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
+  if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
   setup.base = std::make_unique<recipes::StoredBase>();
   // A plan has no weights to come; a run stores them when they are there.
-  if (device.is_meta() && config.lora) plan_base(setup, config);
+  if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;
 }

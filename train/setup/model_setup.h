@@ -9,7 +9,7 @@
 #include "recipes/convert.h"
 #include "recipes/lora/adapters.h"
 #include "recipes/lora/stored_base.h"
-#include "train/config/run_config.h"
+#include "train/config/resolved_config.h"
 
 namespace quench {
 
@@ -41,9 +41,9 @@ struct ModelSharding {
 
 // Builds the model on the device and applies the recipe; parameters are allocated but not filled. A plan of memory
 // (device meta) is made for `target`. `sharding` says which part of each parameter is allocated.
-[[nodiscard]] ModelSetup build_model(const RunConfig& config, Device device, Device target,
+[[nodiscard]] ModelSetup build_model(const ResolvedConfig& config, Device device, Device target,
                                      const ModelSharding& sharding = {});
-[[nodiscard]] inline ModelSetup build_model(const RunConfig& config, Device device) {
+[[nodiscard]] inline ModelSetup build_model(const ResolvedConfig& config, Device device) {
   return build_model(config, device, device);
 }
 
@@ -52,8 +52,8 @@ struct ModelSharding {
                                                     std::shared_ptr<recipes::HealthRecorder> health = nullptr);
 
 // Gives the model's layers the kernels of the run's recipe on `target`; with `tail` high-precision ones; and puts the
-// adapters, if any, over them. recipe.name is not "auto" any more (train/probe/auto_recipe.h).
-std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const RunConfig& config, Device target,
+// adapters, if any, over them.
+std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const ResolvedConfig& config, Device target,
                                                        bool tail,
                                                        std::shared_ptr<recipes::HealthRecorder> health = nullptr,
                                                        const recipes::Adapters* adapters = nullptr);

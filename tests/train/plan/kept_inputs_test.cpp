@@ -32,8 +32,8 @@ RunConfig config_of(const TinyRun& tiny, const std::string& recipe, const std::s
 
 // By last component of the layer's name.
 std::map<std::string, recipes::LayerConversion> measured(const RunConfig& config) {
-  std::vector<recipes::LayerConversion> rows = build_model(config, kPlanning, Device{}).conversion;
-  measure_kept_inputs(rows, config, Device{});
+  std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kPlanning, Device{}).conversion;
+  measure_kept_inputs(rows, ResolvedConfig(config), Device{});
   std::map<std::string, recipes::LayerConversion> result;
   for (const recipes::LayerConversion& row : rows) {
     const auto [at, fresh] = result.emplace(row.name.substr(row.name.rfind('.') + 1), row);
@@ -102,7 +102,7 @@ TEST(KeptInputs, CodesScalesOrTheInputByRecipeAndLevel) {
 
 // Bytes that a whole forward pass leaves for its backward pass.
 std::int64_t kept_by_model(const RunConfig& config) {
-  const ModelSetup setup = build_model(config, kPlanning, Device{});
+  const ModelSetup setup = build_model(ResolvedConfig(config), kPlanning, Device{});
   const Batch batch = planning_batch(config.training.micro_batch_size, config.data.seq_len);
   nn::ForwardContext context = batch_context(*setup.model, batch);
   context.recompute = recompute_level(config.training.activation_checkpoint);
@@ -138,14 +138,14 @@ TEST(KeptInputs, TheDifferenceIsThatOfTheMemoryPlan) {
 TEST(KeptInputs, TheStartOfARunPrintsThem) {
   const TinyRun tiny;
   const RunConfig config = config_of(tiny, "float8_tensorwise", "none");
-  std::vector<recipes::LayerConversion> rows = build_model(config, kPlanning, Device{}).conversion;
-  measure_kept_inputs(rows, config, Device{});
+  std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kPlanning, Device{}).conversion;
+  measure_kept_inputs(rows, ResolvedConfig(config), Device{});
   const std::string report = recipes::conversion_report(rows);
   EXPECT_THAT(report, HasSubstr("float8_tensorwise  keeps 3.1 KiB (float8 codes), 6.0 KiB in high precision\n"));
   EXPECT_THAT(report, HasSubstr("(scales; its producer keeps the input), 0 B in high precision\n"));
   EXPECT_THAT(report, HasSubstr("these layers keep "));
-  rows = build_model(config_of(tiny, "bf16", "none"), kPlanning, Device{}).conversion;
-  measure_kept_inputs(rows, config_of(tiny, "bf16", "none"), Device{});
+  rows = build_model(ResolvedConfig(config_of(tiny, "bf16", "none")), kPlanning, Device{}).conversion;
+  measure_kept_inputs(rows, ResolvedConfig(config_of(tiny, "bf16", "none")), Device{});
   EXPECT_FALSE(rows[0].kept.has_value());
   EXPECT_THAT(recipes::conversion_report(rows), ::testing::Not(HasSubstr("keep")));
 }

@@ -18,7 +18,7 @@ RunEstimate planned(const std::string& config, std::int64_t ranks, const std::ve
                     const Cluster& cluster = {}) {
   RunConfig run = load_run_config(config, overrides, {.data = false, .files = false});
   set_ranks(run, ranks);
-  return estimate_run(run, kGpu, cluster);
+  return estimate_run(ResolvedConfig(run), kGpu, cluster);
 }
 
 std::string workload(const std::string& name) {

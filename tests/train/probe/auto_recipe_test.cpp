@@ -126,11 +126,11 @@ TEST(AutoRecipe, OtherNamesAreTheirOwnChoice) {
 
 TEST(AutoRecipe, EstimateAssumesBf16AndSaysSo) {
   const TinyRun tiny;
-  const RunEstimate estimate = estimate_run(tiny.config("run", kAuto), Device{});
+  const RunEstimate estimate = estimate_run(ResolvedConfig(tiny.config("run", kAuto)), Device{});
   EXPECT_EQ(estimate.recipe, "bf16");
   EXPECT_TRUE(estimate.recipe_assumed);
   EXPECT_THAT(to_string(estimate), HasSubstr("recipe.name is \"auto\""));
-  const RunEstimate named = estimate_run(tiny.config("run"), Device{});
+  const RunEstimate named = estimate_run(ResolvedConfig(tiny.config("run")), Device{});
   EXPECT_FALSE(named.recipe_assumed);
   EXPECT_EQ(estimate.device.peak, named.device.peak);
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "train/check/load.h"
+#include "train/config/resolved_config.h"
 
 namespace quench {
 namespace {
@@ -146,20 +147,32 @@ RunConfig config(const std::string& recipe) {
 
 TEST(RecipeChoice, ReplacesAutoAndNothingElse) {
   const RecipeChoice choice{kA, {"lm_head", "*.o_proj"}, "because"};
-  const RunConfig chosen =
-      with_choice(config(R"({"name": "auto", "filter": {"exclude": ["lm_head", "*.layers.0.*"]}})"), choice);
-  EXPECT_EQ(chosen.recipe.name, kA);
-  EXPECT_THAT(chosen.recipe.filter.exclude, ElementsAre("lm_head", "*.layers.0.*", "*.o_proj"));
+  const ResolvedConfig chosen(config(R"({"name": "auto", "filter": {"exclude": ["lm_head", "*.layers.0.*"]}})"),
+                              choice);
+  EXPECT_EQ(chosen->recipe.name, kA);
+  EXPECT_EQ(chosen.choice()->reason, "because");
+  EXPECT_THAT(chosen->recipe.filter.exclude, ElementsAre("lm_head", "*.layers.0.*", "*.o_proj"));
   const RunConfig named = config(R"({"name": "float8_rowwise"})");
-  EXPECT_EQ(with_choice(named, choice), named);
+  EXPECT_EQ(*ResolvedConfig(named, choice), named);
+  EXPECT_FALSE(ResolvedConfig(named, choice).choice());
+}
+
+TEST(RecipeChoice, BeforeItIsMadeAutoIsBf16) {
+  // Rounding that bf16 does not have goes with the choice.
+  const ResolvedConfig early(config(R"({"name": "auto", "gradient_rounding": "stochastic"})"));
+  EXPECT_EQ(early->recipe.name, "bf16");
+  EXPECT_EQ(early->recipe.gradient_rounding, RecipeSection::GradientRounding::nearest);
+  EXPECT_TRUE(early.choice());
+  EXPECT_THROW((void)ResolvedConfig(config(R"({"name": "auto"})"), {"auto", {}, ""}), Error)
+      << "a choice is a recipe's name";
 }
 
 TEST(RecipeChoice, SectionReadsBackAsTheSame) {
-  const RunConfig chosen = with_choice(
+  const ResolvedConfig chosen(
       config(R"({"name": "auto", "filter": {"include": ["*.mlp.*"], "skip_first_layers": 1, "skip_last_layers": 1}})"),
       {kA, {"*.down_proj"}, ""});
   const Json section = recipe_section(chosen);
-  EXPECT_EQ(config(section.at("recipe").dump()).recipe, chosen.recipe);
+  EXPECT_EQ(config(section.at("recipe").dump()).recipe, chosen->recipe);
 }
 
 TEST(RecipeChoice, JsonKeepsItAndDamageIsNamed) {

@@ -34,7 +34,7 @@ class NonfiniteOrigin : public ::testing::Test {
 
   testing::TinyRun tiny_;
   RunConfig config_ = tiny_.config("run");
-  ModelSetup setup_ = build_model(config_, Device{});
+  ModelSetup setup_ = build_model(ResolvedConfig(config_), Device{});
   DataSetup data_ = open_data(config_, setup_.config);
   std::unique_ptr<nn::Optimizer> optimizer_ = make_optimizer(model(), config_);
   LmHeadLossOptions loss_ = loss_options(config_, setup_.config.vocab_size, Device{});

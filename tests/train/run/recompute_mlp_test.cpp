@@ -259,12 +259,12 @@ TEST(RecomputeMlpLayers, EstimateFallsByTheTensorOfEachLayer) {
   for (const std::int64_t away : {0, 2}) {
     const auto estimate = [&](std::int64_t layers) {
       return estimate_run(
-          tiny.config(
+          ResolvedConfig(tiny.config(
               "run", {"--training.dtype=bf16", "--recipe.name=float8_tensorwise", "--recipe.emulate=false",
                       "--model.hidden_size=256", "--model.intermediate_size=2048", "--data.seq_len=1024",
                       "--model.max_position_embeddings=1024", "--model.num_hidden_layers=6",
                       "--training.activation_checkpoint=selective", "--training.offload_layers=" + std::to_string(away),
-                      "--training.recompute_mlp_layers=" + std::to_string(layers)}),
+                      "--training.recompute_mlp_layers=" + std::to_string(layers)})),
           planning);
     };
     const RunEstimate without = estimate(0);
@@ -285,7 +285,7 @@ TEST(RecomputeMlpLayers, EstimateFallsByTheTensorOfEachLayer) {
 
 TEST(RecomputeMlpLayers, AreNamedWhereMemoryIsShort) {
   const TinyRun tiny;
-  RunEstimate estimate = estimate_run(tiny.config("run"), Device{});
+  RunEstimate estimate = estimate_run(ResolvedConfig(tiny.config("run")), Device{});
   estimate.available_bytes = estimate.total_bytes - 1;
   for (const Device target : {Device{}, Device{DeviceType::meta, 0}}) try {
       require_memory(estimate, target);

@@ -146,7 +146,7 @@ TEST(TrainerHealth, AResumedRunGoesOnWithItsRecords) {
 RunConfig changed_model(const TinyRun& tiny, const std::string& name, const std::string& layer,
                         const std::function<void(const Tensor&)>& change, std::vector<std::string> overrides) {
   const RunConfig plain = tiny.config(name, overrides);
-  const ModelSetup setup = build_model(plain, Device{});
+  const ModelSetup setup = build_model(ResolvedConfig(plain), Device{});
   fill_model(*setup.model, plain);
   setup.model->visit([&](const std::string& path, nn::Module& module) {
     if (path == layer) change(dynamic_cast<nn::Linear&>(module).weight().variable.value());

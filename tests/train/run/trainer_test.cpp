@@ -266,7 +266,7 @@ void expect_converted(const Precision& from, const Precision& to) {
 
   // The same values, read by a run of no steps.
   const RunConfig config = tiny.config("run", options(to, 20));
-  const ModelSetup setup = build_model(config, Device{});
+  const ModelSetup setup = build_model(ResolvedConfig(config), Device{});
   fill_model(*setup.model, config);
   const auto optimizer = make_optimizer(*setup.model, config);
   CheckpointReader reader(tiny.checkpoint("run", 10));
@@ -331,7 +331,7 @@ TEST(Trainer, EstimateIsWhatTheRunReserves) {
       tiny.config("run", {"--training.steps=2", "--checkpoint.enable=false", "--model.hidden_size=512",
                           "--model.intermediate_size=1536", "--model.num_hidden_layers=4",
                           "--model.num_attention_heads=8", "--model.num_key_value_heads=4"});
-  const RunEstimate estimate = estimate_run(config, Device{});
+  const RunEstimate estimate = estimate_run(ResolvedConfig(config), Device{});
   Allocator& host = Allocator::of(Device{});
   host.trim();
   host.reset_peak();
@@ -346,7 +346,7 @@ TEST(Trainer, EstimateCountsHostMemoryBesideADevice) {
   const TinyRun tiny;
   const Device planning{DeviceType::meta, 0};
   const RunConfig config = tiny.config("run", {"--training.offload_layers=1"});
-  RunEstimate estimate = estimate_run(config, planning);
+  RunEstimate estimate = estimate_run(ResolvedConfig(config), planning);
   ASSERT_EQ(global_batch_size(config), 2 * config.training.micro_batch_size);  // then two are in work
   EXPECT_EQ(estimate.offload_bytes, 2 * config.training.micro_batch_size * config.data.seq_len * 2 *
                                         resolve_model_config(config.model).intermediate_size * 4);

@@ -20,7 +20,9 @@ using testing::TinyRun;
 // Model, optimizer and steps of a config on the CPU, with state that travels, which runs there refuse for want of use.
 struct TravellingRun {
   TravellingRun(const RunConfig& config, const DataSetup& data, double offload_ratio)
-      : setup(build_model(config, Device{})), loader(data.train, {1, 3, 0, 1}, {}), ratio(offload_ratio) {
+      : setup(build_model(ResolvedConfig(config), Device{})),
+        loader(data.train, {1, 3, 0, 1}, {}),
+        ratio(offload_ratio) {
     fill_model(*setup.model, config);
     optimizer = make_optimizer(*setup.model, config);
     optimizer->refresh_master();
@@ -150,8 +152,8 @@ TEST(TravellingState, ResumeIsExact) {
 TEST(TravellingState, EstimateCountsStateThatWaitsInHostMemory) {
   const TinyRun tiny;
   const Device planning{DeviceType::meta, 0};
-  const RunEstimate here = estimate_run(tiny.config("run"), planning);
-  const RunEstimate away = estimate_run(tiny.config("run", {"--optimizer.offload_ratio=1"}), planning);
+  const RunEstimate here = estimate_run(ResolvedConfig(tiny.config("run")), planning);
+  const RunEstimate away = estimate_run(ResolvedConfig(tiny.config("run", {"--optimizer.offload_ratio=1"})), planning);
   EXPECT_EQ(away.state_offload_bytes, 2 * 4 * here.parameters);
   EXPECT_EQ(away.host_bytes, here.host_bytes + away.state_offload_bytes);
   EXPECT_LE(away.device.peak, here.device.peak);
@@ -164,10 +166,10 @@ TEST(TravellingState, EstimateFollowsStateThatTravelsUntilItSettles) {
   Allocator& plan = Allocator::of(planning);
   const RunConfig config = tiny.config("run", {"--model.hidden_size=512", "--model.intermediate_size=1408",
                                                "--model.num_hidden_layers=6", "--optimizer.offload_ratio=0.6"});
-  const RunEstimate estimate = estimate_run(config, planning);
+  const RunEstimate estimate = estimate_run(ResolvedConfig(config), planning);
   plan.trim();
   plan.reset_peak();
-  const ModelSetup setup = build_model(config, planning, planning);
+  const ModelSetup setup = build_model(ResolvedConfig(config), planning, planning);
   const auto optimizer = make_optimizer(*setup.model, config);
   TrainStep step(*setup.model, *optimizer,
                  {.loss = loss_options(config, setup.config.vocab_size, planning), .state_offload_ratio = 0.6});
