@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GGUF exports beside llama.cpp: perplexity and logits of the same tokens, and the tokens of a text.
+"""GGUF exports beside llama.cpp: perplexity and logits of the same tokens.
 
 Usage: check_llama.py QUENCH FOLDER   where FOLDER holds a model folder "model". Needs llama-cpp-python and safetensors.
 """
