@@ -81,6 +81,12 @@ LoadedModel describe_checkpoint(const CheckpointReader& reader, const fs::path& 
   return loaded;
 }
 
+// Of a run's config; restore_adapted() has read it.
+std::string model_path(const Json& config) {
+  const Json* path = config.at("model").find("path");
+  return path != nullptr && path->is_string() ? path->as_string() : std::string();
+}
+
 // `run` is the run folder that the checkpoint was looked up in; may be empty.
 LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
                             const std::string& dtype, const BesideLoading& beside) {
@@ -91,10 +97,12 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work;
   if (wanted == stored) other_work = begin_beside(beside, loaded);
-  if (holds_adapters_alone(reader.state()))
+  if (holds_adapters_alone(reader.state())) {
     loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
-  else
+    loaded.base = model_path(reader.state().config);
+  } else {
     restore_parameters(reader, *loaded.model);
+  }
   loaded.scales = stored_scales(reader, folder.string());
   if (other_work.valid()) other_work.get();
   if (wanted == stored) return loaded;

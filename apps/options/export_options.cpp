@@ -16,7 +16,7 @@ void write_adapter(const LoadedModel& loaded, const ExportTarget& target) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
                   "the checkpoint holds a whole model, no adapters: --format {} has nothing to write", kPeftFormat);
   save_adapter_folder(*loaded.model, *loaded.adapters, target,
-                      {.dtype = loaded.model->options().dtype, .base = loaded.small_files.string()});
+                      {.dtype = loaded.model->options().dtype, .base = loaded.base});
   std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), loaded.adapters->layers().size());
 }
 

@@ -267,24 +267,28 @@ std::vector<nn::Parameter*> Adapters::parameters() const {
   return all;
 }
 
-std::vector<AdapterTensor> Adapters::tensors() const {
+std::vector<AdapterTensor> Adapters::tensors(const Whole& whole) const {
   std::vector<AdapterTensor> all;
+  const auto values_of = [&](const nn::Parameter& parameter) {
+    return whole ? whole(parameter) : parameter.variable.value();
+  };
   for (const Entry& entry : entries_) {
     const std::string parent = entry.name.substr(0, entry.name.rfind('.') + 1);
     // A, then the B of each piece, then their magnitudes.
     const std::vector<nn::KernelParameter> own = entry.adapter->parameters();
     const auto& pieces = entry.adapter->pieces();
+    const Tensor of_all_a = values_of(*own.front().parameter);
     const auto add = [&](std::size_t piece, AdapterPart part, nn::Parameter* parameter, const Tensor& value) {
       all.push_back({parent + pieces[piece].layer, part, value, parameter});
     };
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       nn::Parameter* const a = own.front().parameter;
       nn::Parameter* const b = own[i + 1].parameter;
-      add(i, AdapterPart::a, a, a->variable.value().narrow(0, pieces[i].rank_begin, pieces[i].rank));
-      add(i, AdapterPart::b, b, b->variable.value());
+      add(i, AdapterPart::a, a, of_all_a.narrow(0, pieces[i].rank_begin, pieces[i].rank));
+      add(i, AdapterPart::b, b, values_of(*b));
       if (!entry.adapter->has_magnitudes()) continue;
       nn::Parameter* const magnitude = own[1 + pieces.size() + i].parameter;
-      add(i, AdapterPart::magnitude, magnitude, magnitude->variable.value());
+      add(i, AdapterPart::magnitude, magnitude, values_of(*magnitude));
     }
   }
   for (const ExpertEntry& entry : experts_) {
@@ -294,9 +298,10 @@ std::vector<AdapterTensor> Adapters::tensors() const {
       for (const auto& [part, parameter] :
            {std::pair{AdapterPart::a, &adapter.a(i)}, {AdapterPart::b, &adapter.b(i)}}) {
         const std::int64_t rows = parameter->global_shape[0] / adapter.experts();
+        const Tensor of_all = values_of(*parameter);
         for (std::int64_t expert = 0; expert < adapter.experts(); ++expert)
           all.push_back({fmt::format("{}{}.{}", prefix, expert, adapter.pieces()[i].layer), part,
-                         parameter->variable.value().narrow(0, expert * rows, rows), parameter});
+                         of_all.narrow(0, expert * rows, rows), parameter});
       }
   }
   return all;

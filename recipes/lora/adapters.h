@@ -91,7 +91,9 @@ class Adapters {
   [[nodiscard]] const std::vector<LoraLayer>& layers() const noexcept { return layers_; }
   [[nodiscard]] const LoraOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::vector<nn::Parameter*> parameters() const;
-  [[nodiscard]] std::vector<AdapterTensor> tensors() const;
+  // `whole` brings all rows of a parameter of which this process holds a part; absent: it holds all.
+  using Whole = std::function<Tensor(const nn::Parameter&)>;
+  [[nodiscard]] std::vector<AdapterTensor> tensors(const Whole& whole = {}) const;
   [[nodiscard]] std::int64_t parameter_count() const;
 
  private:

@@ -1,5 +1,7 @@
 // Training by several processes under every recipe and every optimizer: what one process does.
 
+#include <gmock/gmock.h>
+
 #include "nn/optim/table.h"
 #include "recipes/recipe.h"
 #include "tests/distributed/sharded_training.h"
@@ -8,6 +10,7 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ChildResult;
 using testing::kSameLoss;
 using testing::ShardedTraining;
 
@@ -94,6 +97,28 @@ TEST_F(ShardedTraining, StoredBasesTrainTheSameAndGoOnInAnyNumberOfProcesses) {
     train(3, part, steps(3));
     train(2, part, steps(5));
     expect_near_run(part, one, kSameLoss);
+  }
+}
+
+TEST_F(ShardedTraining, AdaptersOfSeveralProcessesAreExportedAsFromTheCheckpoint) {
+  const std::vector<std::string> adapters = {"--lora.rank=3", "--lora.targets=[\"q_proj\",\"v_proj\",\"down_proj\"]",
+                                             "--lora.dora=true", "--training.steps=3"};
+  std::vector<std::string> exported = adapters;
+  exported.insert(exported.end(), {"--export.format=peft", "--export.folder=" + (folder_ / "at-end").string()});
+  train(3, "run", exported);
+  testing::Child exporter({testing::program_path(), "export", "--checkpoint", (folder_ / "run").string(), "--format",
+                           "peft", "--output", (folder_ / "again").string()},
+                          {});
+  const ChildResult result = exporter.wait();
+  ASSERT_EQ(result.status, 0) << result.output;
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json"})
+    EXPECT_EQ(testing::read_file(folder_ / "at-end" / name), testing::read_file(folder_ / "again" / name)) << name;
+
+  std::vector<std::string> merged = adapters;
+  merged.insert(merged.end(), {"--export.format=hf", "--export.folder=" + (folder_ / "merged").string()});
+  for (const ChildResult& refused : start(2, "merged-run", merged)) {
+    EXPECT_EQ(refused.status, 2) << refused.output;
+    EXPECT_THAT(refused.output, ::testing::HasSubstr("set it to peft"));
   }
 }
 

@@ -161,7 +161,7 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
   StagingFolder staging(folder);
   std::vector<Tensor> kept;  // the bytes, until they are written
   std::vector<SafetensorsItem> items;
-  for (const recipes::AdapterTensor& tensor : adapters.tensors()) {
+  for (const recipes::AdapterTensor& tensor : adapters.tensors(options.whole)) {
     const Tensor host = tensor.value.to(Device{});
     Tensor stored = Tensor::empty(host.shape(), options.dtype);
     cast({host, stored});

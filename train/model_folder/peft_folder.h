@@ -28,6 +28,8 @@ inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetenso
 struct AdapterFolderOptions {
   DType dtype = DType::f32;  // of the stored weights
   std::string base;          // base_model_name_or_path
+  // Brings the parts of adapters that other processes hold; absent: there are none.
+  recipes::Adapters::Whole whole{};
 };
 
 // Writes a folder that PEFT loads; it appears under its name only when it is complete. Throws as save_model_folder().

@@ -78,8 +78,14 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
     QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
-    save_adapter_folder(model, *setup.adapters, export_target(config),
-                        {.dtype = config.training.dtype, .base = config.model.path});
+    const auto save = [&](const recipes::Adapters::Whole& whole) {
+      save_adapter_folder(model, *setup.adapters, export_target(config),
+                          {.dtype = config.training.dtype, .base = config.model.path, .whole = whole});
+    };
+    if (ranks == nullptr)
+      save({});
+    else
+      distributed::with_whole_parameters(model, *ranks, save);
     return {};
   }
   recipes::make_dense(model);
