@@ -67,6 +67,14 @@ TEST(CudaExperts, RouterTakesNaNLast) {
   EXPECT_TRUE(std::isnan(on_cpu(weights).data<float>()[5]));
 }
 
+TEST(CudaExperts, LogitsDecideWhereSigmoidsAreEqual) {
+  const Tensor logits = Tensor::from_values<float>({2, 4}, std::vector<float>{20, 30, 25, -1, 40, 18, 41, 40.5f});
+  const Tensor experts = Tensor::zeros({2, 2}, DType::i32, kGpu), weights = poisoned({2, 2}, DType::f32);
+  router({on_gpu(logits), {}, experts, weights, {.scoring = RouterScoring::sigmoid}});
+  EXPECT_EQ(values(on_cpu(experts)), (std::vector<double>{1, 2, 2, 3}));
+  EXPECT_EQ(values(on_cpu(weights)), (std::vector<double>{1, 1, 1, 1}));
+}
+
 struct Rows {
   Tensor counts, ends, rows, pairs;
 };

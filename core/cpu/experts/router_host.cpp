@@ -73,13 +73,16 @@ void keep_best_groups(const RouterRule& rule, std::int64_t experts, float* choic
 void router_kernel(const RouterArgs& args) {
   const std::int64_t tokens = args.logits.size(0), experts = args.logits.size(1), chosen = args.experts.size(1);
   const float* bias = args.bias.defined() ? args.bias.data<float>() : nullptr;
+  const bool by_logits = chooses_by_logits(args.rule, bias != nullptr);
   parallel_ranges(tokens, tokens * experts * kWorkPerExpert, [&](std::int64_t begin, std::int64_t end) {
     const auto size = static_cast<std::size_t>(experts);
     std::vector<float> scores(size), choice(size), group_scores(static_cast<std::size_t>(args.rule.groups));
     std::vector<bool> taken(size);
     for (std::int64_t t = begin; t < end; ++t) {
-      scores_of(args.logits.data<float>() + t * experts, experts, args.rule.scoring, scores.data());
-      for (std::size_t e = 0; e < size; ++e) choice[e] = scores[e] + (bias != nullptr ? bias[e] : 0.0f);
+      const float* logits = args.logits.data<float>() + t * experts;
+      scores_of(logits, experts, args.rule.scoring, scores.data());
+      for (std::size_t e = 0; e < size; ++e)
+        choice[e] = by_logits ? logits[e] : scores[e] + (bias != nullptr ? bias[e] : 0.0f);
       if (args.rule.groups > 1) keep_best_groups(args.rule, experts, choice.data(), group_scores);
       std::fill(taken.begin(), taken.end(), false);
       std::int32_t* ids = args.experts.data<std::int32_t>() + t * chosen;

@@ -13,14 +13,15 @@ constexpr int kLossBlocks = 128;
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
 struct Rule {
-  bool sigmoid, normalize;
+  bool sigmoid, normalize, by_logits;
   float factor;
   int groups, groups_per_token;
 };
 
-Rule rule_of(const RouterRule& rule) {
-  return {rule.scoring == RouterScoring::sigmoid, rule.normalize, rule.factor, static_cast<int>(rule.groups),
-          static_cast<int>(rule.groups_per_token)};
+Rule rule_of(const RouterRule& rule, bool has_bias) {
+  return {rule.scoring == RouterScoring::sigmoid, rule.normalize,
+          chooses_by_logits(rule, has_bias),      rule.factor,
+          static_cast<int>(rule.groups),          static_cast<int>(rule.groups_per_token)};
 }
 
 struct Best {
@@ -106,7 +107,7 @@ __global__ __launch_bounds__(kThreads) void router_kernel(const float* logits, c
   float* marks = choice + experts;
   scores_of(logits + token * experts, experts, lane, rule.sigmoid, scores);
   for (int e = lane; e < experts; e += 32) {
-    choice[e] = scores[e] + (bias != nullptr ? bias[e] : 0.0f);
+    choice[e] = rule.by_logits ? logits[token * experts + e] : scores[e] + (bias != nullptr ? bias[e] : 0.0f);
     marks[e] = 0.0f;
   }
   __syncwarp();
@@ -240,7 +241,7 @@ void router_cuda(const RouterArgs& args) {
   launch(router_kernel, blocks_of(tokens), kThreads, shared_floats(3 * experts + args.rule.groups),
          args.logits.data<float>(), args.bias.defined() ? args.bias.data<float>() : nullptr,
          args.experts.data<std::int32_t>(), args.weights.data<float>(), tokens, static_cast<int>(experts),
-         static_cast<int>(args.experts.size(1)), rule_of(args.rule));
+         static_cast<int>(args.experts.size(1)), rule_of(args.rule, args.bias.defined()));
 }
 
 void router_backward_cuda(const RouterBackwardArgs& args) {
@@ -251,7 +252,7 @@ void router_backward_cuda(const RouterBackwardArgs& args) {
   launch(router_backward_kernel, blocks_of(tokens), kThreads, shared_floats(3 * experts), args.dweights.data<float>(),
          args.logits.data<float>(), args.experts.data<std::int32_t>(),
          args.terms.balance != 0.0f ? args.counts.data<float>() : nullptr, args.dlogits.data<float>(), tokens,
-         static_cast<int>(experts), static_cast<int>(args.experts.size(1)), rule_of(args.rule),
+         static_cast<int>(experts), static_cast<int>(args.experts.size(1)), rule_of(args.rule, false),
          args.terms.balance * static_cast<float>(experts) / n / n, args.terms.z / n);
 }
 

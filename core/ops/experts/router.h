@@ -27,10 +27,17 @@ struct RouterRule {
 // Added to the sum that weights are divided by (DeepSeek-V3): sigmoids may all be 0.
 inline constexpr float kRouterEpsilon = 1e-20f;
 
+// Whether experts are chosen by their logits: without a bias and groups, which need the scores.
+inline bool chooses_by_logits(const RouterRule& rule, bool has_bias) noexcept {
+  return rule.scoring == RouterScoring::sigmoid && !has_bias && rule.groups == 1;
+}
+
 struct RouterArgs {
-  Tensor logits;   // f32 [N,E]
-  Tensor bias;     // f32 [E] or undefined: added to the scores for the choice alone, not for the weights
-  Tensor experts;  // out, i32 [N,k]: the chosen ones, best first; of equal scores the lower expert
+  Tensor logits;  // f32 [N,E]
+  Tensor bias;    // f32 [E] or undefined: added to the scores for the choice alone, not for the weights
+  // Out, i32 [N,k]: the chosen ones, best first; of equal scores the lower expert. Sigmoids of large logits are equal
+  // in f32: where nothing is added to them, the logits decide.
+  Tensor experts;
   Tensor weights;  // out, f32 [N,k]: factor * score, or factor * score / sum of the chosen scores
   RouterRule rule;
 };

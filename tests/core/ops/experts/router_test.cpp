@@ -138,6 +138,14 @@ double loss_of(const Tensor& logits, const Tensor& experts, const Tensor& counts
   return loss + static_cast<double>(terms.z) * z / count;
 }
 
+TEST(Router, LogitsDecideWhereSigmoidsAreEqual) {
+  const Tensor logits = Tensor::from_values<float>({2, 4}, std::vector<float>{20, 30, 25, -1, 40, 18, 41, 40.5f});
+  const Tensor experts = Tensor::empty({2, 2}, DType::i32), weights = Tensor::empty({2, 2}, DType::f32);
+  router({.logits = logits, .experts = experts, .weights = weights, .rule = {.scoring = RouterScoring::sigmoid}});
+  EXPECT_EQ(values(experts), (std::vector<double>{1, 2, 2, 3}));
+  EXPECT_EQ(values(weights), (std::vector<double>{1, 1, 1, 1}));
+}
+
 TEST(Router, BackwardIsTheDerivative) {
   constexpr std::int64_t kTokens = 5;
   for (const Case& c : cases()) {
