@@ -4,21 +4,22 @@ docs/export.md.
 
 Usage: quantization_table.py --model FOLDER --data FILE [--quench PROGRAM] [--calibration FILE] [--hellaswag FILE]
                              [--limit N] [--device cuda] [--speed cpu,cuda] [--tokens N] [--samples N] [--seq-len N]
+                             [--jobs N]
                              [SCHEME[:METHOD[:FORMAT]] ...]
 
 FOLDER is any model folder or run with a tokenizer, FILE a text. Without schemes, a selection. Methods that need
 calibration data are left out where no --calibration is named. --device runs calibration and evaluation; --speed names
 the devices whose generation is timed: the best of three continuations at batch 1. Every folder is read back for its
-figures. Loaders are tried where this Python has them; "-" says that one is not here, "no" that it refuses the folder,
+figures; --jobs of them are made and evaluated at a time, then generation is timed alone. Loaders are tried where this Python has them; "-" says that one is not here, "no" that it refuses the folder,
 and the reason is below the table.
 """
 
 import argparse
+import concurrent.futures
 import importlib.util
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -82,8 +83,9 @@ def weights_size(folder):
 
 
 class Table:
-    def __init__(self, options):
+    def __init__(self, options, work):
         self.options = options
+        self.work = work
         self.devices = [d for d in options.speed.split(",") if d]
         self.reasons = []
         self.bf16 = None
@@ -122,19 +124,28 @@ class Table:
                 self.reasons.append(f"`{entry}` in {name}: {last_line(errors)}")
         return ", ".join(words)
 
-    def row(self, entry, method, form, folder):
-        size = weights_size(folder)
+    def quality(self, entry, folder):
+        """All of a row that may be found beside other rows. Makes the folder, except that of bf16, which is there."""
+        made = ("", "hf") if entry == "bf16" else quantize(self.options, f"{self.work}/bf16", entry, folder)
+        if made is None:
+            return None
+        method, form = made
         perplexity, accuracy = self.evaluate(folder)
+        return dict(method=method, form=form, size=weights_size(folder), perplexity=perplexity, accuracy=accuracy,
+                    loaders=self.loaders(folder, entry, form))
+
+    def row(self, entry, found, folder):
         rates = [self.speed(folder, device) for device in self.devices]
         if self.bf16 is None:
-            self.bf16 = (size, perplexity, rates)
-        base_size, base_perplexity, base_rates = self.bf16
-        cells = [f"`{entry.split(':')[0]}`", method, form, f"{size / 1e6:.2f}", f"{size / base_size:.2f}",
-                 f"{perplexity:.4f}", f"{100 * (perplexity / base_perplexity - 1):+.2f}%"]
+            self.bf16 = (found, rates)
+        base, base_rates = self.bf16
+        cells = [f"`{entry.split(':')[0]}`", found["method"], found["form"], f"{found['size'] / 1e6:.2f}",
+                 f"{found['size'] / base['size']:.2f}", f"{found['perplexity']:.4f}",
+                 f"{100 * (found['perplexity'] / base['perplexity'] - 1):+.2f}%"]
         if self.options.hellaswag:
-            cells.append("" if accuracy is None else f"{100 * accuracy:.1f}%")
-        cells += [f"{rate:.1f} ({rate / base:.2f}x)" for rate, base in zip(rates, base_rates)]
-        cells.append(self.loaders(folder, entry, form))
+            cells.append("" if found["accuracy"] is None else f"{100 * found['accuracy']:.1f}%")
+        cells += [f"{rate:.1f} ({rate / slow:.2f}x)" for rate, slow in zip(rates, base_rates)]
+        cells.append(found["loaders"])
         print(f"| {' | '.join(cells)} |", flush=True)
 
     def head(self):
@@ -177,21 +188,23 @@ def main():
     parser.add_argument("--tokens", default="128")
     parser.add_argument("--seq-len", default="0")
     parser.add_argument("--samples", default="128")
+    parser.add_argument("--jobs", type=int, default=1, help="schemes made and evaluated at a time")
     parser.add_argument("schemes", nargs="*")
     options = parser.parse_args()
 
-    table = Table(options)
     with tempfile.TemporaryDirectory() as work:
-        dense, out = f"{work}/dense", f"{work}/out"
-        checked(options.quench, "export", "--model", options.model, "--output", dense, "--dtype", "bf16")
+        table = Table(options, work)
+        checked(options.quench, "export", "--model", options.model, "--output", f"{work}/bf16", "--dtype", "bf16")
         table.head()
-        table.row("bf16", "", "hf", dense)
-        for entry in options.schemes or SELECTION:
-            shutil.rmtree(out, ignore_errors=True)
+        folders = {entry: f"{work}/{entry.replace(':', '-')}" for entry in ["bf16", *(options.schemes or SELECTION)]}
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            rows = {entry: pool.submit(table.quality, entry, folder) for entry, folder in folders.items()}
+            concurrent.futures.wait(rows.values())
+        for entry, folder in folders.items():
             try:
-                made = quantize(options, dense, entry, out)
-                if made is not None:
-                    table.row(entry, *made, out)
+                found = rows[entry].result()
+                if found is not None:
+                    table.row(entry, found, folder)
             except RuntimeError as error:
                 table.failed(entry, error)
     if table.reasons:
