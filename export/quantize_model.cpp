@@ -19,7 +19,8 @@ class Chooser {
       : rules_(rules), rule_used_(rules.rules.size()), exclude_used_(rules.exclude.size()) {}
 
   LayerChoice choose(const ModelTensor& tensor) {
-    for (std::size_t i = 0; i < rules_.exclude.size(); ++i)
+    const bool named = std::ranges::any_of(rules_.rules, [&](const auto& rule) { return rule.first == tensor.layer; });
+    for (std::size_t i = 0; i < rules_.exclude.size() && !named; ++i)
       if (recipes::glob_matches(rules_.exclude[i], tensor.layer)) {
         exclude_used_[i] = true;
         return {nullptr, "excluded"};

@@ -24,6 +24,7 @@ struct QuantizationRules {
   // Globs over layer names ("*" matches any run of characters): the first rule that matches takes the place of
   // `scheme`; a rule without a scheme keeps the layer in high precision.
   std::vector<std::pair<std::string, const Scheme*>> rules;
+  // Globs of layers that stay in high precision, unless a rule gives their name in full.
   std::vector<std::string> exclude = {"lm_head"};
   // Of the embedding table, which the other rules are not for; null: it stays in high precision. Always to nearest.
   const Scheme* embeddings = nullptr;

@@ -81,6 +81,23 @@ TEST_F(QuantizeVerb, EveryLayerIsReportedAndThePlainModelComesBack) {
   EXPECT_FALSE(Json::parse_file(folder_ / "dense/config.json").find("quantization_config"));
 }
 
+TEST_F(QuantizeVerb, TheHeadIsQuantizedWhereARuleNamesIt) {
+  const auto scheme_of_head = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--json", "--overwrite"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome made = quantize("int4_weight_only_g32", "q", arguments);
+    EXPECT_EQ(made.status, 0) << made.errors;
+    const Json result = Json::parse(made.output);
+    for (const Json& layer : result.at("layers").as_array())
+      if (layer.at("layer").as_string() == "lm_head")
+        return layer.at("scheme").is_null() ? std::string("none") : layer.at("scheme").as_string();
+    return std::string("no such layer");
+  };
+  EXPECT_EQ(scheme_of_head({}), "none");
+  EXPECT_EQ(scheme_of_head({"--rule", "*=int8_weight_only"}), "none");
+  EXPECT_EQ(scheme_of_head({"--rule", "lm_head=int8_weight_only"}), "int8_weight_only");
+}
+
 TEST_F(QuantizeVerb, RefusesWhatMakesNoSense) {
   EXPECT_THAT(quantize("int4", "q").errors, HasSubstr("--scheme 'int4' is unknown"));
   EXPECT_THAT(quantize("q4_k", "q").errors, HasSubstr("format compressed-tensors cannot store scheme q4_k"));
