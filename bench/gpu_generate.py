@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Greedy generation on one GPU, batch 1, bf16: quench generate beside Hugging Face transformers.
+"""Greedy generation on one GPU, batch 1, bf16: quench generate beside Hugging Face transformers, and beside itself on the
+same weights quantized.
 
-  bench/gpu_generate.py --json results.json
+  bench/gpu_generate.py --schemes int4_weight_only_g128,float8_weight_only --json results.json
 
 Both read the same folder with random weights (shapes of bench/workloads/1b.json), the same prompt and make the same
 number of tokens. The rate is that of decoding alone. Of transformers' caches the faster one is compared. With random
 weights the two best logits are often equal in bf16, so that texts part after a few tokens; the common length is shown.
 """
 import argparse
+import functools
 import json
 import pathlib
 import statistics
@@ -37,6 +39,17 @@ def run_ours(args, model, prompt):
                 prompt_tokens=result["prompt_tokens"])
 
 
+def run_quantized(args, model, prompt, entry, folder):
+    scheme, _, whole = entry.partition("+")
+    output = folder / entry
+    run_program([args.quench, "quantize", "--model", model, "--tokenizer", "bytes", "--scheme", scheme, "--output", output,
+                 "--device", args.device,
+                 *(["--rule", f"lm_head={scheme}", "--embeddings", scheme] if whole == "whole" else [])],
+                args.timeout, environment=program_environment(args.quench))
+    size = lambda path: sum(f.stat().st_size for f in pathlib.Path(path).glob("*.safetensors"))
+    return dict(run_ours(args, output, prompt), size_of_bf16=size(output) / size(model))
+
+
 def run_peer(args, model, prompt):
     ids = [BYTES_BOS, *prompt.encode()]
     command = [args.python, BENCH / "peer" / "hf_generate.py", "--model", model, "--prompt-ids", json.dumps(ids),
@@ -60,6 +73,8 @@ def main():
     parser.add_argument("--tokens", type=int, default=256, help="new tokens")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--caches", default="dynamic,static", help="of transformers")
+    parser.add_argument("--schemes", default="", help="of quench quantize, separated by commas; SCHEME+whole: head and embeddings too")
+    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True, help="run transformers")
     parser.add_argument("--json", help="file for all numbers")
     args = parser.parse_args()
     config = load_run_config(args.workload)
@@ -69,7 +84,10 @@ def main():
         if not model:
             model = pathlib.Path(args.work or temporary) / "model"
             write_model_folder(model, config)
-        for name, function in (("quench", run_ours), ("transformers", run_peer)):
+        runs = {"quench": run_ours, **({"transformers": run_peer} if args.peer else {})}
+        for scheme in filter(None, args.schemes.split(",")):
+            runs[scheme] = functools.partial(run_quantized, entry=scheme, folder=pathlib.Path(args.work or temporary))
+        for name, function in runs.items():
             try:
                 result[name] = function(args, model, args.prompt)
             except BenchError as error:
@@ -90,6 +108,11 @@ def main():
     if ours and peers:
         result["ratio"] = ours["tokens_per_second"] / max(peer["tokens_per_second"] for peer in peers)
         print(f"ratio {result['ratio']:.3f}x of the faster")
+    for scheme in filter(None, args.schemes.split(",")):
+        if ours and (run := result.get(scheme)):
+            run["ratio"] = run["tokens_per_second"] / ours["tokens_per_second"]
+            print(f"{scheme:<22}{run['tokens_per_second']:>9.1f} tok/s   {run['ratio']:.3f}x of bf16, "
+                  f"{run['size_of_bf16']:.3f} of its size")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(result) + "\n")
     sys.exit(failed)
