@@ -1,6 +1,7 @@
 #include "nn/linear_kernel.h"
 
 #include "autograd/functions.h"
+#include "core/ops/gated_linear.h"
 
 namespace quench::nn {
 namespace {
@@ -9,6 +10,13 @@ class HighPrecisionLinear final : public LinearKernel {
  public:
   [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const override {
     return autograd::linear(x, weight.weight(), bias);
+  }
+  [[nodiscard]] Tensor gated_product(const Tensor& x, const Parameter& weight, const Weight& bias) const override {
+    const MemoryScope scope(MemoryCategory::activations);
+    const Weight::Use w = weight.weight().use();
+    const Tensor y = Tensor::empty({x.size(0), w.value().size(0) / 2}, x.dtype(), x.device());
+    gated_linear({.x = x, .weight = w.value(), .y = y, .bias = bias.use().value()});
+    return y;
   }
   [[nodiscard]] std::string_view name() const override { return "high precision"; }
 };

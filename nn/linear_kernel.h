@@ -51,6 +51,12 @@ class LinearKernel {
   // The value that an apply() to the same x recorded, once more for its backward pass: the same bits, nothing recorded
   // and nothing measured. This one suits kernels whose product does not depend on whether it is recorded.
   [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const;
+  // silu(gate) * up of the halves [gate, up] of the product, [N,out/2], where the kernel has that in one pass and
+  // nothing is recorded: the bits of apply() and SwiGLU behind it. Undefined: it has not.
+  [[nodiscard]] virtual Tensor gated_product(const Tensor& /*x*/, const Parameter& /*weight*/,
+                                             const Weight& /*bias*/) const {
+    return {};
+  }
   // What the function that makes x may write beside it.
   [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
   // What the kernel trains beside the layer's weight. They are the layer's parameters as long as it has the kernel:

@@ -25,6 +25,10 @@ Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
 }
 
 Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
+  // The token of generation, where a launch less counts.
+  if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
+    if (const Tensor inner = gate_up_proj_.gated_product(x.value()); inner.defined())
+      return down_proj_.forward(Variable(inner));
   const bool recompute_product = context.activations.of(layer_) == autograd::LargestActivation::recomputed;
   Variable inner;
   {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
 #include "core/ops/packed_linear.h"
 
@@ -48,6 +49,7 @@ class PackedProducts {
     }
   }
   [[nodiscard]] const PackedMatrix& weight() const noexcept { return weight_; }
+  [[nodiscard]] bool rounds_inputs() const { return static_cast<bool>(rounding_); }
 
   // y = x W^T + bias. Many tokens: of values, as a rounding to the dtype of x leaves them.
   void multiply(const Tensor& x, const Tensor& y, const Tensor& bias) const {
@@ -107,6 +109,13 @@ class PackedLinear final : public nn::LinearKernel {
         }
       };
     });
+    return y;
+  }
+  [[nodiscard]] Tensor gated_product(const Tensor& x, const nn::Parameter&, const Weight& bias) const override {
+    if (products_.rounds_inputs()) return {};
+    const MemoryScope scope(MemoryCategory::activations);
+    const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / 2}, x.dtype(), x.device());
+    gated_packed_linear({.x = x, .weight = products_.weight(), .y = y, .bias = bias.use().value()});
     return y;
   }
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {

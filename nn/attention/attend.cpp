@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/ops/cached_attention.h"
+
 namespace quench::nn {
 
 using autograd::Variable;
@@ -26,36 +28,40 @@ std::vector<SequenceRange> visible_ranges(const AttendOptions& options, const Fo
   return options.chunk > 0 ? chunks_of(context.sequences, options.chunk) : context.sequences;
 }
 
-Variable attend_cached(const Variable& qkv, const AttendOptions& options, const ForwardContext& context) {
+Variable attend_cached(const Variable& qkv, const AttendOptions& options, const ForwardContext& context,
+                       const RopeTable& rotation) {
   QUENCH_CHECK(!qkv.requires_grad(), "attention: a key-value cache has no backward pass");
   const autograd::QkvLayout& layout = options.layout;
   const Tensor in = qkv.value();
-  const std::int64_t tokens = in.size(0), width = 2 * layout.kv_heads * layout.head_dim;
   std::int64_t keys = 0;
   for (const SequenceRange& sequence : context.sequences) keys = std::max(keys, sequence.k_begin + sequence.k_length);
   // k_length is a bound there: the chunk of a query is known where all keys are in the first one.
   QUENCH_CHECK(!context.length_on_device || options.chunk == 0 || keys <= options.chunk,
                "attention: {} keys, of a number that the device alone knows, in chunks of {}", keys, options.chunk);
   const std::vector<SequenceRange> ranges = visible_ranges(options, context);
-  const KvCache& cache = *context.cache;
-  cache.store(options.layer, in.narrow(1, in.size(1) - width, width), context.positions);
   const MemoryScope scope(MemoryCategory::activations);
-  const Tensor out = Tensor::empty({tokens, layout.heads * layout.head_dim}, in.dtype(), in.device());
-  quench::attention({.q = autograd::query_view(in, layout),
-                     .k = cache.keys(options.layer).narrow(0, 0, keys),
-                     .v = cache.values(options.layer).narrow(0, 0, keys),
-                     .out = out.view({tokens, layout.heads, layout.head_dim}),
-                     .sequences = ranges,
-                     .window = options.window,
-                     .scale = options.scale,
-                     .last_key = context.length_on_device ? context.positions : Tensor()});
+  const Tensor out = Tensor::empty({in.size(0), layout.heads * layout.head_dim}, in.dtype(), in.device());
+  cached_attention({.qkv = in,
+                    .cos = rotation.cos,
+                    .sin = rotation.sin,
+                    .positions = context.positions,
+                    .cache = context.cache->rows(options.layer),
+                    .out = out,
+                    .heads = layout.heads,
+                    .kv_heads = layout.kv_heads,
+                    .sequences = ranges,
+                    .window = options.window,
+                    .scale = options.scale,
+                    .length_on_device = context.length_on_device});
   return Variable(out);
 }
 
 }  // namespace
 
-Variable attend(const Variable& qkv, const AttendOptions& options, const ForwardContext& context) {
-  if (context.cache != nullptr) return attend_cached(qkv, options, context);
+Variable attend(const Variable& qkv, const AttendOptions& options, const ForwardContext& context,
+                const RopeTable& rotation) {
+  if (context.cache != nullptr) return attend_cached(qkv, options, context, rotation);
+  QUENCH_CHECK(!rotation.cos.defined(), "attention: without a cache, queries and keys are rotated before");
   return autograd::attention(qkv, options.layout, visible_ranges(options, context), options.scale, options.window);
 }
 

@@ -16,9 +16,10 @@ struct AttendOptions {
   std::int64_t layer = 0;   // of the cache
 };
 
-// qkv [N, layout.width()], rotated -> [N, heads * head_dim]. With a cache in the context, keys and values go there and
-// attention reads from there; that has no backward pass.
+// qkv [N, layout.width()] -> [N, heads * head_dim]. With a cache in the context, keys and values go there and attention
+// reads from there; that has no backward pass. Queries and keys are rotated before, or, with a cache, on the way by
+// `rotation` (halves of a head).
 [[nodiscard]] autograd::Variable attend(const autograd::Variable& qkv, const AttendOptions& options,
-                                        const ForwardContext& context);
+                                        const ForwardContext& context, const RopeTable& rotation = {});
 
 }  // namespace quench::nn

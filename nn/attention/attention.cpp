@@ -54,6 +54,9 @@ Variable Attention::forward(const Variable& x, const ForwardContext& context) co
   const autograd::QkvLayout& layout = attend_.layout;
   Variable qkv = qkv_proj_.forward(x);
   if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.weight(), k_norm_->weight.weight(), layout, eps_);
+  // Behind a cache, attention rotates by halves of a head on the way.
+  const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();
+  if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, context.rope));
   if (rotated_) {
     qkv = autograd::rope(qkv, layout, context.rope.cos, context.rope.sin, context.positions,
                          {.interleaved = interleaved_});

@@ -14,9 +14,6 @@ class KvCache {
  public:
   KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device);
 
-  // Copies `keys_values` [N, 2 * kv_heads*head_dim], keys in front, to the places of the N tokens: `positions`, i32
-  // [N].
-  void store(std::int64_t layer, const Tensor& keys_values, const Tensor& positions) const;
   // Once after all layers.
   void advance(std::int64_t tokens) { length_ += tokens; }
   // Throws invalid_argument where `tokens` more do not fit behind the length() already there.
@@ -24,18 +21,13 @@ class KvCache {
 
   [[nodiscard]] std::int64_t length() const noexcept { return length_; }
   [[nodiscard]] std::int64_t capacity() const noexcept { return capacity_; }
-  // [capacity, kv_heads, head_dim] views
-  [[nodiscard]] Tensor keys(std::int64_t layer) const;
-  [[nodiscard]] Tensor values(std::int64_t layer) const;
+  // [capacity, 2 * kv_heads*head_dim]: the rotated keys of a token, and its values behind them.
+  [[nodiscard]] const Tensor& rows(std::int64_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 
  private:
-  [[nodiscard]] Tensor half(std::int64_t layer, std::int64_t index) const;
-
-  std::int64_t kv_heads_;
-  std::int64_t head_dim_;
   std::int64_t capacity_;
   std::int64_t length_ = 0;
-  std::vector<Tensor> layers_;  // [capacity, 2 * kv_heads*head_dim]
+  std::vector<Tensor> layers_;
 };
 
 }  // namespace quench::nn

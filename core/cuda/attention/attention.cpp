@@ -11,6 +11,7 @@
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/common/launch.h"
 #include "core/device/call_counter.h"
+#include "core/ops/cached_attention.h"
 #include "core/system/log.h"
 #if defined(QUENCH_HAVE_CUDNN)
 #include "core/cuda/cudnn/attention.h"
@@ -106,6 +107,30 @@ void attention_backward_kernel(const AttentionBackwardArgs& args) {
   tiled_attention_backward(args, lse_layout(layout, args.q, args.sequences));
 }
 
+void cached_attention_kernel(const CachedAttentionArgs& args) {
+  const std::int64_t dim = args.out.size(1) / args.heads, width = args.kv_heads * dim;
+  const auto heads = [dim](const Tensor& matrix, std::int64_t begin, std::int64_t count) {
+    return matrix.strided({matrix.size(0), count, dim}, {matrix.size(1), dim, 1}, begin);
+  };
+  const FreshToken fresh{.key = heads(args.qkv, args.heads * dim, args.kv_heads),
+                         .value = heads(args.qkv, args.heads * dim + width, args.kv_heads),
+                         .cos = args.cos,
+                         .sin = args.sin,
+                         .position = args.positions};
+  forward_decode.add();
+  decode_attention({.q = heads(args.qkv, 0, args.heads),
+                    .k = heads(args.cache, 0, args.kv_heads),
+                    .v = heads(args.cache, width, args.kv_heads),
+                    .out = args.out.view({1, args.heads, dim}),
+                    .lse = {},
+                    .sequences = args.sequences,
+                    .window = args.window,
+                    .scale = args.scale,
+                    .last_key = args.length_on_device ? args.positions : Tensor()},
+                   &fresh);
+}
+
+QUENCH_CUDA_KERNEL(cached_attention_slot, cached_attention_kernel);
 QUENCH_CUDA_KERNEL(attention_slot, attention_kernel);
 QUENCH_CUDA_KERNEL(attention_backward_slot, attention_backward_kernel);
 

@@ -4,10 +4,12 @@
 // keys in shared memory and needs no running maximum; a second kernel merges the parts in order. Few keys are one part
 // of a larger block: merging would take as long as reading them.
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/attention/attention_sequences.h"
+#include "core/cuda/attention/decode_operands.cuh"
 #include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
@@ -16,7 +18,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kPartThreads = 128, kWholeThreads = 512, kMergeThreads = 128;
+constexpr int kMergeThreads = 128;
 constexpr std::int64_t kMaxQueries = 8;                // of a sequence
 constexpr std::int64_t kMaxRows = 8;                   // rows (query, head) of one block
 constexpr std::int64_t kMinPart = 64, kMaxPart = 512;  // keys
@@ -24,73 +26,6 @@ constexpr std::int64_t kMaxWhole = 1024;               // keys that are not cut
 constexpr std::int64_t kMaxParts = 8192;
 constexpr int kBlocksPerMultiprocessor = 6;
 constexpr float kLog2E = 1.44269504088896340736f;
-
-template <class T>
-struct DecodeOperands {
-  const T *q, *k, *v;
-  T* out;
-  std::int64_t q_row, q_head, k_row, k_head, v_row, v_head;  // strides in elements
-  int heads, group, dim;
-  int row_blocks;  // blocks that share the rows of a kv head
-  int parts, part_size;
-  bool causal, q_is_wide;
-  std::int64_t window;
-  float scale;                   // for exponents to base 2
-  const std::int32_t* last_key;  // AttentionArgs::last_key
-  // Of each part and row (query, head): weighted sum of values, and maximum and sum of the weights. Null for one part.
-  float* partial_out;
-  float2* partial_weight;
-  std::int64_t rows;  // queries * heads
-};
-
-// kLanes threads hold a row of keys, 16 bytes times kPieces each.
-template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kPartThreads>
-struct DecodeShape {
-  using Element = T;
-  using Whole = DecodeShape<T, kLaneCount, kPieceCount, kWholeThreads>;
-  static constexpr int kThreads = kThreadCount, kWarps = kThreads / 32;
-  static constexpr int kLanes = kLaneCount, kPieces = kPieceCount, kWidth = kVectorWidth<T>;
-  static constexpr int kElements = kPieces * kWidth;                                 // of a thread
-  static constexpr int kUnroll = kThreads == kWholeThreads && kPieces == 1 ? 8 : 4;  // keys in flight together
-  static constexpr int kGroups = kThreads / kLanes;                                  // keys read at a time by a block
-  static constexpr int kDim = kLanes * kElements;                                    // at least D
-};
-
-// Element e of piece p of a lane is column (p * kLanes + lane) * kWidth + e, so that a piece of a row is contiguous.
-template <class Shape>
-struct LaneRow {
-  Wide<typename Shape::Element> pieces[Shape::kPieces];
-
-  __device__ void load(const typename Shape::Element* row, int lane, int dim) {
-#pragma unroll
-    for (int p = 0; p < Shape::kPieces; ++p) {
-      const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
-      if (d < dim)
-        pieces[p] = *reinterpret_cast<const Wide<typename Shape::Element>*>(row + d);
-      else
-        pieces[p] = {};
-    }
-  }
-  // A row at any address.
-  __device__ void load_each(const typename Shape::Element* row, int lane, int dim) {
-#pragma unroll
-    for (int e = 0; e < Shape::kElements; ++e) {
-      const int d = (e / Shape::kWidth * Shape::kLanes + lane) * Shape::kWidth + e % Shape::kWidth;
-      pieces[e / Shape::kWidth][e % Shape::kWidth] = d < dim ? row[d] : typename Shape::Element{};
-    }
-  }
-  __device__ float operator[](int e) const {
-    return to_float(pieces[e / Shape::kWidth][e % Shape::kWidth]);
-  }
-};
-
-// Sum or maximum over the threads of a row of keys.
-template <int kLanes, class Op>
-__device__ float lane_reduce(float value, Op op) {
-#pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
-  return value;
-}
 
 // Grid: (sequence, block of rows), kv head, part. Reads the keys and values of its part once: 2 * D elements a key.
 template <class Shape, int kRows>
@@ -123,34 +58,66 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
     return (s.q_begin + row / x.group) * x.heads + kv_head * x.group + row % x.group;
   };
 
-  float q[kRows][Shape::kElements];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int row = min(first_row + r, sequence_rows - 1);
-    const T* source = x.q + (s.q_begin + row / x.group) * x.q_row + (kv_head * x.group + row % x.group) * x.q_head;
-    LaneRow<Shape> elements;
-    if (x.q_is_wide)
-      elements.load(source, lane, x.dim);
-    else
-      elements.load_each(source, lane, x.dim);
-#pragma unroll
-    for (int e = 0; e < Shape::kElements; ++e) q[r][e] = elements[e] * x.scale;
-  }
-
   const T* k = x.k + (s.k_begin + begin) * x.k_row + kv_head * x.k_head;
   const T* v = x.v + (s.k_begin + begin) * x.v_row + kv_head * x.v_head;
   constexpr int kUnroll = Shape::kUnroll, kTurn = Shape::kGroups * kUnroll;
   LaneRow<Shape> rows[kUnroll];
   const auto load_rows = [&](const T* first, std::int64_t stride, int base) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u)
+    for (int u = 0; u < kUnroll; ++u) {
+      if (base + u * Shape::kGroups >= keys) break;
       rows[u].load(first + std::int64_t{min(base + u * Shape::kGroups + group, keys - 1)} * stride, lane, x.dim);
+    }
   };
+  load_rows(k, x.k_row, 0);
+
+  float q[kRows][Shape::kElements];
+  const auto source_of = [&](int r) {
+    const int row = min(first_row + r, sequence_rows - 1);
+    return x.q + (s.q_begin + row / x.group) * x.q_row + (kv_head * x.group + row % x.group) * x.q_head;
+  };
+  if (x.fresh.key == nullptr) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      LaneRow<Shape> elements;
+      if (x.q_is_wide)
+        elements.load(source_of(r), lane, x.dim);
+      else
+        elements.load_each(source_of(r), lane, x.dim);
+#pragma unroll
+      for (int e = 0; e < Shape::kElements; ++e) q[r][e] = elements[e] * x.scale;
+    }
+  } else {
+    // Blocks that share a kv head store the same.
+    const bool stores = s.k_length > begin && s.k_length <= begin + x.part_size;
+    if (stores) x.fresh.store(kv_head, x.dim);
+#pragma unroll
+    for (int p = 0; p < Shape::kPieces; ++p) {
+      const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
+      const auto angles = x.fresh.angles(d < x.dim ? d : 0, x.dim);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        Wide<T> elements{};
+        if (d < x.dim) elements = x.fresh.rotated(source_of(r), angles, d, x.dim);
+#pragma unroll
+        for (int j = 0; j < Shape::kWidth; ++j) q[r][p * Shape::kWidth + j] = to_float(elements[j]) * x.scale;
+      }
+    }
+    if (stores) {  // the last key, which was not there yet
+      __syncthreads();
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (u * Shape::kGroups + group >= keys - 1 && u * Shape::kGroups < keys)
+          rows[u].load(k + std::int64_t{keys - 1} * x.k_row, lane, x.dim);
+    }
+  }
+
   // All threads of a warp run every turn, for the shuffles; what lies beyond the keys is not stored.
   for (int base = 0; base < keys; base += kTurn) {
-    load_rows(k, x.k_row, base);
+    if (base > 0) load_rows(k, x.k_row, base);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
+      if (base + u * Shape::kGroups >= keys) break;
       const int key = base + u * Shape::kGroups + group;
       float products[kRows];
 #pragma unroll
@@ -330,7 +297,7 @@ bool rows_are_wide(const Tensor& t) {
 }
 
 template <class Shape>
-void decode_rows(const AttentionArgs& args) {
+void decode_rows(const AttentionArgs& args, const FreshToken* fresh) {
   using T = typename Shape::Element;
   std::int64_t rows = 0;
   const std::int64_t group = args.q.size(1) / args.k.size(1);
@@ -353,8 +320,14 @@ void decode_rows(const AttentionArgs& args) {
                             .window = args.window,
                             .scale = args.scale * kLog2E,
                             .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
-                            .rows = args.q.size(0) * args.q.size(1)};
-  if (rows <= 1)
+                            .rows = args.q.size(0) * args.q.size(1),
+                            .fresh = fresh != nullptr ? FreshOperands<T>(*fresh, args) : FreshOperands<T>()};
+  // Few keys are soon read: a block for each query head computes what a kv head's block would take longer for.
+  const std::int64_t sequences = static_cast<std::int64_t>(args.sequences.size());
+  const bool few =
+      std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.k_length <= kMaxWhole; }) &&
+      sequences * rows * args.k.size(1) <= multiprocessor_count(args.q.device());
+  if (rows <= 1 || few)
     launch_decode<Shape, 1>(args, x);
   else if (rows <= 2)
     launch_decode<Shape, 2>(args, x);
@@ -373,22 +346,22 @@ bool decode_takes(const AttentionArgs& args) {
   });
 }
 
-void decode_attention(const AttentionArgs& args) {
+void decode_attention(const AttentionArgs& args, const FreshToken* fresh) {
   const std::int64_t dim = args.q.size(2);
   if (args.q.dtype() == DType::f32) {
     if (dim <= 64)
-      decode_rows<DecodeShape<float, 16, 1>>(args);
+      decode_rows<DecodeShape<float, 16, 1>>(args, fresh);
     else if (dim <= 128)
-      decode_rows<DecodeShape<float, 32, 1>>(args);
+      decode_rows<DecodeShape<float, 32, 1>>(args, fresh);
     else
-      decode_rows<DecodeShape<float, 32, 2>>(args);
+      decode_rows<DecodeShape<float, 32, 2>>(args, fresh);
   } else {
     if (dim <= 64)
-      decode_rows<DecodeShape<bfloat16, 8, 1>>(args);
+      decode_rows<DecodeShape<bfloat16, 8, 1>>(args, fresh);
     else if (dim <= 128)
-      decode_rows<DecodeShape<bfloat16, 16, 1>>(args);
+      decode_rows<DecodeShape<bfloat16, 16, 1>>(args, fresh);
     else
-      decode_rows<DecodeShape<bfloat16, 32, 1>>(args);
+      decode_rows<DecodeShape<bfloat16, 32, 1>>(args, fresh);
   }
 }
 

@@ -4,6 +4,8 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/vector.cuh"
+#include "core/cuda/layers/swiglu_math.cuh"
+#include "core/ops/gated_linear.h"
 
 namespace quench::cuda {
 namespace {
@@ -18,29 +20,36 @@ struct GemvShape {
   float alpha, beta;
 };
 
-// kSplit warps a row of b: N * K elements read once, nothing else of note. Lanes sum K in strides, then a tree over the
-// warp, then the warps of a row: a fixed order. Rows are on their way to the second-level cache while the kernel
-// before, which makes a, still runs.
-template <int kRows, int kSplit, class T, class C>
+// kSplit warps a column of c: N * K elements of b read once, nothing else of note. Lanes sum K in strides, then a tree
+// over the warp, then the warps of a row: a fixed order. Rows are on their way to the second-level cache while the
+// kernel before, which makes a, still runs. With kOperands = 2 a column of c has two rows of b, gate and up, and is
+// silu(gate) * up; N counts columns of c.
+template <int kRows, int kSplit, int kOperands, class T, class C>
 __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, C* c, const T* bias, GemvShape s) {
   constexpr int kWidth = kVectorWidth<T>, kStep = 32 * kSplit;
-  constexpr int kInFlight = kRows == 1 ? 8 : 4;  // loads of b that a lane waits for together
-  __shared__ float parts[kWarps][kRows];
+  constexpr int kInFlight = kRows == 1 ? 8 : 4;  // loads of a row of b that a lane waits for together
+  __shared__ float parts[kWarps][kOperands][kRows];
   let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t column = std::int64_t{blockIdx.x} * (kWarps / kSplit) + warp / kSplit;
   const int vectors = column < s.n ? static_cast<int>(s.k / kWidth) : 0, first = warp % kSplit * 32 + lane;
-  const auto* weights = reinterpret_cast<const Wide<T>*>(b + column * s.ldb);
-  // Pieces of 16 bytes, eight to a line of the cache.
-  for (int i = warp % kSplit * 256 + lane * 8; i < vectors; i += 256 * kSplit) fetch_to_cache(weights + i);
+  const Wide<T>* weights[kOperands];
+#pragma unroll
+  for (int o = 0; o < kOperands; ++o) {
+    weights[o] = reinterpret_cast<const Wide<T>*>(b + (column + o * s.n) * s.ldb);
+    // Pieces of 16 bytes, eight to a line of the cache.
+    for (int i = warp % kSplit * 256 + lane * 8; i < vectors; i += 256 * kSplit) fetch_to_cache(weights[o] + i);
+  }
   wait_for_previous();
 
-  float sums[kRows] = {};
+  float sums[kOperands][kRows] = {};
   for (int base = first; base < vectors; base += kInFlight * kStep) {
-    Wide<T> w[kInFlight];
+    Wide<T> w[kOperands][kInFlight];
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u)
-      if (const int i = base + u * kStep; i < vectors) w[u] = load_streaming(weights + i);
+    for (int o = 0; o < kOperands; ++o)
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u)
+        if (const int i = base + u * kStep; i < vectors) w[o][u] = load_streaming(weights[o] + i);
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
       const int i = base + u * kStep;
@@ -49,27 +58,38 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
       for (int row = 0; row < kRows; ++row) {
         const Wide<T> x = reinterpret_cast<const Wide<T>*>(a + row * s.lda)[i];
 #pragma unroll
-        for (int j = 0; j < kWidth; ++j) sums[row] = fmaf(to_float(x[j]), to_float(w[u][j]), sums[row]);
+        for (int o = 0; o < kOperands; ++o)
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j) sums[o][row] = fmaf(to_float(x[j]), to_float(w[o][u][j]), sums[o][row]);
       }
     }
   }
 #pragma unroll
-  for (int row = 0; row < kRows; ++row) {
-    sums[row] = warp_reduce(sums[row], Sum());
-    if (lane == 0) parts[warp][row] = sums[row];
-  }
+  for (int o = 0; o < kOperands; ++o)
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      sums[o][row] = warp_reduce(sums[o][row], Sum());
+      if (lane == 0) parts[warp][o][row] = sums[o][row];
+    }
   if constexpr (kSplit > 1) __syncthreads();
   if (lane != 0 || warp % kSplit != 0 || column >= s.n) return;
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
-    float sum = sums[row];
-#pragma unroll
-    for (int part = 1; part < kSplit; ++part) sum += parts[warp + part][row];
     C& out = c[row * s.ldc + column];
-    float value = s.alpha * sum;
-    if (s.beta != 0.0f) value += s.beta * to_float(out);
-    if (bias != nullptr) value += to_float(bias[column]);
-    out = from_float<C>(value);
+    Vector<float, 1> values[kOperands];
+#pragma unroll
+    for (int o = 0; o < kOperands; ++o) {
+      float sum = sums[o][row];
+#pragma unroll
+      for (int part = 1; part < kSplit; ++part) sum += parts[warp + part][o][row];
+      values[o][0] = s.alpha * sum;
+      if (kOperands == 1 && s.beta != 0.0f) values[o][0] += s.beta * to_float(out);
+      if (bias != nullptr) values[o][0] += to_float(bias[column + o * s.n]);
+      // The bits of a product by itself and SwiGLU behind it.
+      if constexpr (kOperands > 1) values[o][0] = to_float(from_float<C>(values[o][0]));
+    }
+    if constexpr (kOperands > 1) values[0] = swiglu_of(values[0], values[1]);
+    out = from_float<C>(values[0][0]);
   }
 }
 
@@ -78,6 +98,44 @@ bool wide_rows(const Tensor& matrix) {
   const std::int64_t stride = matrix.size(0) > 1 ? matrix.stride(0) : matrix.size(1);
   return rows_are_wide<T>(matrix.raw_data(), stride, matrix.size(1));
 }
+
+// Calls run.operator()<kSplit>(): a long row is shared out so that every load of it is in flight at once.
+template <class Run>
+void choose_split(std::int64_t row_bytes, const Run& run) {
+  if (row_bytes >= 3 * kSharedRow)
+    run.template operator()<4>();
+  else if (row_bytes >= 3 * kSharedRow / 2)
+    run.template operator()<2>();
+  else
+    run.template operator()<1>();
+}
+
+template <int kSplit>
+unsigned blocks_for(std::int64_t columns) {
+  constexpr std::int64_t kColumns = kWarps / kSplit;
+  return static_cast<unsigned>((columns + kColumns - 1) / kColumns);
+}
+
+void gated_linear_cuda(const GatedLinearArgs& args) {
+  const OpLaunch launch("gated_linear", {&args.x, &args.weight, &args.y, &args.bias});
+  const GemvShape shape{.n = args.y.size(1),
+                        .k = args.weight.size(1),
+                        .lda = args.x.stride(0),
+                        .ldb = args.weight.stride(0),
+                        .ldc = args.y.stride(0),
+                        .alpha = 1.0f,
+                        .beta = 0.0f};
+  dispatch<float, bfloat16>(args.x.dtype(), "gated_linear", [&]<class T>() {
+    const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
+    const auto run = [&]<int kSplit>() {
+      launch.early(1, gemv_kernel<1, kSplit, 2, T, T>, blocks_for<kSplit>(shape.n), kThreads, 0, args.x.data<T>(),
+                   args.weight.data<T>(), args.y.data<T>(), bias, shape);
+    };
+    choose_split(shape.k * static_cast<std::int64_t>(sizeof(T)), run);
+  });
+}
+
+QUENCH_CUDA_KERNEL(gated_linear_slot, gated_linear_cuda);
 
 }  // namespace
 
@@ -96,30 +154,20 @@ void gemv(const GemmArgs& args) {
                         .ldc = args.c.stride(0),
                         .alpha = args.alpha,
                         .beta = args.beta};
-  // A long row is shared out so that every load of it is in flight at once.
-  const std::int64_t bytes = shape.k * byte_size(args.a.dtype());
   dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class T>() {
     dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
       const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
-      const auto run = [&]<int kRows, int kSplit>() {
-        constexpr std::int64_t kColumns = kWarps / kSplit;
-        launch.early(kRows, gemv_kernel<kRows, kSplit, T, C>,
-                     static_cast<unsigned>((shape.n + kColumns - 1) / kColumns), kThreads, 0, args.a.data<T>(),
-                     args.b.data<T>(), args.c.data<C>(), bias, shape);
-      };
-      const auto split = [&]<int kRows>() {
-        if (bytes >= 3 * kSharedRow)
-          run.template operator()<kRows, 4>();
-        else if (bytes >= 3 * kSharedRow / 2)
-          run.template operator()<kRows, 2>();
-        else
-          run.template operator()<kRows, 1>();
+      const auto run = [&]<int kRows>() {
+        choose_split(shape.k * static_cast<std::int64_t>(sizeof(T)), [&]<int kSplit>() {
+          launch.early(kRows, gemv_kernel<kRows, kSplit, 1, T, C>, blocks_for<kSplit>(shape.n), kThreads, 0,
+                       args.a.data<T>(), args.b.data<T>(), args.c.data<C>(), bias, shape);
+        });
       };
       switch (args.a.size(0)) {
-        case 1: split.template operator()<1>(); break;
-        case 2: split.template operator()<2>(); break;
-        case 3: split.template operator()<3>(); break;
-        default: split.template operator()<kMaxRows>(); break;
+        case 1: return run.template operator()<1>();
+        case 2: return run.template operator()<2>();
+        case 3: return run.template operator()<3>();
+        default: return run.template operator()<kMaxRows>();
       }
     });
   });

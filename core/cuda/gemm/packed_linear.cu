@@ -7,8 +7,10 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/vector.cuh"
+#include "core/cuda/layers/swiglu_math.cuh"
 #include "core/number/float4.h"
 #include "core/number/float8.h"
+#include "core/ops/gated_linear.h"
 #include "core/ops/packed_linear.h"
 
 namespace quench::cuda {
@@ -125,23 +127,28 @@ __device__ void load_values(const T* from, float (&to)[kCount]) {
 }
 
 // Pieces of 16 bytes, each of one group, or of groups of whole words (words_per_group below kWords). Rows of the weight
-// are on their way to the second-level cache while the kernel before, which makes x, still runs.
-template <class Codes, int kRows, int kColumns, bool kOffsets, class T>
+// are on their way to the second-level cache while the kernel before, which makes x, still runs. kGated: a warp takes
+// two rows, gate and up, and writes silu(gate) * up.
+template <class Codes, int kRows, int kColumns, bool kOffsets, bool kGated, class T>
 __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView w, int words_per_group,
                                                                  Output out, const T* bias) {
   let_next_start();
+  static_assert(!kGated || (kColumns == 2 && kRows == 1));
   constexpr int kCount = kPerWord<Codes>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * kColumns;
+  const std::int64_t outputs = kGated ? w.rows / 2 : w.rows;
+  const std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * (kGated ? 1 : kColumns);
+  const auto row_of = [&](int c) {  // rows behind the last one are not written
+    return kGated ? min(first, outputs - 1) + c * outputs : min(first + c, outputs - 1);
+  };
   const std::uint8_t* codes[kColumns];
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c)  // rows behind the last one are not written
-    codes[c] = w.codes + min(first + c, w.rows - 1) * w.row_bytes;
+  for (int c = 0; c < kColumns; ++c) codes[c] = w.codes + row_of(c) * w.row_bytes;
   const int bytes = static_cast<int>(w.row_bytes);
   for (int c = 0; c < kColumns; ++c)
     for (int at = lane * 128; at < bytes; at += 32 * 128) fetch_to_cache(codes[c] + at);
   wait_for_previous();
-  if (first >= w.rows) return;
+  if (first >= outputs) return;
 
   float sums[kColumns][kRows] = {};
   const int pieces = bytes / kPieceBytes;
@@ -173,7 +180,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
       const int group = (piece * kWords + q) / words_per_group;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        const std::int64_t at = min(first + c, w.rows - 1) * w.groups + group;
+        const std::int64_t at = row_of(c) * w.groups + group;
         const float scale = w.scale(at);
 #pragma unroll
         for (int row = 0; row < kRows; ++row) {
@@ -186,14 +193,25 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
       for (int row = 0; row < kRows; ++row) totals[row] = 0.0f;
     }
   }
+  if constexpr (kGated) {
+    Vector<float, 1> values[2];
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c)
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      const float sum = warp_reduce(sums[c][row], Sum());
-      if (lane == 0 && first + c < w.rows)
-        out.write<T>(row, first + c, sum + (bias != nullptr ? to_float(bias[first + c]) : 0.0f));
+    for (int c = 0; c < 2; ++c) {
+      const float sum = warp_reduce(sums[c][0], Sum());
+      // The bits of a product by itself and SwiGLU behind it.
+      values[c][0] = to_float(from_float<T>(sum + (bias != nullptr ? to_float(bias[row_of(c)]) : 0.0f)));
     }
+    if (lane == 0) out.write<T>(0, first, swiglu_of(values[0], values[1])[0]);
+  } else {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c)
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        const float sum = warp_reduce(sums[c][row], Sum());
+        if (lane == 0 && first + c < w.rows)
+          out.write<T>(row, first + c, sum + (bias != nullptr ? to_float(bias[first + c]) : 0.0f));
+      }
+  }
 }
 
 // Any groups and addresses: element by element.
@@ -305,8 +323,8 @@ void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
     return launch.early(rows, packed_elements_kernel<Codes, T>, blocks(1), kThreads, 0, x, static_cast<int>(rows), view,
                         out, bias);
   const auto run = [&]<int kRows, int kColumns, bool kOffsets>() {
-    launch.early(kRows, packed_linear_kernel<Codes, kRows, kColumns, kOffsets, T>, blocks(kColumns), kThreads, 0, x,
-                 view, words, out, bias);
+    launch.early(kRows, packed_linear_kernel<Codes, kRows, kColumns, kOffsets, false, T>, blocks(kColumns), kThreads, 0,
+                 x, view, words, out, bias);
   };
   const auto columns = [&]<int kRows, bool kOffsets>() {
     // Two rows of a large weight share what is read of x; small ones need all the warps that there can be.
@@ -327,6 +345,27 @@ void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
     case 3: return start.template operator()<3>();
     default: return start.template operator()<4>();
   }
+}
+
+template <class Codes, class T>
+void multiply_gated(const PackedLinearArgs& args, const OpLaunch& launch) {
+  const PackedMatrix& m = args.weight;
+  const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
+  const auto blocks = static_cast<unsigned>((args.y.size(1) + kWarps - 1) / kWarps);
+  const auto run = [&]<bool kOffsets>() {
+    launch.early(1, packed_linear_kernel<Codes, 1, 2, kOffsets, true, T>, blocks, kThreads, 0, args.x.data<T>(),
+                 view_of(m), words_per_group<Codes>(m), Output{args.y.raw_data(), args.y.stride(0), false}, bias);
+  };
+  m.offsets().defined() ? run.template operator()<true>() : run.template operator()<false>();
+}
+
+void gated_packed_linear_cuda(const PackedLinearArgs& args) {
+  const PackedMatrix& m = args.weight;
+  const OpLaunch launch("gated_packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
+  dispatch_codes(m.codes().dtype(), "gated_packed_linear", [&]<class Codes>() {
+    dispatch<float, bfloat16>(args.x.dtype(), "gated_packed_linear",
+                              [&]<class T>() { multiply_gated<Codes, T>(args, launch); });
+  });
 }
 
 void packed_linear_cuda(const PackedLinearArgs& args) {
@@ -352,6 +391,7 @@ void unpack_cuda(const UnpackArgs& args) {
 }
 
 QUENCH_CUDA_KERNEL(packed_linear_slot, packed_linear_cuda);
+QUENCH_CUDA_KERNEL(gated_packed_linear_slot, gated_packed_linear_cuda);
 QUENCH_CUDA_KERNEL(unpack_slot, unpack_cuda);
 
 }  // namespace

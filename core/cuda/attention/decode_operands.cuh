@@ -1,0 +1,79 @@
+#pragma once
+// Operands of the attention of few queries (attention_decode.cu), and how the threads of a block hold rows of them.
+
+#include "core/cuda/attention/fresh_token.cuh"
+#include "core/cuda/common/vector.cuh"
+
+namespace quench::cuda {
+
+inline constexpr int kPartThreads = 128, kWholeThreads = 512;
+
+template <class T>
+struct DecodeOperands {
+  const T *q, *k, *v;
+  T* out;
+  std::int64_t q_row, q_head, k_row, k_head, v_row, v_head;  // strides in elements
+  int heads, group, dim;
+  int row_blocks;  // blocks that share the rows of a kv head
+  int parts, part_size;
+  bool causal, q_is_wide;
+  std::int64_t window;
+  float scale;                   // for exponents to base 2
+  const std::int32_t* last_key;  // AttentionArgs::last_key
+  // Of each part and row (query, head): weighted sum of values, and maximum and sum of the weights. Null for one part.
+  float* partial_out;
+  float2* partial_weight;
+  std::int64_t rows;  // queries * heads
+  FreshOperands<T> fresh;
+};
+
+// kLanes threads hold a row of keys, 16 bytes times kPieces each.
+template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kPartThreads>
+struct DecodeShape {
+  using Element = T;
+  using Whole = DecodeShape<T, kLaneCount, kPieceCount, kWholeThreads>;
+  static constexpr int kThreads = kThreadCount, kWarps = kThreads / 32;
+  static constexpr int kLanes = kLaneCount, kPieces = kPieceCount, kWidth = kVectorWidth<T>;
+  static constexpr int kElements = kPieces * kWidth;                                 // of a thread
+  static constexpr int kUnroll = kThreads == kWholeThreads && kPieces == 1 ? 8 : 4;  // keys in flight together
+  static constexpr int kGroups = kThreads / kLanes;                                  // keys read at a time by a block
+  static constexpr int kDim = kLanes * kElements;                                    // at least D
+};
+
+// Element e of piece p of a lane is column (p * kLanes + lane) * kWidth + e, so that a piece of a row is contiguous.
+template <class Shape>
+struct LaneRow {
+  Wide<typename Shape::Element> pieces[Shape::kPieces];
+
+  __device__ void load(const typename Shape::Element* row, int lane, int dim) {
+#pragma unroll
+    for (int p = 0; p < Shape::kPieces; ++p) {
+      const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
+      if (d < dim)
+        pieces[p] = *reinterpret_cast<const Wide<typename Shape::Element>*>(row + d);
+      else
+        pieces[p] = {};
+    }
+  }
+  // A row at any address.
+  __device__ void load_each(const typename Shape::Element* row, int lane, int dim) {
+#pragma unroll
+    for (int e = 0; e < Shape::kElements; ++e) {
+      const int d = (e / Shape::kWidth * Shape::kLanes + lane) * Shape::kWidth + e % Shape::kWidth;
+      pieces[e / Shape::kWidth][e % Shape::kWidth] = d < dim ? row[d] : typename Shape::Element{};
+    }
+  }
+  __device__ float operator[](int e) const {
+    return to_float(pieces[e / Shape::kWidth][e % Shape::kWidth]);
+  }
+};
+
+// Sum or maximum over the threads of a row of keys.
+template <int kLanes, class Op>
+__device__ float lane_reduce(float value, Op op) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+  return value;
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,89 @@
+#pragma once
+// The token of generation within the attention kernel: rotation of its query and key (core/ops/rope.h, halves of a
+// head) with the arithmetic of the kernel for rotations, and its places in the cache.
+
+#include "core/cuda/attention/attention_kernels.h"
+#include "core/cuda/common/vector.cuh"
+
+namespace quench::cuda {
+
+template <class T>
+struct FreshOperands {
+  const T* key = nullptr;  // [kv_heads, D]; null: the cache holds all keys
+  const T* value = nullptr;
+  T* keys = nullptr;  // of the cache
+  T* values = nullptr;
+  std::int64_t capacity = 0, k_row = 0, k_head = 0, v_row = 0, v_head = 0;
+  const float* cos = nullptr;  // null: no rotation
+  const float* sin = nullptr;
+  std::int64_t table_rows = 0;
+  const std::int32_t* position = nullptr;
+
+  FreshOperands() = default;
+  FreshOperands(const FreshToken& token, const AttentionArgs& args)
+      : key(token.key.data<T>()),
+        value(token.value.data<T>()),
+        keys(args.k.data<T>()),
+        values(args.v.data<T>()),
+        capacity(args.k.size(0)),
+        k_row(args.k.stride(0)),
+        k_head(args.k.stride(1)),
+        v_row(args.v.stride(0)),
+        v_head(args.v.stride(1)),
+        cos(token.cos.defined() ? token.cos.data<float>() : nullptr),
+        sin(token.sin.defined() ? token.sin.data<float>() : nullptr),
+        table_rows(token.cos.defined() ? token.cos.size(0) : 0),
+        position(token.position.data<std::int32_t>()) {}
+
+  // Of elements d to d + kWidth - 1 of a head. A position outside the tables gives NaN and no access outside them.
+  struct Angles {
+    Vector<float, kVectorWidth<T>> cosine, sine;  // that of the other half's element with its sign
+  };
+  __device__ Angles angles(int d, int dim) const {
+    constexpr int kWidth = kVectorWidth<T>, kLoad = 4;
+    Angles result;
+    const int half = dim / 2;
+    const std::int64_t at = cos != nullptr ? *position : 0, entry = at * half + (d < half ? d : d - half);
+    const bool inside = at >= 0 && at < table_rows;
+#pragma unroll
+    for (int i = 0; i < kWidth; i += kLoad) {
+      Vector<float, kLoad> c, s;
+      if (inside) {
+        c = *reinterpret_cast<const Vector<float, kLoad>*>(cos + entry + i);
+        s = *reinterpret_cast<const Vector<float, kLoad>*>(sin + entry + i);
+      }
+#pragma unroll
+      for (int j = 0; j < kLoad; ++j) {
+        result.cosine[i + j] = inside ? c[j] : __int_as_float(0x7FC00000);
+        result.sine[i + j] = inside ? (d < half ? -s[j] : s[j]) : __int_as_float(0x7FC00000);
+      }
+    }
+    return result;
+  }
+
+  // Elements d to d + kWidth - 1 of a head, rotated and rounded as where they are stored between.
+  __device__ Wide<T> rotated(const T* head, const Angles& by, int d, int dim) const {
+    Wide<T> own = *reinterpret_cast<const Wide<T>*>(head + d);
+    if (cos == nullptr) return own;
+    const Wide<T> other = *reinterpret_cast<const Wide<T>*>(head + (d < dim / 2 ? d + dim / 2 : d - dim / 2));
+#pragma unroll
+    for (int j = 0; j < kVectorWidth<T>; ++j)
+      own[j] = from_float<T>(fmaf(to_float(own[j]), by.cosine[j], to_float(other[j]) * by.sine[j]));
+    return own;
+  }
+
+  // Stores the token's key and value of a head. Called by all threads of a block.
+  __device__ void store(int kv_head, int dim) const {
+    constexpr int kWidth = kVectorWidth<T>;
+    const std::int64_t row = *position;
+    if (row < 0 || row >= capacity) return;
+    for (int d = static_cast<int>(threadIdx.x) * kWidth; d < dim; d += static_cast<int>(blockDim.x) * kWidth) {
+      *reinterpret_cast<Wide<T>*>(keys + row * k_row + kv_head * k_head + d) =
+          rotated(key + kv_head * dim, angles(d, dim), d, dim);
+      *reinterpret_cast<Wide<T>*>(values + row * v_row + kv_head * v_head + d) =
+          *reinterpret_cast<const Wide<T>*>(value + kv_head * dim + d);
+    }
+  }
+};
+
+}  // namespace quench::cuda

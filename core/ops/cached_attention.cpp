@@ -1,0 +1,64 @@
+#include "core/ops/cached_attention.h"
+
+#include "core/ops/elementwise.h"
+#include "core/ops/op_checks.h"
+#include "core/ops/rope.h"
+
+namespace quench {
+
+constinit KernelSlot<CachedAttentionArgs> cached_attention_slot("cached_attention");
+
+namespace {
+
+// [rows, heads, D] in rows of `matrix`, from column `begin` on.
+Tensor heads_of(const Tensor& matrix, std::int64_t begin, std::int64_t heads, std::int64_t dim) {
+  return matrix.strided({matrix.size(0), heads, dim}, {matrix.size(1), dim, 1}, begin);
+}
+
+// Whether the kernel in one pass takes them: halves of heads that are whole pieces of 16 bytes.
+bool is_one_token(const CachedAttentionArgs& args, std::int64_t dim) {
+  constexpr std::int64_t kMostDim = 256, kPieceElements = 8;
+  const auto aligned = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0; };
+  return args.qkv.size(0) == 1 && args.sequences.size() == 1 && args.sequences.front().q_length == 1 &&
+         dim <= kMostDim && dim % (2 * kPieceElements) == 0 && aligned(args.qkv) && aligned(args.cache) &&
+         (!args.cos.defined() || (aligned(args.cos) && aligned(args.sin)));
+}
+
+}  // namespace
+
+void cached_attention(const CachedAttentionArgs& args) {
+  constexpr std::string_view op = "cached_attention";
+  const auto& [qkv, cos, sin, positions, cache, out, heads, kv_heads, sequences, window, scale, on_device] = args;
+  check_float_tensor(op, "qkv", qkv, 2);
+  check_contiguous(op, "qkv", qkv);
+  QUENCH_CHECK(heads > 0 && kv_heads > 0 && qkv.size(1) % (heads + 2 * kv_heads) == 0,
+               "{}: qkv is {}, with {} and {} heads", op, qkv.describe(), heads, kv_heads);
+  const std::int64_t tokens = qkv.size(0), dim = qkv.size(1) / (heads + 2 * kv_heads);
+  const std::int64_t width = 2 * kv_heads * dim;
+  check_tensor(op, "cache", cache, {-1, width}, qkv.dtype());
+  check_contiguous(op, "cache", cache);
+  check_tensor(op, "positions", positions, {tokens}, DType::i32);
+  check_tensor(op, "out", out, {tokens, heads * dim}, qkv.dtype());
+  check_contiguous(op, "out", out);
+  check_same_device(op, {&qkv, &cos, &sin, &positions, &cache, &out});
+  if (tokens == 0) return;
+  if (cos.defined()) {
+    check_tensor(op, "cos", cos, {-1, dim / 2}, DType::f32);
+    check_tensor(op, "sin", sin, cos.shape(), DType::f32);
+  }
+  if (cached_attention_slot.filled(qkv.device().type) && is_one_token(args, dim))
+    return cached_attention_slot(qkv.device().type, args);
+  if (cos.defined())
+    rope({.x = heads_of(qkv, 0, heads + kv_heads, dim), .cos = cos, .sin = sin, .positions = positions});
+  copy_rows({qkv.narrow(1, qkv.size(1) - width, width), cache, positions});
+  attention({.q = heads_of(qkv, 0, heads, dim),
+             .k = heads_of(cache, 0, kv_heads, dim),
+             .v = heads_of(cache, kv_heads * dim, kv_heads, dim),
+             .out = out.view({tokens, heads, dim}),
+             .sequences = sequences,
+             .window = window,
+             .scale = scale,
+             .last_key = on_device ? positions : Tensor()});
+}
+
+}  // namespace quench

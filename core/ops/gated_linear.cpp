@@ -1,0 +1,80 @@
+#include "core/ops/gated_linear.h"
+
+#include "core/ops/gemm.h"
+#include "core/ops/op_checks.h"
+#include "core/ops/swiglu.h"
+
+namespace quench {
+
+constinit KernelSlot<GatedLinearArgs> gated_linear_slot("gated_linear");
+constinit KernelSlot<PackedLinearArgs> gated_packed_linear_slot("gated_packed_linear");
+
+namespace {
+
+bool rows_are_aligned(const Tensor& matrix) {
+  constexpr std::uintptr_t kBytes = 16;
+  return reinterpret_cast<std::uintptr_t>(matrix.raw_data()) % kBytes == 0 &&
+         matrix.size(1) * byte_size(matrix.dtype()) % kBytes == 0;
+}
+
+// As the kernel reads codes and x: 16 bytes at a time, of groups that are whole words, or of pieces that are whole
+// groups.
+bool reads_whole_pieces(const Tensor& x, const PackedMatrix& weight) {
+  const std::int64_t word = 32 / bit_width(weight.codes().dtype()), piece = 4 * word, group = weight.group_size();
+  const auto aligned = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0; };
+  return weight.columns() % piece == 0 && aligned(x) && aligned(weight.codes()) &&
+         (weight.groups() == 1 || group % piece == 0 || (piece % group == 0 && group % word == 0));
+}
+
+void check_output(std::string_view op, const Tensor& x, std::int64_t weight_rows, const Tensor& y) {
+  QUENCH_CHECK(weight_rows % 2 == 0, "{}: the weight has {} rows, an odd number", op, weight_rows);
+  check_tensor(op, "y", y, {x.size(0), weight_rows / 2}, x.dtype());
+  check_contiguous(op, "y", y);
+}
+
+// SwiGLU of what multiply(into) writes.
+template <class Multiply>
+void in_two_steps(const Tensor& y, const Multiply& multiply) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor gate_up = Tensor::empty({y.size(0), 2 * y.size(1)}, y.dtype(), y.device());
+  multiply(gate_up);
+  swiglu({.gate_up = gate_up, .out = y});
+}
+
+}  // namespace
+
+void gated_linear(const GatedLinearArgs& args) {
+  constexpr std::string_view op = "gated_linear";
+  const auto& [x, weight, y, bias] = args;
+  check_float_tensor(op, "x", x, 2);
+  check_contiguous(op, "x", x);
+  check_tensor(op, "weight", weight, {-1, x.size(1)}, x.dtype());
+  check_contiguous(op, "weight", weight);
+  check_output(op, x, weight.size(0), y);
+  if (bias.defined()) check_tensor(op, "bias", bias, {weight.size(0)}, x.dtype());
+  check_same_device(op, {&x, &weight, &y, &bias});
+  if (y.numel() == 0) return;
+  if (gated_linear_slot.filled(x.device().type) && x.size(0) == 1 && rows_are_aligned(x) && rows_are_aligned(weight))
+    return gated_linear_slot(x.device().type, args);
+  in_two_steps(
+      y, [&](const Tensor& gate_up) { gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias}); });
+}
+
+void gated_packed_linear(const PackedLinearArgs& args) {
+  constexpr std::string_view op = "gated_packed_linear";
+  const auto& [x, weight, y, bias] = args;
+  QUENCH_CHECK(weight.defined(), "{}: no weight", op);
+  check_float_tensor(op, "x", x, 2);
+  check_contiguous(op, "x", x);
+  QUENCH_CHECK(x.size(1) == weight.columns(), "{}: x is {}, weight {}", op, x.describe(), weight.describe());
+  check_output(op, x, weight.rows(), y);
+  if (bias.defined()) check_tensor(op, "bias", bias, {weight.rows()}, x.dtype());
+  check_same_device(op, {&x, &weight.codes(), &y, &bias});
+  if (y.numel() == 0) return;
+  if (gated_packed_linear_slot.filled(x.device().type) && x.size(0) == 1 && reads_whole_pieces(x, weight))
+    return gated_packed_linear_slot(x.device().type, args);
+  in_two_steps(y,
+               [&](const Tensor& gate_up) { packed_linear({.x = x, .weight = weight, .y = gate_up, .bias = bias}); });
+}
+
+}  // namespace quench

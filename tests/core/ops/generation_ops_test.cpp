@@ -1,0 +1,89 @@
+// Ops of generation that stand for several others: gated_linear and cached_attention.
+
+#include "core/ops/attention.h"
+#include "core/ops/cached_attention.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gated_linear.h"
+#include "core/ops/gemm.h"
+#include "core/ops/rope.h"
+#include "core/ops/swiglu.h"
+#include "tests/core/ops/op_testing.h"
+#include "tests/core/ops/rope_tables.h"
+
+namespace quench {
+namespace {
+
+using namespace testing;
+
+TEST(GatedLinear, IsAProductAndSwiglu) {
+  Generator random(3);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t rows : {1, 5}) {
+      const Tensor x = random.normal({rows, 24}, dtype), weight = random.normal({14, 24}, dtype),
+                   bias = random.normal({14}, dtype), y = Tensor::empty({rows, 7}, dtype);
+      const Tensor gate_up = Tensor::empty({rows, 14}, dtype), expected = Tensor::empty({rows, 7}, dtype);
+      gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
+      swiglu({.gate_up = gate_up, .out = expected});
+      gated_linear({.x = x, .weight = weight, .y = y, .bias = bias});
+      EXPECT_TRUE(same_bits(y, expected));
+    }
+}
+
+TEST(GatedLinear, WrongShapesAreNamed) {
+  const auto tensor = [](const Shape& shape) { return Tensor::zeros(shape, DType::f32); };
+  EXPECT_THROW(gated_linear({tensor({1, 4}), tensor({5, 4}), tensor({1, 2}), {}}), Error);
+  EXPECT_THROW(gated_linear({tensor({1, 4}), tensor({6, 5}), tensor({1, 3}), {}}), Error);
+  EXPECT_THROW(gated_linear({tensor({1, 4}), tensor({6, 4}), tensor({1, 6}), {}}), Error);
+  EXPECT_THROW(gated_linear({tensor({1, 4}), tensor({6, 4}), tensor({1, 3}), tensor({3})}), Error);
+}
+
+// A text token by token, and in two pieces, against attention over all of it at once.
+TEST(CachedAttention, IsThatOfTheWholeText) {
+  constexpr std::int64_t kTokens = 11, kHeads = 4, kKvHeads = 2, kDim = 8, kWidth = (kHeads + 2 * kKvHeads) * kDim;
+  Generator random(4);
+  const Tables tables(kTokens, kDim / 2);
+  const Tensor text = random.normal({kTokens, kWidth}, DType::f32), positions = Tensor::empty({kTokens}, DType::i32);
+  for (std::int64_t i = 0; i < kTokens; ++i) positions.data<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+  for (const bool rotates : {true, false})
+    for (const std::int64_t window : {0, 4}) {
+      const auto heads = [](const Tensor& qkv, std::int64_t first, std::int64_t count) {
+        return qkv.strided({qkv.size(0), count, kDim}, {kWidth, kDim, 1}, first * kDim);
+      };
+      const Tensor whole = text.clone(), expected = Tensor::empty({kTokens, kHeads, kDim}, DType::f32);
+      if (rotates)
+        rope({.x = heads(whole, 0, kHeads + kKvHeads), .cos = tables.cos, .sin = tables.sin, .positions = positions});
+      const SequenceRange all{0, kTokens, 0, kTokens};
+      attention({.q = heads(whole, 0, kHeads),
+                 .k = heads(whole, kHeads, kKvHeads),
+                 .v = heads(whole, kHeads + kKvHeads, kKvHeads),
+                 .out = expected,
+                 .lse = {},
+                 .sequences = std::span(&all, 1),
+                 .window = window,
+                 .scale = 0.3f});
+      for (const std::vector<std::int64_t>& pieces : {std::vector<std::int64_t>(kTokens, 1), {7, 4}}) {
+        const Tensor cache = Tensor::zeros({kTokens + 2, 2 * kKvHeads * kDim}, DType::f32);
+        const Tensor out = Tensor::empty({kTokens, kHeads * kDim}, DType::f32);
+        std::int64_t begin = 0;
+        for (const std::int64_t count : pieces) {
+          const SequenceRange range{0, count, 0, begin + count};
+          cached_attention({.qkv = text.narrow(0, begin, count).clone(),
+                            .cos = rotates ? tables.cos : Tensor(),
+                            .sin = rotates ? tables.sin : Tensor(),
+                            .positions = positions.narrow(0, begin, count),
+                            .cache = cache,
+                            .out = out.narrow(0, begin, count),
+                            .heads = kHeads,
+                            .kv_heads = kKvHeads,
+                            .sequences = std::span(&range, 1),
+                            .window = window,
+                            .scale = 0.3f});
+          begin += count;
+        }
+        EXPECT_TRUE(close(out.view(expected.shape()), values(expected), 1e-6, 1e-6));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace quench

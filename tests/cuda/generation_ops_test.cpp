@@ -1,0 +1,156 @@
+// The kernels of generation that stand for several others have the bits of those one after the other.
+
+#include <array>
+
+#include "core/ops/attention.h"
+#include "core/ops/cached_attention.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gated_linear.h"
+#include "core/ops/gemm.h"
+#include "core/ops/rope.h"
+#include "core/ops/swiglu.h"
+#include "tests/core/ops/rope_tables.h"
+#include "tests/cuda/cuda_testing.h"
+
+namespace quench::testing {
+namespace {
+
+Tensor position_of(std::int64_t key) {
+  const std::array<std::int32_t, 1> values{static_cast<std::int32_t>(key)};
+  return Tensor::from_values<std::int32_t>({1}, values).to(kGpu);
+}
+
+TEST(CudaGatedLinear, HasTheBitsOfAProductAndSwiglu) {
+  Generator random(5);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t rows : {1, 3, 40})
+      for (const auto& [columns, depth] :
+           {std::pair<std::int64_t, std::int64_t>{8, 64}, {37, 2048}, {5, 4096}, {70, 8192}})
+        for (const bool with_bias : {false, true}) {
+          const Tensor x = random.normal({rows, depth}, dtype).to(kGpu),
+                       weight = random.normal({2 * columns, depth}, dtype, 0.05).to(kGpu),
+                       bias = with_bias ? random.normal({2 * columns}, dtype).to(kGpu) : Tensor(),
+                       y = Tensor::empty({rows, columns}, dtype, kGpu);
+          const Tensor gate_up = Tensor::empty({rows, 2 * columns}, dtype, kGpu), expected = Tensor::empty_like(y);
+          gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
+          swiglu({.gate_up = gate_up, .out = expected});
+          gated_linear({.x = x, .weight = weight, .y = y, .bias = bias});
+          EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
+              << to_string(dtype) << " " << rows << " x " << columns << " of " << depth;
+        }
+}
+
+TEST(CudaGatedLinear, HasTheBitsOfAPackedProductAndSwiglu) {
+  Generator random(6);
+  for (const DType codes_dtype : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
+    for (const auto& [rows, columns, group] :
+         {std::array<std::int64_t, 3>{38, 256, 32}, {6, 4096, 128}, {10, 512, 512}, {4100, 128, 64}, {4, 70, 6}})
+      for (const bool offsets : {false, true})
+        for (const DType dtype : {DType::f32, DType::bf16})
+          for (const std::int64_t tokens : {1, 2}) {
+            const Tensor codes = Tensor::empty({rows, columns}, codes_dtype);
+            auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
+            for (std::size_t i = 0; i < codes.nbytes(); ++i) {
+              bytes[i] = static_cast<std::uint8_t>(random.below(256));
+              if (codes_dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
+            }
+            const Shape groups{rows, (columns + group - 1) / group};
+            const PackedMatrix weight = PackedMatrix(group, codes, random.normal(groups, DType::f32, 0.05),
+                                                     offsets ? random.normal(groups, DType::f32, 0.05) : Tensor())
+                                            .to(kGpu);
+            const Tensor x = random.normal({tokens, columns}, dtype).to(kGpu),
+                         bias = random.normal({rows}, dtype).to(kGpu),
+                         y = Tensor::empty({tokens, rows / 2}, dtype, kGpu);
+            const Tensor gate_up = Tensor::empty({tokens, rows}, dtype, kGpu), expected = Tensor::empty_like(y);
+            packed_linear({.x = x, .weight = weight, .y = gate_up, .bias = bias});
+            swiglu({.gate_up = gate_up, .out = expected});
+            gated_packed_linear({.x = x, .weight = weight, .y = y, .bias = bias});
+            EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
+                << to_string(codes_dtype) << " " << rows << " x " << columns << " in groups of " << group;
+          }
+}
+
+TEST(CudaCachedAttention, HasTheBitsOfRotationCopyAndAttention) {
+  constexpr std::int64_t kHeads = 8, kCapacity = 3000,
+                         kFirst = 7;  // the sequence begins behind other rows of the cache
+  Generator random(7);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const auto& [dim, kv_heads] :
+         {std::pair<std::int64_t, std::int64_t>{64, 2}, {128, 8}, {80, 4}, {256, 1}, {40, 2}})
+      for (const std::int64_t window : {0, 90})
+        for (const std::int64_t keys : {1, 70, 1024, 2900})
+          for (const bool rotates : {true, false}) {
+            const std::int64_t width = (kHeads + 2 * kv_heads) * dim;
+            const Tables tables(kCapacity, dim / 2);
+            const Tensor cos = tables.cos.to(kGpu), sin = tables.sin.to(kGpu);
+            const Tensor cache = random.normal({kCapacity, 2 * kv_heads * dim}, dtype).to(kGpu), filled = cache.clone();
+            const Tensor qkv = random.normal({1, width}, dtype).to(kGpu), turned = qkv.clone();
+            const Tensor position = position_of(kFirst + keys - 1);
+            const Tensor out = Tensor::empty({1, kHeads * dim}, dtype, kGpu), expected = Tensor::empty_like(out);
+            const auto heads = [dim = dim](const Tensor& matrix, std::int64_t first, std::int64_t count) {
+              return matrix.strided({matrix.size(0), count, dim}, {matrix.size(1), dim, 1}, first * dim);
+            };
+            const SequenceRange range{0, 1, kFirst, keys};
+            if (rotates)
+              rope({.x = heads(turned, 0, kHeads + kv_heads), .cos = cos, .sin = sin, .positions = position});
+            copy_rows({turned.narrow(1, kHeads * dim, 2 * kv_heads * dim), filled, position});
+            attention({.q = heads(turned, 0, kHeads),
+                       .k = heads(filled, 0, kv_heads),
+                       .v = heads(filled, kv_heads, kv_heads),
+                       .out = expected.view({1, kHeads, dim}),
+                       .lse = {},
+                       .sequences = std::span(&range, 1),
+                       .window = window,
+                       .scale = 0.125f});
+            cached_attention({.qkv = qkv,
+                              .cos = rotates ? cos : Tensor(),
+                              .sin = rotates ? sin : Tensor(),
+                              .positions = position,
+                              .cache = cache,
+                              .out = out,
+                              .heads = kHeads,
+                              .kv_heads = kv_heads,
+                              .sequences = std::span(&range, 1),
+                              .window = window,
+                              .scale = 0.125f});
+            EXPECT_TRUE(same_bits(on_cpu(out), on_cpu(expected)))
+                << to_string(dtype) << " " << dim << ", " << kv_heads << " kv heads, " << keys << " keys";
+            EXPECT_TRUE(same_bits(on_cpu(cache), on_cpu(filled)));
+          }
+}
+
+// The number of keys is known to the device alone; a position outside the tables gives NaN and touches nothing else.
+TEST(CudaCachedAttention, TheLengthMayBeKnownToTheDeviceAlone) {
+  constexpr std::int64_t kHeads = 4, kKvHeads = 2, kDim = 64, kCapacity = 2000, kWidth = (kHeads + 2 * kKvHeads) * kDim;
+  Generator random(8);
+  const Tables tables(kCapacity, kDim / 2);
+  const Tensor cos = tables.cos.to(kGpu), sin = tables.sin.to(kGpu);
+  for (const std::int64_t bound : {800, 2000})
+    for (const std::int64_t keys : {1, 2, 500, 800}) {
+      const Tensor cache = random.normal({kCapacity, 2 * kKvHeads * kDim}, DType::bf16).to(kGpu), other = cache.clone();
+      const Tensor qkv = random.normal({1, kWidth}, DType::bf16).to(kGpu);
+      const Tensor position = position_of(keys - 1);
+      const auto attend = [&](const Tensor& rows, std::int64_t length, bool on_device) {
+        const Tensor out = Tensor::empty({1, kHeads * kDim}, DType::bf16, kGpu);
+        const SequenceRange range{0, 1, 0, length};
+        cached_attention({.qkv = qkv,
+                          .cos = cos,
+                          .sin = sin,
+                          .positions = position,
+                          .cache = rows,
+                          .out = out,
+                          .heads = kHeads,
+                          .kv_heads = kKvHeads,
+                          .sequences = std::span(&range, 1),
+                          .scale = 0.125f,
+                          .length_on_device = on_device});
+        return on_cpu(out);
+      };
+      const Tensor expected = attend(other, keys, false);
+      EXPECT_TRUE(close(attend(cache, bound, true), values(expected), 2 * rounding(DType::bf16), 1e-2)) << keys;
+      EXPECT_TRUE(same_bits(on_cpu(cache), on_cpu(other)));
+    }
+}
+
+}  // namespace
+}  // namespace quench::testing
