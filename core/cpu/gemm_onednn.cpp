@@ -216,6 +216,12 @@ void multiply_in_parts(const GemmArgs& args) {
 }
 
 void gemm_kernel(const GemmArgs& args) {
+  if (args.addend.defined()) {  // the primitive adds to its result
+    GemmArgs in_place = args;
+    in_place.addend = Tensor();
+    if (args.beta != 0.0f) copy_rows({args.addend, args.c});
+    return gemm_kernel(in_place);
+  }
   const std::int64_t k = args.a.size(args.transpose_a ? 0 : 1);
   if (k == 0) {
     dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {

@@ -23,11 +23,13 @@ bool GemmTuning::wanted() noexcept {
 std::string op_label(const GemmArgs& args) {
   return fmt::format("gemm {}{} {}x{}x{} {}{}", args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N',
                      args.c.size(0), args.c.size(1), args.a.size(args.transpose_a ? 0 : 1), to_string(args.c.dtype()),
-                     args.beta != 0.0f ? " +=" : "");
+                     args.beta == 0.0f       ? ""
+                     : args.addend.defined() ? " +"
+                                             : " +=");
 }
 
 void gemm(const GemmArgs& args) {
-  const auto& [a, b, c, transpose_a, transpose_b, alpha, beta, bias] = args;
+  const auto& [a, b, c, transpose_a, transpose_b, alpha, beta, bias, addend] = args;
   QUENCH_CHECK(a.defined() && b.defined() && c.defined() && a.rank() == 2 && b.rank() == 2 && c.rank() == 2,
                "gemm: a is {}, b is {}, c is {}; all must be matrices", a.describe(), b.describe(), c.describe());
   const std::int64_t m = a.size(transpose_a ? 1 : 0), k = a.size(transpose_a ? 0 : 1);
@@ -40,7 +42,11 @@ void gemm(const GemmArgs& args) {
   const auto rows_ok = [](const Tensor& t) { return t.size(1) <= 1 || t.stride(1) == 1; };
   QUENCH_CHECK(rows_ok(a) && rows_ok(b) && rows_ok(c), "gemm: the last axis of every matrix must be contiguous");
   if (bias.defined()) check_tensor("gemm", "bias", bias, {n}, a.dtype());
-  check_same_device("gemm", {&a, &b, &c, &bias});
+  if (addend.defined())
+    QUENCH_CHECK(addend.shape() == c.shape() && addend.dtype() == c.dtype() && rows_ok(addend),
+                 "gemm: the addend is {}, expected the shape and dtype of c, {}, with contiguous columns",
+                 addend.describe(), c.describe());
+  check_same_device("gemm", {&a, &b, &c, &bias, &addend});
   if (m == 0 || n == 0) return;
   gemm_slot(c.device().type, args);
 }

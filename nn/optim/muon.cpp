@@ -7,42 +7,21 @@
 #include <utility>
 
 #include "core/number/random.h"
-#include "core/ops/elementwise.h"
-#include "core/ops/gemm.h"
-#include "core/ops/global_norm.h"
 #include "core/ops/optimizer/muon.h"
+#include "nn/optim/orthogonalize.h"
 
 namespace quench::nn {
+namespace {
+
+// Of the updates that are made orthogonal together on one process; twice as much and their Gram matrices are held with
+// them. Nine matrices of 2048 x 8192 are few tiles short of whole rounds on 132 multiprocessors.
+constexpr std::int64_t kBatchBytes = std::int64_t{288} << 20;
+
+}  // namespace
 
 bool suits_muon(const Parameter& parameter, const OptimizerOptions& options) {
   return parameter.global_shape.rank() == 2 && !parameter.scales &&
          !(options.exclude_from_muon && options.exclude_from_muon(parameter));
-}
-
-void orthogonalize(const Tensor& x) {
-  constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
-  constexpr int kIterations = 5;
-  const MemoryScope scope(MemoryCategory::workspace);
-  const std::int64_t rows = x.size(0), columns = x.size(1);
-  const bool tall = rows > columns;  // the smaller Gram matrix is taken
-  const std::int64_t n = std::min(rows, columns);
-  const Tensor squared = Tensor::empty({1}, DType::f64, x.device());
-  squared_norm({.tensors = {&x, 1}, .result = squared});
-  divide_by_norm({.x = x, .squared_norm = squared});
-  const Tensor gram = Tensor::empty({n, n}, DType::bf16, x.device()), polynomial = Tensor::empty_like(gram);
-  Tensor now = x, next = Tensor::empty_like(x);
-  for (int i = 0; i < kIterations; ++i) {
-    gemm({.a = now, .b = now, .c = gram, .transpose_a = tall, .transpose_b = !tall});
-    cast({gram, polynomial});
-    gemm({.a = gram, .b = gram, .c = polynomial, .alpha = kC, .beta = kB});
-    cast({now, next});
-    if (tall)
-      gemm({.a = now, .b = polynomial, .c = next, .beta = kA});
-    else
-      gemm({.a = polynomial, .b = now, .c = next, .beta = kA});
-    std::swap(now, next);
-  }
-  if (now.raw_data() != x.raw_data()) cast({now, x});
 }
 
 Muon::Muon(const std::vector<Parameter*>& all, OptimizerOptions options)
@@ -108,59 +87,89 @@ void Muon::apply(const Matrix& matrix, const Step& step, const Tensor& update) {
               .element_offset = (p.shard.row_begin + rows.row_begin) * matrix.columns});
 }
 
-void Muon::step_round(std::span<const Matrix> round, const Step& step) {
-  const Sharding sharding = options_.rows->sharding();
+// Matrix j of a round belongs to process j: what this process has of each, and what each has of this process's.
+struct Muon::Round {
+  std::span<const Matrix> matrices;
+  std::vector<std::int64_t> of_round, of_whole;  // elements, by process
+  Tensor updates;                                // of_round
+  Tensor whole;                                  // of_whole; empty without a matrix of its own
+
+  [[nodiscard]] Tensor update(std::size_t j) const {
+    const auto end = of_round.begin() + static_cast<std::ptrdiff_t>(j);
+    return updates.narrow(0, std::accumulate(of_round.begin(), end, std::int64_t{0}), of_round[j])
+        .view({of_round[j] / matrices[j].columns, matrices[j].columns});
+  }
+};
+
+Muon::Round Muon::make_round(std::span<const Matrix> matrices, const Tensor& whole) const {
+  const Sharding sharding = options_.rows ? options_.rows->sharding() : Sharding{};
   const auto processes = static_cast<std::size_t>(sharding.count), own = static_cast<std::size_t>(sharding.index);
-  // Matrix j goes to process j.
-  std::vector<std::int64_t> of_round(processes), of_whole(processes);
+  Round round{matrices, std::vector<std::int64_t>(processes), std::vector<std::int64_t>(processes), {}, whole};
   std::int64_t elements = 0;
-  for (std::size_t j = 0; j < round.size(); ++j) elements += of_round[j] = own_rows(round[j]).rows * round[j].columns;
-  Tensor whole = Tensor::empty({0, 1}, DType::bf16, entries_[round.front().parameter].momentum.device());
-  if (own < round.size()) {
-    const Matrix& matrix = round[own];
+  for (std::size_t j = 0; j < matrices.size(); ++j)
+    elements += round.of_round[j] = own_rows(matrices[j]).rows * matrices[j].columns;
+  if (own < matrices.size()) {
+    const Matrix& matrix = matrices[own];
     for (std::size_t j = 0; j < processes; ++j) {
       const Sharding there{static_cast<std::int64_t>(j), sharding.count};
       const ShardSpec rows = there.of(parameters()[matrix.parameter]->global_shape[0]);
       const std::int64_t begin = std::max(rows.row_begin, matrix.piece.row_begin),
                          end = std::min(rows.row_begin + rows.rows, matrix.piece.row_begin + matrix.piece.rows);
-      of_whole[j] = std::max<std::int64_t>(end - begin, 0) * matrix.columns;
+      round.of_whole[j] = std::max<std::int64_t>(end - begin, 0) * matrix.columns;
     }
-    whole = Tensor::empty({matrix.piece.rows, matrix.columns}, DType::bf16, whole.device());
   }
-  const Tensor updates = Tensor::empty({elements}, DType::bf16, whole.device());
-  const auto update_of = [&](std::size_t j) {
-    const std::int64_t begin =
-        std::accumulate(of_round.begin(), of_round.begin() + static_cast<std::ptrdiff_t>(j), std::int64_t{0});
-    return updates.narrow(0, begin, of_round[j]).view({of_round[j] / round[j].columns, round[j].columns});
-  };
-  for (std::size_t j = 0; j < round.size(); ++j) step_momentum(round[j], step, update_of(j));
-  const Tensor flat = whole.view({whole.numel()});
-  options_.rows->exchange(updates, flat, of_round, of_whole);
-  if (own < round.size()) orthogonalize(whole);
-  options_.rows->exchange(flat, updates, of_whole, of_round);
-  for (std::size_t j = 0; j < round.size(); ++j) apply(round[j], step, update_of(j));
+  round.updates = options_.rows ? Tensor::empty({elements}, DType::bf16, whole.device()) : whole;
+  return round;
+}
+
+void Muon::step_rounds(std::span<const Matrix> matrices, const Step& step) {
+  const Sharding sharding = options_.rows ? options_.rows->sharding() : Sharding{};
+  const auto processes = static_cast<std::size_t>(sharding.count), own = static_cast<std::size_t>(sharding.index);
+  const Matrix* mine = own < matrices.size() ? &matrices[own] : nullptr;
+  const Shape shape = mine != nullptr ? Shape{mine->piece.rows, mine->columns} : Shape{0, 1};
+  const std::size_t count = mine != nullptr ? (matrices.size() - own - 1) / processes + 1 : 0;
+  const Tensor batch = Tensor::empty({static_cast<std::int64_t>(count), shape[0], shape[1]}, DType::bf16,
+                                     entries_[matrices.front().parameter].momentum.device());
+  const Tensor flat = batch.view({batch.numel()});
+  std::vector<Round> rounds;
+  for (std::size_t first = 0; first < matrices.size(); first += processes) {
+    const std::int64_t size = rounds.size() < count ? shape.numel() : 0;
+    const Tensor whole = flat.narrow(0, static_cast<std::int64_t>(rounds.size()) * size, size);
+    rounds.push_back(make_round(matrices.subspan(first, std::min(processes, matrices.size() - first)), whole));
+    const Round& round = rounds.back();
+    for (std::size_t j = 0; j < round.matrices.size(); ++j) step_momentum(round.matrices[j], step, round.update(j));
+    if (options_.rows) options_.rows->exchange(round.updates, round.whole, round.of_round, round.of_whole);
+  }
+  if (count > 0) orthogonalize(batch);
+  for (const Round& round : rounds) {
+    if (options_.rows) options_.rows->exchange(round.whole, round.updates, round.of_whole, round.of_round);
+    for (std::size_t j = 0; j < round.matrices.size(); ++j) apply(round.matrices[j], step, round.update(j));
+  }
 }
 
 void Muon::step(double lr, std::int64_t number, const Tensor& grad_scale, ParameterRange part) {
   const MemoryScope scope(MemoryCategory::workspace);
   const Step step{lr, number, grad_scale};
   std::vector<Matrix> all = matrices(part);
-  if (options_.rows != nullptr) {
-    // Those of one size at a time, so that no process waits for another's larger one.
-    std::ranges::stable_sort(all, std::ranges::greater(), [](const Matrix& matrix) {
-      return std::pair(matrix.piece.rows * matrix.columns, matrix.columns);
-    });
-    const auto processes = static_cast<std::size_t>(options_.rows->sharding().count);
-    for (std::size_t i = 0; i < all.size(); i += processes)
-      step_round(std::span(all).subspan(i, std::min(processes, all.size() - i)), step);
-  } else {
-    for (const Matrix& matrix : all) {
-      const Tensor update =
-          Tensor::empty({matrix.piece.rows, matrix.columns}, DType::bf16, entries_[matrix.parameter].momentum.device());
-      step_momentum(matrix, step, update);
-      orthogonalize(update);
-      apply(matrix, step, update);
-    }
+  const auto shape = [](const Matrix& matrix) { return std::pair(matrix.piece.rows * matrix.columns, matrix.columns); };
+  // Those of one shape follow each other: they are made orthogonal together, and no process waits for another's larger
+  // one.
+  std::ranges::stable_sort(all, std::ranges::greater(), shape);
+  const std::size_t processes = options_.rows ? static_cast<std::size_t>(options_.rows->sharding().count) : 1;
+  for (std::size_t first = 0; first < all.size();) {
+    const std::int64_t bytes = 2 * shape(all[first]).first;
+    const auto rounds =
+        static_cast<std::size_t>(std::max<std::int64_t>(kBatchBytes / std::max<std::int64_t>(bytes, 1), 1));
+    const std::size_t most = std::min(all.size() - first, rounds * processes);
+    std::size_t count = 1;
+    while (count < most && shape(all[first + count]) == shape(all[first])) ++count;
+    // A round of several shapes goes alone.
+    if (count < std::min(processes, most))
+      count = std::min(processes, most);
+    else if (first + count < all.size())
+      count -= count % processes;
+    step_rounds(std::span(all).subspan(first, count), step);
+    first += count;
   }
   for (std::size_t i = part.begin; i < part.end; ++i) parameters()[i]->mark_changed();
 }

@@ -1,6 +1,6 @@
 #pragma once
 // Muon (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024): momentum whose matrices are
-// made orthogonal by a Newton-Schulz iteration, as torch.optim.Muon computes it.
+// made orthogonal by a Newton-Schulz iteration (nn/optim/orthogonalize.h), as torch.optim.Muon computes it.
 //
 // Each piece of a fused projection is a matrix of its own. The step of an [R, C] matrix is scaled by 0.2 sqrt(max(R,
 // C)), which gives it the root mean square of AdamW's steps (Liu et al., "Muon is scalable for LLM training", 2025), so
@@ -50,15 +50,15 @@ class Muon final : public Optimizer {
   // The momentum of this process's rows, stepped and as the update starts from it, to `update`, bf16.
   void step_momentum(const Matrix& matrix, const Step& step, const Tensor& update);
   void apply(const Matrix& matrix, const Step& step, const Tensor& update);
-  // Matrices of the same number as there are processes, or fewer.
-  void step_round(std::span<const Matrix> round, const Step& step);
+  // Of one shape, or as many as there are processes, or fewer: rounds of as many as there are processes, matrix j of a
+  // round to process j.
+  void step_rounds(std::span<const Matrix> matrices, const Step& step);
+  struct Round;
+  // `whole`: the place of this process's matrix, flat; without one it is empty.
+  [[nodiscard]] Round make_round(std::span<const Matrix> matrices, const Tensor& whole) const;
 
   OptimizerOptions options_;
   std::vector<Entry> entries_;  // of parameters()
 };
-
-// The matrix nearest to orthogonal, up to singular values of 0.7 to 1.2: five iterations in bf16 of
-// x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x from x divided by its norm. x is bf16 [R, C]; in and out.
-void orthogonalize(const Tensor& x);
 
 }  // namespace quench::nn

@@ -12,6 +12,7 @@ struct Case {
   float alpha = 1.0f, beta = 0.0f;
   DType dtype = DType::bf16, c_dtype = DType::bf16;
   std::int64_t gap = 0;  // elements between rows; then addresses are not aligned either
+  bool addend = false;   // beta multiplies another matrix than c
 };
 
 Tensor operand(Generator& random, const Case& c, const Shape& shape, DType dtype) {
@@ -27,10 +28,16 @@ void check_against_f64(const Case& c, std::uint32_t seed) {
   const Tensor b = operand(random, c, c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n}, c.dtype);
   const Tensor out = operand(random, c, {c.m, c.n}, c.c_dtype);
   const Tensor bias = c.bias ? random.normal({c.n}, c.dtype) : Tensor();
-  if (c.beta == 0.0f) fill(out, std::nan(""));  // must not be read
-  const auto va = values(a), vb = values(b), old = values(out), vbias = c.bias ? values(bias) : std::vector<double>();
-  const Tensor gpu_out = on_gpu(out);
-  gemm({on_gpu(a), on_gpu(b), gpu_out, c.transpose_a, c.transpose_b, c.alpha, c.beta, on_gpu(bias)});
+  const Tensor addend = c.addend ? operand(random, c, {c.m, c.n}, c.c_dtype) : Tensor();
+  if (c.beta == 0.0f || c.addend) fill(out, std::nan(""));  // must not be read
+  if (c.beta == 0.0f && c.addend) fill(addend, std::nan(""));
+  const auto va = values(a), vb = values(b), old = values(c.addend ? addend : out),
+             vbias = c.bias ? values(bias) : std::vector<double>();
+  const Tensor gpu_out = on_gpu(out), gpu_addend = on_gpu(addend);
+  gemm({on_gpu(a), on_gpu(b), gpu_out, c.transpose_a, c.transpose_b, c.alpha, c.beta, on_gpu(bias), gpu_addend});
+  if (c.addend) {
+    ASSERT_TRUE(same_bits(on_cpu(gpu_addend), addend));
+  }
   const std::vector<double> got = values(on_cpu(gpu_out));
   for (std::int64_t i = 0; i < c.m; ++i)
     for (std::int64_t j = 0; j < c.n; ++j) {
@@ -95,6 +102,18 @@ TEST(CudaGemm, AlphaBetaAndBias) {
           for (const auto& [dtype, c_dtype] :
                {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
             check_against_f64({m, 40, 24, false, true, bias, alpha, beta, dtype, c_dtype}, ++seed);
+}
+
+TEST(CudaGemm, AnAddendBesideTheResult) {
+  std::uint32_t seed = 200;
+  for (const std::int64_t m : {3, 40, 200})
+    for (const std::int64_t k : {0, 24, 264})
+      for (const bool bias : {false, true})
+        for (const float beta : {0.0f, 1.0f, -4.0f})
+          for (const auto& [dtype, c_dtype] :
+               {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+            check_against_f64(
+                {m, 72, k, k == 264, true, bias, 0.5f, beta, dtype, c_dtype, bias && k == 24 ? 3 : 0, true}, ++seed);
 }
 
 TEST(CudaGemm, EmptyShapes) {

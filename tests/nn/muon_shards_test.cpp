@@ -58,11 +58,13 @@ struct Model {
       const Tensor value = p.variable.value();
       fill(value, p.shard.row_begin * shape[1], 3);
     };
-    parameters.reserve(3);
+    parameters.reserve(4);
     // Pieces that shards cut; a matrix of fewer rows than processes; a tall one.
     add("fused.weight", {13, 8}, {{"q", 0, 5}, {"k", 5, 4}, {"v", 9, 4}});
     add("small.weight", {2, 6}, {{"small", 0, 2}});
     add("tall.weight", {29, 4}, {});
+    // Of one shape: two rounds of several processes and one that is left.
+    add("stacked.weight", {20, 8}, {{"a", 0, 4}, {"b", 4, 4}, {"c", 8, 4}, {"d", 12, 4}, {"e", 16, 4}});
   }
   static void fill(const Tensor& value, std::int64_t first, std::uint64_t seed) {
     for (std::int64_t i = 0; i < value.numel(); ++i) {
@@ -90,7 +92,7 @@ struct Model {
       }
       // In two parts, as the parameters that the next pass reads first are updated first.
       muon.step(0.02, step, one, {0, 1});
-      muon.step(0.02, step, one, {1, 3});
+      muon.step(0.02, step, one, {1, 4});
       muon.zero_grad();
     }
   }

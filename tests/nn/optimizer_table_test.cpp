@@ -10,7 +10,6 @@
 #include <set>
 
 #include "core/number/random.h"
-#include "nn/optim/muon.h"
 #include "tests/seams/added_optimizer.h"  // one more entry of the table
 
 namespace quench::nn {
@@ -201,39 +200,6 @@ TEST(OptimizerTable, UnknownNamesAreRefusedWithTheKnownOnes) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::bad_config);
     EXPECT_NE(std::string(error.what()).find("adamw, adamw_8bit"), std::string::npos);
-  }
-}
-
-// The Gram matrix of the result, over the smaller side, is near the identity: singular values from 0.7 to 1.2.
-TEST(Orthogonalize, BringsSingularValuesNearOne) {
-  for (const auto& [rows, columns] : {std::pair{48, 96}, std::pair{96, 48}, std::pair{64, 64}, std::pair{1, 32}}) {
-    Tensor x = Tensor::empty({rows, columns}, DType::bf16);
-    for (std::int64_t i = 0; i < x.numel(); ++i) x.data<bfloat16>()[i] = bfloat16(number(77, i));
-    const Tensor before = x.clone();
-    orthogonalize(x);
-    // Along random directions v of the smaller side, |v x| / |v| lies within the singular values.
-    const std::int64_t n = std::min(rows, columns);
-    for (std::uint64_t trial = 0; trial < 8; ++trial) {
-      double norm = 0, image = 0;
-      std::vector<double> sums(static_cast<std::size_t>(std::max(rows, columns)));
-      for (std::int64_t i = 0; i < n; ++i) {
-        const double v = number(100 + trial, i);
-        norm += v * v;
-        for (std::size_t j = 0; j < sums.size(); ++j) {
-          const auto other = static_cast<std::int64_t>(j);
-          const std::int64_t at = rows <= columns ? i * columns + other : other * columns + i;
-          sums[j] += v * static_cast<double>(static_cast<float>(x.data<bfloat16>()[at]));
-        }
-      }
-      for (const double sum : sums) image += sum * sum;
-      EXPECT_GT(std::sqrt(image / norm), 0.65) << rows << " x " << columns;
-      EXPECT_LT(std::sqrt(image / norm), 1.25) << rows << " x " << columns;
-    }
-    double along = 0;
-    for (std::int64_t i = 0; i < x.numel(); ++i)
-      along += static_cast<double>(static_cast<float>(x.data<bfloat16>()[i])) *
-               static_cast<double>(static_cast<float>(before.data<bfloat16>()[i]));
-    EXPECT_GT(along, 0) << "the same sense";
   }
 }
 

@@ -34,15 +34,20 @@ static_assert(kTileSharedBytes <= 227 * 1024);
 // Fewer rows are a matter of reading the weights, which smaller tiles do as well.
 inline constexpr std::int64_t kFewestTiledRows = 512;
 
-enum class Product { forward, dgrad, wgrad };
+// The last two: matrices of a batch that are symmetric, of which tiles of 256 x 256 up to the diagonal are computed
+// (symmetric_gemm.cu).
+enum class Product { forward, dgrad, wgrad, symmetric, symmetric_outer };
+
+template <Product kProduct>
+inline constexpr bool kIsSymmetric = kProduct == Product::symmetric || kProduct == Product::symmetric_outer;
 
 // How the operands of a product lie. Outer: the contraction is not the axis along the rows; float8 tensor cores want it
 // there.
 template <Product kProduct, class Operand>
 struct TileLayout {
   static constexpr bool kFloat8 = std::is_same_v<Operand, E4m3>;
-  static constexpr bool kOuterLeft = !kFloat8 && kProduct == Product::wgrad;
-  static constexpr bool kOuterRight = !kFloat8 && kProduct != Product::forward;
+  static constexpr bool kOuterLeft = !kFloat8 && (kProduct == Product::wgrad || kProduct == Product::symmetric_outer);
+  static constexpr bool kOuterRight = !kFloat8 && kProduct != Product::forward && kProduct != Product::symmetric;
   // Of the contraction in a stage, and in one instruction.
   static constexpr int kDepth = kFloat8 ? 128 : 64, kSlice = kDepth / 4;
   // Distance of neighbouring slices within a stage.
@@ -51,8 +56,10 @@ struct TileLayout {
 };
 
 struct TileShape {
-  int groups, row_tiles, column_tiles;  // row_tiles of wgrad: of one group, a cluster's rows each
-  std::int64_t rows, columns, depth;    // of C (wgrad: of one group's); depth: of the contraction, but for wgrad
+  // row_tiles of wgrad and symmetric products: of one group, a cluster's rows each. A group of symmetric ones is a
+  // matrix.
+  int groups, row_tiles, column_tiles;
+  std::int64_t rows, columns, depth;  // of C (wgrad, symmetric: of a group's); depth: of the contraction, but for wgrad
 };
 
 struct TileWork {
@@ -66,7 +73,8 @@ struct TileWork {
 
 // The work of a cluster's tile for one of its blocks. All lanes of a warp call it. Numbers of tiles have 32 bits.
 template <Product kProduct, int kCluster>
-__device__ TileWork find_work(const std::int32_t* ends, const TileShape& s, int tile, std::uint32_t rank) {
+requires(!kIsSymmetric<kProduct>) __device__ TileWork
+    find_work(const std::int32_t* ends, const TileShape& s, int tile, std::uint32_t rank) {
   constexpr int kRows = kTileRows * kCluster, kBand = kBandRows / kCluster;
   TileWork work;
   int local = 0, tiles = 0;
@@ -94,6 +102,25 @@ __device__ TileWork find_work(const std::int32_t* ends, const TileShape& s, int 
   const int in_band = min(kBand, tiles - first), rest = local - first * s.column_tiles, column = rest / in_band;
   work.row = row + std::int64_t{first + rest - column * in_band} * kRows + rank * kTileRows;
   work.column = std::int64_t{column} * kTileColumns;
+  return work;
+}
+
+// Line by line of a matrix, up to the diagonal.
+template <Product kProduct, int kCluster>
+requires(kIsSymmetric<kProduct>) __device__ TileWork
+    find_work(const std::int32_t*, const TileShape& s, int tile, std::uint32_t rank) {
+  static_assert(kTileRows * kCluster == kTileColumns, "square tiles");
+  TileWork work;
+  const int of_matrix = s.row_tiles * (s.row_tiles + 1) / 2, group = tile / of_matrix;
+  if (group >= s.groups) return work;
+  const int local = tile - group * of_matrix;
+  int line = 0;  // line (line + 1) / 2 tiles are above it
+  while ((line + 1) * (line + 2) / 2 <= local) ++line;
+  work.group = group;
+  work.end = s.rows;
+  work.depth = s.depth;
+  work.row = std::int64_t{line} * kTileColumns + rank * kTileRows;
+  work.column = std::int64_t{local - line * (line + 1) / 2} * kTileColumns;
   return work;
 }
 
@@ -125,12 +152,18 @@ __device__ void queue_step(const TileMemory& shared, int stage, const CUtensorMa
   const int row = static_cast<int>(work.row), column = static_cast<int>(work.column);
   const int at = static_cast<int>(work.begin) + k;
   arrive_expecting(barrier, kStageBytes);
+  const auto fetch_left = [&](std::uint32_t to, int x, int y) {
+    if constexpr (kIsSymmetric<kProduct>)
+      copy_box(to, left, barrier, x, y, work.group);
+    else
+      copy_box(to, left, barrier, x, y);
+  };
   if constexpr (Layout::kOuterLeft) {
 #pragma unroll
     for (int i = 0; i < kTileRows / 64; ++i)
-      copy_box(shared.left(stage) + static_cast<std::uint32_t>(i) * kBoxBytes, left, barrier, row + 64 * i, at);
+      fetch_left(shared.left(stage) + static_cast<std::uint32_t>(i) * kBoxBytes, row + 64 * i, at);
   } else {
-    copy_box(shared.left(stage), left, barrier, at, row);
+    fetch_left(shared.left(stage), at, row);
   }
   // A matrix, or the group's of a batch.
   const auto fetch_right = [&](std::uint32_t to, int x, int y) {

@@ -2,7 +2,7 @@
 
 #include "core/cuda/experts/grouped_wgmma.h"
 
-#include "core/cuda/experts/grouped_pipeline.cuh"
+#include "core/cuda/experts/bf16_sums.cuh"
 #include "core/cuda/experts/tensor_map.h"
 
 namespace quench::cuda {
@@ -11,50 +11,12 @@ namespace {
 template <Product kProduct, int kCluster, class C>
 __device__ void consume(const TileMemory& shared, C* c, const std::int32_t* ends, const TileShape& s, float beta,
                         std::uint32_t rank) {
-  using Layout = TileLayout<kProduct, bfloat16>;
-  constexpr int kSlices = Layout::kDepth / Layout::kSlice;
-  const int half = static_cast<int>(threadIdx.x) / 128 - 1;
   TileRing ring;
   float sums[128];
   for (int tile = static_cast<int>(blockIdx.x) / kCluster;; tile += static_cast<int>(gridDim.x) / kCluster) {
     const TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank);
     if (work.group < 0) return;
-    if (work.depth == 0) {
-#pragma unroll
-      for (int i = 0; i < 128; ++i) sums[i] = 0.0f;
-    }
-    int previous = -1;
-    for (std::int64_t k = 0; k < work.depth; k += Layout::kDepth) {
-      wait_barrier(shared.full(ring.stage), ring.parity);
-      const std::uint32_t a = shared.left(ring.stage) + static_cast<std::uint32_t>(half) * kBoxBytes;
-      const std::uint32_t b = shared.right(ring.stage);
-      const auto multiply = [&](int i) {
-        multiply_bf16<Layout::kOuterLeft, Layout::kOuterRight>(
-            sums, matrix_descriptor(a + static_cast<std::uint32_t>(i) * Layout::kLeftStep, kBoxBytes),
-            matrix_descriptor(b + static_cast<std::uint32_t>(i) * Layout::kRightStep, kBoxBytes), k > 0 || i > 0);
-      };
-      if (kProduct != Product::wgrad || k + Layout::kDepth <= work.depth) {
-        begin_products();
-#pragma unroll
-        for (int i = 0; i < kSlices; ++i) multiply(i);
-        commit_products();
-        wait_products<1>();
-      } else {
-        // Groups of rows are multiples of a slice: what follows in the box is another group's.
-        for (int i = 0; k + Layout::kSlice * i < work.depth; ++i) {
-          begin_products();
-          multiply(i);
-          commit_products();
-          wait_products<0>();
-        }
-      }
-      if (previous >= 0) release_stage<kCluster>(shared, previous);
-      previous = ring.stage;
-      ring.advance();
-    }
-    wait_products<0>();
-    settle(sums);
-    if (previous >= 0) release_stage<kCluster>(shared, previous);
+    sum_tile<kProduct, kCluster>(sums, ring, shared, work);
     C* out = kProduct == Product::wgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
     store_tile<kProduct == Product::wgrad>(shared, sums, out, s, work, beta, NoFactors{});
   }

@@ -6,6 +6,7 @@
 #include "core/cuda/gemm/gemm_empty.h"
 #include "core/cuda/gemm/gemv.h"
 #include "core/device/kernel_slot.h"
+#include "core/ops/elementwise.h"
 
 namespace quench::cuda {
 namespace {
@@ -15,6 +16,7 @@ void run(const GemmArgs& args, Stream stream) {
   const GemmCall call{.a = args.a.raw_data(),
                       .b = args.b.raw_data(),
                       .c = args.c.raw_data(),
+                      .addend = args.addend.defined() ? args.addend.raw_data() : args.c.raw_data(),
                       .bias = args.bias.defined() ? args.bias.raw_data() : nullptr,
                       .alpha = args.alpha,
                       .beta = args.beta};
@@ -25,7 +27,14 @@ void run(const GemmArgs& args, Stream stream) {
 void gemm_cuda(const GemmArgs& args) {
   const Stream stream = current_stream(args.c.device());
   const DeviceGuard guard(stream.device);
-  if (args.a.size(args.transpose_a ? 0 : 1) == 0) return gemm_empty(args.c, args.beta, args.bias);
+  const bool is_empty = args.a.size(args.transpose_a ? 0 : 1) == 0;
+  if (args.addend.defined() && (is_empty || args.beta == 0.0f || is_gemv(args))) {
+    GemmArgs in_place = args;
+    in_place.addend = Tensor();
+    if (args.beta != 0.0f) copy_rows({args.addend, args.c});
+    return gemm_cuda(in_place);
+  }
+  if (is_empty) return gemm_empty(args.c, args.beta, args.bias);
   if (is_gemv(args)) return gemv(args);
   if (args.bias.defined() && args.c.dtype() != args.a.dtype()) {  // cuBLASLt adds biases to results of their dtype only
     GemmArgs product = args;

@@ -72,6 +72,7 @@ GemmPlan::GemmPlan(const GemmProblem& p) : problem_(p) {
   first_ = p.transpose_b ? layout(p.b, p.k, p.n, p.ldb) : layout(p.b, p.n, p.k, p.ldb);
   second_ = p.transpose_a ? layout(p.a, p.m, p.k, p.lda) : layout(p.a, p.k, p.m, p.lda);
   result_ = layout(p.result, p.n, p.m, p.ldc);
+  addend_ = p.ld_addend > 0 ? layout(p.result, p.n, p.m, p.ld_addend) : result_;
 }
 
 void GemmPlan::bind_scales(const GemmCall& call) const {
@@ -87,12 +88,12 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates(cublasLtHandle_t handle, 
                  std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{problem_.align_b});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{problem_.align_a});
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{problem_.align_c});
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{problem_.align_addend});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t{problem_.align_c});
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   int found = 0;
   const cublasStatus_t status = cublaslt().matmul_algo_get_heuristic(
-      handle, operation_, first_, second_, result_, result_, preference.get(), most, results.data(), &found);
+      handle, operation_, first_, second_, addend_, result_, preference.get(), most, results.data(), &found);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
   for (int i = 0; i < found; ++i) {
@@ -110,7 +111,7 @@ bool GemmPlan::init(cublasLtHandle_t handle, int id, cublasLtMatmulAlgo_t& algor
 
 bool GemmPlan::supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
-  return cublaslt().matmul_algo_check(handle, operation_, first_, second_, result_, result_, &algorithm, &result) ==
+  return cublaslt().matmul_algo_check(handle, operation_, first_, second_, addend_, result_, &algorithm, &result) ==
              CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= kGemmWorkspaceBytes;
 }
@@ -119,8 +120,8 @@ cublasStatus_t GemmPlan::run(cublasLtHandle_t handle, const GemmCall& call, cons
                              void* workspace, cudaStream_t stream) const {
   if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
   bind_scales(call);
-  return cublaslt().matmul(handle, operation_, &call.alpha, call.b, first_, call.a, second_, &call.beta, call.c,
-                           result_, call.c, result_, &algorithm, workspace, kGemmWorkspaceBytes, stream);
+  return cublaslt().matmul(handle, operation_, &call.alpha, call.b, first_, call.a, second_, &call.beta, call.addend,
+                           addend_, call.c, result_, &algorithm, workspace, kGemmWorkspaceBytes, stream);
 }
 
 }  // namespace quench::cuda

@@ -16,6 +16,7 @@ inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 struct GemmCall {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
+  const void* addend = nullptr;  // what beta multiplies: c's address where the problem has no other
   const void* bias = nullptr;
   // What code products are multiplied by, as many as GemmProblem::scales says.
   const float *scale_a = nullptr, *scale_b = nullptr;
@@ -50,6 +51,7 @@ class GemmPlan {
   cublasLtMatrixLayout_t first_ = nullptr;
   cublasLtMatrixLayout_t second_ = nullptr;
   cublasLtMatrixLayout_t result_ = nullptr;
+  cublasLtMatrixLayout_t addend_ = nullptr;
 };
 
 }  // namespace quench::cuda

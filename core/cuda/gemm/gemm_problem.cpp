@@ -38,6 +38,11 @@ GemmProblem GemmProblem::of(const GemmArgs& args) {
   p.align_a = alignment(args.a);
   p.align_b = alignment(args.b);
   p.align_c = alignment(args.c);
+  p.align_addend = p.align_c;
+  if (args.addend.defined() && p.accumulate) {
+    p.ld_addend = leading_dimension("addend", args.addend);
+    p.align_addend = alignment(args.addend);
+  }
   return p;
 }
 
@@ -57,7 +62,7 @@ GemmProblem GemmProblem::of(const ScaledGemmArgs& args) {
   p.fast_accumulation = args.fast_accumulation;
   p.align_a = alignment(args.a.payload());
   p.align_b = alignment(args.b.payload());
-  p.align_c = alignment(args.c);
+  p.align_c = p.align_addend = alignment(args.c);
   return p;
 }
 
@@ -66,9 +71,10 @@ std::string GemmProblem::to_string() const {
   if (scales != GemmScales::none)
     operands += fmt::format(" x {} by {}{}", quench::to_string(b), scales == GemmScales::rows ? "row" : "tensor",
                             fast_accumulation ? " fast" : "");
-  return fmt::format("{}->{} {}{} m{} n{} k{} ld {} {} {} align {} {} {}{}{}", operands, quench::to_string(result),
+  const std::string addend = ld_addend > 0 ? fmt::format(" addend ld {} align {}", ld_addend, align_addend) : "";
+  return fmt::format("{}->{} {}{} m{} n{} k{} ld {} {} {} align {} {} {}{}{}{}", operands, quench::to_string(result),
                      transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, lda, ldb, ldc, align_a, align_b,
-                     align_c, bias ? " bias" : "", accumulate ? " add" : "");
+                     align_c, bias ? " bias" : "", accumulate ? " add" : "", addend);
 }
 
 std::size_t GemmProblemHash::operator()(const GemmProblem& p) const noexcept {
@@ -77,11 +83,11 @@ std::size_t GemmProblemHash::operator()(const GemmProblem& p) const noexcept {
     h = (h ^ static_cast<std::uint64_t>(value)) * 0x9E3779B97F4A7C15ull;
     h ^= h >> 32;
   };
-  for (const std::int64_t value : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc}) mix(value);
+  for (const std::int64_t value : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.ld_addend}) mix(value);
   mix(static_cast<std::int64_t>(p.a) << 16 | static_cast<std::int64_t>(p.b) << 8 | static_cast<std::int64_t>(p.result));
   mix(p.transpose_a | p.transpose_b << 1 | p.bias << 2 | p.accumulate << 3 | p.fast_accumulation << 4 |
       static_cast<int>(p.scales) << 5);
-  mix(p.align_a | p.align_b << 8 | p.align_c << 16);
+  mix(p.align_a | p.align_b << 8 | p.align_c << 16 | p.align_addend << 24);
   return h;
 }
 

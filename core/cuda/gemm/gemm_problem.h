@@ -18,6 +18,7 @@ enum class GemmScales : std::uint8_t { none, tensor, rows };
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t lda = 0, ldb = 0, ldc = 0;
+  std::int64_t ld_addend = 0;  // 0: the addend is c
   DType a = DType::bf16, b = DType::bf16;
   DType result = DType::bf16;
   bool transpose_a = false, transpose_b = false;
@@ -26,7 +27,7 @@ struct GemmProblem {
   GemmScales scales = GemmScales::none;
   bool fast_accumulation = false;  // float8 only
   // Alignment of the addresses in bytes, at most 16.
-  std::uint8_t align_a = 16, align_b = 16, align_c = 16;
+  std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_addend = 16;
 
   // Throws invalid_argument where rows overlap, which no library takes.
   static GemmProblem of(const GemmArgs& args);

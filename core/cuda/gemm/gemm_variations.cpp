@@ -27,7 +27,7 @@ constexpr std::array<std::uint32_t, 4> kCustomOptions{4, 5, 6, 7};
 constexpr std::uint8_t kAlignment = 16;
 
 bool aligned(const GemmProblem& p) {
-  return p.align_a >= kAlignment && p.align_b >= kAlignment && p.align_c >= kAlignment;
+  return p.align_a >= kAlignment && p.align_b >= kAlignment && p.align_c >= kAlignment && p.align_addend >= kAlignment;
 }
 
 bool same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {

@@ -51,6 +51,7 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
     const GemmCall call{.a = args.a.payload().raw_data(),
                         .b = args.b.payload().raw_data(),
                         .c = args.c.raw_data(),
+                        .addend = args.c.raw_data(),
                         .scale_a = scales.a(),
                         .scale_b = scales.b(),
                         .beta = args.beta};

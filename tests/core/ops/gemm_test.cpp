@@ -15,6 +15,7 @@ struct Case {
   float alpha = 1.0f, beta = 0.0f;
   DType dtype = DType::f32, c_dtype = DType::f32;
   std::int64_t gap = 0;
+  bool addend = false;  // beta multiplies another matrix than c
 };
 
 void check(const Case& c, std::uint32_t seed) {
@@ -26,10 +27,13 @@ void check(const Case& c, std::uint32_t seed) {
   const Tensor b = random.normal_view(c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n}, c.dtype, c.gap);
   const Tensor out = random.normal_view({c.m, c.n}, c.c_dtype, c.gap);
   const Tensor bias = c.bias ? random.normal({c.n}, c.dtype) : Tensor();
-  const auto va = values(a), vb = values(b), old = values(out), vbias = c.bias ? values(bias) : std::vector<double>();
-  if (c.beta == 0.0f) fill(out, std::nan(""));  // must not be read
+  const Tensor addend = c.addend ? random.normal_view({c.m, c.n}, c.c_dtype, c.gap + 2) : Tensor();
+  const auto va = values(a), vb = values(b), old = values(c.addend ? addend : out),
+             vbias = c.bias ? values(bias) : std::vector<double>();
+  if (c.beta == 0.0f || c.addend) fill(out, std::nan(""));  // must not be read
+  if (c.beta == 0.0f && c.addend) fill(addend, std::nan(""));
 
-  gemm({a, b, out, c.transpose_a, c.transpose_b, c.alpha, c.beta, bias});
+  gemm({a, b, out, c.transpose_a, c.transpose_b, c.alpha, c.beta, bias, addend});
 
   std::vector<double> expected(old.size());
   double magnitude = 0;
@@ -104,6 +108,29 @@ TEST(Gemm, FewRowsAndRandomShapes) {
            .gap = random.below(4)},
           static_cast<std::uint32_t>(1000 + i));
   }
+}
+
+TEST(Gemm, AnAddendBesideTheResult) {
+  std::uint32_t seed = 200;
+  for (const std::int64_t m : {1, 3, 40})
+    for (const std::int64_t k : {0, 21, 2100})
+      for (const bool bias : {false, true})
+        for (const float beta : {0.0f, 1.0f, -4.0f})
+          for (const auto& [dtype, c_dtype] :
+               {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+            check({.m = m,
+                   .n = 33,
+                   .k = k,
+                   .transpose_a = k == 2100,
+                   .transpose_b = k == 21,
+                   .bias = bias,
+                   .alpha = 0.5f,
+                   .beta = beta,
+                   .dtype = dtype,
+                   .c_dtype = c_dtype,
+                   .gap = bias ? 3 : 0,
+                   .addend = true},
+                  ++seed);
 }
 
 TEST(Gemm, LongDepth) {
@@ -199,6 +226,8 @@ TEST(Gemm, RejectsWhatDoesNotFit) {
   EXPECT_THROW(gemm({.a = a.transpose(0, 1), .b = b, .c = c, .transpose_a = true}), Error);
   EXPECT_THROW(gemm({.a = a, .b = b, .c = c, .bias = Tensor::zeros({3}, DType::f32)}), Error);
   EXPECT_THROW(gemm({.a = a, .b = b, .c = Tensor()}), Error);
+  EXPECT_THROW(gemm({.a = a, .b = b, .c = c, .beta = 1.0f, .addend = Tensor::zeros({2, 3}, DType::f32)}), Error);
+  EXPECT_THROW(gemm({.a = a, .b = b, .c = c, .beta = 1.0f, .addend = Tensor::zeros({2, 4}, DType::bf16)}), Error);
 }
 
 }  // namespace
