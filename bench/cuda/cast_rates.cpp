@@ -6,8 +6,11 @@
 
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
+#include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/quantize_int.h"
+#include "core/ops/quantize/round_mx.h"
+#include "core/ops/quantize/round_nvfp4.h"
 
 namespace quench::bench {
 namespace {
@@ -95,10 +98,23 @@ void measure_fake_integers(std::int64_t rows, std::int64_t columns) {
               [&] { (void)dequantize_int(codes.codes, codes.scales, DType::bf16, group); });
 }
 
+// The same for the other formats of such layers.
+void measure_fake_floats(std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);
+  const auto name = [&](std::string_view what) { return fmt::format("{} [{}, {}]", what, rows, columns); };
+  report_rate(name("fake float8 by row"), 4 * n, [&] { fake_quantize_float8({x, {}, out, DType::bf16}); });
+  report_rate(name("fake mxfp4"), 4 * n, [&] { round_mx({.x = x, .out = out, .element = ElementFormat::e2m1}); });
+  const Tensor global = nvfp4_global_scale(amax(x, Granularity::tensor));
+  report_rate(name("fake nvfp4, given scale"), 4 * n,
+              [&] { round_nvfp4({.x = x, .global_scale = global, .out = out}); });
+}
+
 }  // namespace
 
 void measure_casts() {
   for (const std::int64_t columns : {2048, 8192, 14336, 28672}) measure_fake_integers(16384, columns);
+  for (const std::int64_t columns : {2048, 8192}) measure_fake_floats(16384, columns);
   for (const auto& [rows, columns] : kShapes) measure_float8(rows, columns);
   for (const std::int64_t columns : {4096, 14336}) measure_blocks(16384, columns);
 }

@@ -118,7 +118,8 @@ TEST(CudaZeroMasked, ZerosAreThoseOfTheCpu) {
 
 TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
   std::uint64_t seed = 0;
-  for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{130, 257}, Shape{64, 1024}, Shape{3, 16384}})
+  for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{130, 257}, Shape{7, 136}, Shape{64, 1024}, Shape{6, 2048},
+                             Shape{5, 4096}, Shape{3, 8192}, Shape{3, 16384}, Shape{2, 28672}, Shape{2, 40000}})
     for (const DType dtype : {DType::f32, DType::bf16})
       for (const Granularity granularity : {Granularity::row, Granularity::tensor})
         for (const std::int64_t shift : {0, 1}) {
@@ -129,6 +130,9 @@ TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
           const Tensor device_x = on_gpu(x), gpu = empty_like_on_gpu(out);
           fake_quantize_float8({device_x, amax(device_x, granularity), gpu, scale});
           EXPECT_TRUE(equal(gpu, out)) << shape.to_string() << " seed " << seed;
+          if (granularity != Granularity::row) continue;
+          fake_quantize_float8({device_x, {}, gpu, scale});
+          EXPECT_TRUE(equal(gpu, out)) << shape.to_string() << " seed " << seed << ", amax found on the way";
         }
 }
 
