@@ -6,7 +6,11 @@
 
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
+#include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/quantize_int.h"
+#include "core/ops/quantize/round_mx.h"
+#include "core/ops/quantize/round_nvfp4.h"
 
 namespace quench::bench {
 namespace {
@@ -64,9 +68,53 @@ void measure_blocks(std::int64_t rows, std::int64_t columns) {
   report_rate(name("nvfp4"), 2 * n + n / 2 + n / 16, [&] { (void)quantize_nvfp4(x); });
 }
 
+// Fake quantization as layers under quantization-aware training have it: bf16 activations by token and weights in
+// groups, with a bit an element for the gradient.
+void measure_fake_integers(std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);
+  const Tensor mask = Tensor::empty(range_mask_shape(x.shape()), DType::u8, kGpu);
+  const auto name = [&](std::string_view what) { return fmt::format("{} [{}, {}]", what, rows, columns); };
+  const IntQuantOptions token{.bits = 8, .mapping = IntMapping::asymmetric}, group{.bits = 4, .group_size = 32};
+  report_rate(name("fake int8 by token, with mask"), 4 * n + n / 8, [&] {
+    fake_quantize_int({x, out, mask, {}, {}, token});
+  });
+  report_rate(name("fake int8 by token"), 4 * n, [&] { fake_quantize_int({x, out, {}, {}, {}, token}); });
+  report_rate(name("zeros where its mask has them"), n / 8, [&] { zero_masked({out, mask}); });
+  report_rate(name("fake int4 in groups of 32, with mask"), 4 * n + n / 8, [&] {
+    fake_quantize_int({x, out, mask, {}, {}, group});
+  });
+  report_rate(name("fake int4 in groups of 32"), 4 * n, [&] { fake_quantize_int({x, out, {}, {}, {}, group}); });
+  // Their mask has a 0 in every other group.
+  report_rate(name("zeros where the mask of groups has them"), n / 8, [&] { zero_masked({out, mask}); });
+  const IntQuantized codes = quantize_int(x, group);
+  const Tensor& scales = codes.scales.scales;
+  report_rate(name("fake int4 in groups of 32, given scales"), 4 * n + n / 8, [&] {
+    fake_quantize_int({x, out, {}, scales, {}, group});
+  });
+  report_rate(name("int4 scales of groups of 32"), 2 * n + n / 8, [&] { (void)int_scales(x, group); });
+  report_rate(name("int4 codes of groups of 32"), 3 * n + n / 8, [&] { (void)cast_int(x, codes.scales, group); });
+  report_rate(name("int4 values of groups of 32"), 3 * n + n / 8,
+              [&] { (void)dequantize_int(codes.codes, codes.scales, DType::bf16, group); });
+}
+
+// The same for the other formats of such layers.
+void measure_fake_floats(std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);
+  const auto name = [&](std::string_view what) { return fmt::format("{} [{}, {}]", what, rows, columns); };
+  report_rate(name("fake float8 by row"), 4 * n, [&] { fake_quantize_float8({x, {}, out, DType::bf16}); });
+  report_rate(name("fake mxfp4"), 4 * n, [&] { round_mx({.x = x, .out = out, .element = ElementFormat::e2m1}); });
+  const Tensor global = nvfp4_global_scale(amax(x, Granularity::tensor));
+  report_rate(name("fake nvfp4, given scale"), 4 * n,
+              [&] { round_nvfp4({.x = x, .global_scale = global, .out = out}); });
+}
+
 }  // namespace
 
 void measure_casts() {
+  for (const std::int64_t columns : {2048, 8192, 14336, 28672}) measure_fake_integers(16384, columns);
+  for (const std::int64_t columns : {2048, 8192}) measure_fake_floats(16384, columns);
   for (const auto& [rows, columns] : kShapes) measure_float8(rows, columns);
   for (const std::int64_t columns : {4096, 14336}) measure_blocks(16384, columns);
 }

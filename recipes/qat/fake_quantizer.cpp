@@ -4,6 +4,8 @@
 
 #include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/round_mx.h"
+#include "core/ops/quantize/round_nvfp4.h"
 #include "core/ops/quantize/two_of_four.h"
 
 namespace quench::recipes {
@@ -12,6 +14,11 @@ namespace {
 // Group sizes that an error proposes: below, scales take more than the codes save; above, few formats go.
 constexpr std::int64_t kLeastNamedGroup = 8;
 constexpr std::int64_t kMostNamedGroup = 256;
+
+// nvfp4, whose scale of the tensor follows from x.
+void round_under_own_scale(const Tensor& x, const Tensor& out) {
+  round_nvfp4({.x = x, .global_scale = nvfp4_global_scale(amax(x, Granularity::tensor)), .out = out});
+}
 
 }  // namespace
 
@@ -49,12 +56,19 @@ FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool 
     }
     case Kind::float8: {
       FakeQuantized made{Tensor::empty_like(x), {}};
-      fake_quantize_float8({.x = x, .amax = amax(x, Granularity::row), .out = made.values, .scale_dtype = x.dtype()});
+      fake_quantize_float8({.x = x, .amax = {}, .out = made.values, .scale_dtype = x.dtype()});
       return made;
     }
-    case Kind::mx: return {dequantize(quantize_mx(x, {.element = format.element}), x.dtype()), {}};
-    case Kind::nvfp4:
-      return {dequantize(quantize_nvfp4(x, nvfp4_global_scale(amax(x, Granularity::tensor))), x.dtype()), {}};
+    case Kind::mx: {
+      FakeQuantized made{Tensor::empty_like(x), {}};
+      round_mx({.x = x, .out = made.values, .element = format.element});
+      return made;
+    }
+    case Kind::nvfp4: {
+      FakeQuantized made{Tensor::empty_like(x), {}};
+      round_under_own_scale(x, made.values);
+      return made;
+    }
   }
   return {x, {}};
 }
@@ -64,8 +78,11 @@ FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const F
   if (matrices == 1 || format.kind != FakeFormat::Kind::nvfp4) return fake_quantize(x, format, with_mask);
   const Tensor values = Tensor::empty_like(x);
   const std::int64_t rows = x.size(0) / matrices;
-  for (std::int64_t i = 0; i < matrices; ++i)
-    values.narrow(0, i * rows, rows).copy_from(fake_quantize(x.narrow(0, i * rows, rows), format, false).values);
+  for (std::int64_t i = 0; i < matrices; ++i) {
+    const Tensor dense = x.narrow(0, i * rows, rows);
+    round_under_own_scale(format.sparsity ? two_of_four(dense, *format.sparsity) : dense,
+                          values.narrow(0, i * rows, rows));
+  }
   return {values, {}};
 }
 

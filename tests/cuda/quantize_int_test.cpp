@@ -61,9 +61,65 @@ TEST(CudaQuantizeInt, EveryMappingMatchesTheCpu) {
         }
 }
 
+// Rows as groups take another kernel for each range of lengths: from a warp a row to rows that no block holds.
+TEST(CudaQuantizeInt, RowsOfEveryLengthMatchTheCpu) {
+  std::uint64_t seed = 0;
+  struct Case {
+    Shape shape;
+    std::int64_t group;
+  };
+  const std::vector<Case> cases = {{{5, 8}, 0},     {{9, 136}, 0},    {{6, 512}, 0},    {{7, 520}, 0},
+                                   {{7, 1024}, 0},  {{6, 2048}, 0},   {{5, 2056}, 0},   {{4, 4096}, 0},
+                                   {{3, 4104}, 0},  {{5, 8192}, 0},   {{3, 14336}, 0},  {{2, 28672}, 0},
+                                   {{2, 32776}, 0}, {{2, 40001}, 0},  {{3, 2047}, 0},   {{2, 8191}, 0},
+                                   {{300, 24}, 24}, {{3, 4096}, 512}, {{3, 6144}, 768}, {{1, 65536}, 0}};
+  for (const auto& [shape, group] : cases)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const IntMapping mapping : {IntMapping::asymmetric, IntMapping::symmetric})
+        for (const std::int64_t shift : {0, 1})
+          for (const bool unusual : {false, true}) {
+            const IntQuantOptions options{.bits = mapping == IntMapping::symmetric ? 4 : 8,
+                                          .mapping = mapping,
+                                          .group_size = group,
+                                          .scale_dtype = std::nullopt};
+            const Tensor x = input(shape, dtype, shift, ++seed);
+            if (unusual) spoil(x, x.numel() / 3 + 1);
+            SCOPED_TRACE(fmt::format("{} {} group {} mapping {} shift {} unusual {}", shape.to_string(),
+                                     to_string(dtype), group, static_cast<int>(mapping), shift, unusual));
+            const Tensor mask = Tensor::empty(range_mask_shape(shape), DType::u8), out = Tensor::empty_like(x);
+            fake_quantize_int({x, out, mask, {}, {}, options});
+            const Tensor device_x = on_gpu(x), gpu_mask = empty_like_on_gpu(mask), gpu_out = empty_like_on_gpu(out);
+            fake_quantize_int({device_x, gpu_out, gpu_mask, {}, {}, options});
+            EXPECT_TRUE(equal(gpu_out, out));
+            EXPECT_TRUE(equal(gpu_mask, mask));
+            fake_quantize_int({device_x, device_x, {}, {}, {}, options});
+            EXPECT_TRUE(equal(device_x, out)) << "in place";
+          }
+}
+
+TEST(CudaZeroMasked, ZerosAreThoseOfTheCpu) {
+  std::uint64_t seed = 0;
+  for (const Shape& shape : {Shape{1, 3}, Shape{7, 13}, Shape{5, 8}, Shape{3, 128}, Shape{9, 136}, Shape{64, 2048}})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t mask_shift : {0, 1}) {
+        const Tensor x = input(shape, dtype, 0, ++seed);
+        const Shape mask_shape = range_mask_shape(shape);
+        const Tensor whole = Tensor::empty({mask_shape.numel() + mask_shift}, DType::u8);
+        // Bytes of every kind, all ones among them, and long runs of those.
+        for (std::int64_t i = 0; i < whole.numel(); ++i)
+          whole.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i / 40 % 2 == 0 ? 255 : (i * 37 + 11) % 256);
+        const Tensor mask = whole.narrow(0, mask_shift, mask_shape.numel()).view(mask_shape);
+        const Tensor gpu = on_gpu(x);
+        zero_masked({x, mask});
+        zero_masked({gpu, on_gpu(mask)});
+        EXPECT_TRUE(equal(gpu, x)) << shape.to_string() << " shift " << mask_shift;
+      }
+}
+
 TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
   std::uint64_t seed = 0;
-  for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{130, 257}, Shape{64, 1024}, Shape{3, 16384}})
+  for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{130, 257}, Shape{7, 136}, Shape{64, 1024}, Shape{6, 2048},
+                             Shape{5, 4096}, Shape{3, 8192}, Shape{3, 16384}, Shape{2, 28672}, Shape{2, 40000}})
     for (const DType dtype : {DType::f32, DType::bf16})
       for (const Granularity granularity : {Granularity::row, Granularity::tensor})
         for (const std::int64_t shift : {0, 1}) {
@@ -74,6 +130,9 @@ TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
           const Tensor device_x = on_gpu(x), gpu = empty_like_on_gpu(out);
           fake_quantize_float8({device_x, amax(device_x, granularity), gpu, scale});
           EXPECT_TRUE(equal(gpu, out)) << shape.to_string() << " seed " << seed;
+          if (granularity != Granularity::row) continue;
+          fake_quantize_float8({device_x, {}, gpu, scale});
+          EXPECT_TRUE(equal(gpu, out)) << shape.to_string() << " seed " << seed << ", amax found on the way";
         }
 }
 

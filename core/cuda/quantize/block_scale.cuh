@@ -22,4 +22,23 @@ struct MxScale {
   }
 };
 
+struct Nvfp4Scale {
+  const float* global;  // nullptr at one level
+  __device__ BlockScale operator()(float amax) const {
+    const Nvfp4BlockScale scale = global != nullptr ? nvfp4_block_scale(amax, *global) : nvfp4_block_scale(amax);
+    return {scale.code, scale.multiplier, isnan(scale.multiplier)};
+  }
+};
+
+// What the values of a block's codes are multiplied by, from the code of its scale.
+struct MxFactor {
+  __device__ float operator()(std::uint8_t code) const { return decode_e8m0(code); }
+};
+struct Nvfp4Factor {
+  const float* global;  // nullptr at one level
+  __device__ float operator()(std::uint8_t code) const {
+    return (global != nullptr ? *global : 1.0f) * E4m3::decode(code);
+  }
+};
+
 }  // namespace quench::cuda

@@ -1,7 +1,8 @@
 #include "core/ops/quantize/fake_quantize_float8.h"
 
-#include "core/cuda/common/launch.h"
-#include "core/cuda/common/vector.cuh"
+#include <cuda_fp16.h>
+
+#include "core/cuda/quantize/row_pieces.cuh"
 #include "core/number/float8_decode.h"
 
 namespace quench::cuda {
@@ -9,39 +10,90 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A block some rows, in vectors where `wide`. Reads x, writes out.
+// through_e4m3(x, scale) of each element, with the instructions for two.
+__device__ void round_piece(Piece& piece, float scale) {
+#pragma unroll
+  for (int i = 0; i < kPiece; i += 2) {
+    const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(piece[i] / scale, piece[i + 1] / scale));
+    const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
+    piece[i] = values.x * scale;
+    piece[i + 1] = values.y * scale;
+  }
+}
+
+// With amax given, a block some rows. Reads x, writes out.
 template <class T>
 __global__ __launch_bounds__(kThreads) void fake_quantize_float8_kernel(const T* x, T* out, const float* amax,
                                                                         std::int64_t rows, std::int64_t columns,
                                                                         int amax_step, bool to_bf16, bool wide) {
-  constexpr int kWidth = kVectorWidth<T>;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const float scale = float8_decode_scale(amax[row * amax_step], to_bf16);
-    const T* from = x + row * columns;
-    T* to = out + row * columns;
-    const auto through = [&](T value) { return from_float<T>(through_e4m3(to_float(value), scale)); };
-    if (wide) {
-      for (std::int64_t i = threadIdx.x; i < columns / kWidth; i += kThreads) {
-        Wide<T> values = reinterpret_cast<const Wide<T>*>(from)[i];
-#pragma unroll
-        for (int k = 0; k < kWidth; ++k) values[k] = through(values[k]);
-        reinterpret_cast<Wide<T>*>(to)[i] = values;
-      }
-    } else {
-      for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) to[i] = through(from[i]);
+    const std::int64_t first = row * columns;
+    for (std::int64_t c = std::int64_t{threadIdx.x} * kPiece; c < columns; c += kThreads * kPiece) {
+      const auto here = static_cast<int>(min(std::int64_t{kPiece}, columns - c));
+      Piece piece = load_piece(x + first + c, wide, here);
+      round_piece(piece, scale);
+      store_piece(out + first + c, piece, wide, here);
     }
+  }
+}
+
+// The largest magnitude of a row of which each thread has seen some, for every thread that shares it.
+template <int kRowThreads>
+__device__ std::uint32_t largest_of_row(std::uint32_t own) {
+  own = __reduce_max_sync(0xFFFFFFFFu, own);
+  if constexpr (kRowThreads > 32) {
+    constexpr int kWarps = kRowThreads / 32;
+    __shared__ std::uint32_t of_warps[kWarps];
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = own;
+    __syncthreads();
+    own = __reduce_max_sync(0xFFFFFFFFu, of_warps[threadIdx.x % kWarps]);
+  }
+  return own;
+}
+
+// With the amax of a row found while its threads hold it in registers. Reads x once, writes out.
+template <class T, int kRowThreads, int kKept>
+__global__ __launch_bounds__(kRowBlock<kRowThreads>,
+                             kRowBlocks<kRowThreads>) void fake_float8_rows_kernel(const T* x, T* out,
+                                                                                   std::int64_t rows, int columns,
+                                                                                   bool to_bf16) {
+  const std::int64_t row = row_number<kRowThreads>();
+  if (row >= rows) return;  // whole warps where several rows share a block
+  RowPieces<T, kRowThreads, kKept> kept;
+  kept.load(x + row * columns, columns);
+  PackedPiece<T> most = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) raise(most, kept.pieces[k]);
+  const float amax = __uint_as_float(largest_of_row<kRowThreads>(largest(most)));
+  const float scale = float8_decode_scale(amax, to_bf16);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int column = kept.column(k);
+    if (column >= columns) continue;
+    Piece piece = unpack_piece(kept.pieces[k]);
+    round_piece(piece, scale);
+    store_piece(out + row * columns + column, piece, true);
   }
 }
 
 void fake_quantize_float8_cuda(const FakeQuantizeFloat8Args& args) {
   const OpLaunch launch("fake_quantize_float8", {&args.x, &args.amax, &args.out});
   const std::int64_t rows = args.x.size(0), columns = args.x.size(1);
+  const bool to_bf16 = args.scale_dtype == DType::bf16;
   dispatch<float, bfloat16>(args.x.dtype(), "fake_quantize_float8", [&]<class T>() {
-    const bool wide = rows_are_wide<T>(args.x.raw_data(), columns, columns) &&
-                      rows_are_wide<T>(args.out.raw_data(), columns, columns);
-    launch(fake_quantize_float8_kernel<T>, dim3(strided_grid(launch.device(), rows, 1, 8, 4)), kThreads, 0,
-           args.x.data<T>(), args.out.data<T>(), args.amax.data<float>(), rows, columns, args.amax.rank() == 2 ? 1 : 0,
-           args.scale_dtype == DType::bf16, wide);
+    const T* x = args.x.data<T>();
+    T* out = args.out.data<T>();
+    const bool wide = columns % kPiece == 0 && aligned(x) && aligned(out);
+    if (!args.amax.defined() && wide && with_usual_row_plan<T>(columns, [&]<class Plan>() {
+          launch(fake_float8_rows_kernel<T, Plan::kThreads, Plan::kKept>, row_grid<Plan>(rows),
+                 kRowBlock<Plan::kThreads>, 0, x, out, rows, static_cast<int>(columns), to_bf16);
+        }))
+      return;
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor most = args.amax.defined() ? args.amax : amax(args.x, Granularity::row);
+    launch(fake_quantize_float8_kernel<T>, dim3(strided_grid(launch.device(), rows, 1, 8, 4)), kThreads, 0, x, out,
+           most.data<float>(), rows, columns, most.rank() == 2 ? 1 : 0, to_bf16, wide);
   });
 }
 

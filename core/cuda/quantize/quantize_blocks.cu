@@ -8,14 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-struct Nvfp4Scale {
-  const float* global;  // nullptr at one level
-  __device__ BlockScale operator()(float amax) const {
-    const Nvfp4BlockScale scale = global != nullptr ? nvfp4_block_scale(amax, *global) : nvfp4_block_scale(amax);
-    return {scale.code, scale.multiplier, isnan(scale.multiplier)};
-  }
-};
-
 template <class Element>
 inline constexpr int kCodeBytes = Element::kBits == 4 ? kPiece / 2 : kPiece;  // of a piece
 

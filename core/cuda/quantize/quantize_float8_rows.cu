@@ -1,6 +1,7 @@
 // amax, scale and cast of each row in one pass over x, with the columns' largest magnitudes on the way.
 
 #include "core/cuda/quantize/float8_rounding.cuh"
+#include "core/cuda/quantize/row_pieces.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -20,33 +21,20 @@ __device__ std::uint32_t block_max(std::uint32_t word, BlockMax<kThreads>& scrat
   return __reduce_max_sync(0xFFFFFFFFu, lane < kWarps ? scratch.words[turn][lane] : 0u);
 }
 
-// A row in registers: thread t has groups t, t + kThreads, .. of it, and zeros past its end.
-template <class T, int kThreads, int kKept>
-struct Row {
-  PackedPiece<T> groups[kKept];
-
-  __device__ static int column(int k) { return (static_cast<int>(threadIdx.x) + k * kThreads) * kPiece; }
-  __device__ void load(const T* x, int columns) {
-#pragma unroll
-    for (int k = 0; k < kKept; ++k)
-      groups[k] = column(k) < columns ? load_packed_piece(x + column(k), true) : PackedPiece<T>{};
-  }
-};
-
 // Writes a byte an element of the row, and its scale.
 template <class Element, class T, class Rounding, int kThreads, int kKept>
-__device__ void cast_row(const Row<T, kThreads, kKept>& row, std::int64_t number, std::uint8_t* out, float* scale,
+__device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t number, std::uint8_t* out, float* scale,
                          int columns, bool power_of_two, const Rounding& rounding, BlockMax<kThreads>& scratch,
                          int turn) {
   PackedPiece<T> most = {};
 #pragma unroll
-  for (int k = 0; k < kKept; ++k) raise(most, row.groups[k]);
+  for (int k = 0; k < kKept; ++k) raise(most, row.pieces[k]);
   const float by = float8_scale(__uint_as_float(block_max(largest(most), scratch, turn)), Element::kMax, power_of_two);
   if (threadIdx.x == 0) *scale = by;
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
     if (const int c = row.column(k); c < columns)
-      store_codes(out + c, rounding.template encode<Element>(unpack_piece(row.groups[k]), by, number, c), true);
+      store_codes(out + c, rounding.template encode<Element>(unpack_piece(row.pieces[k]), by, number, c), true);
 }
 
 // A block a row of at most kKept * kThreads whole groups: reads x once, writes a byte an element and a scale a row.
@@ -56,7 +44,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T*
                                                                         Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
   const std::int64_t r = blockIdx.x;
-  Row<T, kThreads, kKept> row;
+  RowPieces<T, kThreads, kKept> row;
   row.load(x + r * columns, columns);
   cast_row<Element>(row, r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch, 0);
 }
@@ -78,14 +66,14 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
   scales += first_row;
   column_amax += std::int64_t{blockIdx.y} * columns;
   PackedPiece<T> most[kKept] = {};
-  Row<T, kThreads, kKept> row, next;
+  RowPieces<T, kThreads, kKept> row, next;
   next.load(x + blockIdx.x * static_cast<std::int64_t>(columns), columns);
   int turn = 0;
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     row = next;
     if (r + gridDim.x < rows) next.load(x + (r + gridDim.x) * columns, columns);
 #pragma unroll
-    for (int k = 0; k < kKept; ++k) raise(most[k], row.groups[k]);
+    for (int k = 0; k < kKept; ++k) raise(most[k], row.pieces[k]);
     cast_row<Element>(row, first_row + r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch,
                       turn);
     turn ^= 1;
@@ -133,25 +121,18 @@ __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x
                 here(c));
 }
 
-// How many threads take a row, how many groups of it a thread keeps, and how many blocks then fit the registers of a
-// multiprocessor; in the kernel for columns a row takes three times as many registers.
-template <class T, int kThreads, int kKept>
-struct Plan {
-  static constexpr int kColumns = kThreads * kKept * kPiece;
-  static constexpr int kWords = kKept * PackedPiece<T>::kWords;
-  static constexpr int kBlocks = (kWords <= 8 ? 2048 : kWords <= 16 ? 1536 : 1024) / kThreads;
+// How many blocks of a plan fit the registers of a multiprocessor; in the kernel for columns a row takes three times as
+// many registers.
+template <class T, int kRowThreads, int kKeptPieces>
+struct Plan : RowPlan<kRowThreads, kKeptPieces> {
+  static constexpr int kWords = kKeptPieces * PackedPiece<T>::kWords;
+  static constexpr int kBlocks = (kWords <= 8 ? 2048 : kWords <= 16 ? 1536 : 1024) / kRowThreads;
   static constexpr int kColumnBlocks = std::max(1, (kWords <= 4    ? 2048
                                                     : kWords <= 8  ? 1280
                                                     : kWords <= 16 ? 768
                                                                    : 512) /
-                                                       kThreads);
+                                                       kRowThreads);
 };
-
-// Calls body.template operator()<Plan>() with the first plan that holds a row; false if none does.
-template <class... Plans, class Body>
-bool with_plan(std::int64_t columns, const Body& body) {
-  return ((columns <= Plans::kColumns && (body.template operator()<Plans>(), true)) || ...);
-}
 
 constexpr std::int64_t kMostMatrices = 65535;  // rows of a grid
 
@@ -184,10 +165,10 @@ struct RowsLaunch {
   template <class Body>
   bool with_any_plan(const Body& body) const {
     if constexpr (sizeof(T) == 2)
-      return with_plan<Plan<T, 256, 1>, Plan<T, 256, 2>, Plan<T, 256, 4>, Plan<T, 256, 8>, Plan<T, 512, 8>>(
+      return with_row_plan<Plan<T, 256, 1>, Plan<T, 256, 2>, Plan<T, 256, 4>, Plan<T, 256, 8>, Plan<T, 512, 8>>(
           shape.columns, body);
     else
-      return with_plan<Plan<T, 256, 1>, Plan<T, 256, 2>, Plan<T, 256, 4>, Plan<T, 512, 4>>(shape.columns, body);
+      return with_row_plan<Plan<T, 256, 1>, Plan<T, 256, 2>, Plan<T, 256, 4>, Plan<T, 512, 4>>(shape.columns, body);
   }
 
   void operator()() const {

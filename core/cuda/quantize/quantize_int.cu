@@ -1,82 +1,13 @@
 // Integer casts by groups of the last axis (core/ops/quantize/quantize_int.h).
 
-#include "core/ops/quantize/quantize_int.h"
-
-#include "core/cuda/common/reduce.cuh"
-#include "core/cuda/quantize/quantize_common.cuh"
+#include "core/cuda/quantize/int_scheme.cuh"
+#include "core/cuda/quantize/row_pieces.cuh"
 
 namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-
-// Smallest and largest value of a group; NaN stays.
-struct Range {
-  float smallest, largest;
-};
-struct Widen {
-  __device__ Range operator()(Range a, Range b) const {
-    return {a.smallest < b.smallest || a.smallest != a.smallest ? a.smallest : b.smallest,
-            a.largest > b.largest || a.largest != a.largest ? a.largest : b.largest};
-  }
-};
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-template <int kLanes>
-__device__ Range exchange(Range range) {
-#pragma unroll
-  for (int offset = 1; offset < kLanes; offset *= 2) {
-    const Range other{__shfl_xor_sync(0xFFFFFFFFu, range.smallest, offset),
-                      __shfl_xor_sync(0xFFFFFFFFu, range.largest, offset)};
-    range = Widen()(range, other);
-  }
-  return range;
-}
-
-__device__ Range range_of(const Piece& piece, int count) {
-  Range range{kInfinity, -kInfinity};
-#pragma unroll
-  for (int i = 0; i < kPiece; ++i)
-    if (i < count) range = Widen()(range, {piece[i], piece[i]});
-  return range;
-}
-
-struct Scheme {
-  IntMapping mapping;
-  int bits;
-  DType stored;
-
-  explicit Scheme(const IntQuantOptions& options)
-      : mapping(options.mapping), bits(options.bits), stored(options.scale_dtype.value_or(DType::f32)) {}
-  template <class T>
-  __device__ IntParameters choose(Range range) const {
-    return int_parameters<T>(range.smallest, range.largest, mapping, bits, stored, [](float x) { return rintf(x); });
-  }
-};
-
-// The conversion of one group's elements.
-struct Converter {
-  float scale, reciprocal, zero_point, lowest, highest, bottom;
-  bool floats;
-
-  __device__ Converter(const IntParameters& p, const Scheme& scheme)
-      : scale(p.scale),
-        reciprocal(1.0f / p.scale),
-        zero_point(p.zero_point),
-        lowest(static_cast<float>(int_range(scheme.bits).lowest)),
-        highest(static_cast<float>(int_range(scheme.bits).highest)),
-        bottom(p.zero_point + lowest * p.scale),
-        floats(scheme.mapping == IntMapping::float_zero_point) {}
-
-  // Rounded, not yet clamped. The sum turns -0 into 0.
-  __device__ float rounded(float x) const {
-    return floats ? rintf((x - bottom) / scale) + lowest : rintf(x * reciprocal) + zero_point;
-  }
-  __device__ float clamped(float code) const { return code < lowest ? lowest : code > highest ? highest : code; }
-  __device__ float value(float code) const { return floats ? code * scale + zero_point : (code - zero_point) * scale; }
-  __device__ bool in_range(float code) const { return code >= lowest && code <= highest; }
-};
 
 struct Rows {
   std::int64_t rows, columns, group, groups;  // groups of a row
@@ -86,7 +17,8 @@ struct Rows {
         columns(x.size(-1)),
         group(options.group_size == 0 ? columns : options.group_size),
         groups(columns / group) {}
-  [[nodiscard]] bool wide(const void* pointer) const { return columns % kPiece == 0 && aligned(pointer); }
+  // Groups are whole pieces, those of the tensor one behind the other. So are the bytes of a mask then.
+  [[nodiscard]] bool in_pieces() const { return group % kPiece == 0; }
 };
 
 // Scales, given or made.
@@ -104,19 +36,21 @@ Parameters parameters_of(const Tensor& scales, const Tensor& zero_points) {
 // A warp a group. Reads x, writes a scale and, if wanted, a zero point.
 template <class T>
 __global__ __launch_bounds__(kThreads) void scales_kernel(const T* x, float* scales, float* zero_points,
-                                                          std::int64_t count, std::int64_t group, Scheme scheme) {
+                                                          std::int64_t count, std::int64_t group, bool wide,
+                                                          IntScheme scheme) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t step = std::int64_t{gridDim.x} * kWarps;
   for (std::int64_t g = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; g < count; g += step) {
-    Range range{kInfinity, -kInfinity};
-    const bool wide = group % kPiece == 0 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
-    for (std::int64_t i = std::int64_t{lane} * kPiece; i < group; i += 32 * kPiece) {
-      const int rest = static_cast<int>(min(static_cast<long long>(group - i), static_cast<long long>(kPiece)));
-      range = Widen()(range, range_of(load_piece(x + g * group + i, wide, rest), rest));
-    }
-    range = exchange<32>(range);
+    Extremes<T> own = Extremes<T>::none();
+    const T* from = x + g * group;
+    const std::int64_t whole = group / kPiece * kPiece;
+#pragma unroll 4
+    for (std::int64_t i = std::int64_t{lane} * kPiece; i < whole; i += 32 * kPiece)
+      own.widen(load_packed_piece(from + i, wide));
+    if (whole + lane < group) own.widen(Extremes<T>::of(from[whole + lane]));
+    own = over_lanes<32>(own);
     if (lane != 0) continue;
-    const IntParameters p = scheme.template choose<T>(range);
+    const IntParameters p = scheme.choose(own);
     scales[g] = p.scale;
     if (zero_points != nullptr) zero_points[g] = p.zero_point;
   }
@@ -129,98 +63,217 @@ void choose_scales(const OpLaunch& launch, const Tensor& x, const Tensor& scales
   const std::int64_t count = shape.rows * shape.groups;
   launch(scales_kernel<T>, dim3(strided_grid(launch.device(), count, kWarps, 8, 4)), kThreads, 0, x.data<T>(),
          scales.data<float>(), zero_points.defined() ? zero_points.data<float>() : nullptr, count, shape.group,
-         Scheme(options));
+         shape.in_pieces() && aligned(x.raw_data()), IntScheme(options));
 }
 
-// Eight elements of a row a thread, a mask byte with them. body(converter of an element's group, element, number of the
-// element) is called for each; its results are of type Out.
+// Elements as floats: values, or codes. `wide`: the address is a multiple of the piece's bytes.
+template <class In>
+__device__ Piece load_elements(const In* from, bool wide, int count = kPiece) {
+  if constexpr (sizeof(In) > 1) {
+    return load_piece(from, wide, count);
+  } else {
+    const uint2 codes = load_codes(reinterpret_cast<const std::uint8_t*>(from), wide, count);
+    Piece piece;
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) piece[i] = static_cast<float>(static_cast<std::int8_t>(code_at(codes, i)));
+    return piece;
+  }
+}
+template <class Out>
+__device__ void store_elements(Out* to, const Piece& piece, bool wide, int count = kPiece) {
+  if constexpr (sizeof(Out) > 1) {
+    store_piece(to, piece, wide, count);
+  } else {
+    std::uint32_t words[2] = {};
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i)
+      words[i / 4] |= (static_cast<std::uint32_t>(static_cast<int>(piece[i])) & 0xFFu) << (i % 4 * 8);
+    store_codes(reinterpret_cast<std::uint8_t*>(to), make_uint2(words[0], words[1]), wide, count);
+  }
+}
+template <class Element>
+bool elements_are_wide(const Element* pointer) {
+  return aligned(pointer, kPiece * std::min<std::size_t>(sizeof(Element), 2));
+}
+
+constexpr int kInFlight = 2;  // pieces of a thread on their way
+
+// With scales given, for groups of whole pieces: reads and writes each element once.
 template <class In, class Out, class Body>
-__global__ __launch_bounds__(kThreads) void apply_kernel(const In* x, Out* out, std::uint8_t* mask, Rows shape,
-                                                         Parameters parameters, Scheme scheme, Body body) {
+__global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out* out, std::uint8_t* mask,
+                                                                std::int64_t count, std::int64_t group_pieces,
+                                                                Parameters parameters, IntScheme scheme) {
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  const bool narrow = count <= std::int64_t{0xFFFFFFFF};  // a division of 64 bits costs as much as the rest
+  for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; first < count;
+       first += kInFlight * step) {
+    Piece pieces[kInFlight];
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k)
+      if (const std::int64_t p = first + k * step; p < count) pieces[k] = load_elements(x + p * kPiece, true);
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const std::int64_t p = first + k * step;
+      if (p >= count) break;
+      const std::int64_t group =
+          narrow ? static_cast<std::uint32_t>(p) / static_cast<std::uint32_t>(group_pieces) : p / group_pieces;
+      const std::uint32_t bits = apply_to<Body>(IntConverter(parameters[group], scheme), pieces[k]);
+      store_elements(out + p * kPiece, pieces[k], true);
+      if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
+    }
+  }
+}
+
+// For groups of any size and alignment: eight elements of a row a thread, a mask byte with them.
+template <class In, class Out, class Body>
+__global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* out, std::uint8_t* mask, Rows shape,
+                                                             Parameters parameters, IntScheme scheme) {
   const std::int64_t pieces = (shape.columns + kPiece - 1) / kPiece, count = shape.rows * pieces;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t p = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; p < count; p += step) {
-    const std::int64_t row = p / pieces, first = p % pieces * kPiece;
+    const std::int64_t row = p / pieces, first = p % pieces * kPiece, at = row * shape.columns + first;
+    const auto here = static_cast<int>(min(std::int64_t{kPiece}, shape.columns - first));
     std::int64_t group = first / shape.group, end = (group + 1) * shape.group;
-    Converter convert(parameters[row * shape.groups + group], scheme);
-    std::uint32_t bits = 0;
-    for (int i = 0; i < kPiece && first + i < shape.columns; ++i) {
-      if (first + i == end) {
-        end += shape.group;
-        convert = Converter(parameters[row * shape.groups + ++group], scheme);
-      }
-      const std::int64_t at = row * shape.columns + first + i;
-      bool inside = true;
-      out[at] = body(convert, x[at], inside);
-      bits |= inside ? 1u << i : 0u;
-    }
-    if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
-  }
-}
-
-template <class T>
-struct ToCode {
-  __device__ std::int8_t operator()(const Converter& convert, T x, bool&) const {
-    const float code = convert.clamped(convert.rounded(to_float(x)));
-    return static_cast<std::int8_t>(code != code ? 0.0f : code);  // NaN, which no integer stands for: its scale is NaN
-  }
-};
-template <class T>
-struct ToValue {
-  __device__ T operator()(const Converter& convert, std::int8_t code, bool&) const {
-    return from_float<T>(convert.value(static_cast<float>(code)));
-  }
-};
-template <class T>
-struct ToFake {
-  __device__ T operator()(const Converter& convert, T x, bool& inside) const {
-    const float code = convert.rounded(to_float(x));
-    inside = convert.in_range(code);
-    return from_float<T>(convert.value(convert.clamped(code)));
-  }
-};
-
-template <class In, class Out, class Body>
-void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint8_t* mask, const Tensor& scales,
-           const Tensor& zero_points, const IntQuantOptions& options, Body body) {
-  const Rows shape(x, options);
-  const std::int64_t count = shape.rows * ((shape.columns + kPiece - 1) / kPiece);
-  launch(apply_kernel<In, Out, Body>, dim3(strided_grid(launch.device(), count, kThreads, 8, 4)), kThreads, 0,
-         x.data<In>(), out.data<Out>(), mask, shape, parameters_of(scales, zero_points), Scheme(options), body);
-}
-
-// Groups of kLanes * 8 elements: neighbouring threads share a group, each has eight elements of it and a mask byte.
-// Reads x once, writes out and mask.
-template <class T, int kLanes>
-__global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* out, std::uint8_t* mask,
-                                                               std::int64_t pieces, Scheme scheme) {
-  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  // The bound is the same for a whole warp: its lanes take part in the exchange together.
-  for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x / 32 * 32; first < pieces;
-       first += step) {
-    const std::int64_t p = first + threadIdx.x % 32;
-    const bool active = p < pieces;
-    Piece piece = load_piece(x + (active ? p : 0) * kPiece, true);
-    const Range range = exchange<kLanes>(range_of(piece, kPiece));
-    if (!active) continue;
-    const Converter convert(scheme.template choose<T>(range), scheme);
+    IntConverter convert(parameters[row * shape.groups + group], scheme);
+    Piece piece = load_elements(x + at, false, here);
     std::uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) {
-      const float code = convert.rounded(piece[i]);
-      bits |= convert.in_range(code) ? 1u << i : 0u;
-      piece[i] = convert.value(convert.clamped(code));
+      if (i >= here) break;
+      if (first + i == end) {
+        end += shape.group;
+        convert = IntConverter(parameters[row * shape.groups + ++group], scheme);
+      }
+      bits |= apply_to<Body>(convert, piece[i]) ? 1u << i : 0u;
     }
-    store_piece(out + p * kPiece, piece, true);
+    store_elements(out + at, piece, false, here);
     if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
+  }
+}
+
+template <class In, class Out, class Body>
+void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint8_t* mask, const Tensor& scales,
+           const Tensor& zero_points, const IntQuantOptions& options) {
+  const Rows shape(x, options);
+  const Parameters parameters = parameters_of(scales, zero_points);
+  const In* from = x.data<In>();
+  Out* to = out.data<Out>();
+  if (shape.in_pieces() && elements_are_wide(from) && elements_are_wide(to)) {
+    const std::int64_t count = x.numel() / kPiece;
+    launch(apply_pieces_kernel<In, Out, Body>, dim3(strided_grid(launch.device(), count, kThreads * kInFlight, 8, 4)),
+           kThreads, 0, from, to, mask, count, shape.group / kPiece, parameters, IntScheme(options));
+    return;
+  }
+  const std::int64_t count = shape.rows * ((shape.columns + kPiece - 1) / kPiece);
+  launch(apply_any_kernel<In, Out, Body>, dim3(strided_grid(launch.device(), count, kThreads, 8, 4)), kThreads, 0, from,
+         to, mask, shape, parameters, IntScheme(options));
+}
+
+// Groups of kLanes pieces: neighbouring threads share a group, each has a piece of it and a mask byte, of kKept groups
+// at a time. Reads x once, writes out and mask.
+template <class T, int kLanes>
+__global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* out, std::uint8_t* mask,
+                                                               std::int64_t pieces, IntScheme scheme) {
+  // Choosing a scale costs as much as converting a piece: each thread does it for one of the groups that it shares.
+  constexpr int kKept = kLanes < 4 ? kLanes : 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t step = std::int64_t{gridDim.x} * kWarps * 32 * kKept;
+  // The bound is the same for a whole warp: its lanes take part in the exchange together.
+  for (std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * 32 * kKept; first < pieces;
+       first += step) {
+    PackedPiece<T> kept[kKept] = {};
+#pragma unroll
+    for (int k = 0; k < kKept; ++k)
+      if (const std::int64_t p = first + k * 32 + lane; p < pieces) kept[k] = load_packed_piece(x + p * kPiece, true);
+    Extremes<T> own;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      Extremes<T> of_piece = Extremes<T>::none();
+      of_piece.widen(kept[k]);
+      of_piece = over_lanes<kLanes>(of_piece);
+      if (lane % kKept == k) own = of_piece;
+    }
+    const IntParameters chosen = scheme.choose(own);
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int from = lane / kKept * kKept + k;
+      const IntParameters of_group{__shfl_sync(0xFFFFFFFFu, chosen.scale, from),
+                                   __shfl_sync(0xFFFFFFFFu, chosen.zero_point, from)};
+      const std::int64_t p = first + k * 32 + lane;
+      if (p >= pieces) continue;
+      Piece piece = unpack_piece(kept[k]);
+      const std::uint32_t bits = apply_to<ToFake>(IntConverter(of_group, scheme), piece);
+      store_piece(out + p * kPiece, piece, true);
+      if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
+    }
   }
 }
 
 template <class T, int kLanes>
 void fake_groups(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::uint8_t* mask) {
   const std::int64_t pieces = args.x.numel() / kPiece;
-  launch(fake_groups_kernel<T, kLanes>, dim3(strided_grid(launch.device(), pieces, kThreads, 8, 4)), kThreads, 0,
-         args.x.data<T>(), args.out.data<T>(), mask, pieces, Scheme(args.options));
+  launch(fake_groups_kernel<T, kLanes>,
+         dim3(strided_grid(launch.device(), pieces, kThreads * std::min(kLanes, 4), 8, 4)), kThreads, 0,
+         args.x.data<T>(), args.out.data<T>(), mask, pieces, IntScheme(args.options));
+}
+
+// The parameters of a row of which each thread has seen some, for every thread that shares it.
+template <int kRowThreads, class T>
+__device__ IntParameters parameters_of_row(Extremes<T> own, const IntScheme& scheme) {
+  own = over_lanes<32>(own);
+  if constexpr (kRowThreads == 32) {
+    return scheme.choose(own);
+  } else {
+    constexpr int kRowWarps = kRowThreads / 32;
+    __shared__ Extremes<T> of_warps[kRowWarps];
+    __shared__ IntParameters chosen;
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    if (lane == 0) of_warps[warp] = own;
+    __syncthreads();
+    if (warp == 0) {  // one warp does what all would do alike
+      const IntParameters p = scheme.choose(over_lanes<kRowWarps>(of_warps[lane % kRowWarps]));
+      if (lane == 0) chosen = p;
+    }
+    __syncthreads();
+    return chosen;
+  }
+}
+
+// A group is a row that its threads hold in registers. Reads x once, writes out and mask.
+template <class T, int kRowThreads, int kKept>
+__global__ __launch_bounds__(kRowBlock<kRowThreads>,
+                             kRowBlocks<kRowThreads>) void fake_rows_kernel(const T* x, T* out, std::uint8_t* mask,
+                                                                            std::int64_t rows, int columns,
+                                                                            IntScheme scheme) {
+  const std::int64_t row = row_number<kRowThreads>();
+  if (row >= rows) return;  // whole warps where several rows share a block
+  RowPieces<T, kRowThreads, kKept> kept;
+  kept.load(x + row * columns, columns);
+  Extremes<T> own = Extremes<T>::none();
+#pragma unroll
+  for (int k = 0; k < kKept; ++k)
+    if (kept.column(k) < columns) own.widen(kept.pieces[k]);
+  const IntConverter convert(parameters_of_row<kRowThreads>(own, scheme), scheme);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int column = kept.column(k);
+    if (column >= columns) continue;
+    Piece piece = unpack_piece(kept.pieces[k]);
+    const std::uint32_t bits = apply_to<ToFake>(convert, piece);
+    const std::int64_t at = row * columns + column;
+    store_piece(out + at, piece, true);
+    if (mask != nullptr) mask[at / kPiece] = static_cast<std::uint8_t>(bits);
+  }
+}
+
+// False if no plan holds a group.
+template <class T>
+bool fake_rows(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::uint8_t* mask) {
+  const std::int64_t group = Rows(args.x, args.options).group, groups = args.x.numel() / group;
+  return with_usual_row_plan<T>(group, [&]<class Plan>() {
+    launch(fake_rows_kernel<T, Plan::kThreads, Plan::kKept>, row_grid<Plan>(groups), kRowBlock<Plan::kThreads>, 0,
+           args.x.data<T>(), args.out.data<T>(), mask, groups, static_cast<int>(group), IntScheme(args.options));
+  });
 }
 
 template <class T>
@@ -233,7 +286,7 @@ void fake_any(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::uint
     zero_points = Tensor::empty_like(scales);
     choose_scales<T>(launch, args.x, scales, zero_points, args.options);
   }
-  apply<T, T>(launch, args.x, args.out, mask, scales, zero_points, args.options, ToFake<T>());
+  apply<T, T, ToFake>(launch, args.x, args.out, mask, scales, zero_points, args.options);
 }
 
 void int_scales_cuda(const IntScalesArgs& args) {
@@ -246,16 +299,14 @@ void int_scales_cuda(const IntScalesArgs& args) {
 void int_cast_cuda(const IntCastArgs& args) {
   const OpLaunch launch("int_cast", {&args.x, &args.scales, &args.zero_points, &args.codes});
   dispatch<float, bfloat16>(args.x.dtype(), "int_cast", [&]<class T>() {
-    apply<T, std::int8_t>(launch, args.x, args.codes, nullptr, args.scales, args.zero_points, args.options,
-                          ToCode<T>());
+    apply<T, std::int8_t, ToCode>(launch, args.x, args.codes, nullptr, args.scales, args.zero_points, args.options);
   });
 }
 
 void int_dequantize_cuda(const IntDequantizeArgs& args) {
   const OpLaunch launch("int_dequantize", {&args.codes, &args.scales, &args.zero_points, &args.out});
   dispatch<float, bfloat16>(args.out.dtype(), "int_dequantize", [&]<class T>() {
-    apply<std::int8_t, T>(launch, args.codes, args.out, nullptr, args.scales, args.zero_points, args.options,
-                          ToValue<T>());
+    apply<std::int8_t, T, ToValue>(launch, args.codes, args.out, nullptr, args.scales, args.zero_points, args.options);
   });
 }
 
@@ -263,40 +314,19 @@ void fake_quantize_int_cuda(const FakeQuantizeIntArgs& args) {
   const OpLaunch launch("fake_quantize_int", {&args.x, &args.out, &args.mask, &args.scales, &args.zero_points});
   std::uint8_t* mask = args.mask.defined() ? args.mask.data<std::uint8_t>() : nullptr;
   const Rows shape(args.x, args.options);
-  const bool whole = !args.scales.defined() && shape.wide(args.x.raw_data()) && shape.wide(args.out.raw_data());
+  const bool one_pass =
+      !args.scales.defined() && shape.in_pieces() && aligned(args.x.raw_data()) && aligned(args.out.raw_data());
   dispatch<float, bfloat16>(args.x.dtype(), "fake_quantize_int", [&]<class T>() {
-    switch (whole ? shape.group : 0) {
+    switch (one_pass ? shape.group : 0) {
       case 8: return fake_groups<T, 1>(launch, args, mask);
       case 16: return fake_groups<T, 2>(launch, args, mask);
       case 32: return fake_groups<T, 4>(launch, args, mask);
       case 64: return fake_groups<T, 8>(launch, args, mask);
       case 128: return fake_groups<T, 16>(launch, args, mask);
       case 256: return fake_groups<T, 32>(launch, args, mask);
-      default: return fake_any<T>(launch, args, mask);
+      default:
+        if (!one_pass || !fake_rows<T>(launch, args, mask)) fake_any<T>(launch, args, mask);
     }
-  });
-}
-
-// A byte of the mask a thread; writes only where it has zeros.
-template <class T>
-__global__ __launch_bounds__(kThreads) void zero_masked_kernel(T* x, const std::uint8_t* mask, std::int64_t rows,
-                                                               std::int64_t columns) {
-  const std::int64_t bytes = (columns + 7) / 8, step = std::int64_t{gridDim.x} * kThreads;
-  for (std::int64_t b = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; b < rows * bytes; b += step) {
-    const std::uint32_t bits = mask[b];
-    if (bits == 0xFFu) continue;
-    const std::int64_t row = b / bytes, first = b % bytes * 8;
-    for (int i = 0; i < 8 && first + i < columns; ++i)
-      if ((bits >> i & 1u) == 0) x[row * columns + first + i] = from_float<T>(0.0f);
-  }
-}
-
-void zero_masked_cuda(const ZeroMaskedArgs& args) {
-  const OpLaunch launch("zero_masked", {&args.x, &args.mask});
-  const std::int64_t columns = args.x.size(-1), rows = args.x.numel() / columns;
-  dispatch<float, bfloat16>(args.x.dtype(), "zero_masked", [&]<class T>() {
-    launch(zero_masked_kernel<T>, dim3(strided_grid(launch.device(), rows * ((columns + 7) / 8), kThreads, 8, 4)),
-           kThreads, 0, args.x.data<T>(), args.mask.data<std::uint8_t>(), rows, columns);
   });
 }
 
@@ -304,7 +334,6 @@ QUENCH_CUDA_KERNEL(int_scales_slot, int_scales_cuda);
 QUENCH_CUDA_KERNEL(int_cast_slot, int_cast_cuda);
 QUENCH_CUDA_KERNEL(int_dequantize_slot, int_dequantize_cuda);
 QUENCH_CUDA_KERNEL(fake_quantize_int_slot, fake_quantize_int_cuda);
-QUENCH_CUDA_KERNEL(zero_masked_slot, zero_masked_cuda);
 
 }  // namespace
 }  // namespace quench::cuda

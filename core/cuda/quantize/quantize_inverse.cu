@@ -1,6 +1,6 @@
 // Dequantization of every format that the quantization ops produce.
 
-#include "core/cuda/quantize/quantize_common.cuh"
+#include "core/cuda/quantize/block_scale.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -27,16 +27,6 @@ __global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::u
     store_piece(out + row * columns + c, piece, wide, here);
   }
 }
-
-struct MxFactor {
-  __device__ float operator()(std::uint8_t code) const { return decode_e8m0(code); }
-};
-struct Nvfp4Factor {
-  const float* global;  // nullptr at one level
-  __device__ float operator()(std::uint8_t code) const {
-    return (global != nullptr ? *global : 1.0f) * E4m3::decode(code);
-  }
-};
 
 // code * factor(scale byte) of blocks along the last axis, a thread eight elements. Reads codes and scales, writes T.
 template <class T, class Element, int kBlock, class Factor>

@@ -8,7 +8,8 @@ namespace quench {
 
 // out = e4m3(x / scale) * scale with scale = amax / 448 (1 for an amax of 0), rounded to `scale_dtype` (f32 or bf16);
 // quotient, saturation and product in f32, one rounding to the dtype of x. x f32 or bf16 [R,C], contiguous; amax f32
-// [R,1] of rows or [] of the tensor (core/ops/quantize/quantize.h); out like x, may be x. A NaN or infinity makes the
+// [R,1] of rows or [] of the tensor (core/ops/quantize/quantize.h), undefined: that of each row, found on the way; out
+// like x, may be x. A NaN or infinity makes the
 // values under its scale NaN. Throws invalid_argument naming the tensor that does not fit.
 struct FakeQuantizeFloat8Args {
   Tensor x, amax, out;

@@ -12,6 +12,8 @@ void round_mx(const RoundMxArgs& args) {
   const Tensor& x = args.x;
   QUENCH_CHECK(x.defined() && is_f32_or_bf16(x.dtype()) && x.rank() >= 2,
                "{}: x is {}, expected f32 or bf16 [.., R, C]", op, x.describe());
+  QUENCH_CHECK(args.element == ElementFormat::e4m3 || args.element == ElementFormat::e2m1,
+               "{}: elements of {}, expected e4m3 or e2m1", op, to_string(args.element));
   const int axis = args.orientation == Orientation::natural ? -1 : -2;
   QUENCH_CHECK(x.size(axis) % kMxBlockSize == 0, "{}: {} is not a multiple of {} along its blocks", op, x.describe(),
                kMxBlockSize);
@@ -27,7 +29,7 @@ namespace {
 void round_mx_host(const RoundMxArgs& args) {
   const MemoryScope scope(MemoryCategory::workspace);
   const QuantTensor codes =
-      quantize_mx(args.x, {.element = ElementFormat::e4m3, .mode = args.mode, .orientation = args.orientation});
+      quantize_mx(args.x, {.element = args.element, .mode = args.mode, .orientation = args.orientation});
   Tensor(args.out).copy_from(dequantize(codes, args.x.dtype()));
 }
 

@@ -8,10 +8,12 @@
 
 namespace quench {
 
-// out = dequantize(quantize_mx(x, {e4m3, mode, orientation})) (core/ops/quantize/quantize.h), in natural orientation.
+// out = dequantize(quantize_mx(x, {element, mode, orientation})) (core/ops/quantize/quantize.h), in natural
+// orientation.
 struct RoundMxArgs {
-  Tensor x;    // f32 or bf16 [.., R, C], contiguous
-  Tensor out;  // shape and dtype of x; may be x
+  Tensor x;                                     // f32 or bf16 [.., R, C], contiguous
+  Tensor out;                                   // shape and dtype of x; may be x
+  ElementFormat element = ElementFormat::e4m3;  // or e2m1
   MxScaleMode mode = MxScaleMode::rceil;
   Orientation orientation = Orientation::natural;  // natural: blocks of 32 along C; transposed: of 32 rows
 };

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/ops/quantize/round_mx.h"
+#include "tests/core/ops/golden_file.h"
 #include "tests/core/ops/quantize/quantize_inputs.h"
 
 namespace quench {
@@ -134,6 +136,19 @@ TEST(MxQuantize, RefusesAxesThatBlocksDoNotDivide) {
                 (void)quantize_mx(random_tensor({33, 32}), {.orientation = Orientation::transposed});
               }),
               ::testing::HasSubstr("axis of 33"));
+}
+
+TEST(RoundMx, IsTheCastAndItsInverse) {
+  const Tensor x = random_tensor<bfloat16>({2, 64, 96});
+  for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e2m1})
+    for (const Orientation orientation : {Orientation::natural, Orientation::transposed}) {
+      const Tensor out = Tensor::empty_like(x);
+      round_mx({.x = x, .out = out, .element = element, .orientation = orientation});
+      EXPECT_TRUE(
+          same_bytes(out, dequantize(quantize_mx(x, {.element = element, .orientation = orientation}), DType::bf16)));
+    }
+  EXPECT_THAT(message_of([&] { round_mx({.x = x, .out = x, .element = ElementFormat::e2m3}); }),
+              ::testing::HasSubstr("expected e4m3 or e2m1"));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "core/ops/quantize/round_nvfp4.h"
+#include "tests/core/ops/golden_file.h"
 #include "tests/core/ops/quantize/quantize_inputs.h"
 
 namespace quench {
@@ -81,6 +83,32 @@ TEST(Nvfp4Quantize, RefusesWhatDoesNotFit) {
               }),
               ::testing::HasSubstr("global scale is f32[2]"));
   EXPECT_THAT(message_of([] { (void)nvfp4_global_scale(of({2}, {1, 1})); }), ::testing::HasSubstr("one element"));
+}
+
+TEST(RoundNvfp4, IsTheCastAndItsInverse) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Tensor x = dtype == DType::f32 ? random_tensor<float>({3, 5, 48}) : random_tensor<bfloat16>({3, 5, 48});
+    for (const Tensor& global : {Tensor(), nvfp4_global_scale(amax(x, Granularity::tensor))}) {
+      const Tensor expected = dequantize(quantize_nvfp4(x, global), dtype), out = Tensor::empty_like(x);
+      round_nvfp4({.x = x, .global_scale = global, .out = out});
+      EXPECT_TRUE(same_bytes(out, expected));
+      const Tensor own = x.clone();
+      round_nvfp4({.x = own, .global_scale = global, .out = own});
+      EXPECT_TRUE(same_bytes(own, expected)) << "in place";
+    }
+  }
+}
+
+TEST(RoundNvfp4, RefusesWhatDoesNotFit) {
+  const Tensor x = random_tensor({2, 32});
+  EXPECT_THAT(message_of([&] {
+                round_nvfp4({.x = random_tensor({2, 24}), .global_scale = {}, .out = x});
+              }),
+              ::testing::HasSubstr("not a multiple of 16"));
+  EXPECT_THAT(message_of([&] {
+                round_nvfp4({.x = x, .global_scale = of({2}, {1, 1}), .out = x});
+              }),
+              ::testing::HasSubstr("global_scale"));
 }
 
 }  // namespace

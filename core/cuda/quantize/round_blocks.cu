@@ -1,27 +1,44 @@
-// Rounding to MX blocks of e4m3 and back: reads x once and writes as much.
+// Rounding to MX or NVFP4 blocks and back: reads x once and writes as much.
 
 #include <cuda_fp16.h>
 
 #include "core/cuda/quantize/block_scale.cuh"
 #include "core/ops/quantize/round_mx.h"
+#include "core/ops/quantize/round_nvfp4.h"
 
 namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-// What two elements are worth under their block's scale.
-__device__ float2 rounded_pair(float a, float b, const BlockScale& by, float scale) {
-  if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
-  const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
-  const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
-  return make_float2(values.x * scale, values.y * scale);
+// decode(encode(x)) of e2m1, whose values lie 0.5 apart up to 2, 1 up to 4 and 2 up to 6: ties go to even multiples of
+// the step, which have the even codes.
+__device__ float through_e2m1(float x) {
+  const float size = fminf(fabsf(x), E2m1::kMax);
+  const float step = size < 2.0f ? 0.5f : size < 4.0f ? 1.0f : 2.0f;
+  const float inverse = size < 2.0f ? 2.0f : size < 4.0f ? 1.0f : 0.5f;
+  return copysignf(rintf(size * inverse) * step, x);
 }
 
-// A thread a piece, four neighbours a block along the columns.
-template <class T>
-__global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* out, std::int64_t groups,
-                                                                 MxScale<E4m3> scale, bool wide) {
+// What two elements are worth under their block's scale, whose codes are worth `factor` times their value.
+template <class Element>
+__device__ float2 rounded_pair(float a, float b, const BlockScale& by, float factor) {
+  if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
+  float2 values;
+  if constexpr (std::is_same_v<Element, E4m3>) {
+    const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
+    values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
+  } else {
+    static_assert(std::is_same_v<Element, E2m1>);
+    values = make_float2(through_e2m1(a * by.multiplier), through_e2m1(b * by.multiplier));
+  }
+  return make_float2(values.x * factor, values.y * factor);
+}
+
+// A thread a piece, neighbours a block along the columns.
+template <class T, class Element, int kBlock, class Scale, class Factor>
+__global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* out, std::int64_t groups, Scale scale,
+                                                                 Factor factor, bool wide) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   // The bound is the same for a whole warp: its lanes take part in the exchange together.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x / 32 * 32; first < groups;
@@ -31,14 +48,14 @@ __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* 
     Piece piece = load_piece(x + (active ? g : 0) * kPiece, wide);
     std::uint32_t most = max_magnitude(piece);
 #pragma unroll
-    for (int offset = 1; offset < kMxBlockSize / kPiece; offset *= 2)
+    for (int offset = 1; offset < kBlock / kPiece; offset *= 2)
       most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
     if (!active) continue;
     const BlockScale by = scale(__uint_as_float(most));
-    const float decoded = decode_e8m0(by.code);
+    const float decoded = factor(by.code);
 #pragma unroll
     for (int i = 0; i < kPiece; i += 2) {
-      const float2 pair = rounded_pair(piece[i], piece[i + 1], by, decoded);
+      const float2 pair = rounded_pair<Element>(piece[i], piece[i + 1], by, decoded);
       piece[i] = pair.x;
       piece[i + 1] = pair.y;
     }
@@ -47,10 +64,10 @@ __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* 
 }
 
 // A thread a block of 32 rows of kWidth neighbouring columns.
-template <class T, int kWidth>
+template <class T, class Element, int kWidth>
 __global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out, MatrixBatch shape,
                                                               std::int64_t strips, std::int64_t parts,
-                                                              MxScale<E4m3> scale) {
+                                                              MxScale<Element> scale) {
   const std::int64_t row_blocks = shape.rows / kMxBlockSize;
   const std::int64_t strip = blockIdx.x % strips, part = blockIdx.x / strips % parts,
                      batch = blockIdx.x / strips / parts;
@@ -81,7 +98,7 @@ __global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out
     Vector<float, kWidth> values[2] = {unpack_values<T, kWidth>(raw[i]), unpack_values<T, kWidth>(raw[i + 1])};
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      const float2 pair = rounded_pair(values[0][c], values[1][c], by[c], decoded[c]);
+      const float2 pair = rounded_pair<Element>(values[0][c], values[1][c], by[c], decoded[c]);
       values[0][c] = pair.x;
       values[1][c] = pair.y;
     }
@@ -90,28 +107,42 @@ __global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out
   }
 }
 
+template <class T, class Element, int kBlock, class Scale, class Factor>
+void round_columns(const OpLaunch& launch, const Tensor& x, const Tensor& out, const Scale& scale,
+                   const Factor& factor) {
+  const std::int64_t groups = x.numel() / kPiece;
+  launch(round_columns_kernel<T, Element, kBlock, Scale, Factor>, strided_grid(launch.device(), groups, kThreads, 8, 4),
+         kThreads, 0, x.data<T>(), out.data<T>(), groups, scale, factor,
+         aligned(x.raw_data()) && aligned(out.raw_data()));
+}
+
 void round_mx_cuda(const RoundMxArgs& args) {
   const OpLaunch launch("round_mx", {&args.x, &args.out});
-  const MxScale<E4m3> scale{args.mode};
   const MatrixBatch shape(args.x.shape());
-  dispatch<float, bfloat16>(args.x.dtype(), "round_mx", [&]<class T>() {
+  dispatch_quantize<E4m3, E2m1>("round_mx", args.x.dtype(), args.element, [&]<class T, class Element>() {
+    const MxScale<Element> scale{args.mode};
+    if (args.orientation == Orientation::natural)
+      return round_columns<T, Element, kMxBlockSize>(launch, args.x, args.out, scale, MxFactor());
     const T* x = args.x.data<T>();
     T* out = args.out.data<T>();
-    if (args.orientation == Orientation::natural) {
-      const std::int64_t groups = args.x.numel() / kPiece;
-      launch(round_columns_kernel<T>, strided_grid(launch.device(), groups, kThreads, 8, 4), kThreads, 0, x, out,
-             groups, scale, aligned(x) && aligned(out));
-      return;
-    }
     constexpr int kParts = kThreads / 32, kPair = sizeof(T) == 2 ? 2 : 1;
     const std::int64_t parts = (shape.rows / kMxBlockSize + kParts - 1) / kParts;
     const bool pairs = shape.columns % kPair == 0 && aligned(x, 4) && aligned(out, 4);
     const std::int64_t strips = (shape.columns / (pairs ? kPair : 1) + 31) / 32;
-    launch(pairs ? round_rows_kernel<T, kPair> : round_rows_kernel<T, 1>,
+    launch(pairs ? round_rows_kernel<T, Element, kPair> : round_rows_kernel<T, Element, 1>,
            static_cast<unsigned>(shape.batch * strips * parts), kThreads, 0, x, out, shape, strips, parts, scale);
   });
 }
 
+void round_nvfp4_cuda(const RoundNvfp4Args& args) {
+  const OpLaunch launch("round_nvfp4", {&args.x, &args.global_scale, &args.out});
+  const float* global = args.global_scale.defined() ? args.global_scale.data<float>() : nullptr;
+  dispatch<float, bfloat16>(args.x.dtype(), "round_nvfp4", [&]<class T>() {
+    round_columns<T, E2m1, kNvfp4BlockSize>(launch, args.x, args.out, Nvfp4Scale{global}, Nvfp4Factor{global});
+  });
+}
+
+QUENCH_CUDA_KERNEL(round_nvfp4_slot, round_nvfp4_cuda);
 QUENCH_CUDA_KERNEL(round_mx_slot, round_mx_cuda);
 
 }  // namespace

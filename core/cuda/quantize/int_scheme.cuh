@@ -1,0 +1,167 @@
+#pragma once
+// Integer casts in kernels: the range of a group, the scale that follows from it, and the conversion of its elements
+// (core/ops/quantize/quantize_int.h).
+
+#include "core/cuda/quantize/quantize_common.cuh"
+#include "core/ops/quantize/quantize_int.h"
+
+namespace quench::cuda {
+
+// The smaller and the larger of two values; NaN if one is. Zeros of both signs give either: no scale tells them apart.
+__device__ inline float lesser_or_nan(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+__device__ inline float greater_or_nan(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+// Smallest and largest of some values of T, as words of them as they are stored: those of the even and of the odd ones
+// where a word holds two bf16.
+template <class T>
+struct Extremes {
+  std::uint32_t least, most;
+
+  __device__ static Extremes none() {
+    return sizeof(T) == 4 ? Extremes{0x7F800000u, 0xFF800000u} : Extremes{0x7F807F80u, 0xFF80FF80u};
+  }
+  __device__ static Extremes of(T value) {
+    if constexpr (sizeof(T) == 4) {
+      return {__float_as_uint(value), __float_as_uint(value)};
+    } else {
+      const std::uint32_t word = value.bits * 0x00010001u;
+      return {word, word};
+    }
+  }
+  __device__ void widen(const Extremes& other) {
+    if constexpr (sizeof(T) == 4) {
+      least = __float_as_uint(lesser_or_nan(__uint_as_float(least), __uint_as_float(other.least)));
+      most = __float_as_uint(greater_or_nan(__uint_as_float(most), __uint_as_float(other.most)));
+    } else {
+      asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(least) : "r"(least), "r"(other.least));
+      asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(most), "r"(other.most));
+    }
+  }
+  __device__ void widen(const PackedPiece<T>& piece) {
+#pragma unroll
+    for (const std::uint32_t word : piece.words) widen(Extremes{word, word});
+  }
+  __device__ float smallest() const {
+    if constexpr (sizeof(T) == 4) return __uint_as_float(least);
+    const float2 pair = unpack_pair<bfloat16>(least);
+    return lesser_or_nan(pair.x, pair.y);
+  }
+  __device__ float largest() const {
+    if constexpr (sizeof(T) == 4) return __uint_as_float(most);
+    const float2 pair = unpack_pair<bfloat16>(most);
+    return greater_or_nan(pair.x, pair.y);
+  }
+};
+
+// Over kLanes neighbouring lanes, for each of them. The whole warp takes part.
+template <int kLanes, class T>
+__device__ Extremes<T> over_lanes(Extremes<T> own) {
+#pragma unroll
+  for (int offset = 1; offset < kLanes; offset *= 2)
+    own.widen(
+        Extremes<T>{__shfl_xor_sync(0xFFFFFFFFu, own.least, offset), __shfl_xor_sync(0xFFFFFFFFu, own.most, offset)});
+  return own;
+}
+
+struct IntScheme {
+  IntMapping mapping;
+  int bits;
+  DType stored;
+
+  explicit IntScheme(const IntQuantOptions& options)
+      : mapping(options.mapping), bits(options.bits), stored(options.scale_dtype.value_or(DType::f32)) {}
+  template <class T>
+  __device__ IntParameters choose(const Extremes<T>& of) const {
+    return int_parameters<T>(of.smallest(), of.largest(), mapping, bits, stored, [](float x) { return rintf(x); });
+  }
+};
+
+// The conversion of one group's elements.
+struct IntConverter {
+  float scale, reciprocal, zero_point, lowest, highest, bottom;
+  bool floats;
+
+  __device__ IntConverter(const IntParameters& p, const IntScheme& scheme)
+      : scale(p.scale),
+        reciprocal(1.0f / p.scale),
+        zero_point(p.zero_point),
+        lowest(static_cast<float>(int_range(scheme.bits).lowest)),
+        highest(static_cast<float>(int_range(scheme.bits).highest)),
+        bottom(p.zero_point + lowest * p.scale),
+        floats(scheme.mapping == IntMapping::float_zero_point) {}
+
+  // Rounded, not yet clamped. The sum turns -0 into 0.
+  template <bool kFloats>
+  __device__ float rounded(float x) const {
+    return kFloats ? rintf((x - bottom) / scale) + lowest : rintf(x * reciprocal) + zero_point;
+  }
+  // NaN stays.
+  __device__ float clamped(float code) const { return lesser_or_nan(greater_or_nan(code, lowest), highest); }
+  template <bool kFloats>
+  __device__ float value(float code) const {
+    return kFloats ? code * scale + zero_point : (code - zero_point) * scale;
+  }
+
+  // What becomes of x: its code, 0 for NaN, which no integer stands for (its scale is NaN); or the value of its code.
+  template <bool kFloats>
+  __device__ float code(float x) const {
+    const float code = clamped(rounded<kFloats>(x));
+    return code != code ? 0.0f : code;
+  }
+  // True: the code was within the range.
+  template <bool kFloats>
+  __device__ bool fake(float& x) const {
+    const float code = rounded<kFloats>(x), inside = clamped(code);
+    x = value<kFloats>(inside);
+    return inside == code;
+  }
+};
+
+// Bodies of kernels: what each element x becomes; false where the mask has a 0.
+struct ToCode {
+  template <bool kFloats>
+  __device__ static bool apply(const IntConverter& convert, float& x) {
+    x = convert.code<kFloats>(x);
+    return true;
+  }
+};
+struct ToValue {
+  template <bool kFloats>
+  __device__ static bool apply(const IntConverter& convert, float& code) {
+    code = convert.value<kFloats>(code);
+    return true;
+  }
+};
+struct ToFake {
+  template <bool kFloats>
+  __device__ static bool apply(const IntConverter& convert, float& x) {
+    return convert.fake<kFloats>(x);
+  }
+};
+
+// Of a piece within one group; bit i of the result is that of element i.
+template <class Body, bool kFloats>
+__device__ std::uint32_t apply_as(const IntConverter& convert, Piece& piece) {
+  std::uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < kPiece; ++i) bits |= Body::template apply<kFloats>(convert, piece[i]) ? 1u << i : 0u;
+  return bits;
+}
+template <class Body>
+__device__ std::uint32_t apply_to(const IntConverter& convert, Piece& piece) {
+  return convert.floats ? apply_as<Body, true>(convert, piece) : apply_as<Body, false>(convert, piece);
+}
+template <class Body>
+__device__ bool apply_to(const IntConverter& convert, float& x) {
+  return convert.floats ? Body::template apply<true>(convert, x) : Body::template apply<false>(convert, x);
+}
+
+}  // namespace quench::cuda

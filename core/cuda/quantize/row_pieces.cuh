@@ -1,0 +1,69 @@
+#pragma once
+// Rows that threads hold in registers while they find what the row's scale follows from: memory is read once.
+
+#include "core/cuda/quantize/quantize_common.cuh"
+
+namespace quench::cuda {
+
+// Threads of a block whose rows are shared by kRowThreads threads each.
+template <int kRowThreads>
+inline constexpr int kRowBlock = kRowThreads < 128 ? 128 : kRowThreads;
+
+// A row of at most kKept * kThreads whole pieces. Of the kThreads neighbouring threads that share it, thread t has
+// pieces t, t + kThreads, .., and zeros past the row's end.
+template <class T, int kThreads, int kKept>
+struct RowPieces {
+  PackedPiece<T> pieces[kKept];
+
+  __device__ static int column(int k) {
+    const auto thread = static_cast<int>(kRowBlock<kThreads> == kThreads ? threadIdx.x : threadIdx.x % kThreads);
+    return (thread + k * kThreads) * kPiece;
+  }
+  __device__ void load(const T* x, int columns) {
+#pragma unroll
+    for (int k = 0; k < kKept; ++k)
+      pieces[k] = column(k) < columns ? load_packed_piece(x + column(k), true) : PackedPiece<T>{};
+  }
+};
+
+// How many threads take a row, and how many pieces of it a thread keeps.
+template <int kRowThreads, int kKeptPieces>
+struct RowPlan {
+  static constexpr int kThreads = kRowThreads, kKept = kKeptPieces, kColumns = kThreads * kKept * kPiece;
+};
+
+// Calls body.template operator()<Plan>() with the first plan that holds a row; false if none does.
+template <class... Plans, class Body>
+bool with_row_plan(std::int64_t columns, const Body& body) {
+  return ((columns <= Plans::kColumns && (body.template operator()<Plans>(), true)) || ...);
+}
+
+// Plans for kernels that read and write rows of T: 64 to 128 bytes of a row in flight a thread. A warp shares a short
+// row, so that nothing waits at a barrier.
+template <class T, class Body>
+bool with_usual_row_plan(std::int64_t columns, const Body& body) {
+  if constexpr (sizeof(T) == 2)
+    return with_row_plan<RowPlan<32, 2>, RowPlan<32, 4>, RowPlan<32, 8>, RowPlan<128, 4>, RowPlan<128, 8>,
+                         RowPlan<256, 8>, RowPlan<512, 8>>(columns, body);
+  else
+    return with_row_plan<RowPlan<32, 2>, RowPlan<32, 4>, RowPlan<128, 4>, RowPlan<512, 4>, RowPlan<1024, 4>>(columns,
+                                                                                                             body);
+}
+
+// Blocks on a multiprocessor: as many as leave a thread 64 registers. Some rows arrive while others are worked on.
+template <int kRowThreads>
+inline constexpr int kRowBlocks = 1024 / kRowBlock<kRowThreads>;
+
+// The row of a thread, and the grid for all rows.
+template <int kRowThreads>
+__device__ std::int64_t row_number() {
+  constexpr int kRows = kRowBlock<kRowThreads> / kRowThreads;
+  return std::int64_t{blockIdx.x} * kRows + (kRows == 1 ? 0 : threadIdx.x / kRowThreads);
+}
+template <class Plan>
+[[nodiscard]] dim3 row_grid(std::int64_t rows) {
+  constexpr int kRows = kRowBlock<Plan::kThreads> / Plan::kThreads;
+  return dim3(static_cast<unsigned>((rows + kRows - 1) / kRows));
+}
+
+}  // namespace quench::cuda
