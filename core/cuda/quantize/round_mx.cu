@@ -1,22 +1,12 @@
 // Rounding to MX blocks of e4m3 and back: reads x once and writes as much.
 
-#include <cuda_fp16.h>
-
-#include "core/cuda/quantize/block_scale.cuh"
+#include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/quantize/round_mx.h"
 
 namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// What two elements are worth under their block's scale.
-__device__ float2 rounded_pair(float a, float b, const BlockScale& by, float scale) {
-  if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
-  const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
-  const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
-  return make_float2(values.x * scale, values.y * scale);
-}
 
 // A thread a piece, four neighbours a block along the columns.
 template <class T>
@@ -28,21 +18,8 @@ __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* 
        first += stride) {
     const std::int64_t g = first + threadIdx.x % 32;
     const bool active = g < groups;
-    Piece piece = load_piece(x + (active ? g : 0) * kPiece, wide);
-    std::uint32_t most = max_magnitude(piece);
-#pragma unroll
-    for (int offset = 1; offset < kMxBlockSize / kPiece; offset *= 2)
-      most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
-    if (!active) continue;
-    const BlockScale by = scale(__uint_as_float(most));
-    const float decoded = decode_e8m0(by.code);
-#pragma unroll
-    for (int i = 0; i < kPiece; i += 2) {
-      const float2 pair = rounded_pair(piece[i], piece[i + 1], by, decoded);
-      piece[i] = pair.x;
-      piece[i + 1] = pair.y;
-    }
-    store_piece(out + g * kPiece, piece, wide);
+    const Piece piece = round_piece(load_packed_piece(x + (active ? g : 0) * kPiece, wide), scale);
+    if (active) store_piece(out + g * kPiece, piece, wide);
   }
 }
 
@@ -62,32 +39,10 @@ __global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i)
     raw[i] = *reinterpret_cast<const PackedOf<T, kWidth>*>(x + first + i * shape.columns);
-  std::uint32_t most[kWidth] = {};
+  round_rows_of_columns<T, kWidth>(raw, scale);
 #pragma unroll
-  for (int i = 0; i < kMxBlockSize; ++i) {
-    const Vector<float, kWidth> values = unpack_values<T, kWidth>(raw[i]);
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) most[c] = max(most[c], magnitude(values[c]));
-  }
-  BlockScale by[kWidth];
-  float decoded[kWidth];
-#pragma unroll
-  for (int c = 0; c < kWidth; ++c) {
-    by[c] = scale(__uint_as_float(most[c]));
-    decoded[c] = decode_e8m0(by[c].code);
-  }
-#pragma unroll
-  for (int i = 0; i < kMxBlockSize; i += 2) {
-    Vector<float, kWidth> values[2] = {unpack_values<T, kWidth>(raw[i]), unpack_values<T, kWidth>(raw[i + 1])};
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      const float2 pair = rounded_pair(values[0][c], values[1][c], by[c], decoded[c]);
-      values[0][c] = pair.x;
-      values[1][c] = pair.y;
-    }
-#pragma unroll
-    for (int k = 0; k < 2; ++k) store_values<T, kWidth>(out + first + (i + k) * shape.columns, 0, values[k]);
-  }
+  for (int i = 0; i < kMxBlockSize; ++i)
+    *reinterpret_cast<PackedOf<T, kWidth>*>(out + first + i * shape.columns) = raw[i];
 }
 
 void round_mx_cuda(const RoundMxArgs& args) {
