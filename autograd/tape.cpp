@@ -104,6 +104,13 @@ Saved Saved::large(const Variable& variable) {
   return saved;
 }
 
+Saved Saved::made_again(const Variable& variable) {
+  QUENCH_CHECK(variable.recompute() != nullptr, "made_again: {} can not be made again", variable.value().describe());
+  Saved saved;
+  saved.recompute_ = variable.recompute();
+  return saved;
+}
+
 Tensor Saved::get() const {
   if (offloaded_) return offloader_->get(*offloaded_);
   return recompute_ ? recompute_->again() : tensor_;

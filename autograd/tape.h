@@ -135,6 +135,8 @@ class Saved {
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
   // The same for a large tensor that nobody writes to any more and that is read once: it may wait in host memory.
   [[nodiscard]] static Saved large(const Variable& variable);
+  // The way to make the variable again, which it has, whatever the level of recomputation.
+  [[nodiscard]] static Saved made_again(const Variable& variable);
   [[nodiscard]] Tensor get() const;
   // Puts a use off until the value has been made again anyway, and returns true; false when that will not happen:
   // then get() is the way.

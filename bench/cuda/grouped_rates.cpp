@@ -13,6 +13,7 @@
 #include "core/ops/experts/block_float8_gemm.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/round_rows_mx.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_mx.h"
 
@@ -73,21 +74,76 @@ struct Case {
   }
 };
 
-// And mxfp8, whose products are those of bf16 on rounded operands.
+// Of a cast that reads and writes so many bytes.
+void print_rate(std::string_view name, double bytes, const std::function<void()>& call) {
+  const double seconds = seconds_of(call);
+  fmt::print("    {:<24} {:>7.3f} ms {:>6.2f} TB/s\n", name, 1e3 * seconds, 1e-12 * bytes / seconds);
+}
+
 void measure_bf16(const Case& c) {
   const double forward = seconds_of([&] { grouped_gemm(GroupedGemmArgs{c.x, c.w, c.ends, c.y, true}); });
   const double dgrad = seconds_of([&] { grouped_gemm(GroupedGemmArgs{c.dy, c.w, c.ends, c.dx}); });
   const double wgrad = seconds_of([&] { grouped_wgrad(GroupedWgradArgs{c.dy, c.x, c.ends, c.dw, 0.0f, 32}); });
   c.print("bf16", forward, dgrad, wgrad, 0);
-  const std::array copies{Tensor::empty_like(c.x), Tensor::empty_like(c.dy), Tensor::empty_like(c.w)};
+}
+
+// Products of bf16 on rounded operands, as recipes/rounded makes them: x and the weights once for each product that
+// reads them, dy once for both.
+void measure_mx(const Case& c) {
+  const GroupRows x{.x = c.x, .ends = c.ends, .pairs = {}}, dy{.x = c.dy, .ends = c.ends, .pairs = {}};
+  const Tensor x_form = Tensor::empty_like(c.x), w_form = Tensor::empty_like(c.w);
+  const Tensor dy_columns = Tensor::empty_like(c.dy), dy_rows = Tensor::empty_like(c.dy);
+  const auto cast_forward = [&] {
+    round_rows_mx({.rows = x, .along_columns = x_form, .along_rows = {}});
+    round_mx({.x = c.w, .out = w_form, .orientation = Orientation::natural});
+  };
+  const auto multiply_forward = [&] { grouped_gemm(GroupedGemmArgs{x_form, w_form, c.ends, c.y, true}); };
+  const auto cast_wgrad = [&] {
+    round_rows_mx({.rows = dy, .along_columns = dy_columns, .along_rows = dy_rows});
+    round_rows_mx({.rows = x, .along_columns = {}, .along_rows = x_form});
+  };
+  const auto multiply_wgrad = [&] { grouped_wgrad(GroupedWgradArgs{dy_rows, x_form, c.ends, c.dw, 0.0f, 32}); };
+  const auto cast_dgrad = [&] { round_mx({.x = c.w, .out = w_form, .orientation = Orientation::transposed}); };
+  const auto multiply_dgrad = [&] { grouped_gemm(GroupedGemmArgs{dy_columns, w_form, c.ends, c.dx}); };
+  cast_forward();
+  const double forward = seconds_of(multiply_forward);
+  cast_wgrad();
+  const double wgrad = seconds_of(multiply_wgrad);
+  cast_dgrad();
+  const double dgrad = seconds_of(multiply_dgrad);
   const double casts = seconds_of([&] {
-    for (const Orientation orientation : {Orientation::natural, Orientation::transposed}) {
-      round_mx({.x = c.x, .out = copies[0], .orientation = orientation});
-      round_mx({.x = c.dy, .out = copies[1], .orientation = orientation});
-      round_mx({.x = c.w, .out = copies[2], .orientation = orientation});
-    }
+    cast_forward();
+    cast_wgrad();
+    cast_dgrad();
   });
   c.print("mxfp8", forward, dgrad, wgrad, casts);
+  // In the order of a step: what one kernel leaves in the cache and in the power budget, the next one has.
+  const double in_turn = seconds_of([&] {
+    cast_forward();
+    multiply_forward();
+    cast_wgrad();
+    multiply_wgrad();
+    cast_dgrad();
+    multiply_dgrad();
+  });
+  const double bf16_in_turn = seconds_of([&] {
+    grouped_gemm(GroupedGemmArgs{c.x, c.w, c.ends, c.y, true});
+    grouped_wgrad(GroupedWgradArgs{c.dy, c.x, c.ends, c.dw, 0.0f, 32});
+    grouped_gemm(GroupedGemmArgs{c.dy, c.w, c.ends, c.dx});
+  });
+  fmt::print("    in the order of a step: bf16 {:.2f} ms, mxfp8 {:.2f} ms ({:.3f}x)\n", 1e3 * bf16_in_turn,
+             1e3 * in_turn, bf16_in_turn / in_turn);
+  const auto elements = [](const Tensor& t) { return static_cast<double>(t.numel()); };
+  print_rate("dy in both forms", 6 * elements(c.dy),
+             [&] { round_rows_mx({.rows = dy, .along_columns = dy_columns, .along_rows = dy_rows}); });
+  print_rate("dy along columns", 4 * elements(c.dy),
+             [&] { round_rows_mx({.rows = dy, .along_columns = dy_columns, .along_rows = {}}); });
+  print_rate("dy along rows", 4 * elements(c.dy),
+             [&] { round_rows_mx({.rows = dy, .along_columns = {}, .along_rows = dy_rows}); });
+  print_rate("weight along columns", 4 * elements(c.w),
+             [&] { round_mx({.x = c.w, .out = w_form, .orientation = Orientation::natural}); });
+  print_rate("weight along rows", 4 * elements(c.w),
+             [&] { round_mx({.x = c.w, .out = w_form, .orientation = Orientation::transposed}); });
 }
 
 // What one training step of a layer casts: each of x, the weights and dy once by row with the columns' maxima on the
@@ -118,16 +174,13 @@ void measure_float8(const Case& c) {
     const double wgrad = seconds_of([&] { grouped_wgrad({dy_columns, x_columns, c.ends, c.dw, 0.0f, fast}); });
     c.print(fast ? "float8 fast" : "float8", forward, dgrad, wgrad, casts);
   }
-  const auto one = [&](std::string_view name, double bytes, const std::function<void()>& call) {
-    const double seconds = seconds_of(call);
-    fmt::print("    {:<24} {:>7.3f} ms {:>6.2f} TB/s\n", name, 1e3 * seconds, 1e-12 * bytes / seconds);
-  };
   const auto bytes = [](const Tensor& t) { return 3.0 * static_cast<double>(t.numel()); };
-  one("dy by row", bytes(c.dy), [&] { dy_rows = quantize_group_rows(rows(c.dy), true, dy_amax); });
-  one("dy by column", bytes(c.dy), [&] { dy_columns = quantize_group_columns(rows(c.dy), dy_columns.scales); });
-  one("weight by row", bytes(c.w), [&] { w_rows = quantize_float8_rows(c.w, ElementFormat::e4m3, true, w_amax); });
+  print_rate("dy by row", bytes(c.dy), [&] { dy_rows = quantize_group_rows(rows(c.dy), true, dy_amax); });
+  print_rate("dy by column", bytes(c.dy), [&] { dy_columns = quantize_group_columns(rows(c.dy), dy_columns.scales); });
+  print_rate("weight by row", bytes(c.w),
+             [&] { w_rows = quantize_float8_rows(c.w, ElementFormat::e4m3, true, w_amax); });
   const Tensor w_scales = float8_scale(w_amax, ElementFormat::e4m3, true);
-  one("weight by column", bytes(c.w), [&] { w_columns = weight_columns(c.w, w_scales); });
+  print_rate("weight by column", bytes(c.w), [&] { w_columns = weight_columns(c.w, w_scales); });
 }
 
 // x and dy both ways; the weights' squares for each product that reads them.
@@ -167,6 +220,7 @@ void measure_experts() {
                                            {131072, 1536, 2048, 128}}) {
     const Case c{rows, n, k, groups};
     measure_bf16(c);
+    measure_mx(c);
     measure_float8(c);
     measure_block_float8(c);
   }

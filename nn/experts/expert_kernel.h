@@ -22,6 +22,12 @@ class ExpertKernel {
                                                  const autograd::ExpertRows& rows) const {
     return apply(autograd::gather_rows(x, rows), weight, rows);
   }
+  // The sum over each token's rows of the same, [N,out] (autograd::sum_rows): kernels that read the gradient of tokens
+  // where they are need no copies of it.
+  [[nodiscard]] virtual Variable apply_and_sum(const Variable& x, const Parameter& weight,
+                                               const autograd::ExpertRows& rows) const {
+    return autograd::sum_rows(apply(x, weight, rows), rows);
+  }
   // What the number of rows of an expert must be a multiple of; a power of two.
   [[nodiscard]] virtual std::int64_t alignment() const { return 1; }
   // What the kernel trains beside the layer's weight, as LinearKernel::parameters(); pieces have names within the

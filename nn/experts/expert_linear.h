@@ -30,7 +30,11 @@ class ExpertLinear final : public Module {
   [[nodiscard]] Variable forward_tokens(const Variable& x, const autograd::ExpertRows& rows) const {
     return kernel_->apply_to_tokens(x, weight_, rows);
   }
-  // The same, and the backward pass can make the result again from what is saved of x (Linear::forward_recomputable).
+  // x [R,in] in the rows of its experts -> [N,out], each token the sum over its rows.
+  [[nodiscard]] Variable forward_and_sum(const Variable& x, const autograd::ExpertRows& rows) const {
+    return kernel_->apply_and_sum(x, weight_, rows);
+  }
+  // Of tokens, and the backward pass can make the result again from what is saved of x (Linear::forward_recomputable).
   [[nodiscard]] Variable forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const;
 
   void set_kernel(std::shared_ptr<const ExpertKernel> kernel);

@@ -127,7 +127,7 @@ Variable MoE::run_experts(const Variable& x, const Variable& weights, const auto
                                                : experts_.gate_up_proj.forward_tokens(x, rows);
     inner = autograd::expert_swiglu(gate_up, weights, rows, weighs_input_);
   }
-  return autograd::sum_rows(experts_.down_proj.forward(inner, rows), rows);
+  return experts_.down_proj.forward_and_sum(inner, rows);
 }
 
 Variable MoE::run_exchanged(const Variable& x, const autograd::Routing& routing, bool recompute_product) const {

@@ -77,8 +77,7 @@ struct Products {
 struct Backward {
   Products products;
   Weight weight;
-  Shape of_each;  // [E,N,K]
-  Shape x_shape;
+  Shape of_each;        // [E,N,K]
   Saved saved_x;        // where no codes of it are kept
   BlockFloat8 x_lines;  // of its columns
   std::shared_ptr<Gradient> dx, dw, dy_of;
@@ -88,8 +87,9 @@ struct Backward {
     const Tensor dy = dy_of->value();
     if (dw) weight_gradient(dy);
     if (!dx) return;
-    contribute_rows(*dx, x_shape, products.rows, products.tokens, dy,
-                    [&](const Tensor& of_rows) { products.dgrad(dy, weight.use().value().view(of_each), of_rows); });
+    dx->contribute(
+        rows_or_sums(rows_of(dy, products.rows, false), of_each[2], products.rows, products.tokens,
+                     [&](const Tensor& of_rows) { products.dgrad(dy, weight.use().value().view(of_each), of_rows); }));
   }
 
   // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
@@ -130,8 +130,9 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
   // Codes of the columns, which the weight's gradient reads, are made while the rows are there.
+  const bool again = !products.dense() && is_written_again(x, products.tokens);
   const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && products.options.float8.wgrad &&
-                           codes_save_memory(x, of_x);
+                           !again && codes_save_memory(x, of_x);
   BlockFloat8 x_lines;
   {
     Tensor rows = [&] {
@@ -143,15 +144,9 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
     products.forward(std::move(rows), weight.use().value().view(of_each), y.value());
   }
   Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
-    return Backward{products,
-                    weight,
-                    of_each,
-                    in.shape(),
-                    weight.requires_grad() && !keeps_codes ? Saved(x) : Saved(),
-                    x_lines,
-                    x.gradient(),
-                    weight.gradient(),
-                    y.gradient()};
+    const bool needs_x = weight.requires_grad() && !keeps_codes;
+    return Backward{products, weight,       of_each,           needs_x ? saved_input(x, again) : Saved(),
+                    x_lines,  x.gradient(), weight.gradient(), y.gradient()};
   });
   return y;
 }

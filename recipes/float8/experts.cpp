@@ -43,6 +43,13 @@ QuantTensor flat(const QuantTensor& x) {
   return {x.format(), shape, x.source_dtype(), x.payload().view(shape), x.scales().view({shape[0], 1})};
 }
 
+// Copies are made for it: it is asked in few steps.
+void record_rows(const LayerHealth& health, LayerOperand operand, const GroupRows& rows, const QuantTensor& codes) {
+  if (!health.armed()) return;
+  const Tensor x = copied(rows);
+  health.record(operand, x, codes, x.numel());
+}
+
 class Float8Experts final : public nn::ExpertKernel {
  public:
   explicit Float8Experts(const Float8ExpertOptions& options)
@@ -57,23 +64,22 @@ class Float8Experts final : public nn::ExpertKernel {
   [[nodiscard]] std::int64_t alignment() const override { return kFloat8GroupAlignment; }
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
                                const ExpertRows& rows) const override {
-    return run(x, parameter, rows, false);
+    return run(x, parameter, rows, false, false);
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
                                          const ExpertRows& rows) const override {
-    return run(x, parameter, rows, true);
+    return run(x, parameter, rows, true, false);
+  }
+  [[nodiscard]] Variable apply_and_sum(const Variable& x, const nn::Parameter& parameter,
+                                       const ExpertRows& rows) const override {
+    return run(x, parameter, rows, false, true);
   }
 
  private:
   struct Backward;
-  // Copies are made for it: it is asked in few steps.
-  void record_input(const GroupRows& rows, const QuantTensor& codes) const {
-    if (!options_.health.armed()) return;
-    const Tensor x = copied(rows);
-    options_.health.record(LayerOperand::input, x, codes, x.numel());
-  }
-  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows,
-                             bool tokens) const;
+  // `tokens`: x is tokens, whose copies are the rows; `sums`: the output is the sum over each token's rows.
+  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens,
+                             bool sums) const;
 
   Float8ExpertOptions options_;
   std::shared_ptr<Float8Weight> weight_;
@@ -86,25 +92,23 @@ struct Float8Experts::Backward {
   Weight weight;
   Shape of_each;  // [E,N,K]
   ExpertRows rows;
-  bool tokens;
+  bool tokens, sums;
   Saved saved_x;           // where no codes of it are kept
   GroupColumns x_columns;  // where wgrad is float8; without codes, if they are made of saved_x
-  Shape x_shape;
   std::shared_ptr<Gradient> dx, dw, dy_of;
 
   void operator()() const {
     const MemoryScope workspace(MemoryCategory::workspace);
-    const Tensor dy = dy_of->value();
-    const GroupRows of_dy = rows_of(dy, rows, false);
+    const GroupRows of_dy = rows_of(dy_of->value(), rows, sums);
     const bool dgrad = dx != nullptr && options.float8.dgrad, wgrad = dw != nullptr && options.float8.wgrad;
     const Operand operand = quantized(of_dy, dgrad, wgrad);
-    if (dgrad) options.health.record(LayerOperand::output_gradient, dy, operand.rows, dy.numel());
-    if (dw) weight_gradient(dy, wgrad ? quantize_group_columns(of_dy, operand.column_scales) : GroupColumns{});
-    if (dx) input_gradient(dy, operand.rows);
+    if (dgrad) record_rows(options.health, LayerOperand::output_gradient, of_dy, operand.rows);
+    if (dw) weight_gradient(of_dy, wgrad ? quantize_group_columns(of_dy, operand.column_scales) : GroupColumns{});
+    if (dx) input_gradient(of_dy, operand.rows);
   }
 
-  void input_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
-    contribute_rows(*dx, x_shape, rows, tokens, dy, [&](const Tensor& of_rows) {
+  void input_gradient(const GroupRows& dy, const QuantTensor& dy_codes) const {
+    dx->contribute(rows_or_sums(dy, of_each[2], rows, tokens, [&](const Tensor& of_rows) {
       const Weight::Use use = weight.use();
       const Tensor value = use.value().view(of_each);
       if (options.float8.dgrad)
@@ -114,15 +118,16 @@ struct Float8Experts::Backward {
                                            .c = of_rows,
                                            .fast_accumulation = options.fast_accumulation});
       else
-        grouped_gemm(GroupedGemmArgs{.a = dy, .b = value, .ends = rows.ends, .c = of_rows});
-    });
+        grouped_gemm(GroupedGemmArgs{.a = copied(dy), .b = value, .ends = rows.ends, .c = of_rows});
+    }));
   }
 
   // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
-  void weight_gradient(const Tensor& dy, const GroupColumns& dy_codes) const {
+  void weight_gradient(const GroupRows& of_dy, const GroupColumns& dy_codes) const {
     dw->begin_use();
-    const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : dy, dy_codes, rows = rows, tokens = tokens,
-                         x = x_columns, of_each = of_each, fast = options.fast_accumulation](const Tensor& x_again) {
+    const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : copied(of_dy), dy_codes, rows = rows,
+                         tokens = tokens, x = x_columns, of_each = of_each,
+                         fast = options.fast_accumulation](const Tensor& x_again) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const GroupRows of_x = rows_of(x_again, rows, tokens);
       finish_weight_gradient(*dw, of_each, [&](const Tensor& c, float beta) {
@@ -143,44 +148,44 @@ struct Float8Experts::Backward {
   }
 };
 
-Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows,
-                            bool tokens) const {
+Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens,
+                            bool sums) const {
   const Weight weight = parameter.weight();
   const Tensor in = x.value();
   const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
   const GroupRows of_x = rows_of(in, rows, tokens);
   const MemoryScope scope(MemoryCategory::activations);
-  Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
-  const bool training = Tape::current() != nullptr && weight.requires_grad();
+  const bool training = Tape::current() != nullptr && weight.requires_grad(), again = is_written_again(x, tokens);
   Tensor x_scales;
-  {
+  Variable y(rows_or_sums(of_x, of_each[1], rows, sums, [&](const Tensor& of_rows) {
     const Operand operand = quantized(of_x, options_.float8.forward, training && options_.float8.wgrad);
     x_scales = operand.column_scales;
     const MemoryScope workspace(MemoryCategory::workspace);
     const Weight::Use use = weight.use();
     const Tensor value = use.value().view(of_each);
     if (options_.float8.forward) {
-      record_input(of_x, operand.rows);
+      record_rows(options_.health, LayerOperand::input, of_x, operand.rows);
       const bool backward_follows = Tape::current() != nullptr && x.requires_grad();
       const QuantTensor weight_codes = weight_->along_columns(parameter, value, backward_follows);
       options_.health.record(LayerOperand::weight, use.value(), flat(weight_codes), value.numel());
       grouped_gemm(GroupedFloat8GemmArgs{.a = operand.rows,
                                          .b = weight_codes,
                                          .ends = rows.ends,
-                                         .c = y.value(),
+                                         .c = of_rows,
                                          .fast_accumulation = options_.fast_accumulation});
     } else {
       grouped_gemm(
-          GroupedGemmArgs{.a = copied(of_x), .b = value, .ends = rows.ends, .c = y.value(), .transpose_b = true});
+          GroupedGemmArgs{.a = copied(of_x), .b = value, .ends = rows.ends, .c = of_rows, .transpose_b = true});
     }
-  }
+  }));
   Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     GroupColumns columns{{}, x_scales};
-    if (x_scales.defined() && codes_save_memory(x, of_x)) columns = quantize_group_columns(of_x, x_scales);
+    if (x_scales.defined() && !again && codes_save_memory(x, of_x)) columns = quantize_group_columns(of_x, x_scales);
     const bool needs_x = weight.requires_grad() && !columns.defined();
-    return Backward{options_,    weight_,    &parameter,   weight,
-                    of_each,     rows,       tokens,       needs_x ? Saved(x) : Saved(),
-                    columns,     in.shape(), x.gradient(), weight.gradient(),
+    return Backward{options_,    weight_,      &parameter,
+                    weight,      of_each,      rows,
+                    tokens,      sums,         needs_x ? saved_input(x, again) : Saved(),
+                    columns,     x.gradient(), weight.gradient(),
                     y.gradient()};
   });
   return y;

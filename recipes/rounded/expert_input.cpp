@@ -24,6 +24,14 @@ bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows) {
   return !made_again;
 }
 
+bool is_written_again(const autograd::Variable& x, bool tokens) {
+  return !tokens && x.recompute() != nullptr && x.recompute()->makes_again;
+}
+
+autograd::Saved saved_input(const autograd::Variable& x, bool written_again) {
+  return written_again ? autograd::Saved::made_again(x) : autograd::Saved(x);
+}
+
 Shape expert_matrices(std::string_view kernel, const Tensor& x, const autograd::Weight& weight, std::int64_t experts) {
   QUENCH_CHECK(x.rank() == 2 && x.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
                "{}: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", kernel, x.describe(),
@@ -31,19 +39,18 @@ Shape expert_matrices(std::string_view kernel, const Tensor& x, const autograd::
   return {experts, weight.shape()[0] / experts, weight.shape()[1]};
 }
 
-void contribute_rows(autograd::Gradient& dx, const Shape& x_shape, const autograd::ExpertRows& rows, bool tokens,
-                     const Tensor& dy, const std::function<void(const Tensor& of_rows)>& product) {
-  const auto fresh = [&](const Shape& shape, MemoryCategory category) {
+Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd::ExpertRows& rows, bool sums,
+                    const std::function<void(const Tensor& of_rows)>& product) {
+  const auto fresh = [&](std::int64_t count, MemoryCategory category) {
     const MemoryScope scope(category);
-    return Tensor::empty(shape, dy.dtype(), dy.device());
+    return Tensor::empty({count, width}, operand.x.dtype(), operand.x.device());
   };
-  const Tensor of_rows =
-      fresh({dy.size(0), x_shape[1]}, tokens ? MemoryCategory::workspace : MemoryCategory::activations);
+  const Tensor of_rows = fresh(operand.rows(), sums ? MemoryCategory::workspace : MemoryCategory::activations);
   product(of_rows);
-  if (!tokens) return dx.contribute(of_rows);
-  const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
-  sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
-  dx.contribute(gradient);
+  if (!sums) return of_rows;
+  const Tensor of_tokens = fresh(rows.rows.size(0), MemoryCategory::activations);
+  sum_rows({.y = of_rows, .rows = rows.rows, .out = of_tokens});
+  return of_tokens;
 }
 
 void finish_weight_gradient(autograd::Gradient& dw, const Shape& matrices,

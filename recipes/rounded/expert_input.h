@@ -17,16 +17,21 @@ namespace quench::recipes {
 // Whether the codes of the rows are less to keep than x. They are not where the backward pass finds x without it being
 // kept for this layer, and where a token stands in several rows.
 [[nodiscard]] bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows);
+// Whether the function that made the rows x of experts writes them once more on its way back, as SwiGLU does: then
+// nothing of x is kept, whatever the level of recomputation (Saved::made_again).
+[[nodiscard]] bool is_written_again(const autograd::Variable& x, bool tokens);
+// x for the backward pass: the way to make it again, or the values.
+[[nodiscard]] autograd::Saved saved_input(const autograd::Variable& x, bool written_again);
 
 // [E,N,K] of a weight [E*N,K] of `experts` experts. Throws invalid_argument, naming the kernel, where x, which is
 // [R,K], does not fit.
 [[nodiscard]] Shape expert_matrices(std::string_view kernel, const Tensor& x, const autograd::Weight& weight,
                                     std::int64_t experts);
 
-// Adds the gradient of x to dx. `product` writes that of the rows, [R,K] in the type of dy [R,N]; with `tokens` x is
-// [N,K], and each of its rows gets the sum over its copies.
-void contribute_rows(autograd::Gradient& dx, const Shape& x_shape, const autograd::ExpertRows& rows, bool tokens,
-                     const Tensor& dy, const std::function<void(const Tensor& of_rows)>& product);
+// What a product makes: `product` writes its rows [R,width], one for each of `operand` and of its type. With `sums` the
+// result is the sum over each token's rows, [N,width]; else it is the rows.
+[[nodiscard]] Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd::ExpertRows& rows,
+                                  bool sums, const std::function<void(const Tensor& of_rows)>& product);
 
 // Ends a use of dw that has begun: `product` writes c = beta c + the gradient, c [E,N,K] over dw's values.
 void finish_weight_gradient(autograd::Gradient& dw, const Shape& matrices,

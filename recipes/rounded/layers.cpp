@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/expert_rows.h"
@@ -26,8 +27,10 @@ struct Rounded {
   LayerHealth health;
 
   [[nodiscard]] Tensor along_columns(const Tensor& x, bool wanted, LayerOperand operand) const {
-    if (!wanted) return x;
-    return rounding->along_columns(x, [&](const QuantTensor& codes) { health.record(operand, x, codes, x.numel()); });
+    return wanted ? rounding->along_columns(x, recorder(operand)) : x;
+  }
+  [[nodiscard]] CodesSeen recorder(LayerOperand operand) const {
+    return [this, operand](const Tensor& x, const QuantTensor& codes) { health.record(operand, x, codes, x.numel()); };
   }
 };
 
@@ -114,87 +117,106 @@ class RoundedExperts final : public nn::ExpertKernel {
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
                                const ExpertRows& rows) const override {
-    return run(x, parameter.weight(), rows, false);
+    return run(x, parameter.weight(), {rows, false, false});
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
                                          const ExpertRows& rows) const override {
-    return run(x, parameter.weight(), rows, true);
+    return run(x, parameter.weight(), {rows, true, false});
+  }
+  [[nodiscard]] Variable apply_and_sum(const Variable& x, const nn::Parameter& parameter,
+                                       const ExpertRows& rows) const override {
+    return run(x, parameter.weight(), {rows, false, true});
   }
 
  private:
+  // What stands at the two ends of a layer.
+  struct Ends {
+    ExpertRows rows;
+    bool tokens;  // x is tokens, whose copies are the rows
+    bool sums;    // the output is the sum over each token's rows
+
+    [[nodiscard]] GroupRows of_x(const Tensor& x) const { return rows_of(x, rows, tokens); }
+    [[nodiscard]] GroupRows of_dy(const Tensor& dy) const { return rows_of(dy, rows, sums); }
+  };
+
   struct Backward {
     Rounded r;
     Weight weight;
     Shape of_each;  // [E,N,K]
-    ExpertRows rows;
-    bool tokens;
+    Ends ends;
     Saved saved_x;                   // where kept_x is empty
     std::function<Tensor()> kept_x;  // the operand of wgrad
-    Shape x_shape;
     std::shared_ptr<autograd::Gradient> dx, dw, dy_of;
 
     void operator()() const {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Tensor dy = dy_of->value();
-      if (dw) weight_gradient(dy);
+      const bool alone = dy.storage().use_count() <= 2;  // the gradient's, and `dy`
+      const GroupRows of_dy = ends.of_dy(dy);
+      const WantedForms wanted{.along_columns = dx && r.products.dgrad,
+                               .along_group_rows = dw && r.products.wgrad,
+                               .may_overwrite = alone && (!dw || r.products.wgrad)};
+      RowForms forms = r.rounding->forms(of_dy, wanted, r.recorder(LayerOperand::output_gradient));
+      if (dw) weight_gradient(wanted.along_group_rows ? std::exchange(forms.along_group_rows, {}) : copied(of_dy));
       if (!dx) return;
-      contribute_rows(*dx, x_shape, rows, tokens, dy, [&](const Tensor& of_rows) {
+      dx->contribute(rows_or_sums(of_dy, of_each[2], ends.rows, ends.tokens, [&](const Tensor& of_rows) {
         const Weight::Use use = weight.use();
         const Tensor w = use.value().view(of_each);
-        grouped_gemm({.a = r.along_columns(dy, r.products.dgrad, LayerOperand::output_gradient),
+        grouped_gemm({.a = wanted.along_columns ? forms.along_columns : copied(of_dy),
                       .b = r.products.dgrad ? r.rounding->along_rows(w) : w,
-                      .ends = rows.ends,
+                      .ends = ends.rows.ends,
                       .c = of_rows});
-      });
+      }));
     }
 
-    void weight_gradient(const Tensor& dy) const {
+    void weight_gradient(const Tensor& left) const {
       dw->begin_use();
-      const Tensor left = r.products.wgrad ? r.rounding->along_group_rows(dy, rows.ends) : dy;
-      const auto multiply = [dw = dw, rows = rows, of_each = of_each, left](const Tensor& right) {
+      const auto multiply = [dw = dw, rows = ends.rows, of_each = of_each, left](const Tensor& right) {
         finish_weight_gradient(*dw, of_each, [&](const Tensor& c, float beta) {
           grouped_wgrad({.a = left, .b = right, .ends = rows.ends, .c = c, .beta = beta, .alignment = rows.alignment});
         });
       };
       if (kept_x) return multiply(kept_x());
-      const auto finish = [r = r, rows = rows, tokens = tokens, multiply](const Tensor& x_again) {
+      const auto finish = [r = r, ends = ends, multiply](const Tensor& x_again) {
         const MemoryScope scope(MemoryCategory::workspace);
-        const Tensor x = copied(rows_of(x_again, rows, tokens));
-        multiply(r.products.wgrad ? r.rounding->along_group_rows(x, rows.ends) : x);
+        const GroupRows x = ends.of_x(x_again);
+        multiply(r.products.wgrad ? r.rounding->forms(x, {.along_group_rows = true}, {}).along_group_rows : copied(x));
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
     }
   };
 
-  [[nodiscard]] Variable run(const Variable& x, const Weight& weight, const ExpertRows& rows, bool tokens) const {
+  [[nodiscard]] Variable run(const Variable& x, const Weight& weight, const Ends& ends) const {
     const Tensor in = x.value();
-    const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
-    const GroupRows of_x = rows_of(in, rows, tokens);
+    const Shape of_each = expert_matrices(name(), in, weight, ends.rows.ends.size(0));
+    const GroupRows of_x = ends.of_x(in);
     const MemoryScope scope(MemoryCategory::activations);
-    Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
+    const bool again = is_written_again(x, ends.tokens);
     std::function<Tensor()> kept_x;
-    {
+    if (Tape::current() != nullptr && weight.requires_grad() && r_.products.wgrad && !again &&
+        codes_save_memory(x, of_x)) {
       const Tensor copies = [&] {
         const MemoryScope workspace(MemoryCategory::workspace);
         return copied(of_x);
       }();
-      if (Tape::current() != nullptr && weight.requires_grad() && r_.products.wgrad && codes_save_memory(x, of_x))
-        kept_x = r_.rounding->kept_group_rows(copies, rows.ends);
+      kept_x = r_.rounding->kept_group_rows(copies, ends.rows.ends);
+    }
+    Variable y(rows_or_sums(of_x, of_each[1], ends.rows, ends.sums, [&](const Tensor& of_rows) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Use use = weight.use();
-      grouped_gemm({.a = r_.along_columns(copies, r_.products.forward, LayerOperand::input),
-                    .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
-                    .ends = rows.ends,
-                    .c = y.value(),
-                    .transpose_b = true});
-    }
+      grouped_gemm(
+          {.a = r_.products.forward
+                    ? r_.rounding->forms(of_x, {.along_columns = true}, r_.recorder(LayerOperand::input)).along_columns
+                    : copied(of_x),
+           .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
+           .ends = ends.rows.ends,
+           .c = of_rows,
+           .transpose_b = true});
+    }));
     Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
-      return Backward{r_,           weight,
-                      of_each,      rows,
-                      tokens,       weight.requires_grad() && !kept_x ? Saved(x) : Saved(),
-                      kept_x,       in.shape(),
-                      x.gradient(), weight.gradient(),
-                      y.gradient()};
+      const bool needs_x = weight.requires_grad() && !kept_x;
+      return Backward{r_,     weight,       of_each,           ends,        needs_x ? saved_input(x, again) : Saved(),
+                      kept_x, x.gradient(), weight.gradient(), y.gradient()};
     });
     return y;
   }

@@ -2,8 +2,10 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/round_groups.h"
+#include "core/ops/experts/round_rows_mx.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_mx.h"
+#include "recipes/rounded/expert_input.h"
 
 namespace quench::recipes {
 namespace {
@@ -39,6 +41,20 @@ class MxRounding final : public OperandRounding {
   // No block crosses the end of a group.
   [[nodiscard]] Tensor along_group_rows(const Tensor& x, const Tensor&) const override {
     return along_rows(x.view({1, x.size(0), x.size(1)})).view(x.shape());
+  }
+  // The rows are read once, and copies of tokens are not made.
+  [[nodiscard]] RowForms forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const override {
+    const Shape shape{rows.rows(), rows.x.size(1)};
+    const auto whole_blocks = [](std::int64_t n) { return n % kMxBlockSize == 0; };
+    if (!whole_blocks(shape[1]) || !whole_blocks(shape[0])) return OperandRounding::forms(rows, wanted, seen);
+    const auto fresh = [&] { return Tensor::empty(shape, rows.x.dtype(), rows.x.device()); };
+    RowForms result;
+    if (wanted.along_columns) result.along_columns = wanted.may_overwrite && !rows.pairs.defined() ? rows.x : fresh();
+    if (wanted.along_group_rows) result.along_group_rows = fresh();
+    if (wanted.along_columns || wanted.along_group_rows)
+      round_rows_mx(
+          {.rows = rows, .along_columns = result.along_columns, .along_rows = result.along_group_rows, .mode = mode_});
+    return result;
   }
   [[nodiscard]] std::function<Tensor()> kept_group_rows(const Tensor& x, const Tensor&) const override {
     const Tensor batch = x.view({1, x.size(0), x.size(1)});
@@ -84,12 +100,19 @@ class Float8RowRounding final : public OperandRounding {
     if (x.numel() == 0) return x;
     const QuantTensor codes = quantize_float8(
         x, {.element = ElementFormat::e4m3, .granularity = granularity, .power_of_two_scale = true, .rounding = {}});
-    if (seen) seen(codes);
+    if (seen) seen(x, codes);
     return dequantize(codes, x.dtype());
   }
 };
 
 }  // namespace
+
+RowForms OperandRounding::forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const {
+  if (!wanted.along_columns && !wanted.along_group_rows) return {};
+  const Tensor x = copied(rows);
+  return {wanted.along_columns ? along_columns(x, seen) : Tensor(),
+          wanted.along_group_rows ? along_group_rows(x, rows.ends) : Tensor()};
+}
 
 std::shared_ptr<const OperandRounding> mx_rounding(MxScaleMode mode) {
   return std::make_shared<MxRounding>(mode);

@@ -10,12 +10,23 @@
 #include <string_view>
 
 #include "core/number/e8m0.h"
+#include "core/ops/experts/grouped_float8.h"
 #include "core/tensor/quant_tensor.h"
 
 namespace quench::recipes {
 
-// Sees the codes that stand for a matrix.
-using CodesSeen = std::function<void(const QuantTensor&)>;
+// Sees a matrix and the codes that stand for it.
+using CodesSeen = std::function<void(const Tensor& x, const QuantTensor& codes)>;
+
+// The rows of experts as products read them; what nobody wants is undefined.
+struct RowForms {
+  Tensor along_columns;     // contracting over the columns
+  Tensor along_group_rows;  // contracting over the rows of each group
+};
+struct WantedForms {
+  bool along_columns = false, along_group_rows = false;
+  bool may_overwrite = false;  // along_columns may take the place of the rows
+};
 
 class OperandRounding {
  public:
@@ -32,6 +43,8 @@ class OperandRounding {
   // x [R,C] as products contracting over the rows of each group read it; `ends` i32 [E]
   // (core/ops/experts/grouped_gemm.h), each a multiple of alignment().
   [[nodiscard]] virtual Tensor along_group_rows(const Tensor& x, const Tensor& ends) const = 0;
+  // Both of them, of rows that may be copies of tokens which nobody has made. `seen`: the codes along the columns.
+  [[nodiscard]] virtual RowForms forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const;
   // What along_group_rows(x, ends) gives, kept in fewer bytes than x has: calling it makes the same bits. Empty where
   // the format has no codes of that form; then x is kept.
   [[nodiscard]] virtual std::function<Tensor()> kept_group_rows(const Tensor& /*x*/, const Tensor& /*ends*/) const {

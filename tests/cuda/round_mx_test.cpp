@@ -1,6 +1,7 @@
 // Rounding to MX and NVFP4 and back in one pass against the cast and its inverse on the CPU.
 
 #include "core/ops/quantize/round_mx.h"
+#include "core/ops/experts/round_rows_mx.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_nvfp4.h"
 #include "tests/cuda/quantize_testing.h"
@@ -54,6 +55,55 @@ TEST(CudaRoundNvfp4, IsTheCastAndItsInverse) {
             EXPECT_TRUE(equal(out, expected));
             round_nvfp4({.x = gpu, .global_scale = gpu_global, .out = gpu});
             EXPECT_TRUE(equal(gpu.clone(), expected)) << "in place";
+          }
+}
+
+// Rows of experts in both forms at once; strips of the kernel are 512 columns of bf16 or 256 of f32.
+TEST(CudaRoundMx, RowsOfExpertsInBothFormsAreTheCpus) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const MxScaleMode mode : {MxScaleMode::rceil, MxScaleMode::floor, MxScaleMode::ceil, MxScaleMode::even})
+      for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{32, 32}, {96, 544}, {320, 1024}})
+        for (const std::int64_t choices : {0, 1, 3})
+          for (const std::int64_t shift : {0, 1}) {
+            SCOPED_TRACE(fmt::format("{} {} {}x{} choices {}{}", to_string(dtype), to_string(mode), rows, columns,
+                                     choices, shift ? ", shifted" : ""));
+            const std::int64_t tokens = choices > 0 ? 17 : rows;
+            const Shape shape{rows, columns}, of_x{tokens, columns};
+            const Tensor x = input(of_x, dtype, shift, 7);
+            spoil(x, 777);
+            Tensor pairs;
+            if (choices > 0) {
+              Generator random(5);
+              pairs = random.integers(rows, tokens * choices);
+              for (std::int64_t r = 3; r < rows; r += 11) pairs.data<std::int32_t>()[r] = -1;
+            }
+            const auto shifted = [&](const Shape& s) {
+              return Tensor::empty({s.numel() + shift}, dtype, kGpu).narrow(0, shift, s.numel()).view(s);
+            };
+            const Tensor columns_form = Tensor::empty(shape, dtype), rows_form = Tensor::empty(shape, dtype);
+            const Tensor on_host = x.clone();
+            round_rows_mx(
+                {.rows = {.x = on_host, .ends = {}, .pairs = pairs, .choices = std::max<std::int64_t>(choices, 1)},
+                 .along_columns = columns_form,
+                 .along_rows = rows_form,
+                 .mode = mode});
+            Tensor gpu = shifted(of_x);
+            gpu.copy_from(x.clone());
+            const GroupRows of_gpu{
+                .x = gpu, .ends = {}, .pairs = on_gpu(pairs), .choices = std::max<std::int64_t>(choices, 1)};
+            const Tensor gpu_columns = shifted(shape), gpu_rows = shifted(shape);
+            round_rows_mx({.rows = of_gpu, .along_columns = gpu_columns, .along_rows = gpu_rows, .mode = mode});
+            EXPECT_TRUE(equal(gpu_columns, columns_form));
+            EXPECT_TRUE(equal(gpu_rows, rows_form));
+            const Tensor one = shifted(shape);
+            round_rows_mx({.rows = of_gpu, .along_columns = {}, .along_rows = one, .mode = mode});
+            EXPECT_TRUE(equal(one, rows_form)) << "rows alone";
+            round_rows_mx({.rows = of_gpu, .along_columns = one, .along_rows = {}, .mode = mode});
+            EXPECT_TRUE(equal(one, columns_form)) << "columns alone";
+            if (choices > 0) continue;
+            round_rows_mx({.rows = of_gpu, .along_columns = gpu, .along_rows = one, .mode = mode});
+            EXPECT_TRUE(equal(gpu, columns_form)) << "in place";
+            EXPECT_TRUE(equal(one, rows_form)) << "beside a form in place";
           }
 }
 

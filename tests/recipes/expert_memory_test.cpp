@@ -83,13 +83,14 @@ TEST_P(ExpertMemory, NarrowExpertsKeepLittleOfWhatBf16Keeps) {
   EXPECT_LT(ratio, 0.6);
 }
 
-// Wide ones, those of Mixtral-8x7B.
+// Wide ones, those of Mixtral-8x7B: what SwiGLU reads, which its gradient needs in bf16, is 0.609 of what bf16 keeps;
+// the rest is padding.
 TEST_P(ExpertMemory, WideExpertsKeepLess) {
   const nn::ModelConfig config = model_of(4096, 14336, 8, 2);
   const auto ratio =
       static_cast<double>(kept_bytes(*GetParam(), config)) / static_cast<double>(kept_bytes(kBf16, config));
   RecordProperty("ratio", fmt::format("{:.3f}", ratio));
-  EXPECT_LT(ratio, 0.85);
+  EXPECT_LT(ratio, GetParam() == &kFloat8Blockwise ? 0.625 : 0.612);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, ExpertMemory, ::testing::Values(&kFloat8Rowwise, &kFloat8Blockwise, &kMxfp8),

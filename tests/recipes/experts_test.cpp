@@ -139,6 +139,62 @@ TEST_P(ExpertRecipe, ProductsCanStayInHighPrecision) {
   EXPECT_THAT(plan.skipped_because, HasSubstr("recipe.high_precision_gemms"));
 }
 
+// What a layer makes of tokens, or as sums over their rows, is what it makes of copies and of rows that others sum.
+TEST_P(ExpertRecipe, CopiesAndSumsOfOthersChangeNothing) {
+  constexpr std::int64_t kTokens = 50;
+  std::vector<std::int32_t> chosen;
+  for (std::int64_t i = 0; i < 2 * kTokens; ++i) chosen.push_back(static_cast<std::int32_t>(i * i % kExperts));
+  const autograd::ExpertRows rows =
+      autograd::sort_rows(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 32);
+  const std::int64_t count = rows.pairs.size(0);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::vector<LinearGemm>& high_precision :
+         {std::vector<LinearGemm>{}, {LinearGemm::wgrad}, {LinearGemm::dgrad}, {LinearGemm::forward}}) {
+      SCOPED_TRACE(fmt::format("{}, {} in high precision", to_string(dtype), high_precision.size()));
+      const ExpertPlan plan = recipe().plan_experts({.name = "experts", .in_features = kIn, .out_features = kOut},
+                                                    {.high_precision = high_precision});
+      const Tensor of_tokens = random.normal({kTokens, kIn}, dtype), of_rows = random.normal({count, kIn}, dtype),
+                   weights = random.normal({kExperts * kOut, kIn}, dtype);
+      const Tensor by_token = random.normal({kTokens, kOut}, dtype), by_row = random.normal({count, kOut}, dtype);
+      const auto pass = [&](const Tensor& value, const Tensor& gradient, const auto& apply) {
+        const Variable in = Variable::leaf(value);
+        nn::Parameter weight;
+        weight.variable = Variable::leaf(weights);
+        autograd::Tape tape;
+        Variable y;
+        {
+          const autograd::TapeScope scope(tape);
+          y = apply(in, weight);
+        }
+        const Tensor made = y.value();
+        // Nobody else holds the gradient, as in a model.
+        y.gradient()->contribute(gradient.clone());
+        tape.backward();
+        return Result{made, in.grad(), weight.variable.grad()};
+      };
+      const auto expect_same = [](const Result& a, const Result& b) {
+        EXPECT_TRUE(testing::same_bits(a.y, b.y));
+        EXPECT_TRUE(testing::same_bits(a.dx, b.dx));
+        EXPECT_TRUE(testing::same_bits(a.dw, b.dw));
+      };
+      const nn::ExpertKernel& kernel = *plan.kernel;
+      expect_same(pass(of_tokens, by_row,
+                       [&](const Variable& input, const nn::Parameter& layer) {
+                         return kernel.apply_to_tokens(input, layer, rows);
+                       }),
+                  pass(of_tokens, by_row, [&](const Variable& input, const nn::Parameter& layer) {
+                    return kernel.apply(autograd::gather_rows(input, rows), layer, rows);
+                  }));
+      expect_same(pass(of_rows, by_token,
+                       [&](const Variable& input, const nn::Parameter& layer) {
+                         return kernel.apply_and_sum(input, layer, rows);
+                       }),
+                  pass(of_rows, by_token, [&](const Variable& input, const nn::Parameter& layer) {
+                    return autograd::sum_rows(kernel.apply(input, layer, rows), rows);
+                  }));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes, ExpertRecipe, ::testing::Values(&kFloat8Rowwise, &kMxfp8),
                          [](const auto& recipe) { return std::string(recipe.param->name); });
 

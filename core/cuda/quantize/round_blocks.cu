@@ -1,8 +1,6 @@
 // Rounding to MX or NVFP4 blocks and back: reads x once and writes as much.
 
-#include <cuda_fp16.h>
-
-#include "core/cuda/quantize/block_scale.cuh"
+#include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/quantize/round_mx.h"
 #include "core/ops/quantize/round_nvfp4.h"
 
@@ -10,30 +8,6 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// decode(encode(x)) of e2m1, whose values lie 0.5 apart up to 2, 1 up to 4 and 2 up to 6: ties go to even multiples of
-// the step, which have the even codes.
-__device__ float through_e2m1(float x) {
-  const float size = fminf(fabsf(x), E2m1::kMax);
-  const float step = size < 2.0f ? 0.5f : size < 4.0f ? 1.0f : 2.0f;
-  const float inverse = size < 2.0f ? 2.0f : size < 4.0f ? 1.0f : 0.5f;
-  return copysignf(rintf(size * inverse) * step, x);
-}
-
-// What two elements are worth under their block's scale, whose codes are worth `factor` times their value.
-template <class Element>
-__device__ float2 rounded_pair(float a, float b, const BlockScale& by, float factor) {
-  if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
-  float2 values;
-  if constexpr (std::is_same_v<Element, E4m3>) {
-    const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
-    values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
-  } else {
-    static_assert(std::is_same_v<Element, E2m1>);
-    values = make_float2(through_e2m1(a * by.multiplier), through_e2m1(b * by.multiplier));
-  }
-  return make_float2(values.x * factor, values.y * factor);
-}
 
 // A thread a piece, neighbours a block along the columns.
 template <class T, class Element, int kBlock, class Scale, class Factor>
@@ -45,21 +19,9 @@ __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* 
        first += stride) {
     const std::int64_t g = first + threadIdx.x % 32;
     const bool active = g < groups;
-    Piece piece = load_piece(x + (active ? g : 0) * kPiece, wide);
-    std::uint32_t most = max_magnitude(piece);
-#pragma unroll
-    for (int offset = 1; offset < kBlock / kPiece; offset *= 2)
-      most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
-    if (!active) continue;
-    const BlockScale by = scale(__uint_as_float(most));
-    const float decoded = factor(by.code);
-#pragma unroll
-    for (int i = 0; i < kPiece; i += 2) {
-      const float2 pair = rounded_pair<Element>(piece[i], piece[i + 1], by, decoded);
-      piece[i] = pair.x;
-      piece[i + 1] = pair.y;
-    }
-    store_piece(out + g * kPiece, piece, wide);
+    const Piece piece =
+        round_piece<Element, kBlock>(load_packed_piece(x + (active ? g : 0) * kPiece, wide), scale, factor);
+    if (active) store_piece(out + g * kPiece, piece, wide);
   }
 }
 
@@ -79,32 +41,10 @@ __global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i)
     raw[i] = *reinterpret_cast<const PackedOf<T, kWidth>*>(x + first + i * shape.columns);
-  std::uint32_t most[kWidth] = {};
+  round_rows_of_columns<T, kWidth>(raw, scale);
 #pragma unroll
-  for (int i = 0; i < kMxBlockSize; ++i) {
-    const Vector<float, kWidth> values = unpack_values<T, kWidth>(raw[i]);
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) most[c] = max(most[c], magnitude(values[c]));
-  }
-  BlockScale by[kWidth];
-  float decoded[kWidth];
-#pragma unroll
-  for (int c = 0; c < kWidth; ++c) {
-    by[c] = scale(__uint_as_float(most[c]));
-    decoded[c] = decode_e8m0(by[c].code);
-  }
-#pragma unroll
-  for (int i = 0; i < kMxBlockSize; i += 2) {
-    Vector<float, kWidth> values[2] = {unpack_values<T, kWidth>(raw[i]), unpack_values<T, kWidth>(raw[i + 1])};
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      const float2 pair = rounded_pair<Element>(values[0][c], values[1][c], by[c], decoded[c]);
-      values[0][c] = pair.x;
-      values[1][c] = pair.y;
-    }
-#pragma unroll
-    for (int k = 0; k < 2; ++k) store_values<T, kWidth>(out + first + (i + k) * shape.columns, 0, values[k]);
-  }
+  for (int i = 0; i < kMxBlockSize; ++i)
+    *reinterpret_cast<PackedOf<T, kWidth>*>(out + first + i * shape.columns) = raw[i];
 }
 
 template <class T, class Element, int kBlock, class Scale, class Factor>

@@ -1,0 +1,95 @@
+#pragma once
+// What MX and NVFP4 make of values: codes under a block's scale, and back.
+
+#include <cuda_fp16.h>
+
+#include "core/cuda/quantize/block_scale.cuh"
+
+namespace quench::cuda {
+
+// decode(encode(x)) of e2m1, whose values lie 0.5 apart up to 2, 1 up to 4 and 2 up to 6: ties go to even multiples of
+// the step, which have the even codes.
+__device__ inline float through_e2m1(float x) {
+  const float size = fminf(fabsf(x), E2m1::kMax);
+  const float step = size < 2.0f ? 0.5f : size < 4.0f ? 1.0f : 2.0f;
+  const float inverse = size < 2.0f ? 2.0f : size < 4.0f ? 1.0f : 0.5f;
+  return copysignf(rintf(size * inverse) * step, x);
+}
+
+// How a block is rounded; its codes are worth `factor` times their value.
+template <class Element>
+struct BlockRounder {
+  BlockScale by;
+  float factor;
+
+  // What two elements of the block are worth.
+  __device__ float2 operator()(float a, float b) const {
+    if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
+    float2 values;
+    if constexpr (std::is_same_v<Element, E4m3>) {
+      const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
+      values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
+    } else {
+      static_assert(std::is_same_v<Element, E2m1>);
+      values = make_float2(through_e2m1(a * by.multiplier), through_e2m1(b * by.multiplier));
+    }
+    return make_float2(values.x * factor, values.y * factor);
+  }
+};
+
+// Of a block with the given largest magnitude, the bits of an f32. `scale` and `factor` are of MX or NVFP4
+// (block_scale.cuh).
+template <class Element, class Scale, class Factor>
+__device__ BlockRounder<Element> block_rounder(std::uint32_t most, const Scale& scale, const Factor& factor) {
+  const BlockScale by = scale(__uint_as_float(most));
+  return {by, factor(by.code)};
+}
+
+// Eight elements of a block of kBlock along the columns that neighbouring lanes share. All lanes of a warp call it.
+template <class Element, int kBlock, class T, class Scale, class Factor>
+__device__ Piece round_piece(const PackedPiece<T>& stored, const Scale& scale, const Factor& factor) {
+  PackedPiece<T> magnitudes = {};
+  raise(magnitudes, stored);
+  std::uint32_t most = largest(magnitudes);
+#pragma unroll
+  for (int offset = 1; offset < kBlock / kPiece; offset *= 2)
+    most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
+  const BlockRounder<Element> round = block_rounder<Element>(most, scale, factor);
+  Piece piece = unpack_piece(stored);
+#pragma unroll
+  for (int i = 0; i < kPiece; i += 2) {
+    const float2 pair = round(piece[i], piece[i + 1]);
+    piece[i] = pair.x;
+    piece[i + 1] = pair.y;
+  }
+  return piece;
+}
+
+// MX blocks of 32 rows of kWidth neighbouring columns, in place.
+template <class T, int kWidth, class Element>
+__device__ void round_rows_of_columns(PackedOf<T, kWidth> (&rows)[kMxBlockSize], const MxScale<Element>& scale) {
+  std::uint32_t most[kWidth] = {};
+#pragma unroll
+  for (int i = 0; i < kMxBlockSize; ++i) {
+    const Vector<float, kWidth> values = unpack_values<T, kWidth>(rows[i]);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) most[c] = max(most[c], magnitude(values[c]));
+  }
+  BlockRounder<Element> round[kWidth];
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) round[c] = block_rounder<Element>(most[c], scale, MxFactor());
+#pragma unroll
+  for (int i = 0; i < kMxBlockSize; i += 2) {
+    Vector<float, kWidth> values[2] = {unpack_values<T, kWidth>(rows[i]), unpack_values<T, kWidth>(rows[i + 1])};
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      const float2 pair = round[c](values[0][c], values[1][c]);
+      values[0][c] = pair.x;
+      values[1][c] = pair.y;
+    }
+#pragma unroll
+    for (int k = 0; k < 2; ++k) rows[i + k] = pack_values<T, kWidth>(values[k]);
+  }
+}
+
+}  // namespace quench::cuda
