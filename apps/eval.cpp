@@ -8,6 +8,7 @@
 #include "apps/options/reader_options.h"
 #include "apps/options/recipe_options.h"
 #include "apps/verbs.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/evaluation/choice_scoring.h"
 #include "train/evaluation/evaluation_data.h"
 
@@ -90,7 +91,7 @@ std::string describe(const PerplexityOptions& options, const Tokenizer* tokenize
 std::vector<TaskItems> read_tasks(const EvalArguments& a) {
   std::vector<TaskItems> tasks;
   for (const auto& [name, file] : a.tasks) {
-    const ChoiceTask& task = require_choice_task(name, "--task");
+    const ChoiceTask& task = choice_tasks().require(name, "--task");
     for (const TaskItems& other : tasks)
       QUENCH_CHECK_AS(ErrorCode::bad_config, other.name != task.name, "--task {} is given twice", name);
     tasks.push_back({task.name, read_choice_items(task, file, a.limit)});
@@ -207,7 +208,8 @@ void add_eval_verb(const Command& app) {
     task_help += fmt::format("{}: {} ({}). ", task.name, task.summary, task.fields);
   verb.add_option("--task", a->tasks, task_help).type_name("NAME FILE");
   verb.add_option("--limit", a->limit, "Only the first items of each task").positive();
-  verb.add_option("--tokenizer", a->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
+  verb.add_option("--tokenizer", a->tokenizer,
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");
   verb.add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context").non_negative().show_default();
   verb.add_option("--stride", a->stride,
                   "Tokens from one window to the next, as in Transformers' guide to perplexity; 0: rolling windows as "

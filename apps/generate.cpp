@@ -11,6 +11,7 @@
 #include "apps/verbs.h"
 #include "core/system/file.h"
 #include "data/tokenizer/stream_decoder.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/generation/rehearsal.h"
 
 namespace quench {
@@ -177,7 +178,8 @@ void add_generate_verb(const Command& app) {
                   fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
       .show_default();
   verb.add_option("--chat-date", o->chat_date, "Date that a template is told, for example 2024-07-26");
-  verb.add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model folder's");
+  verb.add_option("--tokenizer", o->tokenizer,
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model folder's");
   verb.add_option("--max-new-tokens", o->max_new_tokens,
                   "Tokens to generate at most; default: 128, or to the end of the model's context")
       .non_negative();

@@ -7,6 +7,7 @@
 #include "apps/inspect_tokens.h"
 #include "apps/verbs.h"
 #include "core/safetensors/safetensors_folder.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/model_folder/model_folder.h"
 #include "train/report/run_summary.h"

@@ -3,6 +3,7 @@
 #include "apps/common.h"
 #include "apps/verbs.h"
 #include "apps/write_model.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/run_folder/run_folder.h"
 
 namespace quench {
@@ -47,7 +48,8 @@ void add_merge_lora_verb(const Command& app) {
   verb.add_flag("--overwrite", o->overwrite,
                 "Write beside files of other kinds, replacing only files of the same names");
   verb.add_option("--dtype", o->dtype, "auto (the model's), f32 or bf16").show_default();
-  verb.add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
+  verb.add_option("--tokenizer", o->tokenizer,
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");
   verb.add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes").positive().show_default();
   verb.on_run([o] { run(*o); });
 }

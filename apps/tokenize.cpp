@@ -15,6 +15,7 @@
 #include "data/text/text_input.h"
 #include "data/text/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/metrics/progress_line.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/export_folder.h"
@@ -168,7 +169,7 @@ void add_tokenize_verb(const Command& app) {
   verb.footer(
       "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
   verb.require_commands(0, 1);
-  verb.add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"");
+  verb.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder"));
   verb.add_option("--input", a->options.inputs, "Files or patterns, packed by gzip or not; - for standard input");
   verb.add_option("--output", a->options.output, "Folder to write");
   verb.add_flag("--overwrite", a->options.overwrite, "Replace a folder that holds token shards and nothing else");

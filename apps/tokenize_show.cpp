@@ -6,6 +6,7 @@
 #include "apps/tokenize_show.h"
 #include "core/system/utf8.h"
 #include "data/text/text_input.h"
+#include "data/tokenizer/tokenizer_kind.h"
 
 namespace quench {
 namespace {
@@ -69,7 +70,7 @@ void add_tokenize_show(const Command& tokenize) {
   auto a = std::make_shared<ShowArguments>();
   const Command show = tokenize.add_command("show", "Ids and pieces of a text");
   show.footer("Example: quench tokenize show --tokenizer models/llama 'Hello, world'");
-  show.add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"").required();
+  show.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder")).required();
   const CommandOption text = show.add_option("text", a->text, "The text");
   show.add_option("--input", a->input, "A file that holds the text, or - for standard input");
   show.add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "apps/write_model.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
@@ -81,7 +82,7 @@ void ExportOptions::add_to(const Command& verb) {
   verb.add_option(
       "--sparsity", sparsity,
       fmt::format("{}: prune the layers that --exclude does not name, as the recipes sparse24... train them", rules));
-  verb.add_option("--tokenizer", tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");
+  verb.add_option("--tokenizer", tokenizer, tokenizer_option_help("Tokenizer file or folder") + "; default: the run's");
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes").positive().show_default();
   verb.add_option(
       "--perplexity", perplexity,
