@@ -7,6 +7,7 @@
 #include "core/system/log.h"
 #include "core/system/threads.h"
 #include "data/text/document_encoder.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "export/stored_weights.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/model_folder/hub_hint.h"
@@ -188,7 +189,7 @@ void merge_adapters(LoadedModel& loaded) {
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
   if (!loaded.tokenizer.empty()) {
-    QUENCH_CHECK_AS(ErrorCode::not_found, loaded.tokenizer == "bytes" || fs::exists(loaded.tokenizer),
+    QUENCH_CHECK_AS(ErrorCode::not_found, is_tokenizer_word(loaded.tokenizer) || fs::exists(loaded.tokenizer),
                     "the run was made by an older program, which left its tokenizer at {}, not found from here; name "
                     "it with --tokenizer",
                     loaded.tokenizer);
@@ -212,9 +213,8 @@ void check_model_tokenizer(const LoadedModel& loaded, const Tokenizer& tokenizer
 
 std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   std::unique_ptr<Tokenizer> tokenizer = find_model_tokenizer(loaded, name);
-  QUENCH_CHECK_AS(
-      ErrorCode::not_found, tokenizer != nullptr, "{}; name one with --tokenizer",
-      loaded.missing.empty() ? "the model folder has no tokenizer.json or tokenizer.model" : loaded.missing);
+  QUENCH_CHECK_AS(ErrorCode::not_found, tokenizer != nullptr, "{}; name one with --tokenizer",
+                  loaded.missing.empty() ? no_tokenizer_text() : loaded.missing);
   check_model_tokenizer(loaded, *tokenizer);
   return tokenizer;
 }

@@ -110,10 +110,10 @@ struct Request {
   std::vector<std::string> overrides;
 };
 
-Request read_request(const CLI::App& verb) {
-  SplitArguments arguments = split_arguments(verb.remaining());
+Request read_request(const Command& verb) {
+  SplitArguments arguments = split_arguments(verb.other_words());
   QUENCH_CHECK_AS(ErrorCode::bad_config, arguments.words.size() == 1,
-                  "{}: expected one config file or name, got {} ({})", verb.get_name(), arguments.words.size(),
+                  "{}: expected one config file or name, got {} ({})", verb.name(), arguments.words.size(),
                   fmt::join(arguments.words, ", "));
   return {arguments.words[0], std::move(arguments.overrides)};
 }
@@ -172,85 +172,83 @@ void write_reference(const std::string& page) {
   write_file_atomically(page, update_config_page(read_file(page, kMaxPageBytes)));
 }
 
-void add_reading_verbs(CLI::App& config) {
-  CLI::App* check = config.add_subcommand("check", "Say everything that is wrong with a config");
-  check->footer(
+void add_reading_verbs(const Command& config) {
+  const Command check = config.add_command("check", "Say everything that is wrong with a config");
+  check.footer(
       "CONFIG [--section.key=value ...] stands for a file or embedded name and overrides.\n"
       "What `train` refuses before it reads its data is refused here too; with --device what that device cannot do or\n"
       "hold as well.\n"
       "Example: quench config check run.json --device cpu --training.steps=100");
-  check->allow_extras();
+  check.allow_other_words();
   auto device = std::make_shared<std::string>();
-  check->add_option("--device", *device, "auto, cpu, cuda or cuda:N: check for a run there too");
+  check.add_option("--device", *device, "auto, cpu, cuda or cuda:N: check for a run there too");
   auto no_files = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
-  check->add_flag("--no-files", *no_files, "Do not look for data, model and checkpoint files");
-  check->add_flag("--json", *json, "Print JSON");
-  check->callback([check, device, no_files, json] {
-    check_config(read_request(*check), {.data = true, .files = !*no_files}, *device, *json);
+  check.add_flag("--no-files", *no_files, "Do not look for data, model and checkpoint files");
+  check.add_flag("--json", *json, "Print JSON");
+  check.on_run([check, device, no_files, json] {
+    check_config(read_request(check), {.data = true, .files = !*no_files}, *device, *json);
   });
 
-  CLI::App* show = config.add_subcommand("print", "Print the resolved config, every key with its value, as JSON");
-  show->footer(
+  const Command show = config.add_command("print", "Print the resolved config, every key with its value, as JSON");
+  show.footer(
       "CONFIG [--section.key=value ...] stands for a file or embedded name and overrides.\n"
       "Example: quench config print shakespeare_char --training.dtype=bf16 > my.json");
-  show->allow_extras();
-  show->add_flag_callback(
-      "--json", [] {}, "Accepted for uniformity: the output is JSON in any case");
-  show->callback([show] {
-    const Request request = read_request(*show);
+  show.allow_other_words();
+  show.add_flag("--json", "Accepted for uniformity: the output is JSON in any case");
+  show.on_run([show] {
+    const Request request = read_request(show);
     print(to_json(load_run_config(request.config, request.overrides, {.data = false, .files = false})).dump(2));
   });
 }
 
 }  // namespace
 
-void add_config_verb(CLI::App& app) {
-  CLI::App* config = app.add_subcommand("config", "List, copy, check and print configs");
-  config->footer("Example: quench config cp shakespeare_char my.json");
-  config->require_subcommand(1);
+void add_config_verb(const Command& app) {
+  const Command config = app.add_command("config", "List, copy, check and print configs");
+  config.footer("Example: quench config cp shakespeare_char my.json");
+  config.require_commands(1, 1);
 
-  CLI::App* ls = config->add_subcommand("ls", "List the embedded configs");
-  ls->footer("Example: quench config ls");
+  const Command ls = config.add_command("ls", "List the embedded configs");
+  ls.footer("Example: quench config ls");
   auto ls_json = std::make_shared<bool>(false);
-  ls->add_flag("--json", *ls_json, "Print JSON");
-  ls->callback([ls_json] { list_configs(*ls_json); });
+  ls.add_flag("--json", *ls_json, "Print JSON");
+  ls.on_run([ls_json] { list_configs(*ls_json); });
 
-  CLI::App* cp = config->add_subcommand("cp", "Copy an embedded config to a file");
-  cp->footer("Example: quench config cp llama-3.2-1b models/mine.json --make-parents");
+  const Command cp = config.add_command("cp", "Copy an embedded config to a file");
+  cp.footer("Example: quench config cp llama-3.2-1b models/mine.json --make-parents");
   auto copy = std::make_shared<CopyArguments>();
-  cp->add_option("NAME", copy->name, "Name as `quench config ls` prints it")->required()->type_name(kConfigNameType);
-  cp->add_option("DEST", copy->destination, "File or folder")->required();
-  cp->add_flag("-n,--no-clobber", copy->no_clobber, "Leave a file that exists, without an error");
-  cp->add_flag("--overwrite", copy->overwrite, "Replace a file, edited copies too");
-  cp->add_flag("--make-parents", copy->make_parents, "Create the folders on the way");
-  cp->callback([copy] { copy_config(*copy); });
+  cp.add_option("NAME", copy->name, "Name as `quench config ls` prints it").required().type_name(kConfigNameType);
+  cp.add_option("DEST", copy->destination, "File or folder").required();
+  cp.add_flag("-n,--no-clobber", copy->no_clobber, "Leave a file that exists, without an error");
+  cp.add_flag("--overwrite", copy->overwrite, "Replace a file, edited copies too");
+  cp.add_flag("--make-parents", copy->make_parents, "Create the folders on the way");
+  cp.on_run([copy] { copy_config(*copy); });
 
-  add_reading_verbs(*config);
+  add_reading_verbs(config);
 
   struct DiffArguments {
     std::string before, after;
     bool json = false;
   };
-  CLI::App* diff = config->add_subcommand("diff", "Show by which keys two configs differ");
-  diff->footer("Example: quench config diff runs/a/config.json runs/b/config.json");
+  const Command diff = config.add_command("diff", "Show by which keys two configs differ");
+  diff.footer("Example: quench config diff runs/a/config.json runs/b/config.json");
   auto compared = std::make_shared<DiffArguments>();
-  diff->add_option("BEFORE", compared->before, "Config file or name")->required()->type_name(kConfigType);
-  diff->add_option("AFTER", compared->after, "Config file or name")->required()->type_name(kConfigType);
-  diff->add_flag("--json", compared->json, "Print JSON");
-  diff->callback([compared] { diff_configs(compared->before, compared->after, compared->json); });
+  diff.add_option("BEFORE", compared->before, "Config file or name").required().type_name(kConfigType);
+  diff.add_option("AFTER", compared->after, "Config file or name").required().type_name(kConfigType);
+  diff.add_flag("--json", compared->json, "Print JSON");
+  diff.on_run([compared] { diff_configs(compared->before, compared->after, compared->json); });
 
-  CLI::App* schema = config->add_subcommand("schema", "Print the JSON Schema of the config, for editors");
-  schema->footer("Example: quench config schema > quench.schema.json");
-  schema->add_flag_callback(
-      "--json", [] {}, "Accepted for uniformity: the output is JSON in any case");
-  schema->callback([] { print(config_schema().dump(2)); });
+  const Command schema = config.add_command("schema", "Print the JSON Schema of the config, for editors");
+  schema.footer("Example: quench config schema > quench.schema.json");
+  schema.add_flag("--json", "Accepted for uniformity: the output is JSON in any case");
+  schema.on_run([] { print(config_schema().dump(2)); });
 
-  CLI::App* docs = config->add_subcommand("docs", "Write the tables of docs/config.md");
-  docs->group("");  // for those who change the program
+  const Command docs = config.add_command("docs", "Write the tables of docs/config.md");
+  docs.hide();  // for those who change the program
   auto page = std::make_shared<std::string>();
-  docs->add_option("PAGE", *page, "Page to update in place; without it, print the tables");
-  docs->callback([page] { write_reference(*page); });
+  docs.add_option("PAGE", *page, "Page to update in place; without it, print the tables");
+  docs.on_run([page] { write_reference(*page); });
 }
 
 }  // namespace quench

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "apps/command.h"
 
 namespace quench {
 
 // Adds `config` with its subcommands ls, cp, check, print, diff, schema (and docs, hidden). Their callbacks print to
 // standard output and throw Error on failure.
-void add_config_verb(CLI::App& app);
+void add_config_verb(const Command& app);
 
 }  // namespace quench

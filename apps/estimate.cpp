@@ -21,9 +21,9 @@ Device planned_device(const std::string& text) {
 
 }  // namespace
 
-void add_estimate_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("estimate", "Memory, FLOPs and disk that a run will need");
-  verb->footer(
+void add_estimate_verb(const Command& app) {
+  const Command verb = app.add_command("estimate", "Memory, FLOPs and disk that a run will need");
+  verb.footer(
       "Usage: quench estimate CONFIG [--device D] [--world-size N] [--node-size N] [--network GB] [--json]\n"
       "                              [--section.key=value ...]\n"
       "Example: quench estimate llama_110m --device cuda --training.micro_batch_size=8\n"

@@ -8,6 +8,7 @@
 #include "apps/options/reader_options.h"
 #include "apps/options/recipe_options.h"
 #include "apps/verbs.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/evaluation/choice_scoring.h"
 #include "train/evaluation/evaluation_data.h"
 
@@ -90,7 +91,7 @@ std::string describe(const PerplexityOptions& options, const Tokenizer* tokenize
 std::vector<TaskItems> read_tasks(const EvalArguments& a) {
   std::vector<TaskItems> tasks;
   for (const auto& [name, file] : a.tasks) {
-    const ChoiceTask& task = require_choice_task(name, "--task");
+    const ChoiceTask& task = choice_tasks().require(name, "--task");
     for (const TaskItems& other : tasks)
       QUENCH_CHECK_AS(ErrorCode::bad_config, other.name != task.name, "--task {} is given twice", name);
     tasks.push_back({task.name, read_choice_items(task, file, a.limit)});
@@ -185,47 +186,45 @@ void run(const EvalArguments& a) {
 
 }  // namespace
 
-void add_eval_verb(CLI::App& app) {
+void add_eval_verb(const Command& app) {
   auto a = std::make_shared<EvalArguments>();
-  CLI::App* verb = app.add_subcommand(
+  const Command verb = app.add_command(
       "eval", "Perplexity per token, word and byte; accuracy on multiple-choice tasks; of models side by side");
-  verb->footer(
+  verb.footer(
       "Example: quench eval --model models/llama --data wikitext.txt\n"
       "         quench eval --model models/llama --task hellaswag hellaswag_val.jsonl\n"
       "         quench eval --baseline runs/tuned --ptq models/tuned-int4 --model models/qat-int4 --data wikitext.txt");
-  verb->add_option("--model", a->models, "Model folders, checkpoints or run folders; several are put side by side")
-      ->required();
-  verb->add_option("--baseline", a->baseline,
-                   "The model in full precision, against which the others are compared: of what it loses through "
-                   "quantization (--ptq), each --model's recovery is told, (model - ptq) / (baseline - ptq)");
-  verb->add_option("--ptq", a->ptq, "The baseline, quantized after its training; default: the baseline under --recipe");
-  verb->add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
-  verb->add_option("--data", a->data, "Text, JSON-lines or token files");
-  verb->add_option("--metric", a->metric, "ppl")->capture_default_str();
+  verb.add_option("--model", a->models, "Model folders, checkpoints or run folders; several are put side by side")
+      .required();
+  verb.add_option("--baseline", a->baseline,
+                  "The model in full precision, against which the others are compared: of what it loses through "
+                  "quantization (--ptq), each --model's recovery is told, (model - ptq) / (baseline - ptq)");
+  verb.add_option("--ptq", a->ptq, "The baseline, quantized after its training; default: the baseline under --recipe");
+  verb.add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
+  verb.add_option("--data", a->data, "Text, JSON-lines or token files");
+  verb.add_option("--metric", a->metric, "ppl").show_default();
   std::string task_help = "Name and file of a task, several times: accuracy as lm-evaluation-harness has it (0-shot). ";
   for (const ChoiceTask& task : choice_tasks())
     task_help += fmt::format("{}: {} ({}). ", task.name, task.summary, task.fields);
-  verb->add_option("--task", a->tasks, task_help)->type_name("NAME FILE");
-  verb->add_option("--limit", a->limit, "Only the first items of each task")->check(CLI::PositiveNumber);
-  verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
-  verb->add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb->add_option("--stride", a->stride,
-                   "Tokens from one window to the next, as in Transformers' guide to perplexity; 0: rolling windows as "
-                   "lm-evaluation-harness makes them")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb->add_flag(
-      "--no-special-tokens", a->no_special_tokens,
-      "Score texts without what the tokenizer puts around them (lm-evaluation-harness: add_bos_token=False)");
-  a->recipe.add_to(*verb);
-  verb->add_option("--device", a->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  verb->add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
-  verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();
-  verb->add_flag("--json", a->json, "Print the result as JSON");
-  add_reader_options(*verb, a->reader, true);
-  verb->callback([a] { run(*a); });
+  verb.add_option("--task", a->tasks, task_help).type_name("NAME FILE");
+  verb.add_option("--limit", a->limit, "Only the first items of each task").positive();
+  verb.add_option("--tokenizer", a->tokenizer,
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");
+  verb.add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context").non_negative().show_default();
+  verb.add_option("--stride", a->stride,
+                  "Tokens from one window to the next, as in Transformers' guide to perplexity; 0: rolling windows as "
+                  "lm-evaluation-harness makes them")
+      .non_negative()
+      .show_default();
+  verb.add_flag("--no-special-tokens", a->no_special_tokens,
+                "Score texts without what the tokenizer puts around them (lm-evaluation-harness: add_bos_token=False)");
+  a->recipe.add_to(verb);
+  verb.add_option("--device", a->device, "auto, cpu, cuda or cuda:N").show_default();
+  verb.add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16").show_default();
+  verb.add_option("--threads", a->threads, "CPU threads; 0: all").show_default();
+  verb.add_flag("--json", a->json, "Print the result as JSON");
+  add_reader_options(verb, a->reader, true);
+  verb.on_run([a] { run(*a); });
 }
 
 }  // namespace quench

@@ -5,14 +5,14 @@
 
 namespace quench {
 
-void add_export_verb(CLI::App& app) {
+void add_export_verb(const Command& app) {
   auto o = std::make_shared<ExportOptions>();
   o->format = "hf";
-  CLI::App* verb = app.add_subcommand("export", "Write a training checkpoint as a model folder, quantized or not");
-  verb->footer("Example: quench export --checkpoint runs/demo --format hf --output models/demo");
-  verb->add_option("--checkpoint,--model", o->source, "Checkpoint (step-N), run folder, or model folder")->required();
-  o->add_to(*verb);
-  verb->callback([o] { run_export(*o); });
+  const Command verb = app.add_command("export", "Write a training checkpoint as a model folder, quantized or not");
+  verb.footer("Example: quench export --checkpoint runs/demo --format hf --output models/demo");
+  verb.add_option("--checkpoint,--model", o->source, "Checkpoint (step-N), run folder, or model folder").required();
+  o->add_to(verb);
+  verb.on_run([o] { run_export(*o); });
 }
 
 }  // namespace quench

@@ -184,25 +184,25 @@ void run(const ForwardOptions& o) {
 
 }  // namespace
 
-void add_forward_verb(CLI::App& app) {
+void add_forward_verb(const Command& app) {
   auto options = std::make_shared<ForwardOptions>();
-  CLI::App* verb =
-      app.add_subcommand("forward", "Logits, loss and gradients of one batch, for comparing with other programs");
-  verb->footer(
+  const Command verb =
+      app.add_command("forward", "Logits, loss and gradients of one batch, for comparing with other programs");
+  verb.footer(
       "Example: quench forward --model models/llama --input batch.safetensors --output out.safetensors --grads");
-  verb->add_option("--model", options->model, "Hugging Face model folder")->required();
-  verb->add_option("--adapter", options->adapter, "PEFT adapter folder; --grads gives its gradients");
-  verb->add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
-      ->required();
-  verb->add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>")->required();
-  verb->add_flag("--overwrite", options->overwrite, "Replace a file that is no output of this verb");
-  verb->add_flag("--grads", options->grads, "Write gradients of the mean loss");
-  options->recipe.add_to(*verb);
-  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  verb->add_option("--dtype", options->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
-  verb->add_option("--threads", options->threads, "CPU threads; 0: all")->capture_default_str();
-  verb->add_flag("--json", options->json, "Print the result as JSON");
-  verb->callback([options] { run(*options); });
+  verb.add_option("--model", options->model, "Hugging Face model folder").required();
+  verb.add_option("--adapter", options->adapter, "PEFT adapter folder; --grads gives its gradients");
+  verb.add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
+      .required();
+  verb.add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>").required();
+  verb.add_flag("--overwrite", options->overwrite, "Replace a file that is no output of this verb");
+  verb.add_flag("--grads", options->grads, "Write gradients of the mean loss");
+  options->recipe.add_to(verb);
+  verb.add_option("--device", options->device, "auto, cpu, cuda or cuda:N").show_default();
+  verb.add_option("--dtype", options->dtype, "auto (as stored), f32 or bf16").show_default();
+  verb.add_option("--threads", options->threads, "CPU threads; 0: all").show_default();
+  verb.add_flag("--json", options->json, "Print the result as JSON");
+  verb.on_run([options] { run(*options); });
 }
 
 }  // namespace quench

@@ -11,6 +11,7 @@
 #include "apps/verbs.h"
 #include "core/system/file.h"
 #include "data/tokenizer/stream_decoder.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/generation/rehearsal.h"
 
 namespace quench {
@@ -149,51 +150,53 @@ void add_message(Conversation& conversation, std::string_view role, std::string_
   conversation.messages.push_back(Json::Object{{"role", role}, {"content", content}});
 }
 
-void add_generate_verb(CLI::App& app) {
+void add_generate_verb(const Command& app) {
   auto o = std::make_shared<GenerateOptions>();
-  CLI::App* verb = app.add_subcommand("generate", "Continue a prompt, or answer in a conversation");
-  verb->footer("Example: quench generate --model runs/demo/export --prompt \"Once upon a time\" --temperature 0.8");
-  verb->add_option("--model", o->model, "Hugging Face model folder")->required();
-  verb->add_option("--adapter", o->adapter, "PEFT adapter folder");
-  auto* text = verb->add_option("--prompt", o->prompt, "Text to continue");
-  auto* file = verb->add_option("--prompt-file", o->prompt_file, "File with the text to continue")->excludes(text);
-  auto* many = verb->add_option("--prompts", o->prompts,
-                                "File of prompts, one a line, or JSON Lines of {\"prompt\": ...} or {\"messages\": "
-                                "[...]}; prints a line of JSON for each")
-                   ->excludes(text)
-                   ->excludes(file);
-  verb->add_option("--batch-size", o->batch_size, "Texts that grow side by side with --prompts")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  verb->add_flag("--interactive", o->interactive, "Answer what is typed, in a conversation (/help tells what it knows)")
-      ->excludes(text)
-      ->excludes(file)
-      ->excludes(many);
-  verb->add_flag("--chat", o->chat, "The prompt is a user's message: put it into the chat template");
-  verb->add_option("--system", o->system, "System message of the conversation");
-  verb->add_option("--chat-template", o->chat_template,
-                   fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
-      ->capture_default_str();
-  verb->add_option("--chat-date", o->chat_date, "Date that a template is told, for example 2024-07-26");
-  verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model folder's");
-  verb->add_option("--max-new-tokens", o->max_new_tokens,
-                   "Tokens to generate at most; default: 128, or to the end of the model's context")
-      ->check(CLI::NonNegativeNumber);
+  const Command verb = app.add_command("generate", "Continue a prompt, or answer in a conversation");
+  verb.footer("Example: quench generate --model runs/demo/export --prompt \"Once upon a time\" --temperature 0.8");
+  verb.add_option("--model", o->model, "Hugging Face model folder").required();
+  verb.add_option("--adapter", o->adapter, "PEFT adapter folder");
+  const CommandOption text = verb.add_option("--prompt", o->prompt, "Text to continue");
+  const CommandOption file =
+      verb.add_option("--prompt-file", o->prompt_file, "File with the text to continue").excludes(text);
+  const CommandOption many =
+      verb.add_option("--prompts", o->prompts,
+                      "File of prompts, one a line, or JSON Lines of {\"prompt\": ...} or {\"messages\": "
+                      "[...]}; prints a line of JSON for each")
+          .excludes(text)
+          .excludes(file);
+  verb.add_option("--batch-size", o->batch_size, "Texts that grow side by side with --prompts")
+      .between(1, 4096)
+      .show_default();
+  verb.add_flag("--interactive", o->interactive, "Answer what is typed, in a conversation (/help tells what it knows)")
+      .excludes(text)
+      .excludes(file)
+      .excludes(many);
+  verb.add_flag("--chat", o->chat, "The prompt is a user's message: put it into the chat template");
+  verb.add_option("--system", o->system, "System message of the conversation");
+  verb.add_option("--chat-template", o->chat_template,
+                  fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
+      .show_default();
+  verb.add_option("--chat-date", o->chat_date, "Date that a template is told, for example 2024-07-26");
+  verb.add_option("--tokenizer", o->tokenizer,
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model folder's");
+  verb.add_option("--max-new-tokens", o->max_new_tokens,
+                  "Tokens to generate at most; default: 128, or to the end of the model's context")
+      .non_negative();
   SamplingOptions& s = o->generation.sampling;
-  verb->add_option("--temperature", s.temperature, "0: greedy")->capture_default_str();
-  verb->add_option("--top-k", s.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();
-  verb->add_option("--top-p", s.top_p, "Keep the likeliest tokens up to this probability")->capture_default_str();
-  verb->add_option("--min-p", s.min_p, "Drop tokens below this share of the likeliest one's probability")
-      ->capture_default_str();
-  verb->add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages tokens already seen")
-      ->capture_default_str();
-  verb->add_option("--seed", s.seed, "Seed of the draws")->capture_default_str();
-  verb->add_flag("--ignore-eos", o->ignore_eos, "Go on past end-of-sequence tokens");
-  verb->add_option("--device", o->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  verb->add_option("--dtype", o->dtype, "auto (as stored), f32 or bf16")->capture_default_str();
-  verb->add_option("--threads", o->threads, "CPU threads; 0: all")->capture_default_str();
-  verb->add_flag("--json", o->json, "Print the result as JSON");
-  verb->callback([o] { run(*o); });
+  verb.add_option("--temperature", s.temperature, "0: greedy").show_default();
+  verb.add_option("--top-k", s.top_k, "Keep the k likeliest tokens; 0: all").show_default();
+  verb.add_option("--top-p", s.top_p, "Keep the likeliest tokens up to this probability").show_default();
+  verb.add_option("--min-p", s.min_p, "Drop tokens below this share of the likeliest one's probability").show_default();
+  verb.add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages tokens already seen")
+      .show_default();
+  verb.add_option("--seed", s.seed, "Seed of the draws").show_default();
+  verb.add_flag("--ignore-eos", o->ignore_eos, "Go on past end-of-sequence tokens");
+  verb.add_option("--device", o->device, "auto, cpu, cuda or cuda:N").show_default();
+  verb.add_option("--dtype", o->dtype, "auto (as stored), f32 or bf16").show_default();
+  verb.add_option("--threads", o->threads, "CPU threads; 0: all").show_default();
+  verb.add_flag("--json", o->json, "Print the result as JSON");
+  verb.on_run([o] { run(*o); });
 }
 
 }  // namespace quench

@@ -7,6 +7,7 @@
 #include "apps/options/generate_options.h"
 #include "apps/standard_output.h"
 #include "data/text/line_reader.h"
+#include "data/text/text_format.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/batch_generator.h"
 
@@ -51,7 +52,8 @@ Prompt record_prompt(const Json& record, const GenerateOptions& o) {
 std::vector<Prompt> read_prompts(const GenerateOptions& o) {
   TextInput input(o.prompts);
   LineReader lines(input, kMaxLineBytes);
-  const bool records = document_format_of(o.prompts) == DocumentFormat::jsonl;
+  const TextFormat* format = text_format_of(o.prompts);
+  const bool records = format != nullptr && format->records;
   std::vector<Prompt> prompts;
   while (lines.next()) {
     const std::string origin = fmt::format("{}:{}", input.name(), lines.number());

@@ -7,6 +7,7 @@
 #include "apps/inspect_tokens.h"
 #include "apps/verbs.h"
 #include "core/safetensors/safetensors_folder.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/model_folder/model_folder.h"
 #include "train/report/run_summary.h"
@@ -252,18 +253,18 @@ void run(const InspectOptions& o) {
 
 }  // namespace
 
-void add_inspect_verb(CLI::App& app) {
+void add_inspect_verb(const Command& app) {
   auto o = std::make_shared<InspectOptions>();
-  CLI::App* verb =
-      app.add_subcommand("inspect", "What a model folder, a checkpoint, a run folder or token shards hold");
-  verb->footer("Example: quench inspect runs/demo/checkpoints/step-200 --verify");
-  verb->add_option("path", o->path,
-                   "Model folder, checkpoint (step-N), checkpoint folder, run folder, token file or folder of shards")
-      ->required();
-  verb->add_flag("--tensors", o->tensors, "List every tensor");
-  verb->add_flag("--verify", o->verify, "Compare every stored byte of a checkpoint, or of token shards, with its hash");
-  verb->add_flag("--json", o->json, "Print the result as JSON");
-  verb->callback([o] { run(*o); });
+  const Command verb =
+      app.add_command("inspect", "What a model folder, a checkpoint, a run folder or token shards hold");
+  verb.footer("Example: quench inspect runs/demo/checkpoints/step-200 --verify");
+  verb.add_option("path", o->path,
+                  "Model folder, checkpoint (step-N), checkpoint folder, run folder, token file or folder of shards")
+      .required();
+  verb.add_flag("--tensors", o->tensors, "List every tensor");
+  verb.add_flag("--verify", o->verify, "Compare every stored byte of a checkpoint, or of token shards, with its hash");
+  verb.add_flag("--json", o->json, "Print the result as JSON");
+  verb.on_run([o] { run(*o); });
 }
 
 }  // namespace quench

@@ -1,17 +1,17 @@
 // quench VERB ...: parses the command line, runs one verb, turns errors into messages and exit statuses.
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
-#include <sstream>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "apps/command.h"
 #include "apps/command_line.h"
 #include "apps/run.h"
 #include "apps/standard_output.h"
@@ -48,28 +48,21 @@ void print_error(const char* message, bool is_echo = false) {
   quench::distributed::write_error_file(message, is_echo);
 }
 
-// Help and version, or what is wrong with the command line.
-int finish_parsing(const CLI::App& app, const CLI::ParseError& error) {
-  std::ostringstream output, errors;
-  const int status = app.exit(error, output, errors) == 0 ? 0 : 2;
-  std::fputs(output.str().c_str(), stdout);
-  std::fputs(quench::printable(errors.str()).c_str(), stderr);
-  return status;
-}
-
 // Results that nobody got are no success. A pipe whose reader has gone is not worth a message; a training run does not
 // care.
-int finish_output(const CLI::App& app, int status) {
+int finish_output(const quench::CommandLine& command_line, int status) {
   const int error = quench::finish_standard_output();
   if (error == 0 || status != 0) return status;
-  if (error == EPIPE) return app.got_subcommand("train") ? 0 : 128 + SIGPIPE;
+  if (error == EPIPE) {
+    const std::optional<quench::Command> train = command_line.program().find_command("train");
+    return train && train->given() ? 0 : 128 + SIGPIPE;
+  }
   print_error(("cannot write to standard output: " + quench::errno_text(error)).c_str());
   return 1;
 }
 
-int run(CLI::App& app, int argc, char** argv) {
-  app.set_version_flag("--version", quench::build_info_text, "Version, commit, compiler and libraries");
-  app.require_subcommand(1);
+int run(quench::CommandLine& command_line, int argc, char** argv) {
+  const quench::Command app = command_line.program();
   try {
     quench::open_standard_streams();
     quench::install_standard_output();
@@ -93,16 +86,15 @@ int run(CLI::App& app, int argc, char** argv) {
     if (const std::string unknown = quench::unknown_verb(app, argc, argv); !unknown.empty())
       QUENCH_FAIL(quench::ErrorCode::bad_config, "{}", unknown);
     std::vector<std::string> words = quench::split_launched_words(app, {argv + 1, argv + argc});
-    std::reverse(words.begin(), words.end());
-    app.parse(std::move(words));
-    return 0;
-  } catch (const CLI::RuntimeError& error) {
-    return error.get_exit_code();  // stopped by a signal
+    const quench::CommandLine::Outcome outcome = command_line.run(std::move(words));
+    std::fputs(outcome.output.c_str(), stdout);
+    std::fputs(quench::printable(outcome.errors).c_str(), stderr);
+    return outcome.status;
+  } catch (const quench::ExitRequest& request) {
+    return request.status;
   } catch (const quench::TokenizationStopped& stopped) {
     QUENCH_LOG_WARN("stopped by signal {}: {}", stopped.reason(), stopped.what());
     return quench::exit_status_of_signal(stopped.reason());
-  } catch (const CLI::ParseError& error) {
-    return finish_parsing(app, error);
   } catch (const quench::Error& error) {
     const bool late_rank = dynamic_cast<const quench::distributed::CollectiveTimeout*>(&error) != nullptr;
     print_error(error.what(),
@@ -131,6 +123,7 @@ int run(CLI::App& app, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   quench::choose_thread_waiting(argv);
-  CLI::App app("Quench pre-trains and fine-tunes Llama-family language models.", "quench");
-  return finish_output(app, run(app, argc, argv));
+  quench::CommandLine command_line("Quench pre-trains and fine-tunes Llama-family language models.", "quench",
+                                   quench::build_info_text);
+  return finish_output(command_line, run(command_line, argc, argv));
 }

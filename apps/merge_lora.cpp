@@ -3,6 +3,7 @@
 #include "apps/common.h"
 #include "apps/verbs.h"
 #include "apps/write_model.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/run_folder/run_folder.h"
 
 namespace quench {
@@ -35,23 +36,22 @@ void run(const MergeOptions& o) {
 
 }  // namespace
 
-void add_merge_lora_verb(CLI::App& app) {
+void add_merge_lora_verb(const Command& app) {
   auto o = std::make_shared<MergeOptions>();
-  CLI::App* verb = app.add_subcommand("merge-lora", "Add a LoRA adapter to a model's weights");
-  verb->footer("Example: quench merge-lora --model models/llama --adapter runs/x/export --output models/llama-x");
-  verb->add_option("--model", o->model, "Model folder, checkpoint or run folder; one of a LoRA run has its adapter")
-      ->required();
-  verb->add_option("--adapter", o->adapter, "PEFT adapter folder");
-  verb->add_option("--output", o->output, "Folder to write; one that holds nothing but an export is replaced")
-      ->required();
-  verb->add_flag("--overwrite", o->overwrite,
-                 "Write beside files of other kinds, replacing only files of the same names");
-  verb->add_option("--dtype", o->dtype, "auto (the model's), f32 or bf16")->capture_default_str();
-  verb->add_option("--tokenizer", o->tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the model's");
-  verb->add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  verb->callback([o] { run(*o); });
+  const Command verb = app.add_command("merge-lora", "Add a LoRA adapter to a model's weights");
+  verb.footer("Example: quench merge-lora --model models/llama --adapter runs/x/export --output models/llama-x");
+  verb.add_option("--model", o->model, "Model folder, checkpoint or run folder; one of a LoRA run has its adapter")
+      .required();
+  verb.add_option("--adapter", o->adapter, "PEFT adapter folder");
+  verb.add_option("--output", o->output, "Folder to write; one that holds nothing but an export is replaced")
+      .required();
+  verb.add_flag("--overwrite", o->overwrite,
+                "Write beside files of other kinds, replacing only files of the same names");
+  verb.add_option("--dtype", o->dtype, "auto (the model's), f32 or bf16").show_default();
+  verb.add_option("--tokenizer", o->tokenizer,
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");
+  verb.add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes").positive().show_default();
+  verb.on_run([o] { run(*o); });
 }
 
 }  // namespace quench

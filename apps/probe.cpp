@@ -93,9 +93,9 @@ void probe_verb(ConfigArguments arguments) {
 
 }  // namespace
 
-void add_probe_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("probe", "Which layers gain from float8 on this device, and what they lose");
-  verb->footer(
+void add_probe_verb(const Command& app) {
+  const Command verb = app.add_command("probe", "Which layers gain from float8 on this device, and what they lose");
+  verb.footer(
       "Usage: quench probe CONFIG [--device D] [--json] [--output FILE [--overwrite]] [--max-error X] [--seconds S]\n"
       "                    [--quiet] [--section.key=value ...]\n"
       "Times the products of every kind of layer in bf16 and under each float8 recipe, measures errors on a "

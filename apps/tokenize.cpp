@@ -15,6 +15,7 @@
 #include "data/text/text_input.h"
 #include "data/text/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/metrics/progress_line.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/export_folder.h"
@@ -162,45 +163,43 @@ void run_train(const TrainArguments& a) {
 
 }  // namespace
 
-void add_tokenize_verb(CLI::App& app) {
+void add_tokenize_verb(const Command& app) {
   auto a = std::make_shared<TokenizeArguments>();
-  CLI::App* verb = app.add_subcommand("tokenize", "Text, JSON lines and chats to token shards; train a BPE tokenizer");
-  verb->footer(
+  const Command verb = app.add_command("tokenize", "Text, JSON lines and chats to token shards; train a BPE tokenizer");
+  verb.footer(
       "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
-  verb->require_subcommand(0, 1);
-  verb->add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"");
-  verb->add_option("--input", a->options.inputs, "Files or patterns, packed by gzip or not; - for standard input");
-  verb->add_option("--output", a->options.output, "Folder to write");
-  verb->add_flag("--overwrite", a->options.overwrite, "Replace a folder that holds token shards and nothing else");
-  verb->add_option("--validation", a->options.validation_fraction, "Fraction to hold out")->capture_default_str();
-  verb->add_option("--validation-split", a->validation_split, "tail or hash")->capture_default_str();
-  verb->add_option("--max-shard-tokens", a->options.max_shard_tokens, "Largest shard")->capture_default_str();
-  verb->add_option("--eos", a->eos, "End-of-sequence token after each document: auto, append or none")
-      ->capture_default_str();
-  verb->add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
-  verb->add_option("--threads", a->threads, "CPU threads; 0: all")->capture_default_str();
-  verb->add_flag("--json", a->json, "Print the result as JSON");
-  verb->add_flag("--quiet", a->quiet, "Show warnings and errors only");
-  add_reader_options(*verb, a->reader);
+  verb.require_commands(0, 1);
+  verb.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder"));
+  verb.add_option("--input", a->options.inputs, "Files or patterns, packed by gzip or not; - for standard input");
+  verb.add_option("--output", a->options.output, "Folder to write");
+  verb.add_flag("--overwrite", a->options.overwrite, "Replace a folder that holds token shards and nothing else");
+  verb.add_option("--validation", a->options.validation_fraction, "Fraction to hold out").show_default();
+  verb.add_option("--validation-split", a->validation_split, "tail or hash").show_default();
+  verb.add_option("--max-shard-tokens", a->options.max_shard_tokens, "Largest shard").show_default();
+  verb.add_option("--eos", a->eos, "End-of-sequence token after each document: auto, append or none").show_default();
+  verb.add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
+  verb.add_option("--threads", a->threads, "CPU threads; 0: all").show_default();
+  verb.add_flag("--json", a->json, "Print the result as JSON");
+  verb.add_flag("--quiet", a->quiet, "Show warnings and errors only");
+  add_reader_options(verb, a->reader);
 
   auto t = std::make_shared<TrainArguments>();
   t->options.vocab_size = 4096;
-  CLI::App* train = verb->add_subcommand("train", "Train a byte-level BPE tokenizer");
-  train->footer("Example: quench tokenize train --input corpus.txt --vocab-size 4096 --output tokenizer");
-  train->add_option("--input", t->inputs, "Files or patterns, packed by gzip or not; - for standard input")->required();
-  train->add_option("--output", t->output, "Folder to write")->required();
-  train->add_flag("--overwrite", t->overwrite, "Replace the tokenizer that the folder holds");
-  train->add_option("--vocab-size", t->options.vocab_size, "Tokens, special ones included")->capture_default_str();
-  train->add_option("--split-pattern", t->options.split_pattern, "Published split pattern: llama3, gpt2, qwen2, ...")
-      ->capture_default_str();
-  train->add_option("--min-frequency", t->options.min_frequency, "Occurrences a merged pair needs")
-      ->capture_default_str();
-  train->add_option("--special", t->options.special_tokens, "Further special tokens, with the highest ids");
-  add_reader_options(*train, t->reader);
-  add_tokenize_show(*verb);
-  verb->callback([verb, train, a, t] {
-    if (verb->got_subcommand(train)) return run_train(*t);
-    if (verb->get_subcommands().empty()) run_tokenize(*a);
+  const Command train = verb.add_command("train", "Train a byte-level BPE tokenizer");
+  train.footer("Example: quench tokenize train --input corpus.txt --vocab-size 4096 --output tokenizer");
+  train.add_option("--input", t->inputs, "Files or patterns, packed by gzip or not; - for standard input").required();
+  train.add_option("--output", t->output, "Folder to write").required();
+  train.add_flag("--overwrite", t->overwrite, "Replace the tokenizer that the folder holds");
+  train.add_option("--vocab-size", t->options.vocab_size, "Tokens, special ones included").show_default();
+  train.add_option("--split-pattern", t->options.split_pattern, "Published split pattern: llama3, gpt2, qwen2, ...")
+      .show_default();
+  train.add_option("--min-frequency", t->options.min_frequency, "Occurrences a merged pair needs").show_default();
+  train.add_option("--special", t->options.special_tokens, "Further special tokens, with the highest ids");
+  add_reader_options(train, t->reader);
+  add_tokenize_show(verb);
+  verb.on_run([verb, train, a, t] {
+    if (train.given()) return run_train(*t);
+    if (!verb.any_command_given()) run_tokenize(*a);
   });
 }
 

@@ -6,6 +6,7 @@
 #include "apps/tokenize_show.h"
 #include "core/system/utf8.h"
 #include "data/text/text_input.h"
+#include "data/tokenizer/tokenizer_kind.h"
 
 namespace quench {
 namespace {
@@ -65,17 +66,17 @@ void run_show(const ShowArguments& a, bool has_text) {
 
 }  // namespace
 
-void add_tokenize_show(CLI::App& tokenize) {
+void add_tokenize_show(const Command& tokenize) {
   auto a = std::make_shared<ShowArguments>();
-  CLI::App* show = tokenize.add_subcommand("show", "Ids and pieces of a text");
-  show->footer("Example: quench tokenize show --tokenizer models/llama 'Hello, world'");
-  show->add_option("--tokenizer", a->tokenizer, "Tokenizer file, model folder, or \"bytes\"")->required();
-  const CLI::Option* text = show->add_option("text", a->text, "The text");
-  show->add_option("--input", a->input, "A file that holds the text, or - for standard input");
-  show->add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
-  show->add_flag("--plain", a->plain, "Special tokens that occur in the text are plain text");
-  show->add_flag("--json", a->json, "Print the result as JSON");
-  show->callback([a, text] { run_show(*a, text->count() > 0); });
+  const Command show = tokenize.add_command("show", "Ids and pieces of a text");
+  show.footer("Example: quench tokenize show --tokenizer models/llama 'Hello, world'");
+  show.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder")).required();
+  const CommandOption text = show.add_option("text", a->text, "The text");
+  show.add_option("--input", a->input, "A file that holds the text, or - for standard input");
+  show.add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
+  show.add_flag("--plain", a->plain, "Special tokens that occur in the text are plain text");
+  show.add_flag("--json", a->json, "Print the result as JSON");
+  show.on_run([a, text] { run_show(*a, text.given()); });
 }
 
 }  // namespace quench

@@ -1,10 +1,10 @@
 #pragma once
 // The subcommand `show` of `quench tokenize`.
 
-#include <CLI/CLI.hpp>
+#include "apps/command.h"
 
 namespace quench {
 
-void add_tokenize_show(CLI::App& tokenize);
+void add_tokenize_show(const Command& tokenize);
 
 }  // namespace quench

@@ -38,7 +38,7 @@ void train_verb(const ConfigArguments& arguments) {
     result = trainer.run();
   }
   if (place.rank > 0) {
-    if (result.stop_signal != 0) throw CLI::RuntimeError(exit_status_of_signal(result.stop_signal));
+    if (result.stop_signal != 0) throw ExitRequest{exit_status_of_signal(result.stop_signal)};
     return;
   }
   if (arguments.json) {
@@ -54,14 +54,14 @@ void train_verb(const ConfigArguments& arguments) {
   if (result.stop_signal == 0) return;
   QUENCH_LOG_WARN("stopped by signal {} at step {}; resume with the same command", result.stop_signal, result.step);
   std::fflush(stdout);
-  throw CLI::RuntimeError(exit_status_of_signal(result.stop_signal));
+  throw ExitRequest{exit_status_of_signal(result.stop_signal)};
 }
 
 }  // namespace
 
-void add_train_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("train", "Pre-train or fine-tune as a config says");
-  verb->footer(
+void add_train_verb(const Command& app) {
+  const Command verb = app.add_command("train", "Pre-train or fine-tune as a config says");
+  verb.footer(
       "Usage: quench train CONFIG [--device D] [--json] [--quiet] [--section.key=value ...]\n"
       "--json prints the result as JSON on standard output, and all else on standard error; --quiet shows warnings "
       "and\n"

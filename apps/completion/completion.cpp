@@ -16,7 +16,7 @@ struct Shell {
 
 constexpr Shell kShells[] = {{"bash", kBashCompletion}, {"zsh", kZshCompletion}, {"fish", kFishCompletion}};
 
-void print_candidates(const CLI::App& program, const std::vector<std::string>& words) {
+void print_candidates(const Command& program, const std::vector<std::string>& words) {
   const std::span<const std::string> behind_program = std::span(words).subspan(words.empty() ? 0 : 1);
   const Completions candidates = complete_words(program, behind_program);
   for (const Completion& candidate : candidates.words)
@@ -26,22 +26,22 @@ void print_candidates(const CLI::App& program, const std::vector<std::string>& w
 
 }  // namespace
 
-void add_completion_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("completion", "Print a script that lets a shell complete command lines");
-  verb->footer(
+void add_completion_verb(const Command& app) {
+  const Command verb = app.add_command("completion", "Print a script that lets a shell complete command lines");
+  verb.footer(
       "Example: source <(quench completion bash)\n"
       "Installed packages bring the scripts of all three shells along.");
-  verb->require_subcommand(1);
+  verb.require_commands(1, 1);
   for (const Shell& shell : kShells) {
-    CLI::App* print = verb->add_subcommand(shell.name, std::string("Print the script for ") + shell.name);
-    print->footer(std::string("Example: quench completion ") + shell.name);
-    print->callback([&shell] { std::fwrite(shell.script.data(), 1, shell.script.size(), stdout); });
+    const Command print = verb.add_command(shell.name, std::string("Print the script for ") + shell.name);
+    print.footer(std::string("Example: quench completion ") + shell.name);
+    print.on_run([&shell] { std::fwrite(shell.script.data(), 1, shell.script.size(), stdout); });
   }
-  CLI::App* candidates =
-      verb->add_subcommand("candidates", "What may stand in place of the last word; for the scripts");
-  candidates->group("");
-  candidates->prefix_command();
-  candidates->callback([&app, candidates] { print_candidates(app, candidates->remaining()); });
+  const Command candidates =
+      verb.add_command("candidates", "What may stand in place of the last word; for the scripts");
+  candidates.hide();
+  candidates.pass_words();
+  candidates.on_run([app, candidates] { print_candidates(app, candidates.other_words()); });
 }
 
 }  // namespace quench

@@ -9,16 +9,6 @@
 namespace quench {
 namespace {
 
-bool is_flag(const CLI::Option& option) {
-  return option.get_items_expected_max() == 0;
-}
-
-// "--output" where an option has it, else "-o".
-std::string shown_name(const CLI::Option& option) {
-  if (!option.get_lnames().empty()) return "--" + option.get_lnames().front();
-  return option.get_snames().empty() ? "" : "-" + option.get_snames().front();
-}
-
 // Values of a key that has a fixed list of them.
 std::vector<std::string> choices_of(const Field& field) {
   std::vector<std::string> choices;
@@ -42,15 +32,15 @@ std::vector<std::string> choices_of(const Field& field) {
 // Follows a command line word by word.
 class Completer {
  public:
-  explicit Completer(const CLI::App& program) : verb_(&program) {}
+  explicit Completer(const Command& program) : verb_(program) {}
 
   void read(const std::string& word) {
     if (!word.starts_with('-') && read_value()) return;
     wanted_ = std::nullopt;
     if (word.starts_with('-')) return read_option(word);
-    if (word.starts_with('~') && takes_config(*verb_)) return;
-    if (const CLI::App* next = positionals_ == 0 ? subcommand(word) : nullptr) {
-      verb_ = next;
+    if (word.starts_with('~') && takes_config(verb_)) return;
+    if (const std::optional<Command> next = positionals_ == 0 ? verb_.find_command(word) : std::nullopt) {
+      verb_ = *next;
       return;
     }
     ++positionals_;
@@ -67,7 +57,7 @@ class Completer {
     } else if (word.starts_with('-')) {
       add_options();
     } else if (word.starts_with('~')) {
-      if (takes_config(*verb_)) add_keys("~", "", [](const Field&) { return true; });
+      if (takes_config(verb_)) add_keys("~", "", [](const Field&) { return true; });
     } else {
       add_words();
     }
@@ -77,22 +67,17 @@ class Completer {
  private:
   // What takes the next word as its value: an option of the verb, or a config key.
   struct Taker {
-    const CLI::Option* option = nullptr;
+    std::optional<CommandOption> option{};
     const Field* key = nullptr;
     int left = 1;  // words that it may still take
   };
 
-  [[nodiscard]] const CLI::App* subcommand(const std::string& name) const {
-    const auto found = verb_->get_subcommands([&](const CLI::App* app) { return app->get_name() == name; });
-    return found.empty() ? nullptr : found.front();
-  }
-
   [[nodiscard]] std::optional<Taker> taker_of(const std::string& name) const {
-    if (const CLI::Option* option = verb_->get_option_no_throw(name)) {
-      if (is_flag(*option)) return std::nullopt;
-      return Taker{.option = option, .left = option->get_items_expected_max()};
+    if (const std::optional<CommandOption> option = verb_.find_option(name)) {
+      if (option->most_values() == 0) return std::nullopt;
+      return Taker{.option = option, .left = option->most_values()};
     }
-    if (!takes_config(*verb_) || !name.starts_with("--")) return std::nullopt;
+    if (!takes_config(verb_) || !name.starts_with("--")) return std::nullopt;
     const Field* key = find_field(name.substr(2));
     return key == nullptr ? std::nullopt : std::optional(Taker{.key = key});
   }
@@ -126,7 +111,7 @@ class Completer {
       result_.files = choices.empty() && wanted_->key->kind != ValueKind::number;
       return;
     }
-    add_values_of_type(prefix, wanted_->option->get_type_name());
+    add_values_of_type(prefix, wanted_->option->type_name());
   }
 
   // Numbers cannot be listed; any other value may be a file.
@@ -137,9 +122,9 @@ class Completer {
   }
 
   void add_options() {
-    for (const CLI::Option* option : verb_->get_options())
-      if (!option->get_group().empty()) add(shown_name(*option), option->get_description());
-    if (!takes_config(*verb_)) return;
+    for (const CommandOption& option : verb_.options())
+      if (!option.hidden()) add(option.shown_name(), option.help());
+    if (!takes_config(verb_)) return;
     add_keys("--", "=", [](const Field&) { return true; });
     if (unfinished_.starts_with("--no-"))
       add_keys("--no-", "", [](const Field& field) { return field.kind == ValueKind::boolean; });
@@ -163,15 +148,15 @@ class Completer {
 
   void add_words() {
     if (positionals_ == 0)
-      for (const CLI::App* app : verb_->get_subcommands([](const CLI::App* a) { return !a->get_group().empty(); }))
-        add(app->get_name(), app->get_description());
+      for (const Command& command : verb_.commands())
+        if (!command.hidden()) add(command.name(), command.summary());
     int position = positionals_;
-    for (const CLI::Option* option : verb_->get_options([](const CLI::Option* o) { return o->get_positional(); }))
-      if (position-- == 0) return add_values_of_type("", option->get_type_name());
-    if (takes_config(*verb_) && positionals_ == 0) add_values_of_type("", kConfigType);
+    for (const CommandOption& option : verb_.options())
+      if (option.positional() && position-- == 0) return add_values_of_type("", option.type_name());
+    if (takes_config(verb_) && positionals_ == 0) add_values_of_type("", kConfigType);
   }
 
-  const CLI::App* verb_;
+  Command verb_;
   std::optional<Taker> wanted_;
   int positionals_ = 0;
   std::string unfinished_;
@@ -180,7 +165,7 @@ class Completer {
 
 }  // namespace
 
-Completions complete_words(const CLI::App& program, std::span<const std::string> words) {
+Completions complete_words(const Command& program, std::span<const std::string> words) {
   Completer completer(program);
   if (words.empty()) return completer.at("");
   for (const std::string& word : words.first(words.size() - 1)) completer.read(word);

@@ -1,10 +1,11 @@
 #pragma once
 // What may stand at the end of an unfinished command line, read off the program's own verbs, options and config keys.
 
-#include <CLI/CLI.hpp>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "apps/command.h"
 
 namespace quench {
 
@@ -19,6 +20,6 @@ struct Completions {
 };
 
 // `words`: what stands behind the program's name, the last one unfinished (empty where the cursor follows a blank).
-[[nodiscard]] Completions complete_words(const CLI::App& program, std::span<const std::string> words);
+[[nodiscard]] Completions complete_words(const Command& program, std::span<const std::string> words);
 
 }  // namespace quench

@@ -31,8 +31,8 @@ double rate(const std::string& text) {
 
 }  // namespace
 
-bool takes_config(const CLI::App& verb) {
-  return verb.get_prefix_command() || verb.get_allow_extras();
+bool takes_config(const Command& verb) {
+  return verb.takes_other_words();
 }
 
 ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments, const std::string& verb) {
@@ -46,7 +46,7 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
       if (!argument.starts_with(flag) || argument[flag.size()] != '=') return std::nullopt;
       return argument.substr(flag.size() + 1);
     };
-    if (argument == "--help" || argument == "-h") throw CLI::CallForHelp();
+    if (argument == "--help" || argument == "-h") throw HelpRequest{};
     if (argument == "--json") {
       result.json = true;
     } else if (argument == "--quiet") {
@@ -77,9 +77,9 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
   return result;
 }
 
-void take_raw_arguments(CLI::App* verb, const std::string& name, std::function<void(ConfigArguments)> run) {
-  verb->prefix_command();
-  verb->callback([verb, name, run = std::move(run)] { run(parse_config_arguments(verb->remaining(), name)); });
+void take_raw_arguments(const Command& verb, const std::string& name, std::function<void(ConfigArguments)> run) {
+  verb.pass_words();
+  verb.on_run([verb, name, run = std::move(run)] { run(parse_config_arguments(verb.other_words(), name)); });
 }
 
 }  // namespace quench

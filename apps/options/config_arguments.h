@@ -1,12 +1,13 @@
 #pragma once
 // The command line of verbs that take a run config: CONFIG, config overrides, and a few flags of the verb's own.
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "apps/command.h"
 
 namespace quench {
 
@@ -16,7 +17,7 @@ inline constexpr const char* kConfigType = "CONFIG";
 inline constexpr const char* kConfigNameType = "CONFIG_NAME";
 
 // True for verbs whose words are CONFIG [--section.key=value ...], which the program's parser hands on as they stand.
-[[nodiscard]] bool takes_config(const CLI::App& verb);
+[[nodiscard]] bool takes_config(const Command& verb);
 
 struct ConfigArguments {
   std::string config;                  // file, or name of an embedded run config
@@ -31,11 +32,11 @@ struct ConfigArguments {
 
 // Takes --device, --json, --quiet, --world-size, --node-size and --network out of the arguments; split_arguments
 // (train/config/override.h) divides the rest: the first word is the config. Throws bad_config when there is no config.
-// Asked for help, it throws CLI11's call for it.
+// Asked for help, it throws HelpRequest.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 
 // Lets a verb's callback see everything after the verb as it stands (--help still prints help).
-void take_raw_arguments(CLI::App* verb, const std::string& name, std::function<void(ConfigArguments)> run);
+void take_raw_arguments(const Command& verb, const std::string& name, std::function<void(ConfigArguments)> run);
 
 }  // namespace quench

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "apps/write_model.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
@@ -65,32 +66,30 @@ std::function<double(nn::CausalLm&)> perplexity_meter(const LoadedModel& loaded,
 
 }  // namespace
 
-void ExportOptions::add_to(CLI::App& verb) {
-  verb.add_option("--output", output, "Folder to write; one that holds nothing but an export is replaced")->required();
+void ExportOptions::add_to(const Command& verb) {
+  verb.add_option("--output", output, "Folder to write; one that holds nothing but an export is replaced").required();
   verb.add_flag("--overwrite", overwrite, "Write beside files of other kinds, replacing only files of the same names");
   verb.add_option("--format", format,
                   fmt::format("A model with adapters merged: {}; {}: the adapters alone",
                               fmt::join(export_format_names(), ", "), kPeftFormat))
-      ->capture_default_str();
+      .show_default();
   quantization.add_to(verb);
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
-      ->capture_default_str();
+      .show_default();
   std::string rules;
   for (const recipes::SparsityChoice& choice : recipes::sparsity_choices())
     rules += fmt::format("{}{}", rules.empty() ? "" : " or ", choice.name);
   verb.add_option(
       "--sparsity", sparsity,
       fmt::format("{}: prune the layers that --exclude does not name, as the recipes sparse24... train them", rules));
-  verb.add_option("--tokenizer", tokenizer, "Tokenizer file or folder, or \"bytes\"; default: the run's");
-  verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  verb.add_option("--tokenizer", tokenizer, tokenizer_option_help("Tokenizer file or folder") + "; default: the run's");
+  verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes").positive().show_default();
   verb.add_option(
       "--perplexity", perplexity,
       "Text, JSON-lines or token files: the model's perplexity on them, before and after quantization, goes "
       "into the report and the model card");
   verb.add_option("--device", device, "Where calibration and --perplexity run the model: auto, cpu, cuda or cuda:N")
-      ->capture_default_str();
+      .show_default();
   verb.add_flag("--json", json, "Print the result as JSON");
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // From a checkpoint or model folder to a new folder: what the verbs export and quantize have in common.
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "apps/command.h"
 #include "apps/options/quantization_options.h"
 
 namespace quench {
@@ -23,7 +23,7 @@ struct ExportOptions {
   QuantizationOptions quantization;
 
   // All options but the one that names the source.
-  void add_to(CLI::App& verb);
+  void add_to(const Command& verb);
 };
 
 // Writes the folder and prints what was done. Throws bad_config before the weights are read where that is possible.

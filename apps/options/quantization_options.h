@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "apps/command_line.h"
+#include "apps/command.h"
 #include "train/config/quantization_section.h"
 #include "train/evaluation/calibration_data.h"
 
@@ -14,7 +14,7 @@ struct QuantizationOptions {
   QuantizationSection section;
   std::vector<std::string> exclude = excluded_layers({});
 
-  void add_to(CLI::App& verb);
+  void add_to(const Command& verb);
   // Absent without a scheme; without calibration data, whose files it does not read. Throws bad_config.
   [[nodiscard]] std::optional<QuantizationRules> resolve() const;
 };

@@ -1,37 +1,45 @@
 #include "apps/options/reader_options.h"
 
+#include "core/system/automatic_choice.h"
 #include "data/sampling/data_formats.h"
+#include "data/text/record_kind.h"
+#include "data/text/text_format.h"
 
 namespace quench {
 
-void add_reader_options(CLI::App& verb, ReaderArguments& a, bool token_files) {
+void add_reader_options(const Command& verb, ReaderArguments& a, bool token_files) {
   verb.add_option("--format", a.format,
                   token_files ? fmt::format("By name and first bytes (auto), or one of {}",
                                             fmt::join(data_format_names(), ", "))
-                              : "auto (by file name), text or jsonl")
-      ->capture_default_str();
-  verb.add_option("--split", a.split, "Where a text file's documents end: file, blank_line, marker (<|endoftext|>)")
-      ->capture_default_str();
-  verb.add_option("--record", a.record, fmt::format("What a JSON line holds: {}", fmt::join(record_kind_names(), ", ")))
-      ->capture_default_str();
-  verb.add_option("--field", a.field, "JSON field with the text")->capture_default_str();
-  verb.add_option("--on-bad-record", a.on_bad_record, "error or skip")->capture_default_str();
+                              : fmt::format("auto (by file name), {}", fmt::join(text_formats().names(), " or ")))
+      .show_default();
+  verb.add_option("--split", a.split,
+                  fmt::format("Where a text file's documents end: {} ({})", fmt::join(text_split_names(), ", "),
+                              ReaderOptions().marker))
+      .show_default();
+  verb.add_option("--record", a.record,
+                  fmt::format("What a JSON line holds: {}", fmt::join(names_with_auto(record_kinds()), ", ")))
+      .show_default();
+  verb.add_option("--field", a.field, "JSON field with the text").show_default();
+  verb.add_option("--on-bad-record", a.on_bad_record, fmt::format("{}", fmt::join(bad_record_names(), " or ")))
+      .show_default();
   verb.add_option(
           "--chat-template", a.chat_template,
           "For chats: auto (the tokenizer's own, or what its special tokens are made for), llama2, llama3, chatml, or "
           "a .jinja file")
-      ->capture_default_str();
+      .show_default();
   verb.add_option("--chat-date", a.chat_date, "What a template that asks for today's date is told, as 2024-07-26");
   verb.add_option("--train-on", a.train_on,
                   fmt::format("Which tokens of a chat are targets: {}", fmt::join(train_on_names(), ", ")))
-      ->capture_default_str();
+      .show_default();
 }
 
 ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   ReaderOptions options;
-  if (!token_files || token_format_named(a.format) == nullptr) options.format = document_format_from_string(a.format);
+  options.format = token_files ? data_format_named(a.format, "--format").text
+                               : require_or_auto(text_formats(), a.format, "--format");
   options.split = text_split_from_string(a.split);
-  options.record = record_kind_from_string(a.record);
+  options.record = require_or_auto(record_kinds(), a.record, "--record");
   options.field = a.field;
   options.on_bad_record = bad_record_from_string(a.on_bad_record);
   set_chat_template(options, a.chat_template);

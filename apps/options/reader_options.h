@@ -1,10 +1,10 @@
 #pragma once
 // Command-line options of verbs that read documents from text and JSON-lines files.
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
+#include "apps/command.h"
 #include "data/text/document_reader.h"
 
 namespace quench {
@@ -21,7 +21,7 @@ struct ReaderArguments {
 };
 
 // `token_files`: the verb reads those too, and --format may name theirs.
-void add_reader_options(CLI::App& verb, ReaderArguments& arguments, bool token_files = false);
+void add_reader_options(const Command& verb, ReaderArguments& arguments, bool token_files = false);
 // Throws bad_config naming the option's values. The name of a token format leaves the reader's automatic.
 [[nodiscard]] ReaderOptions reader_options(const ReaderArguments& arguments, bool token_files = false);
 

@@ -5,24 +5,24 @@
 
 namespace quench {
 
-void RecipeArguments::add_to(CLI::App& verb) {
-  verb.add_option("--recipe", name, "Precision recipe of the linear layers")->capture_default_str();
+void RecipeArguments::add_to(const Command& verb) {
+  verb.add_option("--recipe", name, "Precision recipe of the linear layers").show_default();
   verb.add_option("--recipe-exclude", exclude, "Patterns of layers that stay in high precision")
-      ->delimiter(',')
-      ->capture_default_str();
+      .delimiter(',')
+      .show_default();
   verb.add_option("--weight-bits", weight_bits, "recipe.weight_bits: bits of the weights under a qat_intx recipe")
-      ->check(CLI::Range(2, 8));
+      .between(2, 8);
   verb.add_option("--group-size", group_size,
                   "recipe.group_size: weights that share a scale under a qat recipe; 0: a row")
-      ->check(CLI::NonNegativeNumber);
+      .non_negative();
   verb.add_flag("--asymmetric-weights", asymmetric_weights,
                 "recipe.asymmetric_weights: integer weights with zero points under a qat recipe");
   verb.add_option("--embedding-bits", embedding_bits,
                   "recipe.embedding_bits: bits of the embedding table under a qat recipe")
-      ->check(CLI::Range(2, 8));
+      .between(2, 8);
   verb.add_option("--embedding-group-size", embedding_group_size,
                   "recipe.embedding_group_size: elements of an embedding that share a scale; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      .non_negative();
   verb.add_flag("--emulate", emulate, "Compute the recipe's products in f32 from the dequantized operands");
 }
 

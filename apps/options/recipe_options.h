@@ -1,12 +1,12 @@
 #pragma once
 // Command-line options of verbs that run a model under a recipe: its linear layers compute as they do in training.
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/command.h"
 #include "apps/common.h"
 #include "recipes/convert.h"
 
@@ -23,7 +23,7 @@ struct RecipeArguments {
   std::optional<std::int64_t> embedding_bits;
   std::optional<std::int64_t> embedding_group_size;
 
-  void add_to(CLI::App& verb);
+  void add_to(const Command& verb);
   // Whether a recipe other than bf16 is asked for.
   [[nodiscard]] bool given() const { return name != "bf16"; }
   // Throws bad_config for an unknown recipe, "auto", and an option that the recipe does not use.

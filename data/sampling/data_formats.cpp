@@ -1,33 +1,27 @@
 #include "data/sampling/data_formats.h"
 
-#include <algorithm>
-
-#include "data/text/document_reader.h"
+#include "core/system/automatic_choice.h"
 
 namespace quench {
 
 std::vector<std::string> data_format_names() {
-  std::vector<std::string> names;
-  for (const DocumentFormat format : {DocumentFormat::automatic, DocumentFormat::text, DocumentFormat::jsonl})
-    names.emplace_back(to_string(format));
+  std::vector<std::string> names = names_with_auto(text_formats());
   for (const TokenFormat& format : token_formats()) names.emplace_back(format.name);
   return names;
 }
 
 std::string data_format_help() {
-  return token_formats().help(
-      "Format of the files; auto looks at names and first bytes. text: plain text. jsonl: JSON lines.");
+  return token_formats().help(text_formats().help("Format of the files; auto looks at names and first bytes."));
 }
 
-bool is_text_format(std::string_view name) {
-  return name == to_string(DocumentFormat::text) || name == to_string(DocumentFormat::jsonl);
-}
-
-const TokenFormat* token_format_named(std::string_view name) {
-  if (name == to_string(DocumentFormat::automatic) || is_text_format(name)) return nullptr;
-  if (const TokenFormat* format = token_formats().find(name)) return format;
-  QUENCH_FAIL(ErrorCode::bad_config, "data format '{}' is unknown; known: {}", name,
-              fmt::join(data_format_names(), ", "));
+DataFormat data_format_named(std::string_view name, std::string_view key) {
+  DataFormat format;
+  if (name == kAutomaticChoice) return format;
+  format.text = text_formats().find(name);
+  if (format.text == nullptr) format.tokens = token_formats().find(name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, format.text != nullptr || format.tokens != nullptr,
+                  "{} '{}' is unknown; known: {}", key, name, fmt::join(data_format_names(), ", "));
+  return format;
 }
 
 }  // namespace quench

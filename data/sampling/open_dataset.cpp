@@ -11,8 +11,9 @@ namespace {
 std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, const DatasetSpec& spec) {
   const auto paths = expand_file_patterns(source.paths);
   const auto text_files =
-      std::count_if(paths.begin(), paths.end(), [](const auto& path) { return document_format_of(path).has_value(); });
-  const bool automatic = spec.format == "auto";
+      std::count_if(paths.begin(), paths.end(), [](const auto& path) { return text_format_of(path) != nullptr; });
+  const DataFormat format = data_format_named(spec.format);
+  const bool automatic = format.text == nullptr && format.tokens == nullptr;
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, !automatic || text_files == 0 || text_files == static_cast<std::ptrdiff_t>(paths.size()),
       "{} is one of several files of a data source that mixes text and tokens; list them as sources of their own",
@@ -23,14 +24,14 @@ std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, con
     if (!options.eos_id) options.eos_id = spec.tokenizer->eos_id();
   }
   std::vector<std::string> names;
-  if (is_text_format(spec.format) || (automatic && text_files > 0)) {
+  if (format.text != nullptr || (automatic && text_files > 0)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, spec.tokenizer != nullptr,
                     "{} is text: a tokenizer is needed to train on it", paths.front().string());
     TextCacheOptions text = spec.text;
-    text.reader.format = document_format_from_string(spec.format);
+    text.reader.format = format.text;
     for (const auto& shard : tokenize_cached(source.paths, *spec.tokenizer, text)) names.push_back(shard.string());
   } else {
-    options.format = token_format_named(spec.format);
+    options.format = format.tokens;
     for (const auto& path : paths) names.push_back(path.string());
   }
   return TokenStream::open(names, options);

@@ -5,9 +5,8 @@
 
 #include "core/system/check.h"
 #include "core/system/file.h"
-#include "data/text/jsonl_reader.h"
+#include "data/text/text_format.h"
 #include "data/text/text_input.h"
-#include "data/text/text_reader.h"
 
 namespace quench {
 namespace {
@@ -17,17 +16,8 @@ constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{1} << 20;
 template <class T, std::size_t N>
 using Names = std::array<std::pair<T, std::string_view>, N>;
 
-constexpr Names<DocumentFormat, 3> kFormats = {
-    {{DocumentFormat::automatic, "auto"}, {DocumentFormat::text, "text"}, {DocumentFormat::jsonl, "jsonl"}}};
 constexpr Names<TextSplit, 3> kSplits = {
     {{TextSplit::file, "file"}, {TextSplit::blank_line, "blank_line"}, {TextSplit::marker, "marker"}}};
-constexpr Names<RecordKind, 7> kKinds = {{{RecordKind::automatic, "auto"},
-                                          {RecordKind::text, "text"},
-                                          {RecordKind::tokens, "tokens"},
-                                          {RecordKind::messages, "messages"},
-                                          {RecordKind::sharegpt, "sharegpt"},
-                                          {RecordKind::alpaca, "alpaca"},
-                                          {RecordKind::completion, "completion"}}};
 constexpr Names<BadRecord, 2> kPolicies = {{{BadRecord::error, "error"}, {BadRecord::skip, "skip"}}};
 
 template <class T, std::size_t N>
@@ -38,38 +28,35 @@ std::string_view name_of(const Names<T, N>& names, T value) noexcept {
 }
 
 template <class T, std::size_t N>
+std::vector<std::string> names_of(const Names<T, N>& names) {
+  std::vector<std::string> list;
+  for (const auto& [value, name] : names) list.emplace_back(name);
+  return list;
+}
+
+template <class T, std::size_t N>
 T value_of(const Names<T, N>& names, std::string_view what, std::string_view text) {
-  std::string known;
-  for (const auto& [value, name] : names) {
+  for (const auto& [value, name] : names)
     if (name == text) return value;
-    known += known.empty() ? "" : ", ";
-    known += name;
-  }
-  QUENCH_FAIL(ErrorCode::bad_config, "unknown {} '{}'; known: {}", what, text, known);
+  QUENCH_FAIL(ErrorCode::bad_config, "unknown {} '{}'; known: {}", what, text, fmt::join(names_of(names), ", "));
 }
 
 }  // namespace
 
-DocumentFormat document_format_from_string(std::string_view name) {
-  return value_of(kFormats, "text format", name);
+std::vector<std::string> text_split_names() {
+  return names_of(kSplits);
+}
+std::vector<std::string> bad_record_names() {
+  return names_of(kPolicies);
 }
 TextSplit text_split_from_string(std::string_view name) {
   return value_of(kSplits, "document split", name);
 }
-RecordKind record_kind_from_string(std::string_view name) {
-  return value_of(kKinds, "record kind", name);
-}
 BadRecord bad_record_from_string(std::string_view name) {
   return value_of(kPolicies, "bad record policy", name);
 }
-std::string_view to_string(DocumentFormat format) noexcept {
-  return name_of(kFormats, format);
-}
 std::string_view to_string(TextSplit split) noexcept {
   return name_of(kSplits, split);
-}
-std::string_view to_string(RecordKind kind) noexcept {
-  return name_of(kKinds, kind);
 }
 std::string_view to_string(BadRecord policy) noexcept {
   return name_of(kPolicies, policy);
@@ -87,12 +74,6 @@ void DocumentReader::bad_record(BadRecord policy, const std::string& origin, con
   QUENCH_CHECK_AS(ErrorCode::corrupt, policy == BadRecord::skip, "{}: {}", origin, reason);
   ++report_.bad_records;
   if (report_.first_bad.size() < 10) report_.first_bad.push_back(origin + ": " + reason);
-}
-
-std::vector<std::string> record_kind_names() {
-  std::vector<std::string> names;
-  for (const auto& [value, name] : kKinds) names.emplace_back(name);
-  return names;
 }
 
 void set_chat_template(ReaderOptions& options, const std::string& name_or_path) {
@@ -125,20 +106,13 @@ void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer) {
   }
 }
 
-std::optional<DocumentFormat> document_format_of(const std::filesystem::path& path) {
-  const std::string extension = text_extension(path);
-  if (extension == ".jsonl" || extension == ".ndjson" || extension == ".json") return DocumentFormat::jsonl;
-  if (extension == ".txt" || extension == ".text" || extension == ".md") return DocumentFormat::text;
-  return std::nullopt;
-}
-
 std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path& path, const ReaderOptions& options) {
   QUENCH_CHECK(options.max_document_bytes > 0, "{}: documents of at most 0 bytes", path.string());
-  const auto format = options.format == DocumentFormat::automatic ? document_format_of(path) : options.format;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, format,
-                  "{}: cannot tell from the name whether this is text or JSON lines; set the format to one of them",
-                  path == kStandardInput ? "standard input" : path.string());
-  return *format == DocumentFormat::jsonl ? open_jsonl_reader(path, options) : open_text_reader(path, options);
+  const TextFormat* format = options.format != nullptr ? options.format : text_format_of(path);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, format != nullptr,
+                  "{}: cannot tell from the name what format of text this is; set the format to one of {}",
+                  path == kStandardInput ? "standard input" : path.string(), fmt::join(text_formats().names(), ", "));
+  return format->open(path, options);
 }
 
 }  // namespace quench

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,11 +14,8 @@
 
 namespace quench {
 
-enum class DocumentFormat : std::uint8_t {
-  automatic,  // by the file name: .jsonl, .ndjson and .json are JSON lines, .txt, .text and .md are text
-  text,
-  jsonl,
-};
+struct RecordKind;  // data/text/record_kind.h
+struct TextFormat;  // data/text/text_format.h
 
 // Where a document of a text file ends.
 enum class TextSplit : std::uint8_t {
@@ -28,25 +24,14 @@ enum class TextSplit : std::uint8_t {
   marker,      // at every occurrence of a marker such as <|endoftext|>
 };
 
-// What a JSON-lines record holds.
-enum class RecordKind : std::uint8_t {
-  automatic,   // decided by the first record that can be used, from its keys
-  text,        // {"<field>": "..."}
-  tokens,      // {"input_ids": [...], "labels": [...], "attention_mask": [...]}; the last two are optional
-  messages,    // {"messages": [{"role": "user", "content": "..."}, ...]}
-  sharegpt,    // {"conversations": [{"from": "human", "value": "..."}, ...]}
-  alpaca,      // {"instruction": "...", "input": "...", "output": "..."}: a question and its answer
-  completion,  // {"prompt": "...", "completion": "..."}: text, of which the completion is trained on
-};
-[[nodiscard]] std::vector<std::string> record_kind_names();  // "auto" first
-
 enum class BadRecord : std::uint8_t { error, skip };
 
 struct ReaderOptions {
-  DocumentFormat format = DocumentFormat::automatic;
+  const TextFormat* format = nullptr;  // null: by the file's name
   TextSplit split = TextSplit::file;
   std::string marker = "<|endoftext|>";
-  RecordKind record = RecordKind::automatic;
+  // Of JSON-lines files; null: decided by the first record that can be used, from its keys.
+  const RecordKind* record = nullptr;
   std::string field = "text";
   // Automatic is resolved where the tokenizer is known (resolve_chats); chats are refused without.
   ChatTemplate chat_template = ChatTemplate::automatic;
@@ -98,21 +83,16 @@ void set_chat_template(ReaderOptions& options, const std::string& name_or_path);
 // bad_config for a date without a template that could tell it.
 void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer);
 
-// Text or jsonl by the file's name; nullopt if the name does not say.
-[[nodiscard]] std::optional<DocumentFormat> document_format_of(const std::filesystem::path& path);
-
 // Throws bad_config when the format is automatic and the name does not say, and what the formats' readers throw.
 [[nodiscard]] std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path& path,
                                                                    const ReaderOptions& options);
 
-// Names as in the config; throw bad_config listing them.
-[[nodiscard]] DocumentFormat document_format_from_string(std::string_view name);  // auto, text, jsonl
-[[nodiscard]] TextSplit text_split_from_string(std::string_view name);            // file, blank_line, marker
-[[nodiscard]] RecordKind record_kind_from_string(std::string_view name);
-[[nodiscard]] BadRecord bad_record_from_string(std::string_view name);  // error, skip
-[[nodiscard]] std::string_view to_string(DocumentFormat format) noexcept;
+// The names of the policies above; an unknown one is bad_config with a list of them.
+[[nodiscard]] std::vector<std::string> text_split_names();
+[[nodiscard]] std::vector<std::string> bad_record_names();
+[[nodiscard]] TextSplit text_split_from_string(std::string_view name);
+[[nodiscard]] BadRecord bad_record_from_string(std::string_view name);
 [[nodiscard]] std::string_view to_string(TextSplit split) noexcept;
-[[nodiscard]] std::string_view to_string(RecordKind kind) noexcept;
 [[nodiscard]] std::string_view to_string(BadRecord policy) noexcept;
 
 }  // namespace quench

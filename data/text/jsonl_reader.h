@@ -1,5 +1,5 @@
 #pragma once
-// JSON-lines files: one record a line (see RecordKind). Blank lines are passed over.
+// JSON-lines files: one record a line (data/text/record_kind.h). Blank lines are passed over.
 
 #include "data/text/document_reader.h"
 

@@ -75,7 +75,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
                     "training reads its data more than once, which standard input does not allow; make shards of it "
                     "with `quench tokenize --input -`");
     // Options that follow the file's name.
-    key.add(options.reader.format == DocumentFormat::automatic ? text_extension(path) : std::string());
+    key.add(options.reader.format == nullptr ? text_extension(path) : std::string());
     key.add(BinaryFile(path));
   }
   fs::create_directories(options.folder);

@@ -8,6 +8,7 @@
 #include <future>
 #include <optional>
 
+#include "core/system/automatic_choice.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
@@ -15,9 +16,11 @@
 #include "data/formats/content_hash.h"
 #include "data/formats/shard_writer.h"
 #include "data/formats/token_stream.h"
+#include "data/text/record_kind.h"
+#include "data/text/text_format.h"
 #include "data/text/text_input.h"
 #include "data/text/token_journal.h"
-#include "data/tokenizer/tokenizer_files.h"
+#include "data/tokenizer/tokenizer_kind.h"
 
 namespace quench {
 namespace {
@@ -271,10 +274,10 @@ ValidationSplit validation_split_from_string(std::string_view name) {
 
 Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder) {
   constexpr std::string_view kEos[] = {"auto", "append", "none"};
-  return Json::Object{{"format", to_string(reader.format)},
+  return Json::Object{{"format", name_or_auto(reader.format)},
                       {"split", to_string(reader.split)},
                       {"marker", reader.marker},
-                      {"record", to_string(reader.record)},
+                      {"record", name_or_auto(reader.record)},
                       {"field", reader.field},
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : to_string(reader.chat_template)},

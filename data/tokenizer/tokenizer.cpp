@@ -3,10 +3,6 @@
 #include <exception>
 
 #include "core/system/check.h"
-#include "data/tokenizer/byte_tokenizer.h"
-#include "data/tokenizer/json_tokenizer.h"
-#include "data/tokenizer/sentencepiece_tokenizer.h"
-#include "data/tokenizer/tokenizer_files.h"
 
 namespace quench {
 
@@ -58,39 +54,6 @@ std::vector<std::size_t> Tokenizer::decoded_ends(std::span<const std::int32_t> i
     ends.push_back(text.size());
   }
   return ends;
-}
-
-namespace {
-
-std::unique_ptr<Tokenizer> load_folder(const std::filesystem::path& folder) {
-  const auto json = folder / "tokenizer.json", model = folder / "tokenizer.model";
-  const bool has_json = std::filesystem::exists(json), has_model = std::filesystem::exists(model);
-  QUENCH_CHECK_AS(ErrorCode::not_found, has_json || has_model,
-                  "{}: the folder holds neither tokenizer.json nor tokenizer.model", folder.string());
-  if (has_json) {
-    try {
-      // The SentencePiece model that it was made from still serves others: it is saved along.
-      return std::make_unique<JsonTokenizer>(TokenizerFiles::read(json, {"tokenizer.model"}));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported || !has_model) throw;
-    }
-  }
-  // A tokenizer.json that is not read here still serves others: it is saved along.
-  return std::make_unique<SentencePieceTokenizer>(TokenizerFiles::read(model, {"tokenizer.json"}));
-}
-
-}  // namespace
-
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
-  if (path == "bytes") return make_byte_tokenizer();
-  if (std::filesystem::is_directory(path)) return load_folder(path);
-  QUENCH_CHECK_AS(
-      ErrorCode::not_found, std::filesystem::exists(path),
-      "{}: no such file or folder; expected a tokenizer.json, a tokenizer.model, a folder that holds one, or "
-      "\"bytes\"",
-      path.string());
-  if (path.extension() == ".model") return std::make_unique<SentencePieceTokenizer>(TokenizerFiles::read(path));
-  return std::make_unique<JsonTokenizer>(TokenizerFiles::read(path));
 }
 
 }  // namespace quench

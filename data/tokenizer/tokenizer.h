@@ -89,10 +89,10 @@ class Tokenizer {
   void append_decoded(std::int32_t id, bool skip_special, bool& at_start, std::string& text) const;
 };
 
-// Loads a tokenizer.json, a SentencePiece tokenizer.model, a folder that holds one (tokenizer.json is preferred, unless
-// it is not supported and there is a tokenizer.model), or "bytes": byte i is id i, then 256 begin, 257 end, 258
-// padding. Files are untrusted: corrupt or unsupported, naming the file, the line and the component, for anything that
-// would not give the ids that Hugging Face tokenizers give.
+// Loads what data/tokenizer/tokenizer_kind.h lists: a tokenizer.json, a SentencePiece tokenizer.model, a folder that
+// holds one (tokenizer.json is preferred, unless it is not supported and there is a tokenizer.model), or "bytes": byte
+// i is id i, then 256 begin, 257 end, 258 padding. Files are untrusted: corrupt or unsupported, naming the file, the
+// line and the component, for anything that would not give the ids that Hugging Face tokenizers give.
 //
 // Begin, end and padding ids come from tokenizer_config.json or special_tokens_map.json beside the file; failing those,
 // the begin id is what the post-processor puts first, and end and padding are looked up by their usual names.

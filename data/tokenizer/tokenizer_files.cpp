@@ -11,7 +11,6 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kJsonVocabulary = "tokenizer.json", kSentencePieceVocabulary = "tokenizer.model";
 constexpr std::array<std::string_view, 4> kCompanions{"tokenizer_config.json", "special_tokens_map.json",
                                                       "added_tokens.json", "chat_template.jinja"};
 
@@ -170,9 +169,8 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
   }
 }
 
-bool is_tokenizer_file(std::string_view name) noexcept {
-  return name == kJsonVocabulary || name == kSentencePieceVocabulary ||
-         std::ranges::find(kCompanions, name) != kCompanions.end();
+bool is_tokenizer_companion(std::string_view name) noexcept {
+  return std::ranges::find(kCompanions, name) != kCompanions.end();
 }
 
 }  // namespace quench

@@ -52,7 +52,7 @@ class TokenizerFiles {
   TokenizerSettings settings_;
 };
 
-// Whether a tokenizer may be saved to a file of this name.
-[[nodiscard]] bool is_tokenizer_file(std::string_view name) noexcept;
+// Whether files of this name are read and saved with a vocabulary.
+[[nodiscard]] bool is_tokenizer_companion(std::string_view name) noexcept;
 
 }  // namespace quench

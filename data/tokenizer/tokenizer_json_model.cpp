@@ -143,7 +143,33 @@ UnigramDefinition read_unigram(const Json& model, Vocabulary& vocabulary) {
   return definition;
 }
 
+std::unique_ptr<TokenModel> open_bpe(const Json& model, bool byte_level, Vocabulary& vocabulary,
+                                     std::vector<std::string>& tokens) {
+  BpeDefinition definition = read_bpe(model, byte_level, vocabulary);
+  auto result = std::make_unique<BpeModel>(definition);
+  for (auto& token : definition.tokens) tokens.push_back(std::move(token.bytes));
+  return result;
+}
+
+std::unique_ptr<TokenModel> open_unigram(const Json& model, bool, Vocabulary& vocabulary,
+                                         std::vector<std::string>& tokens) {
+  const UnigramDefinition definition = read_unigram(model, vocabulary);
+  for (const auto& token : definition.tokens) tokens.push_back(token.text);
+  return std::make_unique<UnigramModel>(definition);
+}
+
+// Early files leave the type out; a model is then known by a key that no other has.
+bool is_untyped(const Json& model, const TokenModelKind& kind) {
+  return !kind.own_key.empty() && model.find(kind.own_key) != nullptr;
+}
+
 }  // namespace
+
+const ChoiceTable<TokenModelKind>& token_model_kinds() {
+  static const ChoiceTable<TokenModelKind> table("token model",
+                                                 {{"BPE", open_bpe, true, "merges"}, {"Unigram", open_unigram}});
+  return table;
+}
 
 std::int32_t read_token_id(const Json& value) {
   const std::int64_t id = value.as_int();
@@ -155,21 +181,15 @@ std::int32_t read_token_id(const Json& value) {
 std::unique_ptr<TokenModel> read_token_model(const Json& model, bool byte_level, Vocabulary& vocabulary,
                                              std::vector<std::string>& tokens) {
   const Json* type = optional_field(model, "type");
-  if (type != nullptr && type->as_string() == "Unigram" && !byte_level) {
-    const UnigramDefinition definition = read_unigram(model, vocabulary);
-    for (const auto& token : definition.tokens) tokens.push_back(token.text);
-    return std::make_unique<UnigramModel>(definition);
-  }
-  // Early files leave the type out; a BPE model is then known by its merges.
-  QUENCH_CHECK_AS(ErrorCode::unsupported,
-                  type != nullptr ? type->as_string() == "BPE" : model.find("merges") != nullptr,
-                  "{}: model {} is not supported{}; BPE and Unigram are", position(model),
+  const TokenModelKind* kind = nullptr;
+  for (const TokenModelKind& known : token_model_kinds())
+    if (type != nullptr ? type->as_string() == known.name : is_untyped(model, known)) kind = &known;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, kind != nullptr && (kind->takes_byte_level || !byte_level),
+                  "{}: model {} is not supported{}; {} are", position(model),
                   type == nullptr ? "without a type" : shortened(type->as_string()),
-                  byte_level ? " together with a decoder ByteLevel" : "");
-  BpeDefinition definition = read_bpe(model, byte_level, vocabulary);
-  auto result = std::make_unique<BpeModel>(definition);
-  for (auto& token : definition.tokens) tokens.push_back(std::move(token.bytes));
-  return result;
+                  byte_level ? " together with a decoder ByteLevel" : "",
+                  fmt::join(token_model_kinds().names(), " and "));
+  return kind->read(model, byte_level, vocabulary, tokens);
 }
 
 }  // namespace quench

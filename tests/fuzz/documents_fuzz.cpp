@@ -14,7 +14,8 @@
 
 #include "core/system/check.h"
 #include "core/system/utf8.h"
-#include "data/text/document_reader.h"
+#include "data/text/record_kind.h"
+#include "data/text/text_format.h"
 
 namespace {
 
@@ -43,10 +44,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 2) return 0;
   const bool text = (data[0] & 1) != 0;
   ReaderOptions options;
-  options.format = text ? DocumentFormat::text : DocumentFormat::jsonl;
+  options.format = text_formats().find(text ? "text" : "jsonl");
   options.split = static_cast<TextSplit>((data[0] >> 1) % 3);
   options.on_bad_record = (data[0] & 8) != 0 ? BadRecord::skip : BadRecord::error;
-  options.record = text ? RecordKind::automatic : static_cast<RecordKind>((data[0] >> 4) % 5);
+  const std::size_t kind = (data[0] >> 4) % (record_kinds().size() + 1);  // 0: by the first record
+  options.record = text || kind == 0 ? nullptr : &record_kinds()[kind - 1];
   options.chat_template = static_cast<ChatTemplate>(1 + data[1] % 3);
   options.marker = "##";
   options.max_document_bytes = std::uint64_t{4} + data[1];

@@ -5,6 +5,8 @@
 
 #include "data/sampling/data_formats.h"
 #include "data/text/chat_template.h"
+#include "data/text/text_format.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
 #include "train/config/fields/field.h"
@@ -20,8 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool looks_like_text(const DataSource& source) {
-  const std::string& path = source.path;
-  return path.ends_with(".txt") || path.ends_with(".jsonl") || path.ends_with(".json") || path.ends_with(".md");
+  return text_format_of(source.path) != nullptr;
 }
 
 void check_sources(Checker& checker, const std::string& key, const std::vector<DataSource>& sources) {
@@ -40,16 +41,18 @@ void check_tokenizer(Checker& checker) {
   if (!checker.usable({"data.tokenizer", "data.format", "data.train", "model.path"})) return;
   if (data.tokenizer.empty()) {
     if (!checker.config().model.path.empty()) return;
-    const bool by_name = data.format == "auto" && std::any_of(data.train.begin(), data.train.end(), looks_like_text);
-    if (is_text_format(data.format) || by_name)
+    const DataFormat format = data_format_named(data.format);
+    const bool automatic = format.text == nullptr && format.tokens == nullptr;
+    const bool by_name = automatic && std::any_of(data.train.begin(), data.train.end(), looks_like_text);
+    if (format.text != nullptr || by_name)
       checker.report("data.tokenizer", "missing: data.train is text, and there is no model.path to take one from");
     return;
   }
   std::error_code ignored;
-  if (checker.options().files && data.tokenizer != "bytes" && !fs::exists(data.tokenizer, ignored)) {
+  if (checker.options().files && !is_tokenizer_word(data.tokenizer) && !fs::exists(data.tokenizer, ignored)) {
     checker.report("data.tokenizer", "{}: no such file or folder{}", data.tokenizer, hub_hint(data.tokenizer));
     const std::string kept = kept_model_part(checker.config());
-    checker.suggest(kept.empty() ? nearest_name(data.tokenizer, std::vector<std::string>{"bytes"}) : kept);
+    checker.suggest(kept.empty() ? nearest_name(data.tokenizer, tokenizer_words()) : kept);
   }
 }
 

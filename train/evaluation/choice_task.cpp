@@ -1,7 +1,6 @@
 #include "train/evaluation/choice_task.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "core/system/check.h"
@@ -121,29 +120,17 @@ ChoiceItem piqa(const Json& record) {
 }
 
 constexpr std::string_view kArcFields = "question, choices {text, label}, answerKey";
-constexpr std::array<ChoiceTask, 4> kTasks = {
-    {{"hellaswag", "the ending that fits a scene, of four", "activity_label, ctx_a, ctx_b, endings, label", hellaswag},
-     {"arc_easy", "school science questions that are easy to look up", kArcFields, arc},
-     {"arc_challenge", "school science questions that are not", kArcFields, arc},
-     {"piqa", "how a thing is done, of two ways", "goal, sol1, sol2, label", piqa}}};
 
 }  // namespace
 
-std::span<const ChoiceTask> choice_tasks() {
-  return kTasks;
-}
-
-std::vector<std::string> choice_task_names() {
-  std::vector<std::string> names;
-  for (const ChoiceTask& task : kTasks) names.emplace_back(task.name);
-  return names;
-}
-
-const ChoiceTask& require_choice_task(std::string_view name, std::string_view key) {
-  const auto found = std::ranges::find(kTasks, name, &ChoiceTask::name);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, found != kTasks.end(), "{} '{}' is unknown; known: {}", key, name,
-                  fmt::join(choice_task_names(), ", "));
-  return *found;
+const ChoiceTable<ChoiceTask>& choice_tasks() {
+  static const ChoiceTable<ChoiceTask> table(
+      "task", {{"hellaswag", "the ending that fits a scene, of four", "activity_label, ctx_a, ctx_b, endings, label",
+                hellaswag},
+               {"arc_easy", "school science questions that are easy to look up", kArcFields, arc},
+               {"arc_challenge", "school science questions that are not", kArcFields, arc},
+               {"piqa", "how a thing is done, of two ways", "goal, sol1, sol2, label", piqa}});
+  return table;
 }
 
 std::vector<ChoiceItem> read_choice_items(const ChoiceTask& task, const std::filesystem::path& file,

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/json/json.h"
+#include "core/system/choice_table.h"
 
 namespace quench {
 
@@ -29,10 +29,7 @@ struct ChoiceTask {
   ChoiceItem (*item)(const Json& record);
 };
 
-[[nodiscard]] std::span<const ChoiceTask> choice_tasks();
-[[nodiscard]] std::vector<std::string> choice_task_names();
-// Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
-[[nodiscard]] const ChoiceTask& require_choice_task(std::string_view name, std::string_view key);
+[[nodiscard]] const ChoiceTable<ChoiceTask>& choice_tasks();
 
 // The items of a file, which may be packed with gzip; the first `limit` of them if one is given. Throws corrupt
 // "file:line: reason" for a record that is none of the task's, and for a file without items.

@@ -17,7 +17,7 @@ constexpr std::uint64_t kBlockTokens = std::uint64_t{1} << 20;
 void read_documents(const std::filesystem::path& path, const EvaluationData& data, const Tokenizer& tokenizer,
                     const nn::ModelConfig& model, const DocumentSink& each) {
   ReaderOptions options = data.reader;
-  options.format = document_format_from_string(data.format);
+  options.format = data_format_named(data.format).text;
   options.vocab_size = model.vocab_size;
   resolve_chats(options, tokenizer);
   const auto reader = open_document_reader(path, options);
@@ -76,7 +76,7 @@ class ShardDocuments {
  private:
   static TokenSourceOptions options(const EvaluationData& data, const Tokenizer* tokenizer,
                                     const nn::ModelConfig& model) {
-    TokenSourceOptions options{.format = token_format_named(data.format),
+    TokenSourceOptions options{.format = data_format_named(data.format).tokens,
                                .vocab_size = static_cast<std::uint64_t>(model.vocab_size)};
     if (tokenizer != nullptr) {
       options.eos_id = tokenizer->eos_id();
@@ -131,10 +131,12 @@ class ShardDocuments {
 
 void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer, const nn::ModelConfig& model,
                           const DocumentSink& each) {
+  const DataFormat format = data_format_named(data.format);
   std::vector<std::string> token_files;
   for (const auto& path : expand_file_patterns(data.files)) {
     if (data.enough && data.enough()) return;
-    const bool text = is_text_format(data.format) || (data.format == "auto" && document_format_of(path).has_value());
+    const bool automatic = format.text == nullptr && format.tokens == nullptr;
+    const bool text = format.text != nullptr || (automatic && text_format_of(path) != nullptr);
     if (!text) {
       token_files.push_back(path.string());
       continue;

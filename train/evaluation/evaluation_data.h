@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/text/document_reader.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "nn/model_config.h"
 #include "train/evaluation/perplexity.h"
 #include "train/evaluation/scored_text.h"
@@ -23,7 +23,7 @@ struct EvaluationData {
   // lm-evaluation-harness does unless told otherwise.
   bool special_tokens = true;
   // Why there is no tokenizer, for the error about text without one.
-  std::string no_tokenizer = "the model folder has no tokenizer.json or tokenizer.model";
+  std::string no_tokenizer = no_tokenizer_text();
   // Asked after each document: true ends the reading. Empty: all are read.
   std::function<bool()> enough = {};
 };

@@ -1,4 +1,5 @@
 #include "train/model_folder/token_ids.h"
+#include "data/tokenizer/tokenizer_kind.h"
 
 #include <algorithm>
 #include <array>
@@ -184,10 +185,6 @@ TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& c
 
 bool end_among(const TokenIds& ids, const Tokenizer& tokenizer) {
   return tokenizer.eos_id() && contains(ids.eos, {*tokenizer.eos_id()});
-}
-
-bool holds_tokenizer(const fs::path& folder) {
-  return !folder.empty() && (fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model"));
 }
 
 }  // namespace quench

@@ -62,7 +62,4 @@ struct TokenIdChoice {
 // Whether the tokenizer's end token is one of these ends.
 [[nodiscard]] bool end_among(const TokenIds& ids, const Tokenizer& tokenizer);
 
-// Whether a folder holds a tokenizer (tokenizer.json or tokenizer.model).
-[[nodiscard]] bool holds_tokenizer(const std::filesystem::path& folder);
-
 }  // namespace quench

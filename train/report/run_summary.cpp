@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/check/load.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/metrics/run_files.h"

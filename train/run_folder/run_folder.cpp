@@ -1,5 +1,6 @@
 #include "train/run_folder/run_folder.h"
 
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/config/data_files.h"
 #include "train/metrics/run_files.h"
@@ -76,7 +77,8 @@ Json run_sources(const RunConfig& config) {
   json.set("working_directory", fs::current_path().string());
   if (!config.model.path.empty()) json.set("model", absolute(config.model.path));
   if (!config.data.tokenizer.empty())
-    json.set("tokenizer", config.data.tokenizer == "bytes" ? config.data.tokenizer : absolute(config.data.tokenizer));
+    json.set("tokenizer",
+             is_tokenizer_word(config.data.tokenizer) ? config.data.tokenizer : absolute(config.data.tokenizer));
   json.set("train", files_of(config.data.train));
   json.set("validation", files_of(config.data.validation));
   return json;

@@ -7,6 +7,7 @@
 
 #include "core/system/signals.h"
 #include "data/sampling/open_dataset.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/config/data_files.h"
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/token_ids.h"

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "data/text/record_kind.h"
+#include "data/text/text_format.h"
 #include "tests/data/sampling/token_fixtures.h"
 
 namespace quench {
@@ -65,7 +67,7 @@ TEST(JsonlReader, EveryBadRecordHasItsLineAndReason) {
       {std::string(150, '['), "column"}};
   std::string all = "{\"text\":\"first\"}\n";
   for (const auto& [line, reason] : bad) {
-    const ReaderOptions options{.record = RecordKind::text, .max_document_bytes = 200};
+    const ReaderOptions options{.record = record_kinds().find("text"), .max_document_bytes = 200};
     expect_error(ErrorCode::corrupt, {"a.jsonl:2: ", reason},
                  [&] { read("{\"text\":\"first\"}\n" + line + "\n", options); });
     all += line + "\n";
@@ -162,10 +164,9 @@ TEST(DocumentReader, FormatsAndNames) {
   write_file(folder / "a.dat", "x");
   expect_error(ErrorCode::bad_config, {"a.dat", "set the format"},
                [&] { (void)open_document_reader(folder / "a.dat", {}); });
-  EXPECT_TRUE(open_document_reader(folder / "a.dat", {.format = DocumentFormat::text}));
+  EXPECT_TRUE(open_document_reader(folder / "a.dat", {.format = text_formats().find("text")}));
   expect_error(ErrorCode::not_found, {"none.txt"}, [&] { (void)open_document_reader(folder / "none.txt", {}); });
   EXPECT_EQ(text_split_from_string("blank_line"), TextSplit::blank_line);
-  EXPECT_EQ(to_string(RecordKind::sharegpt), "sharegpt");
   expect_error(ErrorCode::bad_config, {"'stop'", "error, skip"}, [] { (void)bad_record_from_string("stop"); });
 }
 

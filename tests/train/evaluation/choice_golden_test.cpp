@@ -32,7 +32,7 @@ TEST_F(ChoiceGolden, FiguresAreThoseOfLmEvaluationHarness) {
     const std::string& name = expected.at("task").as_string();
     SCOPED_TRACE(
         fmt::format("{}, {}, {}", name, expected.at("tokenizer").as_string(), expected.at("special_tokens").dump()));
-    const auto items = read_choice_items(require_choice_task(name, "task"), figures_folder_ / (name + ".jsonl"));
+    const auto items = read_choice_items(choice_tasks().require(name, "task"), figures_folder_ / (name + ".jsonl"));
     const ScoredText encoder(*tokenizers_.at(expected.at("tokenizer").as_string()), model_.config(),
                              expected.at("special_tokens").as_bool());
     const auto likelihoods = choice_log_likelihoods(model_, encoder, expected.at("window").as_int(), items);

@@ -14,7 +14,7 @@ using testing::TempDir;
 using testing::write_file;
 
 ChoiceItem item_of(std::string_view task, const std::string& record) {
-  return require_choice_task(task, "--task").item(Json::parse(record));
+  return choice_tasks().require(task, "--task").item(Json::parse(record));
 }
 
 TEST(ChoiceTask, HellaSwagCleansWhatWikiHowLeft) {
@@ -43,7 +43,7 @@ class BadItems : public ::testing::Test {
   std::string error_of(std::string_view task, const std::string& text) {
     write_file(folder_ / "items.jsonl", text);
     try {
-      (void)read_choice_items(require_choice_task(task, "--task"), folder_ / "items.jsonl");
+      (void)read_choice_items(choice_tasks().require(task, "--task"), folder_ / "items.jsonl");
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::corrupt);
       return error.what();
@@ -81,7 +81,7 @@ TEST_F(BadItems, NameFileLineAndField) {
 TEST_F(BadItems, ALimitReadsNoFurther) {
   write_file(folder_ / "items.jsonl", R"({"goal": "a", "sol1": "b", "sol2": "c", "label": 1})"
                                       "\nnot JSON\n");
-  EXPECT_EQ(read_choice_items(require_choice_task("piqa", "--task"), folder_ / "items.jsonl", 1).size(), 1u);
+  EXPECT_EQ(read_choice_items(choice_tasks().require("piqa", "--task"), folder_ / "items.jsonl", 1).size(), 1u);
 }
 
 TEST(ChoiceReport, TheFirstOfEqualChoicesCountsAndErrorsAreTheSamples) {

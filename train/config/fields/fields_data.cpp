@@ -6,6 +6,7 @@
 #include "data/sampling/packing.h"
 #include "data/text/chat_renderer.h"
 #include "data/text/chat_template.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
 
@@ -32,8 +33,7 @@ void add_data_fields(Fields& fields) {
                               "packing: split over several sequences, truncate to one, or drop; counted at the "
                               "start."));
   fields.push_back(make_field("data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_text(), guarded,
-                              "Tokenizer for text: a tokenizer.json, a SentencePiece tokenizer.model, a folder with "
-                              "one of them, or the word bytes (a token a byte).",
+                              fmt::format("Tokenizer for text: {}.", tokenizer_choices()),
                               "the tokenizer in model.path, else the one beside the token shards"));
   fields.push_back(make_field("data.eos", QUENCH_MEMBER(data.eos), any_value(), guarded,
                               "End-of-sequence token after each document of text; auto: where the tokenizer has one "

@@ -1,0 +1,68 @@
+// What a command line may say: bounds, options that exclude one another, defaults, values from the environment.
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "tests/apps/program.h"
+
+namespace quench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_program;
+
+class CommandLineOf : public ::testing::Test {
+ protected:
+  Outcome run(const std::vector<std::string>& arguments) { return run_program(folder_.path(), arguments); }
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& part) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 2) << outcome.errors;
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr(part), HasSubstr("--help")));
+    EXPECT_EQ(outcome.output, "");
+  }
+
+  testing::TempDir folder_;
+};
+
+TEST_F(CommandLineOf, TheProgramRefusesWordsThatItCannotRead) {
+  expect_refused({"generate", "--prompt", "x"}, "--model is required");
+  expect_refused({"generate", "--model", "m", "--no-such-option"}, "--no-such-option");
+  expect_refused({"generate", "--model", "m", "--prompt", "a", "--prompts", "b"}, "--prompt excludes --prompts");
+  expect_refused({"generate", "--model", "m", "--top-k", "many"}, "--top-k");
+  expect_refused({"generate", "--model", "m", "--batch-size", "4097"}, "Value 4097 not in range 1 to 4096");
+  expect_refused({"generate", "--model", "m", "--max-new-tokens", "-1"}, "--max-new-tokens");
+  expect_refused({"eval", "--model", "m", "--limit", "0"}, "--limit");
+  expect_refused({"eval", "--model", "m", "--task", "piqa"}, "--task");
+  expect_refused({"quantize", "--model", "m", "--output", "o", "--smoothing", "1.5"}, "--smoothing");
+  expect_refused({"run", "--nnodes"}, "--nnodes");
+  expect_refused({"completion"}, "subcommand is required");
+  expect_refused({}, "subcommand is required");
+}
+
+TEST_F(CommandLineOf, HelpShowsDefaultsTypesAndBounds) {
+  const Outcome help = run({"quantize", "--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.output,
+              AllOf(HasSubstr("--max-shard-gb FLOAT:POSITIVE=5"), HasSubstr("--exclude TEXT=[lm_head] ..."),
+                    HasSubstr("--format TEXT=compressed-tensors"), HasSubstr("--smoothing FLOAT:FLOAT in [0 - 1]"),
+                    HasSubstr("Example: quench quantize")));
+  EXPECT_THAT(run({"config", "diff", "--help"}).output, HasSubstr("BEFORE CONFIG REQUIRED"));
+  EXPECT_THAT(run({"eval", "--help"}).output, HasSubstr("--task NAME FILE ..."));
+  EXPECT_THAT(run({"generate", "--help"}).output, HasSubstr("Excludes: --prompt --prompt-file"));
+}
+
+TEST_F(CommandLineOf, RunTakesItsOptionsFromTheEnvironmentToo) {
+  ASSERT_EQ(::setenv("PET_NPROC_PER_NODE", "3", 1), 0);
+  const Outcome three = run({"run", "--", "sh", "-c", "echo worker of $WORLD_SIZE"});
+  const Outcome one = run({"run", "--nproc-per-node", "1", "--", "sh", "-c", "echo worker of $WORLD_SIZE"});
+  ::unsetenv("PET_NPROC_PER_NODE");
+  EXPECT_EQ(three.status, 0) << three.errors;
+  EXPECT_THAT(three.output, HasSubstr("worker of 3"));
+  EXPECT_THAT(one.output, HasSubstr("worker of 1"));
+}
+
+}  // namespace
+}  // namespace quench
