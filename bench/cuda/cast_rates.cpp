@@ -11,6 +11,8 @@
 #include "core/ops/quantize/quantize_int.h"
 #include "core/ops/quantize/round_mx.h"
 #include "core/ops/quantize/round_nvfp4.h"
+#include "core/ops/quantize/scale_gradient.h"
+#include "core/ops/quantize/two_of_four.h"
 
 namespace quench::bench {
 namespace {
@@ -92,6 +94,10 @@ void measure_fake_integers(std::int64_t rows, std::int64_t columns) {
   report_rate(name("fake int4 in groups of 32, given scales"), 4 * n + n / 8, [&] {
     fake_quantize_int({x, out, {}, scales, {}, group});
   });
+  const Tensor gradient = Tensor::empty_like(scales);
+  report_rate(name("gradients of the scales of groups of 32"), 4 * n + n / 4, [&] {
+    scale_gradient({.w = x, .dvalue = out, .scales = scales, .out = gradient, .options = group, .factor = 1.0f});
+  });
   report_rate(name("int4 scales of groups of 32"), 2 * n + n / 8, [&] { (void)int_scales(x, group); });
   report_rate(name("int4 codes of groups of 32"), 3 * n + n / 8, [&] { (void)cast_int(x, codes.scales, group); });
   report_rate(name("int4 values of groups of 32"), 3 * n + n / 8,
@@ -104,6 +110,7 @@ void measure_fake_floats(std::int64_t rows, std::int64_t columns) {
   const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);
   const auto name = [&](std::string_view what) { return fmt::format("{} [{}, {}]", what, rows, columns); };
   report_rate(name("fake float8 by row"), 4 * n, [&] { fake_quantize_float8({x, {}, out, DType::bf16}); });
+  report_rate(name("2:4"), 4 * n, [&] { keep_two_of_four({.x = x, .out = out}); });
   report_rate(name("fake mxfp4"), 4 * n, [&] { round_mx({.x = x, .out = out, .element = ElementFormat::e2m1}); });
   const Tensor global = nvfp4_global_scale(amax(x, Granularity::tensor));
   report_rate(name("fake nvfp4, given scale"), 4 * n,

@@ -6,6 +6,7 @@
 #include "core/ops/gemm.h"
 #include "recipes/float8/head.h"
 #include "recipes/float8/products.h"
+#include "recipes/there_again.h"
 
 namespace quench::recipes {
 namespace {
@@ -181,10 +182,7 @@ Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, con
   Variable y(Tensor::empty({in.size(0), w.shape()[0]}, in.dtype(), in.device()));
 
   const bool training = Tape::current() != nullptr && w.requires_grad();
-  // x will be there again in the backward pass, at no cost in memory.
-  const bool there_again = x.kept_by_producer() || (x.recompute() != nullptr && Tape::current() != nullptr &&
-                                                    Tape::current()->recompute() == autograd::Recompute::selective);
-  Input input = quantized(x, training, training, !there_again);
+  Input input = quantized(x, training, training, !there_again(x));
   multiply(input, weight, bias, y.value(), Tape::current() != nullptr && x.requires_grad(), options_.health);
 
   Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {

@@ -6,6 +6,7 @@
 #include "core/ops/gemm.h"
 #include "recipes/qat/qat_head.h"
 #include "recipes/qat/scale_parameter.h"
+#include "recipes/there_again.h"
 
 namespace quench::recipes {
 
@@ -16,6 +17,20 @@ using autograd::Tape;
 using autograd::Variable;
 using autograd::Weight;
 
+namespace {
+
+// x as products see it, of what was saved of it.
+struct SeenInput {
+  FakeFormat format;
+  bool saved_quantized;
+
+  [[nodiscard]] Tensor operator()(const Tensor& saved) const {
+    return saved_quantized ? saved : fake_quantize(saved, format, false).values;
+  }
+};
+
+}  // namespace
+
 struct QatLinear::Backward {
   QatScheme scheme;
   std::shared_ptr<FakeWeight> weight;
@@ -23,6 +38,7 @@ struct QatLinear::Backward {
   std::shared_ptr<nn::Parameter> scales;
   const nn::Parameter* parameter;
   Saved saved_x;
+  SeenInput seen;
   Tensor input_mask;
   std::shared_ptr<Gradient> dx, dw, db, dscales, dy_of;
 
@@ -58,8 +74,8 @@ struct QatLinear::Backward {
   // Waits for x where it is made again anyway.
   void weight_gradient(const Tensor& dy, const Tensor& mask) const {
     dw->begin_use();
-    const auto finish = [dw = dw, dy, mask, format = scheme.input](const Tensor& x_again) {
-      const Tensor x = fake_quantize(x_again, format, false).values;
+    const auto finish = [dw = dw, dy, mask, seen = seen](const Tensor& saved) {
+      const Tensor x = seen(saved);
       const GradientTarget into = dw->target();
       gemm({.a = dy, .b = x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
       // Of the micro-batches before this one too, which had the same mask.
@@ -73,15 +89,17 @@ struct QatLinear::Backward {
   void weight_and_scale_gradients(const Tensor& dy, const Tensor& mask) const {
     dw->begin_use();
     dscales->begin_use();
-    const auto finish = [dw = dw, ds = dscales, dy, mask, scales = scales, parameter = parameter,
-                         scheme = scheme](const Tensor& x_again) {
+    const auto finish = [dw = dw, ds = dscales, dy, mask, scales = scales, parameter = parameter, seen = seen,
+                         integers = scheme.weight.integers](const Tensor& saved) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const Tensor x = fake_quantize(x_again, scheme.input, false).values;
-      const Tensor own = Tensor::empty({dy.size(1), x.size(1)}, dw->dtype(), dy.device());
+      const Tensor x = seen(saved);
+      // Apart from what earlier micro-batches have contributed, which the scales have seen.
+      const bool first = !dw->has_value();
+      const Tensor own = first ? dw->target().tensor : Tensor::empty({dy.size(1), x.size(1)}, dw->dtype(), dy.device());
       gemm({.a = dy, .b = x, .c = own, .transpose_a = true});
-      contribute_scale_gradient(*ds, *scales, *parameter, own, scheme.weight.integers);
+      contribute_scale_gradient(*ds, *scales, *parameter, own, integers);
       stop_gradient(own, mask);
-      dw->contribute(own);
+      if (!first) dw->contribute(own);
       dw->end_use();
       ds->end_use();
     };
@@ -93,9 +111,9 @@ struct QatLinear::Backward {
     for (std::size_t i = 0; i < adapter->pieces().size(); ++i) gradients.push_back(adapter->b(i).weight().gradient());
     if (!gradients.front()) return;
     for (const auto& gradient : gradients) gradient->begin_use();
-    const auto finish = [adapter = adapter, gradients, dy, format = scheme.input](const Tensor& x_again) {
+    const auto finish = [adapter = adapter, gradients, dy, seen = seen](const Tensor& saved) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const Tensor x = fake_quantize(x_again, format, false).values;
+      const Tensor x = seen(saved);
       const Weight::Use a = adapter->a().weight().use();
       const Shape shape{x.size(0), adapter->rank()};
       const Tensor hidden = Tensor::empty(shape, x.dtype(), x.device());
@@ -172,7 +190,9 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
         .c = y.value(),
         .transpose_b = true,
         .bias = bias.use().value()});
-  input.values = Tensor();
+  // Where x would be kept for this layer, what products see of it is kept in its place.
+  const bool keep_quantized = !there_again(x);
+  if (!keep_quantized) input.values = Tensor();
 
   std::vector<Tape::Input> inputs{x, w, bias};
   if (scales_) inputs.emplace_back(scales_->weight());
@@ -189,7 +209,10 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
                     adapter_,
                     scales_,
                     &weight,
-                    w.requires_grad() || trains_adapter ? Saved(x) : Saved(),
+                    !w.requires_grad() && !trains_adapter ? Saved()
+                    : keep_quantized                      ? Saved(input.values)
+                                                          : Saved(x),
+                    {scheme_.input, keep_quantized},
                     input.mask,
                     x.gradient(),
                     w.gradient(),

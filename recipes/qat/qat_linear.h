@@ -17,8 +17,9 @@ struct QatScheme {
 };
 
 // y = q(x) q(W)^T + bias in the dtype of x. Gradients of x and W are those of q(x) and q(W), without the elements that
-// their range of codes clipped; none flows into a scale. Saved for the backward pass: x, or the way to it, and a bit an
-// element of x where the input's format clips. q(W) is made anew in each pass, or kept until W changes.
+// their range of codes clipped; none flows into a scale. Saved for the backward pass: q(x), or the way to x where it
+// will be there again anyway, and a bit an element of x where the input's format clips. q(W) is made anew in each pass,
+// or kept until W changes.
 //
 // With an adapter the quantized weight is W + its update, so that the layer trains what its merged form will be. W is
 // frozen then, and the gradients of A and B are those of the product without the mask of the clipped weights, which

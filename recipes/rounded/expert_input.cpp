@@ -1,10 +1,9 @@
 #include "recipes/rounded/expert_input.h"
 
 #include "core/ops/experts/expert_rows.h"
+#include "recipes/there_again.h"
 
 namespace quench::recipes {
-
-using autograd::Tape;
 
 GroupRows rows_of(const Tensor& x, const autograd::ExpertRows& rows, bool tokens) {
   return {.x = x, .ends = rows.ends, .pairs = tokens ? rows.pairs : Tensor(), .choices = rows.choices};
@@ -18,10 +17,7 @@ Tensor copied(const GroupRows& rows) {
 }
 
 bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows) {
-  if (x.kept_by_producer() || (rows.pairs.defined() && rows.choices > 1)) return false;
-  const bool made_again = x.recompute() != nullptr && Tape::current() != nullptr &&
-                          Tape::current()->recompute() == autograd::Recompute::selective;
-  return !made_again;
+  return !there_again(x) && !(rows.pairs.defined() && rows.choices > 1);
 }
 
 bool is_written_again(const autograd::Variable& x, bool tokens) {

@@ -8,13 +8,14 @@ namespace {
 
 using namespace testing;
 
-// A warp sums in another order than the CPU.
+// The lanes of a group sum in another order than the CPU.
 TEST(CudaScaleGradient, IsThatOfTheCpu) {
   Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const std::int64_t group : {0, 8, 32, 64}) {
+    for (const std::int64_t group : {0, 3, 8, 12, 24, 32, 64, 96}) {
       const IntQuantOptions options{.bits = 4, .group_size = group};
-      const Tensor w = random.normal({37, 192}, dtype), dvalue = random.normal({37, 192}, DType::f32);
+      const Tensor w = random.normal({37, 192}, dtype),
+                   dvalue = random.normal({37, 192}, group == 32 ? DType::bf16 : DType::f32);
       const Tensor scales = int_scales(w, options).scales;
       scale({.x = scales, .factor = 0.7f});  // some are clipped
       const Tensor expected = Tensor::empty(scales.shape(), DType::f32), found = expected.to(kGpu);

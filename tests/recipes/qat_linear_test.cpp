@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "autograd/functions.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/two_of_four.h"
@@ -151,6 +152,53 @@ TEST(QatLinear, MicroBatchesAddUpUnderTheMask) {
     zeros += sums[0][i] == 0 ? 1 : 0;
   }
   EXPECT_GT(zeros, 0) << "of clipped weights";
+}
+
+// What products see of x is kept in its place, but where x is there in the backward pass anyway. Gradients do not
+// differ.
+TEST(QatLinear, InputsAreKeptOnce) {
+  const LinearCase c{random_matrix(24, 64, 1), random_matrix(16, 64, 2), random_matrix(24, 16, 3)};
+  struct Kept {
+    bool input;
+    std::vector<float> dx, dw;
+  };
+  const auto run = [&](const char* recipe, autograd::Recompute level, bool kept_by_producer) {
+    const auto kernel = testing::make_kernel(recipe, c, {});
+    nn::Parameter weight, norm;
+    weight.variable = Variable::leaf(c.w, DType::f32);
+    norm.variable = Variable(random_matrix(1, 64, 4).view({64}));
+    const Variable in = Variable::leaf(c.x);
+    autograd::Tape tape(level);
+    Variable y;
+    Kept kept{};
+    {
+      const autograd::TapeScope scope(tape);
+      Variable x = autograd::rms_norm(in, norm.weight(), 1e-5f, {});
+      if (kept_by_producer) x.set_kept_by_producer();
+      const auto owners = x.value().storage().use_count();
+      y = kernel->apply(x, weight, {});
+      kept.input = x.value().storage().use_count() > owners;
+    }
+    y.gradient()->contribute(c.dy);
+    tape.backward();
+    kept.dx = values(in.grad());
+    kept.dw = values(weight.variable.grad());
+    return kept;
+  };
+  for (const char* recipe : {"qat_int8dyn_int4", "qat_float8", "qat_nvfp4", "qat_int4_weight_only"}) {
+    SCOPED_TRACE(recipe);
+    const Kept plain = run(recipe, autograd::Recompute::none, false),
+               held = run(recipe, autograd::Recompute::none, true),
+               made_again = run(recipe, autograd::Recompute::selective, false);
+    // Without a format of its own, what products see of x is x.
+    EXPECT_EQ(plain.input, std::string_view(recipe) == "qat_int4_weight_only");
+    EXPECT_TRUE(held.input);
+    EXPECT_FALSE(made_again.input);
+    EXPECT_EQ(plain.dx, held.dx);
+    EXPECT_EQ(plain.dw, held.dw);
+    EXPECT_EQ(plain.dx, made_again.dx);
+    EXPECT_EQ(plain.dw, made_again.dw);
+  }
 }
 
 TEST(QatLinear, AnAdapterTakesPartInWhatIsQuantized) {

@@ -1,6 +1,6 @@
 // 2:4 sparsity: a thread decides for four elements, or for a tile.
 
-#include "core/cuda/common/launch.h"
+#include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/two_of_four.h"
 
 namespace quench::cuda {
@@ -11,6 +11,34 @@ constexpr int kThreads = 256;
 template <class Word>
 inline constexpr Word kMagnitude = static_cast<Word>(~(Word{1} << (8 * sizeof(Word) - 1)));
 
+template <class Word>
+inline constexpr int kWordsOfPiece = 16 / static_cast<int>(sizeof(Word));
+
+// 16 bytes a thread, which are whole fours.
+template <class Word>
+__global__ __launch_bounds__(kThreads) void wide_fours_kernel(const Word* x, Word* out, std::int64_t pieces) {
+  constexpr int kBits = 8 * static_cast<int>(sizeof(Word)), kPerWord = 32 / kBits;
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t p = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; p < pieces; p += step) {
+    Packed packed = load_packed(x, p);
+#pragma unroll
+    for (int first = 0; first < kWordsOfPiece<Word>; first += 4) {
+      std::uint32_t magnitudes[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        magnitudes[i] = packed.words[(first + i) / kPerWord] >> ((first + i) % kPerWord * kBits) & kMagnitude<Word>;
+      const std::uint32_t kept = kept_of_four(magnitudes);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if ((kept >> i & 1u) == 0)
+          packed.words[(first + i) / kPerWord] &=
+              ~(std::uint32_t{static_cast<Word>(~Word{0})} << ((first + i) % kPerWord * kBits));
+    }
+    store_packed(out, p, packed);
+  }
+}
+
+// The same four by four, for any alignment.
 template <class Word>
 __global__ __launch_bounds__(kThreads) void fours_kernel(const Word* x, Word* out, std::int64_t fours) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -46,7 +74,10 @@ void keep(const KeepTwoOfFourArgs& args, const OpLaunch& launch) {
   auto* out = static_cast<Word*>(args.out.raw_data());
   const auto blocks = [](std::int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); };
   const std::int64_t fours = args.x.numel() / 4, tiles = args.x.numel() / 16;
-  if (args.rule == TwoOfFour::magnitude)
+  const std::int64_t pieces = args.x.numel() / kWordsOfPiece<Word>;
+  if (args.rule == TwoOfFour::magnitude && args.x.numel() % kWordsOfPiece<Word> == 0 && aligned(x) && aligned(out))
+    launch(wide_fours_kernel<Word>, strided_grid(launch.device(), pieces, kThreads, 8, 4), kThreads, 0, x, out, pieces);
+  else if (args.rule == TwoOfFour::magnitude)
     launch(fours_kernel<Word>, blocks(fours), kThreads, 0, x, out, fours);
   else
     launch(tiles_kernel<Word>, blocks(tiles), kThreads, 0, x, out, tiles, args.x.size(1));
