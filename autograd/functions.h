@@ -15,8 +15,9 @@
 
 namespace quench::autograd {
 
-// x [N,K] times weight [M,K] transposed, plus bias [M] if defined: [N,M].
-Variable linear(const Variable& x, const Weight& weight, const Weight& bias = {});
+// x [N,K] times weight [M,K] transposed, plus bias [M] if defined: [N,M]. With `onto`, [N,M] in the dtype of x, it is
+// added to what is there, in its place; that is a constant.
+Variable linear(const Variable& x, const Weight& weight, const Weight& bias = {}, const Tensor& onto = {});
 
 // a + b, same shape.
 Variable add(const Variable& a, const Variable& b);

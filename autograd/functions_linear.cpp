@@ -6,12 +6,18 @@
 
 namespace quench::autograd {
 
-Variable linear(const Variable& x, const Weight& weight, const Weight& bias) {
+Variable linear(const Variable& x, const Weight& weight, const Weight& bias, const Tensor& onto) {
   QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1],
                "linear: x is {}, weight is {}; expected [N,K] and [M,K]", x.value().describe(), weight.describe());
   const MemoryScope scope(MemoryCategory::activations);
-  Variable y(Tensor::empty({x.value().size(0), weight.shape()[0]}, x.value().dtype(), x.value().device()));
-  gemm({.a = x.value(), .b = weight.use().value(), .c = y.value(), .transpose_b = true, .bias = bias.use().value()});
+  const Shape shape{x.value().size(0), weight.shape()[0]};
+  Variable y(onto.defined() ? onto : Tensor::empty(shape, x.value().dtype(), x.value().device()));
+  gemm({.a = x.value(),
+        .b = weight.use().value(),
+        .c = y.value(),
+        .transpose_b = true,
+        .beta = onto.defined() ? 1.0f : 0.0f,
+        .bias = bias.use().value()});
 
   Tape::record("linear", {x, weight, bias}, std::array{&y}, [&] {
     return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dx = x.gradient(), dw = weight.gradient(),

@@ -18,6 +18,11 @@ class HighPrecisionLinear final : public LinearKernel {
     gated_linear({.x = x, .weight = w.value(), .y = y, .bias = bias.use().value()});
     return y;
   }
+  [[nodiscard]] bool adds_onto() const override { return true; }
+  [[nodiscard]] Variable apply_onto(const Variable& x, const Parameter& weight, const Weight& bias,
+                                    const Tensor& y) const override {
+    return autograd::linear(x, weight.weight(), bias, y);
+  }
   [[nodiscard]] std::string_view name() const override { return "high precision"; }
 };
 
@@ -26,6 +31,10 @@ class HighPrecisionLinear final : public LinearKernel {
 Tensor LinearKernel::apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const {
   const autograd::NoGrad no_grad;
   return apply(x, weight, bias).value();
+}
+
+Variable LinearKernel::apply_onto(const Variable&, const Parameter&, const Weight&, const Tensor&) const {
+  QUENCH_FAIL(ErrorCode::unsupported, "{}: the product cannot be added to what is there", name());
 }
 
 std::shared_ptr<const LinearKernel> high_precision_linear_kernel() {

@@ -57,6 +57,12 @@ class LinearKernel {
                                              const Weight& /*bias*/) const {
     return {};
   }
+  // Whether apply_onto() is there.
+  [[nodiscard]] virtual bool adds_onto() const { return false; }
+  // apply(), added to what `y` [N,out] holds, a constant, in its place: who has something to add to the output writes
+  // it first, and nothing is read twice. apply_again() is without it. Throws unsupported unless adds_onto().
+  [[nodiscard]] virtual Variable apply_onto(const Variable& x, const Parameter& weight, const Weight& bias,
+                                            const Tensor& y) const;
   // What the function that makes x may write beside it.
   [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
   // What the kernel trains beside the layer's weight. They are the layer's parameters as long as it has the kernel:

@@ -26,6 +26,10 @@ Tensor dropped(const Tensor& x, double probability, const std::optional<RandomKe
   return out;
 }
 
+Tensor output_of(const Tensor& x, const nn::Parameter& weight) {
+  return Tensor::empty({x.size(0), weight.global_shape[0]}, x.dtype(), x.device());
+}
+
 }  // namespace
 
 // Of the update alone: the base has a backward function of its own.
@@ -113,7 +117,7 @@ std::optional<RandomKey> LoraLinear::draws() const {
   return key;
 }
 
-Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key) const {
+Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key, float beta) const {
   const Tensor hidden = Tensor::empty({x.size(0), adapter_->rank()}, x.dtype(), x.device());
   gemm({.a = dropped(x, dropout_.probability, key),
         .b = adapter_->a().weight().use().value(),
@@ -127,9 +131,16 @@ Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optio
           .c = y.narrow(1, piece.row_begin, piece.rows),
           .transpose_b = true,
           .alpha = piece.scale,
-          .beta = 1.0f});
+          .beta = beta});
   }
   return hidden;
+}
+
+bool LoraLinear::update_is_first(const nn::Parameter& weight) const {
+  std::int64_t covered = 0;
+  for (const nn::LowRankPiece& piece : adapter_->pieces())
+    if (piece.row_begin == covered) covered += piece.rows;
+  return wrapped().adds_onto() && covered == weight.global_shape[0];
 }
 
 namespace {
@@ -203,10 +214,19 @@ Variable LoraLinear::apply(const Variable& x, const nn::Parameter& weight, const
 }
 
 Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
-  const Variable base = wrapped().apply(x, weight, bias);
   const MemoryScope scope(MemoryCategory::activations);
   const std::optional<RandomKey> key = draws();
-  const Tensor hidden = add_update(x.value(), base.value(), key);
+  Tensor hidden;
+  const Variable base = [&] {
+    if (!update_is_first(weight)) {
+      Variable u = wrapped().apply(x, weight, bias);
+      hidden = add_update(x.value(), u.value(), key, 1.0f);
+      return u;
+    }
+    const Tensor u = output_of(x.value(), weight);
+    hidden = add_update(x.value(), u, key, 0.0f);
+    return wrapped().apply_onto(x, weight, bias, u);
+  }();
   Variable y(base.value());
   std::vector<Tape::Input> inputs{x, base, adapter_->a().weight()};
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) inputs.emplace_back(adapter_->b(i).weight());
@@ -235,8 +255,16 @@ Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, c
   const autograd::NoGrad no_grad;
   const MemoryScope scope(MemoryCategory::activations);
   const bool scales = adapter_->has_magnitudes();
-  Tensor y = wrapped().apply_again(x, weight, scales ? Weight() : bias);
-  (void)add_update(x.value(), y, key);
+  const Weight of_product = scales ? Weight() : bias;
+  Tensor y;
+  if (update_is_first(weight)) {
+    y = output_of(x.value(), weight);
+    (void)add_update(x.value(), y, key, 0.0f);
+    y = wrapped().apply_onto(x, weight, of_product, y).value();
+  } else {
+    y = wrapped().apply_again(x, weight, of_product);
+    (void)add_update(x.value(), y, key, 1.0f);
+  }
   if (scales) scale_outputs(*adapter_, y, adapter_->norms(weight.weight().use().value()), bias.use().value(), y);
   return y;
 }

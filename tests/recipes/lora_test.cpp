@@ -128,14 +128,15 @@ TEST(Adapters, ParametersHavePeftNamesAndBeginAsNothing) {
   EXPECT_EQ(model.parameters().size(), with - 6);
 }
 
-std::shared_ptr<nn::LowRankAdapter> two_pieces(std::int64_t in) {
-  std::vector<nn::LowRankPiece> pieces{{"q_proj", 0, 6, 0, 3, 0.5f}, {"v_proj", 9, 5, 0, 2, 2.0f}};
+// Of 14 rows: all but three, or all.
+std::shared_ptr<nn::LowRankAdapter> two_pieces(std::int64_t in, bool all = false) {
+  std::vector<nn::LowRankPiece> pieces{{"q_proj", 0, all ? 9 : 6, 0, 3, 0.5f}, {"v_proj", 9, 5, 0, 2, 2.0f}};
   return std::make_shared<nn::LowRankAdapter>(std::move(pieces), in, nn::ParameterOptions{});
 }
 
 TEST(LoraLinear, GradientsAreThoseOfDifferences) {
-  for (const double dropout : {0.0, 0.5}) {
-    const auto adapter = two_pieces(8);
+  for (const auto& [dropout, all] : {std::pair{0.0, false}, {0.5, false}, {0.0, true}, {0.5, true}}) {
+    const auto adapter = two_pieces(8, all);
     const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {dropout, {.seed = 1, .stream = 2}});
     EXPECT_EQ(kernel.name(), "high precision + lora");
     nn::Parameter weight = nn::make_parameter({14, 8}, {});
@@ -155,7 +156,7 @@ TEST(LoraLinear, GradientsAreThoseOfDifferences) {
       return random_matrix(r, c, s, 1.0f, DType::f32);
     };
     const auto result = autograd::gradcheck(
-        function, {matrix(7, 8, 1), matrix(5, 8, 2), matrix(6, 3, 3), matrix(5, 2, 4), matrix(14, 8, 5)});
+        function, {matrix(7, 8, 1), matrix(5, 8, 2), matrix(all ? 9 : 6, 3, 3), matrix(5, 2, 4), matrix(14, 8, 5)});
     EXPECT_TRUE(result.ok) << result.failure;
     EXPECT_LT(result.worst, 1e-3);
   }
@@ -271,21 +272,46 @@ TEST(LoraExperts, GradientsAreThoseOfDifferences) {
   for (std::int64_t i = 0; i < alone.numel(); ++i) EXPECT_NEAR(alone.data<float>()[i], beside.data<float>()[i], 1e-4);
 }
 
-TEST(LoraLinear, MakesItsOutputAgainToTheSameBits) {
-  const auto adapter = two_pieces(8);
-  for (const nn::KernelParameter& own : adapter->parameters()) fill(*own.parameter, 11, 1.0f);
-  const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {0.3, {.seed = 1, .stream = 2}});
-  nn::Parameter weight = nn::make_parameter({14, 8}, {});
+// Whoever adds first: a base that cannot add its product to the update has the update added to its output.
+TEST(LoraLinear, TheOrderOfBaseAndUpdateDoesNotMatter) {
+  struct Plain final : nn::LinearKernelWrapper {
+    Plain() : LinearKernelWrapper(nn::high_precision_linear_kernel()) {}
+  };
+  EXPECT_FALSE(Plain().adds_onto());
+  nn::Parameter weight = nn::make_parameter({14, 8}, {}), bias = nn::make_parameter({1, 14}, {});
   fill(weight, 9, 1.0f);
+  fill(bias, 10, 1.0f);
   const Variable x(random_matrix(7, 8, 1, 1.0f, DType::f32));
-  autograd::Tape tape;
-  const autograd::TapeScope scope(tape);
-  tape.set_pass(77);
-  const Tensor first = kernel.apply(x, weight, {}).value(), again = kernel.apply_again(x, weight, {});
-  EXPECT_EQ(0, std::memcmp(first.raw_data(), again.raw_data(), first.nbytes()));
-  tape.set_pass(78);
-  const Tensor other = kernel.apply(x, weight, {}).value();
-  EXPECT_NE(0, std::memcmp(first.raw_data(), other.raw_data(), first.nbytes()));
+  const nn::Weight of_bias(Variable(bias.variable.value().view({14})));
+  EXPECT_THROW((void)Plain().apply_onto(x, weight, of_bias, Tensor::zeros({7, 14}, DType::f32)), Error);
+  for (const bool all : {false, true}) {
+    const auto adapter = two_pieces(8, all);
+    for (const nn::KernelParameter& own : adapter->parameters()) fill(*own.parameter, 11, 1.0f);
+    const LoraLinear first(nn::high_precision_linear_kernel(), adapter, {}),
+        last(std::make_shared<Plain>(), adapter, {});
+    const Tensor a = first.apply(x, weight, of_bias).value(), b = last.apply(x, weight, of_bias).value();
+    for (std::int64_t i = 0; i < a.numel(); ++i) EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], 2e-6);
+    EXPECT_EQ(all, std::memcmp(a.raw_data(), b.raw_data(), a.nbytes()) != 0) << "which sum came first";
+  }
+}
+
+TEST(LoraLinear, MakesItsOutputAgainToTheSameBits) {
+  for (const bool all : {false, true}) {
+    const auto adapter = two_pieces(8, all);
+    for (const nn::KernelParameter& own : adapter->parameters()) fill(*own.parameter, 11, 1.0f);
+    const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {0.3, {.seed = 1, .stream = 2}});
+    nn::Parameter weight = nn::make_parameter({14, 8}, {});
+    fill(weight, 9, 1.0f);
+    const Variable x(random_matrix(7, 8, 1, 1.0f, DType::f32));
+    autograd::Tape tape;
+    const autograd::TapeScope scope(tape);
+    tape.set_pass(77);
+    const Tensor first = kernel.apply(x, weight, {}).value(), again = kernel.apply_again(x, weight, {});
+    EXPECT_EQ(0, std::memcmp(first.raw_data(), again.raw_data(), first.nbytes()));
+    tape.set_pass(78);
+    const Tensor other = kernel.apply(x, weight, {}).value();
+    EXPECT_NE(0, std::memcmp(first.raw_data(), other.raw_data(), first.nbytes()));
+  }
 }
 
 void expect_same_when_merged(const nn::ModelConfig& config, const LoraOptions& options) {
