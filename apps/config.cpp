@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/options/config_arguments.h"
+#include "apps/reference_page.h"
 #include "core/system/file.h"
 #include "core/system/output_file.h"
 #include "nn/model_config.h"
@@ -169,7 +170,7 @@ void write_reference(const std::string& page) {
     print(config_reference());
     return;
   }
-  write_file_atomically(page, update_config_page(read_file(page, kMaxPageBytes)));
+  write_file_atomically(page, update_reference_page(read_file(page, kMaxPageBytes)));
 }
 
 void add_reading_verbs(const Command& config) {

@@ -15,13 +15,15 @@
 namespace quench {
 namespace {
 
+constexpr std::string_view kPerplexity = "ppl";  // what --metric may name
+
 struct EvalArguments {
   std::vector<std::string> models;
   std::string baseline;
   std::string ptq;
   std::vector<std::string> adapters;
   std::vector<std::string> data;
-  std::string metric = "ppl";
+  std::string metric{kPerplexity};
   std::vector<std::pair<std::string, std::string>> tasks;  // name, file
   std::optional<std::int64_t> limit;
   std::string tokenizer;
@@ -164,7 +166,8 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
 }
 
 void run(const EvalArguments& a) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, a.metric == "ppl", "--metric '{}' is unknown; known: ppl", a.metric);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.metric == kPerplexity, "--metric '{}' is unknown; known: {}", a.metric,
+                  kPerplexity);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.data.empty() || !a.tasks.empty(),
                   "nothing to evaluate: name texts with --data or a task with --task NAME FILE");
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.limit || !a.tasks.empty(), "--limit is for the items of --task");
@@ -202,7 +205,7 @@ void add_eval_verb(const Command& app) {
   verb.add_option("--ptq", a->ptq, "The baseline, quantized after its training; default: the baseline under --recipe");
   verb.add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
   verb.add_option("--data", a->data, "Text, JSON-lines or token files");
-  verb.add_option("--metric", a->metric, "ppl").show_default();
+  verb.add_option("--metric", a->metric, std::string(kPerplexity)).show_default();
   std::string task_help = "Name and file of a task, several times: accuracy as lm-evaluation-harness has it (0-shot). ";
   for (const ChoiceTask& task : choice_tasks())
     task_help += fmt::format("{}: {} ({}). ", task.name, task.summary, task.fields);

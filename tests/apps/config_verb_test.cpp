@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "core/json/json.h"
@@ -134,6 +135,36 @@ TEST_F(ConfigVerb, BadUsageIsStatusTwo) {
   const Outcome help = run("check --help");
   EXPECT_EQ(help.status, 0);
   EXPECT_THAT(help.output, HasSubstr("Example: quench config check"));
+}
+
+// The tables in the documents are those of the program.
+TEST_F(ConfigVerb, GeneratedPartsOfDocumentsAreUpToDate) {
+  std::map<std::string, int> parts;
+  for (const auto& entry : std::filesystem::directory_iterator(testing::source_dir() / "docs")) {
+    if (!entry.is_regular_file()) continue;
+    const std::string page = testing::read_file(entry.path());
+    int here = 0;
+    for (std::size_t at = page.find("<!-- begin generated: "); at != std::string::npos;
+         at = page.find("<!-- begin generated: ", at + 1))
+      ++here;
+    if (here == 0) continue;
+    const std::string name = entry.path().filename().string();
+    parts[name] = here;
+    testing::write_file(folder_ / name, page);
+    const Outcome outcome = run("docs " + name);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_TRUE(testing::read_file(folder_ / name) == page) << "run: quench config docs docs/" << name;
+  }
+  EXPECT_EQ(parts, (std::map<std::string, int>{{"config.md", 1}, {"getting-started.md", 2}}));
+  testing::write_file(folder_ / "page.md",
+                      "<!-- begin generated: evaluation tasks -->\nold\n<!-- end generated -->\nrest\n");
+  EXPECT_EQ(run("docs page.md").status, 0);
+  EXPECT_THAT(
+      testing::read_file(folder_ / "page.md"),
+      ::testing::AllOf(::testing::HasSubstr("| `piqa` |"), ::testing::EndsWith("<!-- end generated -->\nrest\n"),
+                       ::testing::Not(::testing::HasSubstr("old"))));
+  testing::write_file(folder_ / "page.md", "no part\n");
+  EXPECT_EQ(run("docs page.md").status, 3);
 }
 
 }  // namespace

@@ -6,8 +6,11 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kBeginMark = "<!-- begin generated: quench config docs -->\n";
 constexpr std::string_view kEndMark = "<!-- end generated -->\n";
+
+std::string begin_mark(std::string_view part) {
+  return fmt::format("<!-- begin generated: {} -->\n", part);
+}
 
 Json object_schema(std::string_view description) {
   return Json(Json::Object{{"type", "object"},
@@ -102,16 +105,18 @@ std::string config_reference() {
   return text;
 }
 
-std::string update_config_page(std::string_view page) {
-  const std::size_t begin = page.find(kBeginMark);
-  const std::size_t end = page.find(kEndMark);
-  QUENCH_CHECK_AS(ErrorCode::corrupt, begin != std::string_view::npos && end != std::string_view::npos && begin < end,
-                  "the page lacks the marks \"{}\" and \"{}\"", kBeginMark.substr(0, kBeginMark.size() - 1),
+bool has_generated_part(std::string_view page, std::string_view part) {
+  return page.find(begin_mark(part)) != std::string_view::npos;
+}
+
+std::string replace_generated_part(std::string_view page, std::string_view part, std::string_view text) {
+  const std::string mark = begin_mark(part);
+  const std::size_t begin = page.find(mark);
+  const std::size_t end = page.find(kEndMark, begin == std::string_view::npos ? 0 : begin);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, begin != std::string_view::npos && end != std::string_view::npos,
+                  "the page lacks the marks \"{}\" and \"{}\"", mark.substr(0, mark.size() - 1),
                   kEndMark.substr(0, kEndMark.size() - 1));
-  std::string text(page.substr(0, begin + kBeginMark.size()));
-  text += "\n" + config_reference();
-  text += page.substr(end);
-  return text;
+  return fmt::format("{}\n{}{}", page.substr(0, begin + mark.size()), text, page.substr(end));
 }
 
 }  // namespace quench

@@ -14,8 +14,11 @@ namespace quench {
 // Markdown: for each section a table of its keys with type, default, resume policy and meaning.
 [[nodiscard]] std::string config_reference();
 
-// `page` with what stands between the marks of the generated part replaced by config_reference(). Throws
-// Error(corrupt) where the marks are missing.
-[[nodiscard]] std::string update_config_page(std::string_view page);
+// Pages of documentation hold generated parts, between the lines <!-- begin generated: PART --> and
+// <!-- end generated -->.
+inline constexpr std::string_view kConfigReference = "quench config docs";  // the part that is config_reference()
+[[nodiscard]] bool has_generated_part(std::string_view page, std::string_view part);
+// `page` with `text` in place of what stands in the part. Throws Error(corrupt) where a mark is missing.
+[[nodiscard]] std::string replace_generated_part(std::string_view page, std::string_view part, std::string_view text);
 
 }  // namespace quench

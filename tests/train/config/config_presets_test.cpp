@@ -136,12 +136,14 @@ TEST(ConfigSchema, DescribesEveryKey) {
 
 TEST(ConfigDocs, PageIsUpToDate) {
   const std::string page = testing::read_file(testing::source_dir() / "docs/config.md");
-  EXPECT_TRUE(update_config_page(page) == page) << "run: quench config docs docs/config.md";
+  EXPECT_TRUE(replace_generated_part(page, kConfigReference, config_reference()) == page)
+      << "run: quench config docs docs/config.md";
 }
 
 TEST(ConfigDocs, PageWithoutMarksIsRefused) {
-  EXPECT_THROW((void)update_config_page("no marks"), Error);
-  EXPECT_THROW((void)update_config_page("<!-- end generated -->\n<!-- begin generated: quench config docs -->\n"),
+  EXPECT_THROW((void)replace_generated_part("no marks", kConfigReference, ""), Error);
+  EXPECT_THROW((void)replace_generated_part("<!-- end generated -->\n<!-- begin generated: quench config docs -->\n",
+                                            kConfigReference, ""),
                Error);
 }
 
