@@ -1,6 +1,7 @@
 #include "recipes/rounded/expert_input.h"
 
 #include "core/ops/experts/expert_rows.h"
+#include "core/ops/quantize/quantize_int.h"
 
 namespace quench::recipes {
 
@@ -32,7 +33,7 @@ Shape expert_matrices(std::string_view kernel, const Tensor& x, const autograd::
 }
 
 void contribute_rows(autograd::Gradient& dx, const Shape& x_shape, const autograd::ExpertRows& rows, bool tokens,
-                     const Tensor& dy, const std::function<void(const Tensor& of_rows)>& product) {
+                     const Tensor& dy, const std::function<void(const Tensor& of_rows)>& product, const Tensor& mask) {
   const auto fresh = [&](const Shape& shape, MemoryCategory category) {
     const MemoryScope scope(category);
     return Tensor::empty(shape, dy.dtype(), dy.device());
@@ -40,16 +41,17 @@ void contribute_rows(autograd::Gradient& dx, const Shape& x_shape, const autogra
   const Tensor of_rows =
       fresh({dy.size(0), x_shape[1]}, tokens ? MemoryCategory::workspace : MemoryCategory::activations);
   product(of_rows);
-  if (!tokens) return dx.contribute(of_rows);
-  const Tensor gradient = fresh(x_shape, MemoryCategory::activations);
-  sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
+  const Tensor gradient = tokens ? fresh(x_shape, MemoryCategory::activations) : of_rows;
+  if (tokens) sum_rows({.y = of_rows, .rows = rows.rows, .out = gradient});
+  if (mask.defined()) zero_masked({gradient, mask});
   dx.contribute(gradient);
 }
 
 void finish_weight_gradient(autograd::Gradient& dw, const Shape& matrices,
-                            const std::function<void(const Tensor& c, float beta)>& product) {
+                            const std::function<void(const Tensor& c, float beta)>& product, const Tensor& mask) {
   const autograd::GradientTarget into = dw.target();
   product(into.tensor.view(matrices), into.accumulate ? 1.0f : 0.0f);
+  if (mask.defined()) zero_masked({into.tensor, mask});
   dw.end_use();
 }
 

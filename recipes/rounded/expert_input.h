@@ -24,12 +24,15 @@ namespace quench::recipes {
                                     std::int64_t experts);
 
 // Adds the gradient of x to dx. `product` writes that of the rows, [R,K] in the type of dy [R,N]; with `tokens` x is
-// [N,K], and each of its rows gets the sum over its copies.
+// [N,K], and each of its rows gets the sum over its copies. What is added is 0 where `mask` (core/ops/quantize/
+// quantize_int.h) has 0; undefined: nowhere.
 void contribute_rows(autograd::Gradient& dx, const Shape& x_shape, const autograd::ExpertRows& rows, bool tokens,
-                     const Tensor& dy, const std::function<void(const Tensor& of_rows)>& product);
+                     const Tensor& dy, const std::function<void(const Tensor& of_rows)>& product,
+                     const Tensor& mask = {});
 
-// Ends a use of dw that has begun: `product` writes c = beta c + the gradient, c [E,N,K] over dw's values.
+// Ends a use of dw that has begun: `product` writes c = beta c + the gradient, c [E,N,K] over dw's values. All of dw is
+// 0 then where `mask` has 0.
 void finish_weight_gradient(autograd::Gradient& dw, const Shape& matrices,
-                            const std::function<void(const Tensor& c, float beta)>& product);
+                            const std::function<void(const Tensor& c, float beta)>& product, const Tensor& mask = {});
 
 }  // namespace quench::recipes
