@@ -66,7 +66,7 @@ struct Parameter {
   bool in_checkpoints = true;
   // Belongs to an adapter: in adapter folders, not in those of models.
   bool adapter = false;
-  // Scales of a weight's codes: optimizers neither decay them nor take them for a matrix.
+  // Scales of a weight's codes: optimizers move them by factors (optim/relative_steps.h), and take them for no matrix.
   bool scales = false;
   // Counts the changes of the value: what was derived from it (quantized copies) is good for one version.
   std::uint64_t version = 0;

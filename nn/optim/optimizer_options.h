@@ -17,6 +17,7 @@ struct OptimizerOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
+  double scale_rate = 1;  // relative rate of learned scales (relative_steps.h), as a multiple of the learning rate
   DType state_dtype = DType::f32;   // f32 or bf16 running means
   bool master_weights = false;      // keep an f32 copy of bf16 parameters
   bool stochastic_rounding = true;  // where bf16 parameters without master, or bf16 running means, are written
@@ -32,7 +33,7 @@ struct OptimizerOptions {
 
   // As f32, the way the kernels take it.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {
-    const bool decayed = !parameter.scales && (!exclude_from_decay || !exclude_from_decay(parameter));
+    const bool decayed = !exclude_from_decay || !exclude_from_decay(parameter);
     return decayed ? static_cast<double>(static_cast<float>(weight_decay)) : 0.0;
   }
 };

@@ -1,11 +1,13 @@
 #include "nn/optim/table.h"
 
+#include <algorithm>
 #include <array>
 
 #include "nn/optim/adamw.h"
 #include "nn/optim/divided_optimizer.h"
 #include "nn/optim/low_bit_adamw.h"
 #include "nn/optim/muon.h"
+#include "nn/optim/relative_steps.h"
 #include "nn/optim/sgd.h"
 
 namespace quench::nn {
@@ -65,6 +67,16 @@ const ChoiceTable<OptimizerEntry>& optimizer_table() {
 
 const OptimizerEntry& find_optimizer(std::string_view name) {
   return optimizer_table().require(name);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerEntry& entry, const std::vector<Parameter*>& parameters,
+                                          const OptimizerOptions& options) {
+  const auto is_scales = [](const Parameter& p) { return p.scales; };
+  const auto make = [&](const Parameters& some) { return entry.make(some, options); };
+  if (std::ranges::none_of(parameters, [&](const Parameter* p) { return is_scales(*p); })) return make(parameters);
+  return std::make_unique<DividedOptimizer>(
+      parameters, is_scales,
+      [&](const Parameters& scales) { return std::make_unique<RelativeSteps>(scales, options, make); }, make);
 }
 
 }  // namespace quench::nn

@@ -21,6 +21,7 @@ struct OptimizerEntry {
   int moments;                     // numbers that it keeps for a parameter, beside a master weight
   double moment_bytes;             // of one, at least; 0: those of the key state
   std::string_view moment_format;  // for people; empty: the key state
+  // Without learned scales among the parameters: make_optimizer() below is for all.
   std::unique_ptr<Optimizer> (*make)(const std::vector<Parameter*>& parameters, const OptimizerOptions& options);
 };
 
@@ -28,5 +29,11 @@ struct OptimizerEntry {
 [[nodiscard]] const ChoiceTable<OptimizerEntry>& optimizer_table();
 // Throws bad_config with the list of names for an unknown one.
 [[nodiscard]] const OptimizerEntry& find_optimizer(std::string_view name);
+
+// The optimizer of a model's parameters. Learned scales (Parameter::scales) move by the factors that its steps are for
+// them (relative_steps.h).
+[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerEntry& entry,
+                                                        const std::vector<Parameter*>& parameters,
+                                                        const OptimizerOptions& options);
 
 }  // namespace quench::nn

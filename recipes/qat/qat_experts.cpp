@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "recipes/rounded/expert_input.h"
 
@@ -11,7 +10,6 @@ namespace {
 
 using autograd::ExpertRows;
 using autograd::Gradient;
-using autograd::GradientTarget;
 using autograd::Saved;
 using autograd::Tape;
 using autograd::Variable;
@@ -51,7 +49,6 @@ struct QatExperts::Backward {
   bool tokens;
   Saved saved_x;
   Tensor input_mask;
-  Shape x_shape;
   std::shared_ptr<Gradient> dx, dw, dy_of;
 
   void operator()() const {
@@ -59,23 +56,16 @@ struct QatExperts::Backward {
     const Tensor dy = dy_of->value();
     const FakeQuantized w = weight->get(*parameter, dw != nullptr, of_each[0]);
     if (dw) weight_gradient(dy, w.mask);
-    if (dx) input_gradient(dy, w.values.view(of_each));
+    if (dx) input_gradient(dy, w.values);
   }
 
   void input_gradient(const Tensor& dy, const Tensor& w) const {
-    const auto fresh = [&](const Shape& shape, MemoryCategory category) {
-      const MemoryScope scope(category);
-      return Tensor::empty(shape, dy.dtype(), dy.device());
-    };
-    Tensor own = fresh({dy.size(0), of_each[2]}, tokens ? MemoryCategory::workspace : MemoryCategory::activations);
-    grouped_gemm(GroupedGemmArgs{.a = dy, .b = w, .ends = rows.ends, .c = own});
-    if (tokens) {
-      const Tensor of_tokens = fresh(x_shape, MemoryCategory::activations);
-      sum_rows({.y = own, .rows = rows.rows, .out = of_tokens});
-      own = of_tokens;
-    }
-    stop_gradient(own, input_mask);
-    dx->contribute(own);
+    const Tensor gradient =
+        rows_or_sums(rows_of(dy, rows, false), of_each[2], rows, tokens, [&](const Tensor& of_rows) {
+          grouped_gemm(GroupedGemmArgs{.a = dy, .b = w.view(of_each), .ends = rows.ends, .c = of_rows});
+        });
+    stop_gradient(gradient, input_mask);
+    dx->contribute(gradient);
   }
 
   // Waits for x where it is made again anyway.
@@ -85,16 +75,18 @@ struct QatExperts::Backward {
                          format = scheme.input](const Tensor& x_again) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Tensor x = fake_quantize(x_again, format, false).values;
-      const GradientTarget into = dw->target();
-      grouped_wgrad(GroupedWgradArgs{.a = dy,
-                                     .b = copied(rows_of(x, rows, tokens)),
-                                     .ends = rows.ends,
-                                     .c = into.tensor.view(of_each),
-                                     .beta = into.accumulate ? 1.0f : 0.0f,
-                                     .alignment = rows.alignment});
-      // Of the micro-batches before this one too, which had the same mask.
-      stop_gradient(into.tensor, mask);
-      dw->end_use();
+      // The micro-batches before this one had the same mask.
+      finish_weight_gradient(
+          *dw, of_each,
+          [&](const Tensor& c, float beta) {
+            grouped_wgrad(GroupedWgradArgs{.a = dy,
+                                           .b = copied(rows_of(x, rows, tokens)),
+                                           .ends = rows.ends,
+                                           .c = c,
+                                           .beta = beta,
+                                           .alignment = rows.alignment});
+          },
+          mask);
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
@@ -103,11 +95,7 @@ struct QatExperts::Backward {
 Variable QatExperts::run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens) const {
   const Weight weight = parameter.weight();
   const Tensor in = x.value();
-  const std::int64_t experts = rows.ends.size(0);
-  QUENCH_CHECK(in.rank() == 2 && in.size(1) == weight.shape()[1] && weight.shape()[0] % experts == 0,
-               "{} experts: x is {}, weight is {}, of {} experts; expected [R,K] and [E*N,K]", name(), in.describe(),
-               weight.describe(), experts);
-  const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
+  const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
   const MemoryScope scope(MemoryCategory::activations);
   const std::int64_t out_rows = rows_of(in, rows, tokens).rows();
   Variable y(Tensor::empty({out_rows, of_each[1]}, in.dtype(), in.device()));
@@ -115,7 +103,7 @@ Variable QatExperts::run(const Variable& x, const nn::Parameter& parameter, cons
   {
     const MemoryScope workspace(MemoryCategory::workspace);
     grouped_gemm(GroupedGemmArgs{.a = copied(rows_of(input.values, rows, tokens)),
-                                 .b = weight_->get(parameter, false, experts).values.view(of_each),
+                                 .b = weight_->get(parameter, false, of_each[0]).values.view(of_each),
                                  .ends = rows.ends,
                                  .c = y.value(),
                                  .transpose_b = true});
@@ -130,7 +118,6 @@ Variable QatExperts::run(const Variable& x, const nn::Parameter& parameter, cons
                     tokens,
                     weight.requires_grad() ? Saved(x) : Saved(),
                     input.mask,
-                    in.shape(),
                     x.gradient(),
                     weight.gradient(),
                     y.gradient()};

@@ -113,14 +113,16 @@ std::string named(const RecipeOptions&) {
 }
 
 constexpr std::string_view kPlainKeys[] = {"keep_weights", "embedding_bits", "embedding_group_size"};
-constexpr std::string_view kGroupKeys[] = {"keep_weights",       "group_size",     "learned_scales",
+constexpr std::string_view kGroupKeys[] = {"keep_weights",       "group_size",     "learned_scales",      "scale_lr",
                                            "asymmetric_weights", "embedding_bits", "embedding_group_size"};
-constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "scale_lr", "embedding_bits",
+                                          "embedding_group_size"};
 // A zero point would make other values than 0 of what does not stay.
 constexpr std::string_view kSparseKeys[] = {"keep_weights"};
 constexpr std::string_view kSparseGroupKeys[] = {"keep_weights", "group_size"};
-constexpr std::string_view kBitsKeys[] = {"keep_weights", "learned_scales", "group_size",          "asymmetric_weights",
-                                          "weight_bits",  "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kBitsKeys[] = {"keep_weights",   "learned_scales",      "scale_lr",
+                                          "group_size",     "asymmetric_weights",  "weight_bits",
+                                          "embedding_bits", "embedding_group_size"};
 
 }  // namespace
 

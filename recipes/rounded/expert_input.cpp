@@ -1,6 +1,7 @@
 #include "recipes/rounded/expert_input.h"
 
 #include "core/ops/experts/expert_rows.h"
+#include "core/ops/quantize/quantize_int.h"
 #include "recipes/there_again.h"
 
 namespace quench::recipes {
@@ -50,9 +51,10 @@ Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd
 }
 
 void finish_weight_gradient(autograd::Gradient& dw, const Shape& matrices,
-                            const std::function<void(const Tensor& c, float beta)>& product) {
+                            const std::function<void(const Tensor& c, float beta)>& product, const Tensor& mask) {
   const autograd::GradientTarget into = dw.target();
   product(into.tensor.view(matrices), into.accumulate ? 1.0f : 0.0f);
+  if (mask.defined()) zero_masked({into.tensor, mask});
   dw.end_use();
 }
 

@@ -33,8 +33,9 @@ namespace quench::recipes {
 [[nodiscard]] Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd::ExpertRows& rows,
                                   bool sums, const std::function<void(const Tensor& of_rows)>& product);
 
-// Ends a use of dw that has begun: `product` writes c = beta c + the gradient, c [E,N,K] over dw's values.
+// Ends a use of dw that has begun: `product` writes c = beta c + the gradient, c [E,N,K] over dw's values. All of dw is
+// 0 then where `mask` has 0.
 void finish_weight_gradient(autograd::Gradient& dw, const Shape& matrices,
-                            const std::function<void(const Tensor& c, float beta)>& product);
+                            const std::function<void(const Tensor& c, float beta)>& product, const Tensor& mask = {});
 
 }  // namespace quench::recipes

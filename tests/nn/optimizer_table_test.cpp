@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/number/random.h"
+#include "core/ops/elementwise.h"
 #include "tests/seams/added_optimizer.h"  // one more entry of the table
 
 namespace quench::nn {
@@ -20,16 +21,18 @@ float number(std::uint64_t stream, std::int64_t i) {
   return static_cast<float>(block.words[0]) / 4294967296.0f - 0.5f;
 }
 
-// A matrix large enough for codes, one that is not, a vector, an embedding.
+// A matrix large enough for codes, one that is not, a vector, an embedding, learned scales.
 struct Model {
   std::vector<Parameter> parameters;
   std::vector<Tensor> targets;
 
   explicit Model(DType dtype, std::int64_t row_begin = 0, std::int64_t rows = -1) {
-    const auto add = [&](const std::string& name, const Shape& shape, std::vector<ParameterPiece> pieces) {
+    const auto add = [&](const std::string& name, const Shape& shape, std::vector<ParameterPiece> pieces,
+                         bool scales = false) {
       Parameter p = make_parameter(shape, {.dtype = dtype, .grad_dtype = DType::f32});
       p.name = name;
       p.pieces = std::move(pieces);
+      p.scales = scales;
       if (rows >= 0 && shape[0] == kRows) {  // some rows of it
         Shape local = shape;
         local[0] = rows;
@@ -39,12 +42,13 @@ struct Model {
       const std::int64_t offset = p.shard.row_begin * (shape.numel() / shape[0]);
       Tensor value = p.variable.value(), target = Tensor::empty(value.shape(), DType::f32);
       for (std::int64_t i = 0; i < value.numel(); ++i) {
-        const float x = number(hash64(name), offset + i);
+        const float above = scales ? 0.75f : 0.0f;  // scales are positive
+        const float x = above + number(hash64(name), offset + i);
         if (dtype == DType::bf16)
           value.data<bfloat16>()[i] = bfloat16(x);
         else
           value.data<float>()[i] = x;
-        target.data<float>()[i] = number(hash64(name) + 1, offset + i);
+        target.data<float>()[i] = above + number(hash64(name) + 1, offset + i);
       }
       parameters.push_back(std::move(p));
       targets.push_back(target);
@@ -53,6 +57,7 @@ struct Model {
     add("layer.small.weight", {5, 7}, {{"layer.small.weight", 0, 5}});
     add("layer.norm.weight", {9}, {{"layer.norm.weight", 0, 9}});
     add("embed_tokens.weight", {10, 256}, {{"embed_tokens.weight", 0, 10}});
+    add("layer.fused.weight_scale", {kRows, 512}, {}, true);
   }
   static constexpr std::int64_t kRows = 12;
 
@@ -82,7 +87,10 @@ struct Model {
 
 class EveryOptimizer : public ::testing::TestWithParam<std::size_t> {
  protected:
-  [[nodiscard]] const OptimizerEntry& entry() const { return optimizer_table()[GetParam()]; }
+  [[nodiscard]] static std::unique_ptr<Optimizer> make(const std::vector<Parameter*>& parameters,
+                                                       const OptimizerOptions& options) {
+    return make_optimizer(optimizer_table()[GetParam()], parameters, options);
+  }
   [[nodiscard]] static OptimizerOptions options(DType dtype) {
     return {.weight_decay = 0, .master_weights = dtype == DType::bf16, .exclude_from_muon = [](const Parameter& p) {
               return p.name.starts_with("embed");
@@ -109,7 +117,7 @@ class EveryOptimizer : public ::testing::TestWithParam<std::size_t> {
 TEST_P(EveryOptimizer, Minimises) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Model model(dtype);
-    const auto optimizer = entry().make(model.pointers(), options(dtype));
+    const auto optimizer = make(model.pointers(), options(dtype));
     const double before = model.loss();
     optimizer->zero_grad();
     run(model, *optimizer, 60, 0.02);
@@ -119,10 +127,10 @@ TEST_P(EveryOptimizer, Minimises) {
 
 TEST_P(EveryOptimizer, StateIsCompleteAndNamedOnce) {
   Model model(DType::bf16), again(DType::bf16);
-  const auto whole = entry().make(model.pointers(), options(DType::bf16));
+  const auto whole = make(model.pointers(), options(DType::bf16));
   run(model, *whole, 3, 0.02);
   // Parameters and state together are all that a further step depends on.
-  const auto copy = entry().make(again.pointers(), options(DType::bf16));
+  const auto copy = make(again.pointers(), options(DType::bf16));
   for (std::size_t k = 0; k < model.parameters.size(); ++k)
     Tensor(again.parameters[k].variable.value()).copy_from(model.parameters[k].variable.value());
   const auto from = whole->state(), to = copy->state();
@@ -151,14 +159,14 @@ TEST_P(EveryOptimizer, StateIsCompleteAndNamedOnce) {
 
 TEST_P(EveryOptimizer, PartsOfAnUpdateGiveTheBitsOfTheWhole) {
   Model model(DType::bf16), parts(DType::bf16);
-  const auto whole = entry().make(model.pointers(), options(DType::bf16));
-  const auto divided = entry().make(parts.pointers(), options(DType::bf16));
+  const auto whole = make(model.pointers(), options(DType::bf16));
+  const auto divided = make(parts.pointers(), options(DType::bf16));
   for (int step = 1; step <= 2; ++step) {
     (void)model.loss();
     (void)parts.loss();
     whole->step(0.02, step, one());
     whole->zero_grad();
-    for (const ParameterRange part : {ParameterRange{2, 4}, ParameterRange{0, 1}, ParameterRange{1, 2}}) {
+    for (const ParameterRange part : {ParameterRange{2, 5}, ParameterRange{0, 1}, ParameterRange{1, 2}}) {
       divided->step(0.02, step, one(), part);
       divided->zero_grad(part);
     }
@@ -171,23 +179,52 @@ TEST_P(EveryOptimizer, ShardsGiveTheBitsOfTheWholeOrAreRefused) {
   Model model(DType::bf16);
   OptimizerOptions choice = options(DType::bf16);
   choice.master_weights = false;  // stochastic rounding
-  const auto whole = entry().make(model.pointers(), choice);
+  const auto whole = make(model.pointers(), choice);
   run(model, *whole, 2, 0.02);
   std::int64_t begin = 0;
   for (const std::int64_t rows : {1, 8, 3}) {
     Model shard(DType::bf16, begin, rows);
     try {
-      const auto optimizer = entry().make(shard.pointers(), choice);
+      const auto optimizer = make(shard.pointers(), choice);
       run(shard, *optimizer, 2, 0.02);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::unsupported);
       EXPECT_NE(std::string(error.what()).find("layer.fused.weight"), std::string::npos);
       break;
     }
-    expect_same_bytes(shard.parameters[0].variable.value(),
-                      model.parameters[0].variable.value().narrow(0, begin, rows));
+    for (const std::size_t k : {0u, 4u})
+      expect_same_bytes(shard.parameters[k].variable.value(),
+                        model.parameters[k].variable.value().narrow(0, begin, rows));
     begin += rows;
   }
+}
+
+// Whatever decay and rates, scales are positive numbers; without a gradient they stay.
+TEST_P(EveryOptimizer, LearnedScalesStayPositiveAndAreNotDecayed) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const double rate : {1e-3, 1.0, 1e3}) {
+      Model model(dtype);
+      OptimizerOptions choice = options(dtype);
+      choice.weight_decay = 0.5;
+      choice.scale_rate = 1e2;
+      const auto optimizer = make(model.pointers(), choice);
+      const Tensor scales = model.parameters.back().variable.value(), before = scales.clone();
+      optimizer->step(rate, 1, one());
+      expect_same_bytes(scales, before);
+      optimizer->zero_grad();
+      for (int step = 2; step <= 30; ++step) {
+        const Tensor gradient = Tensor::empty(scales.shape(), DType::f32);
+        for (std::int64_t i = 0; i < gradient.numel(); ++i)
+          gradient.data<float>()[i] = number(static_cast<std::uint64_t>(i % 3 == 0 ? step : 1), i);
+        model.parameters.back().variable.gradient()->contribute(gradient);
+        optimizer->step(rate, step, one());
+        optimizer->zero_grad();
+      }
+      const Tensor values = Tensor::empty(scales.shape(), DType::f32);
+      cast({scales, values});
+      for (std::int64_t i = 0; i < values.numel(); ++i)
+        ASSERT_TRUE(values.data<float>()[i] > 0 && std::isfinite(values.data<float>()[i])) << i << ", rate " << rate;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EveryOptimizer, ::testing::Range<std::size_t>(0, optimizer_table().size()),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/json/json.h"
+#include "core/ops/gemm.h"
 #include "core/ops/quantize/scale_gradient.h"
 #include "nn/optim/table.h"
 #include "recipes/qat/scale_parameter.h"
@@ -41,18 +42,18 @@ double distance(const Tensor& actual, const std::vector<float>& expected) {
   return testing::relative_l2(std::span<const float>(found), std::span<const float>(expected));
 }
 
-// A layer [kOut,kIn] under recipe, with scales of its own.
+// A layer [kOut,kIn] under recipe, with scales of its own or without.
 struct Layer {
-  explicit Layer(const char* recipe, const RecipeOptions& options) {
-    RecipeOptions learned = options;
-    learned.learned_scales = true;
+  explicit Layer(const char* recipe, const RecipeOptions& options, bool learned = true) {
+    RecipeOptions all = options;
+    all.learned_scales = learned;
     kernel = find_recipe(recipe)
-                 .plan({.name = "layer", .in_features = kIn, .out_features = kOut, .parameters = {}}, learned)
+                 .plan({.name = "layer", .in_features = kIn, .out_features = kOut, .parameters = {}}, all)
                  .kernel;
     weight.name = "layer.weight";
     weight.variable = Variable::leaf(matrix(kOut, kIn, 10'000));
     weight.global_shape = {kOut, kIn};
-    scales = kernel->parameters().at(0).parameter;
+    if (learned) scales = kernel->parameters().at(0).parameter;
   }
 
   Tensor run(const Tensor& x, const Tensor& dy) const {
@@ -71,7 +72,7 @@ struct Layer {
 
   std::shared_ptr<const nn::LinearKernel> kernel;
   nn::Parameter weight;
-  nn::Parameter* scales;
+  nn::Parameter* scales = nullptr;
 };
 
 // tests/reference/make_learned_scales.py
@@ -169,9 +170,43 @@ TEST(LearnedScales, OptimizersDoNotDecayThem) {
     const Layer layer("qat_int4_weight_only", {.group_size = 8});
     layer.kernel->begin_with(layer.weight);
     const std::vector<float> before = values(layer.scales->variable.value());
-    const auto optimizer = entry.make({layer.scales}, {.weight_decay = 0.5});
+    const auto optimizer = nn::make_optimizer(entry, {layer.scales}, {.weight_decay = 0.5});
     optimizer->step(1e-2, 1, Tensor::from_values<float>({1}, std::array{1.0f}));
     EXPECT_EQ(values(layer.scales->variable.value()), before);
+  }
+}
+
+// A layer that learns the products of another weight in 2 bits: scales of the largest magnitudes are too large for most
+// values, and learned ones find better.
+TEST(LearnedScales, EndBelowTheErrorOfThoseThatFollowFromTheWeight) {
+  const Tensor wanted = matrix(kOut, kIn, 10'000);
+  for (const double rate : {3e-4, 1e-3, 1e-2}) {
+    SCOPED_TRACE(rate);
+    double errors[2];
+    for (const bool learned : {false, true}) {
+      Layer layer("qat_intx_weight_only", {.weight_bits = 2, .group_size = 8}, learned);
+      layer.kernel->begin_with(layer.weight);
+      std::vector<nn::Parameter*> parameters{&layer.weight};
+      if (learned) parameters.push_back(layer.scales);
+      const auto optimizer =
+          nn::make_optimizer(nn::find_optimizer("adamw"), parameters, {.weight_decay = 0, .scale_rate = 1e-2 / rate});
+      const Tensor one = Tensor::from_values<float>({1}, std::array{1.0f});
+      double& error = errors[learned ? 1 : 0];
+      for (int step = 1; step <= 300; ++step) {
+        const Tensor x = matrix(kRows, kIn, static_cast<std::uint32_t>(step) * 1000);
+        const Tensor y = Tensor::empty({kRows, kOut}, DType::f32);
+        gemm({.a = x, .b = wanted, .c = y, .transpose_b = true});
+        const Tensor dy = layer.kernel->apply(Variable(x), layer.weight, {}).value().clone();
+        error = distance(dy, values(y));
+        for (std::int64_t i = 0; i < dy.numel(); ++i) dy.data<float>()[i] -= y.data<float>()[i];
+        (void)layer.run(x, dy);
+        optimizer->step(rate, step, one);
+        optimizer->zero_grad();
+      }
+      if (!learned) continue;
+      for (const float scale : values(layer.scales->variable.value())) EXPECT_GT(scale, 0);
+    }
+    EXPECT_LT(errors[1], 0.9 * errors[0]);
   }
 }
 

@@ -126,7 +126,11 @@ void check_quantization_aware(Checker& checker) {
   const RecipeSection& recipe = config.recipe;
   if (recipe.embedding_group_size && !recipe.embedding_bits && checker.usable({"recipe.embedding_bits"}))
     checker.report("recipe.embedding_group_size", "has no effect without recipe.embedding_bits");
-  if (!recipe.learned_scales || !checker.usable({"recipe.learned_scales"})) return;
+  if (!checker.usable({"recipe.learned_scales"})) return;
+  if (!recipe.learned_scales && recipe.scale_lr != default_config().recipe.scale_lr &&
+      checker.usable({"recipe.scale_lr"}))
+    checker.report("recipe.scale_lr", "has no effect without recipe.learned_scales");
+  if (!recipe.learned_scales) return;
   const auto refuse = [&](bool other, std::string_view what) {
     if (other) checker.report("recipe.learned_scales", "true does not go with {}", what);
   };

@@ -162,6 +162,7 @@ struct RecipeSection {
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
   bool learned_scales = false;
+  double scale_lr = 1e-2;  // of learned scales: peak relative rate
   // Of the embedding table; absent bits: it stays in high precision.
   std::optional<std::int64_t> embedding_bits;
   std::optional<std::int64_t> embedding_group_size;

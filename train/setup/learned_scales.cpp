@@ -27,9 +27,7 @@ void require_positive(const Tensor& scales, std::string_view weight, std::int64_
   const auto* bad = std::find_if(values, end, [](float x) { return !(x > 0) || !std::isfinite(x); });
   if (bad == end) return;
   const std::int64_t at = bad - values, groups = scales.size(1);
-  QUENCH_FAIL(ErrorCode::nonfinite,
-              "{}{}: the learned scale of row {}, group {} is {}, expected a positive number; train with a smaller "
-              "optimizer.lr, or without recipe.learned_scales",
+  QUENCH_FAIL(ErrorCode::nonfinite, "{}{}: the learned scale of row {}, group {} is {}, expected a positive number",
               source.empty() ? "" : fmt::format("{}: ", source), weight, row + at / groups, at % groups, *bad);
 }
 

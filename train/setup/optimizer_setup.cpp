@@ -31,6 +31,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
                                      .beta2 = optimizer.betas[1],
                                      .eps = optimizer.eps,
                                      .weight_decay = optimizer.weight_decay,
+                                     .scale_rate = optimizer.lr > 0 ? config.recipe.scale_lr / optimizer.lr : 0,
                                      .state_dtype = optimizer.state,
                                      .master_weights = config.training.master_dtype.has_value(),
                                      .stochastic_rounding = optimizer.stochastic_rounding,
@@ -40,7 +41,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
                                      .nesterov = optimizer.nesterov,
                                      .exclude_from_muon = matcher(optimizer.muon_exclude),
                                      .rows = ranks != nullptr ? distributed::make_row_exchange(ranks->shard) : nullptr};
-  return nn::find_optimizer(optimizer.name).make(model.parameters(), options);
+  return nn::make_optimizer(nn::find_optimizer(optimizer.name), model.parameters(), options);
 }
 
 }  // namespace quench

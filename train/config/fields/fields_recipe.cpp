@@ -69,6 +69,9 @@ void add_recipe_fields(Fields& fields) {
   fields.push_back(make_field("recipe.learned_scales", QUENCH_MEMBER(recipe.learned_scales), any_value(), guarded,
                               "Train the scales of symmetric integer weights (LSQ), beginning with those that follow "
                               "from the weights."));
+  fields.push_back(make_field("recipe.scale_lr", QUENCH_MEMBER(recipe.scale_lr), between(0, 1), free,
+                              "Peak learning rate of learned scales, relative: AdamW moves a scale by about this share "
+                              "of itself in a step. It follows the schedule of optimizer.lr."));
   fields.push_back(make_field("recipe.embedding_bits", QUENCH_MEMBER(recipe.embedding_bits), between(2, 8), guarded,
                               "Bits of the embedding table that a qat recipe trains for; null: it stays in "
                               "training.dtype. A tied head has the table's."));
