@@ -5,7 +5,6 @@
 #include "core/ops/dropout.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/low_rank_gradients.h"
 #include "core/ops/magnitude.h"
 
 namespace quench::recipes {
@@ -52,20 +51,18 @@ struct LoraLinear::Backward {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const nn::LowRankPiece& piece = pieces[i];
       const Tensor rows = dy.narrow(1, piece.row_begin, piece.rows);
-      const nn::Weight::Use b = adapter->b(i).weight().use();
-      const Tensor dh = dhidden.narrow(1, piece.rank_begin, piece.rank);
-      if (!db[i]) {
-        gemm({.a = rows, .b = b.value(), .c = dh, .alpha = piece.scale});
-        continue;
-      }
+      gemm({.a = rows,
+            .b = adapter->b(i).weight().use().value(),
+            .c = dhidden.narrow(1, piece.rank_begin, piece.rank),
+            .alpha = piece.scale});
+      if (!db[i]) continue;
       const GradientTarget into = db[i]->target();
-      low_rank_gradients({.dy = rows,
-                          .h = hidden.narrow(1, piece.rank_begin, piece.rank),
-                          .b = b.value(),
-                          .dh = dh,
-                          .db = into.tensor,
-                          .scale = piece.scale,
-                          .accumulate = into.accumulate});
+      gemm({.a = rows,
+            .b = hidden.narrow(1, piece.rank_begin, piece.rank),
+            .c = into.tensor,
+            .transpose_a = true,
+            .alpha = piece.scale,
+            .beta = into.accumulate ? 1.0f : 0.0f});
     }
     if (da) gradient_of_a(dhidden);
     if (dx) input_gradient(dhidden);
