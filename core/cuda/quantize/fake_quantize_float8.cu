@@ -58,8 +58,8 @@ __global__ __launch_bounds__(kRowBlock<kRowThreads>,
                              kRowBlocks<kRowThreads>) void fake_float8_rows_kernel(const T* x, T* out,
                                                                                    std::int64_t rows, int columns,
                                                                                    bool to_bf16) {
-  const std::int64_t row = row_number<kRowThreads>(rows);
-  if (row < 0) return;  // whole warps where several rows share a block
+  const std::int64_t row = row_number<kRowThreads>();
+  if (row >= rows) return;  // whole warps where several rows share a block
   RowPieces<T, kRowThreads, kKept> kept;
   kept.load(x + row * columns, columns);
   PackedPiece<T> most = {};

@@ -245,8 +245,8 @@ __global__ __launch_bounds__(kRowBlock<kRowThreads>,
                              kRowBlocks<kRowThreads>) void fake_rows_kernel(const T* x, T* out, std::uint8_t* mask,
                                                                             std::int64_t rows, int columns,
                                                                             IntScheme scheme) {
-  const std::int64_t row = row_number<kRowThreads>(rows);
-  if (row < 0) return;  // whole warps where several rows share a block
+  const std::int64_t row = row_number<kRowThreads>();
+  if (row >= rows) return;  // whole warps where several rows share a block
   RowPieces<T, kRowThreads, kKept> kept;
   kept.load(x + row * columns, columns);
   Extremes<T> own = Extremes<T>::none();

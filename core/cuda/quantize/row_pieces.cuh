@@ -54,13 +54,11 @@ bool with_usual_row_plan(std::int64_t columns, const Body& body) {
 template <int kRowThreads>
 inline constexpr int kRowBlocks = 1024 / kRowBlock<kRowThreads>;
 
-// The row of a thread, negative where none is left for it, and the grid for all rows. The first blocks take the last
-// rows: of an activation that a kernel has just written these are still in the cache, and a product, which begins with
-// the first rows, finds those there.
+// The row of a thread, and the grid for all rows.
 template <int kRowThreads>
-__device__ std::int64_t row_number(std::int64_t rows) {
+__device__ std::int64_t row_number() {
   constexpr int kRows = kRowBlock<kRowThreads> / kRowThreads;
-  return rows - 1 - std::int64_t{blockIdx.x} * kRows - (kRows == 1 ? 0 : threadIdx.x / kRowThreads);
+  return std::int64_t{blockIdx.x} * kRows + (kRows == 1 ? 0 : threadIdx.x / kRowThreads);
 }
 template <class Plan>
 [[nodiscard]] dim3 row_grid(std::int64_t rows) {
