@@ -132,9 +132,9 @@ void run_train(const TrainArguments& a) {
   ReaderOptions reader_settings = reader_options(a.reader);
   // Any template gives a chat's text; its special tokens are left out.
   QUENCH_CHECK_AS(ErrorCode::bad_config, reader_settings.chat_template_file.empty(),
-                  "--chat-template {}: training a tokenizer takes llama2, llama3 or chatml, as a file's special tokens "
-                  "are not known before",
-                  reader_settings.chat_template_file.string());
+                  "--chat-template {}: training a tokenizer takes one of {}, as a file's special tokens are not known "
+                  "before",
+                  reader_settings.chat_template_file.string(), fmt::join(chat_template_names(), ", "));
   if (reader_settings.chat_template == ChatTemplate::automatic) reader_settings.chat_template = ChatTemplate::llama3;
   const std::vector<std::filesystem::path> files = expand_file_patterns(a.inputs);
   std::size_t next_file = 0;

@@ -19,6 +19,9 @@ struct Template {
   void (*begin_answer)(std::vector<DocumentPiece>& pieces, bool target);
   std::string_view end_of_turn;
   std::string_view jinja;  // the same for programs that evaluate templates
+  bool trims = true;       // contents lose the white space at their ends
+  // For special tokens that have other uses too: whether they are the template's. Null: they are.
+  bool (*owns_tokens)(const Tokenizer& tokenizer) = nullptr;
 };
 
 // Text without the white space at its ends, as Jinja's filter `trim` and Python's strip() leave it.
@@ -119,6 +122,10 @@ constexpr std::string_view kChatmlJinja =
 constexpr std::string_view kLlama2Jinja =
     R"({% if messages[0]['role'] == 'system' %}{% set before = '<<SYS>>\n' + messages[0]['content'] + '\n<</SYS>>\n\n' %}{% set turns = messages[1:] %}{% else %}{% set before = '' %}{% set turns = messages %}{% endif %}{% for m in turns %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('user and assistant alternate behind at most one system message') }}{% endif %}{% if m['role'] == 'user' %}{% if loop.first %}{% set question = before + m['content'] %}{% else %}{% set question = m['content'] %}{% endif %}{{ '<s>[INST] ' }}{{ question | trim }}{{ ' [/INST]' }}{% else %}{{ ' ' }}{{ m['content'] | trim }}{{ ' </s>' }}{% endif %}{% endfor %})";
 
+bool owns_llama2_tokens(const Tokenizer& tokenizer) {
+  return tokenizer.find_token("<s>") == 1 && tokenizer.find_token("</s>") == 2 && !tokenizer.find_token("[INST]");
+}
+
 // In the order in which `automatic` tries them.
 const std::array<Template, 3>& templates() {
   static const std::array<Template, 3> table = {{
@@ -135,10 +142,25 @@ const std::array<Template, 3>& templates() {
        render_chatml,
        begin_chatml,
        "<|im_end|>",
-       kChatmlJinja},
-      {ChatTemplate::llama2, "llama2", {"<s>", "</s>"}, render_llama2, begin_llama2, "</s>", kLlama2Jinja},
+       kChatmlJinja,
+       false},
+      {ChatTemplate::llama2,
+       "llama2",
+       {"<s>", "</s>"},
+       render_llama2,
+       begin_llama2,
+       "</s>",
+       kLlama2Jinja,
+       true,
+       owns_llama2_tokens},
   }};
   return table;
+}
+
+std::vector<std::string> written_names() {
+  std::vector<std::string> names;
+  for (const Template& known : templates()) names.emplace_back(known.name);
+  return names;
 }
 
 bool fits(const Template& known, const Tokenizer& tokenizer) {
@@ -146,15 +168,14 @@ bool fits(const Template& known, const Tokenizer& tokenizer) {
     const auto id = tokenizer.find_token(token);
     return id && tokenizer.is_special(*id);
   });
-  if (!has_tokens || known.value != ChatTemplate::llama2) return has_tokens;
-  return tokenizer.find_token("<s>") == 1 && tokenizer.find_token("</s>") == 2 && !tokenizer.find_token("[INST]");
+  return has_tokens && (known.owns_tokens == nullptr || known.owns_tokens(tokenizer));
 }
 
 }  // namespace
 
 std::vector<std::string> chat_template_names() {
-  std::vector<std::string> names{"auto"};
-  for (const Template& known : templates()) names.emplace_back(known.name);
+  std::vector<std::string> names = written_names();
+  names.emplace(names.begin(), "auto");
   return names;
 }
 
@@ -209,14 +230,14 @@ const Template& checked_template(ChatTemplate chat_template, const std::vector<C
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, known != templates().end(),
       "chats need a template, and the tokenizer has the special tokens of none: set data.chat_template (on the command "
-      "line: --chat-template) to llama2, llama3 or chatml or the path of a .jinja file, or choose a tokenizer made for "
-      "chats");
+      "line: --chat-template) to one of {} or the path of a .jinja file, or choose a tokenizer made for chats",
+      fmt::join(written_names(), ", "));
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content, train] = messages[i];
     const bool assistant = role == "assistant";
     QUENCH_CHECK(assistant || role == "system" || role == "user" || role == "tool",
                  "message {}: role '{}'; known: system, user, assistant, tool", i, role);
-    const bool blank = content.empty() || (chat_template != ChatTemplate::chatml && trim(content).empty());
+    const bool blank = content.empty() || (known->trims && trim(content).empty());
     QUENCH_CHECK(!assistant || !blank, "message {}: the assistant says nothing", i);
   }
   return *known;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/system/automatic_choice.h"
 #include "core/system/choice_table.h"
 #include "data/sampling/data_formats.h"
 #include "data/text/conversation.h"
@@ -77,6 +78,16 @@ TEST(AddedTextFormat, IsReadByTheNameOfItsFiles) {
   EXPECT_THAT(find_field("data.format")->help, HasSubstr("lines: a document a line."));
   write_file(dir / "a.dat", "x");
   EXPECT_THAT(refusal([&] { (void)texts_of(dir / "a.dat"); }), HasSubstr("text, jsonl, lines"));
+}
+
+TEST(AddedTextFormat, MayBeLeftToBeChosenLater) {
+  const TextFormat* lines = text_formats().find("lines");
+  EXPECT_EQ(require_or_auto(text_formats(), "lines", "--format"), lines);
+  EXPECT_EQ(require_or_auto(text_formats(), "auto", "--format"), nullptr);
+  EXPECT_EQ(name_or_auto(lines), "lines");
+  EXPECT_EQ(name_or_auto<TextFormat>(nullptr), "auto");
+  EXPECT_EQ(refusal([] { (void)require_or_auto(text_formats(), "line", "--format"); }),
+            "--format 'line' is unknown; known: auto, text, jsonl, lines");
 }
 
 TEST(AddedRecordKind, IsKnownByItsKeys) {

@@ -148,7 +148,7 @@ TEST(ChatTemplate, NamesAndMissingTokens) {
   const std::vector<Document> documents{{.pieces = render_chat(ChatTemplate::chatml, kChat), .complete = true}};
   expect_error(ErrorCode::bad_config, {"<|im_start|>", "data.chat_template"}, [&] { (void)encoder.encode(documents); });
   EXPECT_EQ(resolve_chat_template(ChatTemplate::automatic, *tokenizer), ChatTemplate::automatic);
-  expect_error(ErrorCode::bad_config, {"data.chat_template", "llama2, llama3 or chatml"},
+  expect_error(ErrorCode::bad_config, {"data.chat_template", "llama3, chatml, llama2 or the path"},
                [] { (void)render_chat(ChatTemplate::automatic, kChat); });
 }
 
