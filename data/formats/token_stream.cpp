@@ -26,6 +26,8 @@ std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::s
       std::sort(matches.begin(), matches.end());
     }
     for (std::string& match : matches) {
+      QUENCH_CHECK_AS(ErrorCode::bad_config, !std::filesystem::is_directory(match, ignored),
+                      "{} is a folder; name its files, as {}/*.bin", match, match);
       QUENCH_CHECK_AS(ErrorCode::bad_config, seen.insert(match).second, "{} is named twice in the list of data files",
                       match);
       paths.emplace_back(std::move(match));

@@ -11,7 +11,7 @@ namespace quench {
 
 // The files that a list of glob(7) patterns (* ? [...] {a,b}) names, each pattern's matches in byte order. A path that
 // exists and a pattern without wildcards stand for themselves. Throws not_found for a pattern that matches nothing,
-// bad_config for an empty list or a file that is named twice.
+// bad_config for an empty list, a folder, or a file that is named twice.
 [[nodiscard]] std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::string>& patterns);
 
 class TokenStream final : public TokenSource {

@@ -56,6 +56,8 @@ TEST(TokenStream, PatternsAreSortedAndChecked) {
     (void)expand_file_patterns({(folder / "a.bin").string(), (folder / "*.bin").string()});
   });
   expect_error(ErrorCode::bad_config, {"empty"}, [] { (void)expand_file_patterns({}); });
+  expect_error(ErrorCode::bad_config, {"is a folder", "/*.bin"},
+               [&] { (void)expand_file_patterns({folder.path().string()}); });
 }
 
 TEST(TokenStream, FilesOfDifferentTokenizersAreRefused) {
