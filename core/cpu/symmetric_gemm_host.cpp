@@ -18,6 +18,7 @@ void store_panel(const SymmetricGemmArgs& args, std::int64_t matrix, std::int64_
   const auto* sums = panel.data<float>();
   const T* addend = args.beta != 0.0f ? args.addend.data<T>() + matrix * n * n : nullptr;
   T* c = args.c.data<T>() + matrix * n * n;
+  const float factor = args.factors.defined() ? args.factors.data<float>()[matrix] : 1.0f;
   parallel_ranges(rows, panel.numel(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t row = first + i;
@@ -25,6 +26,7 @@ void store_panel(const SymmetricGemmArgs& args, std::int64_t matrix, std::int64_
         float value = args.alpha * sums[i * columns + column];
         if (addend != nullptr) value += args.beta * static_cast<float>(addend[row * n + column]);
         if (row == column) value += args.diagonal;
+        value *= factor;
         c[row * n + column] = T(value);
         if (column < first) c[column * n + row] = T(value);
       }

@@ -14,7 +14,7 @@ std::string op_label(const SymmetricGemmArgs& args) {
 
 void symmetric_gemm(const SymmetricGemmArgs& args) {
   constexpr std::string_view op = "symmetric_gemm";
-  const auto& [a, b, c, transpose, alpha, beta, addend, diagonal] = args;
+  const auto& [a, b, c, transpose, alpha, beta, addend, diagonal, factors] = args;
   check_float_tensor(op, "a", a, 3);
   check_tensor(op, "b", b, a.shape(), a.dtype());
   const std::int64_t n = a.size(transpose ? 2 : 1);
@@ -22,7 +22,8 @@ void symmetric_gemm(const SymmetricGemmArgs& args) {
   if (beta != 0.0f) check_tensor(op, "addend", addend, c.shape(), c.dtype());
   for (const auto& [name, tensor] : {std::pair{"a", &a}, {"b", &b}, {"c", &c}, {"addend", &addend}})
     if (tensor->defined()) check_contiguous(op, name, *tensor);
-  check_same_device(op, {&a, &b, &c, &addend});
+  if (factors.defined()) check_tensor(op, "factors", factors, {a.size(0)}, DType::f32);
+  check_same_device(op, {&a, &b, &c, &addend, &factors});
   if (c.numel() == 0) return;
   symmetric_gemm_slot(c.device().type, args);
 }

@@ -7,7 +7,8 @@
 
 namespace quench {
 
-// C[i] = alpha A[i] B[i]^T + beta addend[i] + diagonal I for each matrix i of a batch; with `transpose` A[i]^T B[i].
+// C[i] = factor (alpha A[i] B[i]^T + beta addend[i] + diagonal I) for each matrix i of a batch; with `transpose` A[i]^T
+// B[i].
 // The caller knows that the products are symmetric (up to rounding), and so is the addend.
 struct SymmetricGemmArgs {
   Tensor a;  // [batch,N,K], or [batch,K,N] with transpose. f32 or bf16, contiguous
@@ -18,6 +19,7 @@ struct SymmetricGemmArgs {
   float beta = 0.0f;  // 0: the addend is not read
   Tensor addend{};    // like c, or undefined where beta is 0; may be a or b
   float diagonal = 0.0f;
+  Tensor factors{};  // f32 [batch], a factor for each matrix; undefined: 1
 };
 
 // "symmetric gemm T 8x2048x2048x8192 bf16": batch x N x N x K; T with transpose, "+" where beta is not 0.
@@ -26,7 +28,7 @@ struct SymmetricGemmArgs {
 extern constinit KernelSlot<SymmetricGemmArgs> symmetric_gemm_slot;
 
 // Accumulates in f32, one rounding to c's dtype. (A GPU without a kernel for the sizes multiplies as gemm() does and
-// rounds once more with the diagonal.) The bits of a matrix do not depend on the others of the batch. Throws
+// rounds once more with diagonal and factor.) The bits of a matrix do not depend on the others of the batch. Throws
 // invalid_argument naming the shapes when they do not fit.
 void symmetric_gemm(const SymmetricGemmArgs& args);
 

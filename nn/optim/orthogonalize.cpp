@@ -7,7 +7,6 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/global_norm.h"
 #include "core/ops/optimizer/muon.h"
 #include "core/ops/symmetric_gemm.h"
 
@@ -26,30 +25,31 @@ std::span<const int> schedule(std::int64_t n, std::int64_t other) {
   return kPlain;
 }
 
-void divide_by_norms(const Tensor& batch) {
-  const Tensor squared = Tensor::empty({1}, DType::f64, batch.device());
-  for (std::int64_t i = 0; i < batch.size(0); ++i) {
-    const Tensor x = batch.select(0, i);
-    squared_norm({.tensors = {&x, 1}, .result = squared});
-    divide_by_norm({.x = x, .squared_norm = squared});
-  }
-}
-
 // Applies the polynomials of some iterations to Gram matrices; all that is made of one commutes.
 class Polynomials {
  public:
   Polynomials(std::int64_t batch, std::int64_t n, Device device)
       : gram_(Tensor::empty({batch, n, n}, DType::bf16, device)),
         polynomial_(Tensor::empty_like(gram_)),
-        product_(Tensor::empty_like(gram_)) {}
+        product_(Tensor::empty_like(gram_)),
+        inverse_norms_(Tensor::empty({batch}, DType::f32, device)) {}
 
-  // What `iterations` of them multiply x with: [batch, n, n], valid until the next call.
+  // What `iterations` of them multiply x with: [batch, n, n], valid until the next call. The first call's x is divided
+  // by its norm on the way.
   const Tensor& of(const Tensor& x, bool tall, int iterations) {
     symmetric_gemm({.a = x, .b = x, .c = gram_, .transpose = tall});
+    const Tensor norms = std::exchange(inverse_norms_, Tensor());
+    if (norms.defined()) normalize_gram({.gram = gram_, .inverse_norms = norms});
     if (iterations > 1 && !other_.defined()) other_ = Tensor::empty_like(gram_);
     for (int i = 0; i < iterations; ++i) {
-      symmetric_gemm(
-          {.a = gram_, .b = gram_, .c = polynomial_, .alpha = kC, .beta = kB, .addend = gram_, .diagonal = kA});
+      symmetric_gemm({.a = gram_,
+                      .b = gram_,
+                      .c = polynomial_,
+                      .alpha = kC,
+                      .beta = kB,
+                      .addend = gram_,
+                      .diagonal = kA,
+                      .factors = iterations == 1 ? norms : Tensor()});
       if (i + 1 < iterations) {
         symmetric_gemm({.a = polynomial_, .b = gram_, .c = other_});
         symmetric_gemm({.a = other_, .b = polynomial_, .c = gram_});
@@ -57,7 +57,8 @@ class Polynomials {
       if (i == 0) {
         std::swap(product_, polynomial_);
       } else {
-        symmetric_gemm({.a = polynomial_, .b = product_, .c = other_});
+        symmetric_gemm(
+            {.a = polynomial_, .b = product_, .c = other_, .factors = i + 1 == iterations ? norms : Tensor()});
         std::swap(product_, other_);
       }
     }
@@ -65,7 +66,7 @@ class Polynomials {
   }
 
  private:
-  Tensor gram_, polynomial_, product_, other_;
+  Tensor gram_, polynomial_, product_, other_, inverse_norms_;
 };
 
 }  // namespace
@@ -78,7 +79,6 @@ void orthogonalize(const Tensor& x) {
   const std::int64_t batch = all.size(0), rows = all.size(1), columns = all.size(2);
   const bool tall = rows > columns;  // the smaller Gram matrix is taken
   const std::int64_t n = std::min(rows, columns), other = std::max(rows, columns);
-  divide_by_norms(all);
   Polynomials polynomials(batch, n, x.device());
   Tensor now = all, next = Tensor::empty_like(all);
   for (const int iterations : schedule(n, other)) {

@@ -6,8 +6,9 @@
 namespace quench::nn {
 
 // The matrix nearest to orthogonal, up to singular values of 0.7 to 1.2: five iterations in bf16 of
-// x = (a I + b g + c g^2) x with g = x x^T, a = 3.4445, b = -4.7750 and c = 2.0315, from x divided by its norm.
-// x is bf16 [R, C], or [batch, R, C]: each matrix by itself, with the same bits; in and out.
+// x = (a I + b g + c g^2) x with g = x x^T, a = 3.4445, b = -4.7750 and c = 2.0315, from x divided by its norm (the
+// root of the first g's trace, so that x is not read for it). x is bf16 [R, C], or [batch, R, C]: each matrix by
+// itself, with the same bits; in and out.
 //
 // g is as large as the smaller side. Where that is 256 or more and the other side half as long again, three iterations,
 // then two, run on g alone, g = p g p with p = a I + b g + c g^2, and x meets the product of their polynomials once: of

@@ -49,6 +49,20 @@ TEST(CudaSgd, GivesTheBitsOfTheCpu) {
           }
 }
 
+TEST(CudaMuon, NormalizesGramMatricesAsTheCpu) {
+  Generator random(4);
+  for (const std::int64_t n : {1, 9, 64, 300}) {
+    const Tensor gram = random.normal({3, n, n}, DType::bf16), inverse = Tensor::empty({3}, DType::f32);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t m = 0; m < 3; ++m) set_element(gram, m * n * n + i * (n + 1), static_cast<double>(m));
+    const Tensor gpu = on_gpu(gram), gpu_inverse = on_gpu(inverse);
+    normalize_gram({gram, inverse});
+    normalize_gram({gpu, gpu_inverse});
+    EXPECT_TRUE(close(on_cpu(gpu_inverse), values(inverse), 1e-6, 0));
+    EXPECT_TRUE(close(on_cpu(gpu), values(gram), 0x1.02p-8, 0));
+  }
+}
+
 TEST(CudaMuon, MomentumAndStepGiveTheBitsOfTheCpu) {
   Generator random(2);
   for (const bool master : {false, true})

@@ -40,13 +40,22 @@ void muon_momentum_kernel(const MuonMomentumArgs& args) {
   });
 }
 
-void divide_by_norm_kernel(const DivideByNormArgs& args) {
-  const float norm = std::max(static_cast<float>(std::sqrt(*args.squared_norm.data<double>())), args.least);
-  const Elements x(args.x);
-  for_batches(args.x.numel(), [&](std::int64_t base, std::int64_t n) {
-    for_vectors(
-        n, [&](std::int64_t offset, auto count) { x.set(base + offset, x.get(base + offset, count) / norm, count); });
-  });
+void normalize_gram_kernel(const NormalizeGramArgs& args) {
+  const std::int64_t n = args.gram.size(1);
+  for (std::int64_t matrix = 0; matrix < args.gram.size(0); ++matrix) {
+    const Tensor one = args.gram.select(0, matrix);
+    double trace = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      trace += static_cast<double>(static_cast<float>(one.data<bfloat16>()[i * n + i]));
+    const float inverse = 1.0f / std::max(static_cast<float>(std::sqrt(trace)), args.least);
+    args.inverse_norms.data<float>()[matrix] = inverse;
+    const Elements gram(one);
+    for_batches(n * n, [&](std::int64_t base, std::int64_t count) {
+      for_vectors(count, [&](std::int64_t offset, auto width) {
+        gram.set(base + offset, gram.get(base + offset, width) * (inverse * inverse), width);
+      });
+    });
+  }
 }
 
 void muon_apply_kernel(const MuonApplyArgs& args) {
@@ -70,7 +79,7 @@ void muon_apply_kernel(const MuonApplyArgs& args) {
 }
 
 QUENCH_CPU_KERNEL(muon_momentum_slot, muon_momentum_kernel);
-QUENCH_CPU_KERNEL(divide_by_norm_slot, divide_by_norm_kernel);
+QUENCH_CPU_KERNEL(normalize_gram_slot, normalize_gram_kernel);
 QUENCH_CPU_KERNEL(muon_apply_slot, muon_apply_kernel);
 
 }  // namespace

@@ -15,6 +15,7 @@ constexpr int kPartColumns = kLineBytes / static_cast<int>(sizeof(bfloat16));
 
 struct SymmetricSum {
   const bfloat16* addend;  // of the batch; null: none
+  const float* factors;    // of its matrices; null: 1
   float alpha, beta, diagonal;
 };
 
@@ -64,6 +65,20 @@ __device__ void store_transposed(std::uint32_t out, bfloat16* c, const TileShape
   }
 }
 
+// Brings a warp's part of the addend nearer while its products are summed: two lines of 128 bytes a lane.
+__device__ void prefetch_addend(const TileShape& s, const TileWork& work, const SymmetricSum& sum) {
+  if (sum.addend == nullptr) return;
+  const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;
+  const bfloat16* matrix = sum.addend + std::int64_t{work.group} * s.rows * s.columns;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t row = work.row + 16 * consumer + 8 * i + lane / 4,
+                       column = work.column + lane % 4 * kPartColumns;
+    if (row < work.end && column < s.columns)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(matrix + row * s.columns + column));
+  }
+}
+
 // A warp's 16 x 256 results, 64 columns at a time through shared memory, where the addend waits for them.
 __device__ void store_symmetric(const TileMemory& shared, const float (&sums)[128], bfloat16* batch, const TileShape& s,
                                 const TileWork& work, const SymmetricSum& sum) {
@@ -72,6 +87,7 @@ __device__ void store_symmetric(const TileMemory& shared, const float (&sums)[12
   const std::int64_t first_row = work.row + 16 * consumer, matrix = std::int64_t{work.group} * s.rows * s.columns;
   const bool below = work.column + kTileColumns <= work.row;
   bfloat16* c = batch + matrix;
+  const float factor = sum.factors != nullptr ? sum.factors[work.group] : 1.0f;
 #pragma unroll
   for (int part = 0; part < kTileColumns / kPartColumns; ++part) {
     const std::int64_t first = work.column + part * kPartColumns;
@@ -101,7 +117,8 @@ __device__ void store_symmetric(const TileMemory& shared, const float (&sums)[12
         const std::int64_t right = first + column - (first_row + row);  // of the diagonal
         if (right == 0) pair.x += sum.diagonal;
         if (right == -1) pair.y += sum.diagonal;
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(pack_pair<bfloat16>(pair.x, pair.y)) : "memory");
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(pack_pair<bfloat16>(pair.x * factor, pair.y * factor))
+                     : "memory");
       }
     }
     __syncwarp();
@@ -131,10 +148,15 @@ __global__ __cluster_dims__(kPair, 1, 1)
         for (int tile = static_cast<int>(blockIdx.x) / kPair;; tile += static_cast<int>(gridDim.x) / kPair) {
           const TileWork work = find_work<kProduct, kPair>(nullptr, s, tile, rank);
           if (work.group < 0) return;
+          prefetch_addend(s, work, sum);
           sum_tile<kProduct, kPair>(sums, ring, shared, work);
           store_symmetric(shared, sums, c, s, work, sum);
         }
       });
+}
+
+const float* factors_of(const SymmetricGemmArgs& args) {
+  return args.factors.defined() ? args.factors.data<float>() : nullptr;
 }
 
 template <Product kProduct>
@@ -150,10 +172,10 @@ void launch_tiles(const OpLaunch& launch, const SymmetricGemmArgs& args) {
   const std::int64_t tiles = std::int64_t{shape.groups} * shape.row_tiles * (shape.row_tiles + 1) / 2;
   const CUtensorMap left = make_tensor_map(args.a, Layout::kOuterLeft ? 64 : kTileRows, 64);
   const CUtensorMap right = make_tensor_map(args.b, Layout::kOuterRight ? 64 : kTileColumns / kPair, 64);
-  launch(
-      symmetric_kernel<kProduct>, tile_blocks(launch, tiles, kPair), kTileThreads, kTileSharedBytes, left, right,
-      args.c.data<bfloat16>(), shape,
-      SymmetricSum{args.beta != 0.0f ? args.addend.data<bfloat16>() : nullptr, args.alpha, args.beta, args.diagonal});
+  launch(symmetric_kernel<kProduct>, tile_blocks(launch, tiles, kPair), kTileThreads, kTileSharedBytes, left, right,
+         args.c.data<bfloat16>(), shape,
+         SymmetricSum{args.beta != 0.0f ? args.addend.data<bfloat16>() : nullptr, factors_of(args), args.alpha,
+                      args.beta, args.diagonal});
 }
 
 bool is_tiled(const SymmetricGemmArgs& args, const OpLaunch& launch) {
@@ -167,15 +189,16 @@ bool is_tiled(const SymmetricGemmArgs& args, const OpLaunch& launch) {
 }
 
 template <class T>
-__global__ void add_diagonal_kernel(T* c, std::int64_t n, std::int64_t elements, float value) {
+__global__ void finish_kernel(T* c, std::int64_t n, std::int64_t elements, float diagonal, const float* factors) {
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= elements) return;
-  T& element = c[i / n * n * n + i % n * (n + 1)];
-  element = from_float<T>(to_float(element) + value);
+  const std::int64_t matrix = i / (n * n), at = i - matrix * n * n;
+  const float value = to_float(c[i]) + (at / n == at % n ? diagonal : 0.0f);
+  c[i] = from_float<T>(factors != nullptr ? value * factors[matrix] : value);
 }
 
 void symmetric_gemm_cuda(const SymmetricGemmArgs& args) {
-  const OpLaunch launch("symmetric_gemm", {&args.a, &args.b, &args.c, &args.addend});
+  const OpLaunch launch("symmetric_gemm", {&args.a, &args.b, &args.c, &args.addend, &args.factors});
   if (is_tiled(args, launch))
     return args.transpose ? launch_tiles<Product::symmetric_outer>(launch, args)
                           : launch_tiles<Product::symmetric>(launch, args);
@@ -188,11 +211,10 @@ void symmetric_gemm_cuda(const SymmetricGemmArgs& args) {
           .alpha = args.alpha,
           .beta = args.beta,
           .addend = args.beta != 0.0f ? args.addend.select(0, i) : Tensor()});
-  if (args.diagonal == 0.0f) return;
-  const std::int64_t n = args.c.size(1), elements = args.c.size(0) * n;
+  if (args.diagonal == 0.0f && !args.factors.defined()) return;
   dispatch<float, bfloat16>(args.c.dtype(), "symmetric_gemm", [&]<class T>() {
-    launch(add_diagonal_kernel<T>, static_cast<unsigned>(tiles_of(elements, 256)), 256, 0, args.c.data<T>(), n,
-           elements, args.diagonal);
+    launch(finish_kernel<T>, static_cast<unsigned>(tiles_of(args.c.numel(), 256)), 256, 0, args.c.data<T>(),
+           args.c.size(1), args.c.numel(), args.diagonal, factors_of(args));
   });
 }
 

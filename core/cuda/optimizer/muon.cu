@@ -1,6 +1,7 @@
 #include "core/ops/optimizer/muon.h"
 
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/reduce.cuh"
 #include "core/cuda/optimizer/adamw_math.cuh"
 #include "core/cuda/optimizer/elements.cuh"
 
@@ -53,14 +54,26 @@ __global__ __launch_bounds__(kThreads) void momentum_kernel(Elements grad, Eleme
   });
 }
 
-__global__ __launch_bounds__(kThreads) void divide_kernel(Elements x, std::int64_t n, bool wide,
-                                                          const double* squared_norm, float least) {
-  const float norm = fmaxf(static_cast<float>(sqrt(*squared_norm)), least);
+// One block a matrix.
+__global__ __launch_bounds__(kThreads) void inverse_norms_kernel(const bfloat16* grams, std::int64_t n, float least,
+                                                                 float* inverse_norms) {
+  __shared__ double scratch[33];
+  const bfloat16* gram = grams + std::int64_t{blockIdx.x} * n * n;
+  double trace = 0;
+  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) trace += static_cast<double>(to_float(gram[i * n + i]));
+  trace = block_reduce<kThreads>(trace, 0.0, scratch, Sum());
+  if (threadIdx.x == 0) inverse_norms[blockIdx.x] = 1.0f / fmaxf(static_cast<float>(sqrt(trace)), least);
+}
+
+__global__ __launch_bounds__(kThreads) void normalize_kernel(Elements grams, std::int64_t n, bool wide,
+                                                             const float* inverse_norms) {
+  const float inverse = inverse_norms[blockIdx.y], factor = inverse * inverse;
+  const std::int64_t first = std::int64_t{blockIdx.y} * n;
   for_elements(n, wide, [&]<int N>(std::int64_t i) {
-    Vector<float, N> value = x.load<N>(i);
+    Vector<float, N> value = grams.load<N>(first + i);
 #pragma unroll
-    for (int j = 0; j < N; ++j) value[j] = value[j] / norm;
-    x.store(i, value);
+    for (int j = 0; j < N; ++j) value[j] *= factor;
+    grams.store(first + i, value);
   });
 }
 
@@ -92,11 +105,16 @@ void muon_momentum(const MuonMomentumArgs& args) {
          address_of(args.grad_scale));
 }
 
-void divide_by_norm(const DivideByNormArgs& args) {
-  const OpLaunch launch("divide_by_norm", {&args.x, &args.squared_norm});
-  const std::int64_t n = args.x.numel();
-  launch(divide_kernel, grid_for(n), kThreads, 0, Elements::of(args.x), n, are_wide({&args.x}),
-         args.squared_norm.data<double>(), args.least);
+void normalize_gram(const NormalizeGramArgs& args) {
+  const OpLaunch launch("normalize_gram", {&args.gram, &args.inverse_norms});
+  const std::int64_t n = args.gram.size(1);
+  const auto batch = static_cast<unsigned>(args.gram.size(0));
+  launch(inverse_norms_kernel, batch, kThreads, 0, args.gram.data<bfloat16>(), n, args.least,
+         args.inverse_norms.data<float>());
+  dim3 grid = grid_for(n * n);
+  grid.y = batch;
+  launch(normalize_kernel, grid, kThreads, 0, Elements::of(args.gram), n * n,
+         are_wide({&args.gram}) && n * n % kWidth == 0, args.inverse_norms.data<float>());
 }
 
 void muon_apply(const MuonApplyArgs& args) {
@@ -113,7 +131,7 @@ void muon_apply(const MuonApplyArgs& args) {
 }
 
 QUENCH_CUDA_KERNEL(muon_momentum_slot, muon_momentum);
-QUENCH_CUDA_KERNEL(divide_by_norm_slot, divide_by_norm);
+QUENCH_CUDA_KERNEL(normalize_gram_slot, normalize_gram);
 QUENCH_CUDA_KERNEL(muon_apply_slot, muon_apply);
 
 }  // namespace

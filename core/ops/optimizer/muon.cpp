@@ -5,7 +5,7 @@
 namespace quench {
 
 constinit KernelSlot<MuonMomentumArgs> muon_momentum_slot("muon_momentum");
-constinit KernelSlot<DivideByNormArgs> divide_by_norm_slot("divide_by_norm");
+constinit KernelSlot<NormalizeGramArgs> normalize_gram_slot("normalize_gram");
 constinit KernelSlot<MuonApplyArgs> muon_apply_slot("muon_apply");
 
 namespace {
@@ -36,13 +36,14 @@ void muon_momentum(const MuonMomentumArgs& args) {
   if (args.grad.numel() > 0) muon_momentum_slot(args.grad.device().type, args);
 }
 
-void divide_by_norm(const DivideByNormArgs& args) {
-  constexpr std::string_view op = "divide_by_norm";
-  check_like(op, "x", args.x, args.x);
-  check_tensor(op, "x", args.x, args.x.shape(), DType::bf16);
-  check_tensor(op, "squared_norm", args.squared_norm, {1}, DType::f64);
-  check_same_device(op, {&args.x, &args.squared_norm});
-  if (args.x.numel() > 0) divide_by_norm_slot(args.x.device().type, args);
+void normalize_gram(const NormalizeGramArgs& args) {
+  constexpr std::string_view op = "normalize_gram";
+  check_float_tensor(op, "gram", args.gram, 3);
+  check_tensor(op, "gram", args.gram, {args.gram.size(0), args.gram.size(2), args.gram.size(2)}, DType::bf16);
+  check_contiguous(op, "gram", args.gram);
+  check_tensor(op, "inverse_norms", args.inverse_norms, {args.gram.size(0)}, DType::f32);
+  check_same_device(op, {&args.gram, &args.inverse_norms});
+  if (args.gram.numel() > 0) normalize_gram_slot(args.gram.device().type, args);
 }
 
 void muon_apply(const MuonApplyArgs& args) {

@@ -16,9 +16,9 @@ struct MuonMomentumArgs {
   Tensor grad_scale;  // f32 [1] on the device, or undefined; non-finite: momentum stays, update is zero
 };
 
-struct DivideByNormArgs {
-  Tensor x;             // bf16, contiguous; in and out
-  Tensor squared_norm;  // f64 [1]
+struct NormalizeGramArgs {
+  Tensor gram;           // [batch,N,N] of bf16, contiguous; in and out
+  Tensor inverse_norms;  // f32 [batch], out
   float least = 1e-7f;
 };
 
@@ -35,13 +35,14 @@ struct MuonApplyArgs {
 };
 
 extern constinit KernelSlot<MuonMomentumArgs> muon_momentum_slot;
-extern constinit KernelSlot<DivideByNormArgs> divide_by_norm_slot;
+extern constinit KernelSlot<NormalizeGramArgs> normalize_gram_slot;
 extern constinit KernelSlot<MuonApplyArgs> muon_apply_slot;
 
 // m = m + (1 - beta) (g - m); update = nesterov ? g + beta (m - g) : m.
 void muon_momentum(const MuonMomentumArgs& args);
-// x = x / max(sqrt(squared_norm), least).
-void divide_by_norm(const DivideByNormArgs& args);
+// Of the Gram matrices of some matrices, those of the matrices divided by their norms, whose squares are the traces:
+// inverse_norm = 1 / max(sqrt(trace), least), gram = gram inverse_norm^2.
+void normalize_gram(const NormalizeGramArgs& args);
 // p = p decay + step_size update.
 void muon_apply(const MuonApplyArgs& args);
 

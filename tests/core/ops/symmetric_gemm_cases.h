@@ -9,7 +9,8 @@
 
 namespace quench::testing {
 
-// B is a multiple of A, so that the products are symmetric; with_addend: there is a symmetric addend, and a diagonal.
+// B is a multiple of A, so that the products are symmetric; with_addend: there is a symmetric addend, a
+// diagonal, and a factor for each matrix.
 struct SymmetricCase {
   Tensor a, b, addend;
   bool transpose, adds;
@@ -43,13 +44,20 @@ struct SymmetricCase {
           expected.push_back(2.0 * sum);
           if (adds) expected.back() += -3.0 * vc[expected.size() - 1] + (i == j ? 0.75 : 0.0);
           magnitude.push_back(2.0 * largest + std::abs(expected.back()));
+          if (!adds) continue;
+          expected.back() *= factor(m);
+          magnitude.back() *= factor(m);
         }
   }
+
+  static double factor(std::int64_t matrix) { return 0.75 + static_cast<double>(matrix); }
 
   [[nodiscard]] SymmetricGemmArgs args(Device device) const {
     const std::int64_t n = a.size(transpose ? 2 : 1);
     Tensor c = Tensor::empty({a.size(0), n, n}, a.dtype());
     fill(c, std::nan(""));  // must not be read
+    Tensor factors = Tensor::empty({a.size(0)}, DType::f32);
+    for (std::int64_t m = 0; m < a.size(0); ++m) set_element(factors, m, factor(m));
     return {.a = a.to(device),
             .b = b.to(device),
             .c = c.to(device),
@@ -57,7 +65,8 @@ struct SymmetricCase {
             .alpha = 2.0f,
             .beta = adds ? -3.0f : 0.0f,
             .addend = adds ? addend.to(device) : Tensor(),
-            .diagonal = adds ? 0.75f : 0.0f};
+            .diagonal = adds ? 0.75f : 0.0f,
+            .factors = adds ? factors.to(device) : Tensor()};
   }
 
   // One rounding to the dtype, and what f32 sums lose.

@@ -46,6 +46,7 @@ TEST(SymmetricGemm, RejectsWhatDoesNotFit) {
   EXPECT_THROW(symmetric_gemm({.a = a, .b = Tensor::zeros({2, 4, 5}, DType::f32), .c = c}), Error);
   EXPECT_THROW(symmetric_gemm({.a = a, .b = a, .c = Tensor::zeros({2, 4, 4}, DType::bf16)}), Error);
   EXPECT_THROW(symmetric_gemm({.a = a, .b = a, .c = c, .beta = 1.0f, .addend = c.narrow(0, 0, 1)}), Error);
+  EXPECT_THROW(symmetric_gemm({.a = a, .b = a, .c = c, .factors = Tensor::zeros({1}, DType::f32)}), Error);
   EXPECT_THROW(symmetric_gemm({.a = a.select(0, 0), .b = a.select(0, 0), .c = c.select(0, 0)}), Error);
 }
 

@@ -24,18 +24,23 @@ TEST(MuonOps, MomentumFollowsTheFormula) {
   }
 }
 
-TEST(MuonOps, DividesByTheNorm) {
+TEST(MuonOps, NormalizesGramMatricesByTheirTraces) {
   Generator random(2);
-  const Tensor x = random.normal({3, 40}, DType::bf16);
-  const std::vector<double> before = values(x);
-  Tensor squared = Tensor::empty({1}, DType::f64);
-  squared.data<double>()[0] = 16.0;
-  divide_by_norm({x, squared});
-  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(values(x)[i], before[i] / 4);
-  fill(x, 0.0);
-  squared.data<double>()[0] = 0.0;
-  divide_by_norm({x, squared});
-  EXPECT_EQ(values(x)[0], 0.0);
+  const Tensor gram = random.normal({3, 9, 9}, DType::bf16), inverse = Tensor::empty({3}, DType::f32);
+  for (std::int64_t i = 0; i < 9; ++i) {
+    set_element(gram, i * 10, 4.0);            // a trace of 36
+    set_element(gram, 81 + i * 10, 0.25 / 9);  // 1/4 but for the rounding
+    set_element(gram, 162 + i * 10, 0.0);
+  }
+  const std::vector<double> before = values(gram);
+  normalize_gram({gram, inverse});
+  EXPECT_FLOAT_EQ(inverse.data<float>()[0], 1.0f / 6);
+  EXPECT_NEAR(inverse.data<float>()[1], 2.0, 0.01);
+  EXPECT_FLOAT_EQ(inverse.data<float>()[2], 1e7f);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double factor = inverse.data<float>()[i / 81];
+    EXPECT_NEAR(values(gram)[i], before[i] * factor * factor, 0x1.02p-8 * std::abs(before[i] * factor * factor));
+  }
 }
 
 TEST(MuonOps, ApplyDecaysAndSteps) {
@@ -71,7 +76,10 @@ TEST(MuonOps, RejectBadArguments) {
                other = Tensor::zeros({4, 5}, DType::bf16);
   EXPECT_THROW(muon_momentum({f32, f32, f32}), Error);
   EXPECT_THROW(muon_momentum({f32, f32, other}), Error);
-  EXPECT_THROW(divide_by_norm({f32, Tensor::zeros({1}, DType::f64)}), Error);
+  const Tensor gram = Tensor::zeros({2, 4, 4}, DType::bf16);
+  EXPECT_THROW(normalize_gram({gram, Tensor::zeros({1}, DType::f32)}), Error);
+  EXPECT_THROW(normalize_gram({Tensor::zeros({2, 4, 5}, DType::bf16), Tensor::zeros({2}, DType::f32)}), Error);
+  EXPECT_THROW(normalize_gram({Tensor::zeros({2, 4, 4}, DType::f32), Tensor::zeros({2}, DType::f32)}), Error);
   EXPECT_THROW(muon_apply({.param = f32, .master = f32, .update = bf16}), Error);
 }
 
