@@ -6,6 +6,7 @@
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench::autograd {
 
@@ -191,13 +192,22 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
   return y;
 }
 
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows, bool weighs_input) {
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows, bool weighs_input,
+                       const QuantRequest& request) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   const Tensor factors = weights.value(), pairs = rows.pairs;
-  quench::expert_swiglu(
-      {.gate_up = in, .weights = factors, .pairs = pairs, .out = out.value(), .weighs_input = weighs_input});
+  // Whoever wants the matrix itself in the backward pass has it made again, which what is recorded can do.
+  const bool makes_again = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
+  const bool rounds = request.mx && makes_again && out.value().size(1) % kMxBlockSize == 0;
+  if (rounds) out.set_rounded_to_mx();
+  quench::expert_swiglu({.gate_up = in,
+                         .weights = factors,
+                         .pairs = pairs,
+                         .out = out.value(),
+                         .weighs_input = weighs_input,
+                         .round = rounds ? request.mx : std::nullopt});
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);

@@ -52,8 +52,8 @@ Variable sum_rows(const Variable& y, const ExpertRows& rows);
 Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows& rows);
 
 // SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I]. `weighs_input`: of gate_up times
-// the weight (core/ops/experts/expert_rows.h).
+// the weight (core/ops/experts/expert_rows.h). Of the consumer's `request` its `mx` is honoured where 32 divides I.
 Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows,
-                       bool weighs_input = false);
+                       bool weighs_input = false, const QuantRequest& request = {});
 
 }  // namespace quench::autograd

@@ -5,6 +5,9 @@
 // with the Gradient. Producers that can fill a Float8Sink on the way do; the others ignore the request, and the
 // consumer makes a pass of its own.
 
+#include <optional>
+
+#include "core/number/e8m0.h"
 #include "core/ops/quantize/quant_sink.h"
 
 namespace quench::autograd {
@@ -15,6 +18,9 @@ struct QuantRequest {
   bool column_amax = false;                     // largest magnitude of each column
   ElementFormat element = ElementFormat::e4m3;  // of `rows`
   bool power_of_two = false;
+  // Not beside the matrix but in its place: the values rounded to MX along the columns (core/ops/quantize/round_mx.h),
+  // if the producer can make the matrix itself again (Variable::rounded_to_mx).
+  std::optional<MxScaleMode> mx = std::nullopt;
 
   [[nodiscard]] bool wanted() const noexcept { return amax || rows || column_amax; }
 };

@@ -113,6 +113,10 @@ class Variable {
   void set_written(Float8Sink written) { written_ = std::move(written); }
   [[nodiscard]] const Float8Sink& written() const noexcept { return written_; }
 
+  // The value is what the request's `mx` asked for; what is made again is the matrix itself.
+  void set_rounded_to_mx() noexcept { rounded_to_mx_ = true; }
+  [[nodiscard]] bool rounded_to_mx() const noexcept { return rounded_to_mx_; }
+
   // The function that made the value keeps it for its own backward pass: to save it again costs nothing.
   void set_kept_by_producer() noexcept { kept_by_producer_ = true; }
   [[nodiscard]] bool kept_by_producer() const noexcept { return kept_by_producer_; }
@@ -128,6 +132,7 @@ class Variable {
   std::shared_ptr<Gradient> gradient_;
   std::shared_ptr<Recomputation> recompute_;
   bool kept_by_producer_ = false;
+  bool rounded_to_mx_ = false;
 };
 
 }  // namespace quench::autograd

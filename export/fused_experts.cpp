@@ -86,6 +86,7 @@ class SplitExperts final : public StoredWeights {
   [[nodiscard]] std::unique_ptr<StoredWeights> release() { return std::move(weights_); }
 
   [[nodiscard]] std::vector<std::string> names() const override { return names_; }
+  [[nodiscard]] std::vector<std::string> left_out() const override { return weights_->left_out(); }
 
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
     const auto place = places_.find(name);

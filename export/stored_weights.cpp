@@ -10,6 +10,7 @@
 #include "export/gguf/reader.h"
 #include "export/gguf/types.h"
 #include "export/safetensors_rows.h"
+#include "export/text_model.h"
 #include "export/torchao/reader.h"
 
 namespace quench {
@@ -75,7 +76,7 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   if (fs::exists(file)) {
     Json::ParseOptions options;
     options.max_bytes = std::size_t{16} << 20;
-    return Json::parse_file(file, options);
+    return text_model_config(Json::parse_file(file, options));
   }
   const fs::path gguf = gguf_alone(folder);
   if (gguf.empty()) return std::nullopt;
@@ -105,7 +106,7 @@ std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json
 }  // namespace
 
 std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
-  return split_experts(open_as_stored(folder, config));
+  return split_experts(text_model_weights(open_as_stored(folder, config)));
 }
 
 }  // namespace quench

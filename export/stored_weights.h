@@ -26,6 +26,8 @@ class StoredWeights {
 
   // Tensors of the model; scales and the like are none.
   [[nodiscard]] virtual std::vector<std::string> names() const = 0;
+  // Those of the folder that belong to parts around the model (export/text_model.h).
+  [[nodiscard]] virtual std::vector<std::string> left_out() const { return {}; }
   [[nodiscard]] virtual std::optional<StoredTensor> find(std::string_view name) const = 0;
   // Values as stored, rows from `first_row` on and as many as `out` has, a contiguous CPU tensor of that dtype.
   virtual void read(std::string_view name, const Tensor& out, std::int64_t first_row = 0) const = 0;
@@ -42,7 +44,7 @@ inline constexpr std::string_view kQuantizationConfig = "quantization_config";
 // Whether the folder's weights are quantized: by `config`, its config.json, or by the blocks of its GGUF file.
 [[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);
 // The folder's config.json, or what the metadata of its GGUF file amount to where that stands alone. Absent where there
-// is neither.
+// is neither. Of a model that reads images too, what its text model would have (export/text_model.h).
 [[nodiscard]] std::optional<Json> stored_model_config(const std::filesystem::path& folder);
 // By the quantization_config of `config`, the folder's config.json; without one safetensors, else a GGUF file. Throws
 // unsupported for methods that are not known, not_found without weights, what the format's reader throws.

@@ -114,6 +114,9 @@ class RoundedExperts final : public nn::ExpertKernel {
   explicit RoundedExperts(Rounded rounded) : r_(std::move(rounded)) {}
   [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
   [[nodiscard]] std::int64_t alignment() const override { return r_.rounding->alignment(); }
+  [[nodiscard]] autograd::QuantRequest input_request() const override {
+    return {.mx = r_.products.forward ? r_.rounding->mx_mode() : std::nullopt};
+  }
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
                                const ExpertRows& rows) const override {
@@ -186,6 +189,11 @@ class RoundedExperts final : public nn::ExpertKernel {
     }
   };
 
+  [[nodiscard]] Tensor forward_operand(const GroupRows& x) const {
+    if (!r_.products.forward) return copied(x);
+    return r_.rounding->forms(x, {.along_columns = true}, r_.recorder(LayerOperand::input)).along_columns;
+  }
+
   [[nodiscard]] Variable run(const Variable& x, const Weight& weight, const Ends& ends) const {
     const Tensor in = x.value();
     const Shape of_each = expert_matrices(name(), in, weight, ends.rows.ends.size(0));
@@ -204,14 +212,11 @@ class RoundedExperts final : public nn::ExpertKernel {
     Variable y(rows_or_sums(of_x, of_each[1], ends.rows, ends.sums, [&](const Tensor& of_rows) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Use use = weight.use();
-      grouped_gemm(
-          {.a = r_.products.forward
-                    ? r_.rounding->forms(of_x, {.along_columns = true}, r_.recorder(LayerOperand::input)).along_columns
-                    : copied(of_x),
-           .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
-           .ends = ends.rows.ends,
-           .c = of_rows,
-           .transpose_b = true});
+      grouped_gemm({.a = x.rounded_to_mx() ? in : forward_operand(of_x),
+                    .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
+                    .ends = ends.rows.ends,
+                    .c = of_rows,
+                    .transpose_b = true});
     }));
     Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
       const bool needs_x = weight.requires_grad() && !kept_x;

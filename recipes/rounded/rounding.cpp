@@ -27,6 +27,7 @@ class MxRounding final : public OperandRounding {
  public:
   explicit MxRounding(MxScaleMode mode) : mode_(mode) {}
   [[nodiscard]] std::string_view name() const override { return "mxfp8"; }
+  [[nodiscard]] std::optional<MxScaleMode> mx_mode() const override { return mode_; }
   [[nodiscard]] std::int64_t alignment() const override { return kMxBlockSize; }
 
   [[nodiscard]] Tensor along_columns(const Tensor& x, const CodesSeen&) const override {

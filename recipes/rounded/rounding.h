@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/number/e8m0.h"
@@ -33,6 +34,8 @@ class OperandRounding {
   virtual ~OperandRounding() = default;
   // "mxfp8"
   [[nodiscard]] virtual std::string_view name() const = 0;
+  // Of formats of MX with e4m3 elements.
+  [[nodiscard]] virtual std::optional<MxScaleMode> mx_mode() const { return std::nullopt; }
   // What the rows of a group must be a multiple of.
   [[nodiscard]] virtual std::int64_t alignment() const = 0;
 

@@ -6,6 +6,7 @@
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/experts/round_groups.h"
 #include "core/ops/experts/router.h"
+#include "core/ops/quantize/round_mx.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {
@@ -107,7 +108,7 @@ TEST(CudaExperts, RowsAreTheCpus) {
 
 TEST(CudaExperts, GatherSumAndSwigluMatchTheCpu) {
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const auto& [tokens, choices, width] : {std::tuple{20, 3, 19}, {300, 2, 256}, {70, 8, 768}}) {
+    for (const auto& [tokens, choices, width] : {std::tuple{20, 3, 19}, {300, 2, 256}, {70, 8, 768}, {20, 3, 1184}}) {
       SCOPED_TRACE(fmt::format("{} {} x {} of {}", to_string(dtype), tokens, choices, width));
       Generator random(5);
       const Tensor experts = random.integers(tokens * choices, 6).view({tokens, choices});
@@ -145,6 +146,12 @@ TEST(CudaExperts, GatherSumAndSwigluMatchTheCpu) {
         EXPECT_TRUE(matches(gpu_dgate_up, dgate_up, step, 1e-5));
         EXPECT_TRUE(matches(gpu_dweights, dweights, 1e-4, 1e-4));
         EXPECT_TRUE(same_bits(on_cpu(again), on_cpu(gpu_out)));
+        if (width % 32 == 0) {
+          const Tensor rounded = poisoned(out.shape(), dtype);
+          expert_swiglu({gpu_gate_up, gpu_weights, pairs, rounded, weighs_input, MxScaleMode::rceil});
+          round_mx({.x = again, .out = again});
+          EXPECT_TRUE(same_bits(on_cpu(rounded), on_cpu(again))) << "rounded to MX on the way";
+        }
         expert_swiglu_backward(
             {gpu_dout, gpu_gate_up, gpu_weights, pairs, gpu_gate_up, gpu_dweights, {}, weighs_input});
         EXPECT_TRUE(same_bits(on_cpu(gpu_gate_up), on_cpu(gpu_dgate_up))) << "in place";

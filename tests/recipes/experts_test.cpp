@@ -198,6 +198,48 @@ TEST_P(ExpertRecipe, CopiesAndSumsOfOthersChangeNothing) {
 INSTANTIATE_TEST_SUITE_P(Recipes, ExpertRecipe, ::testing::Values(&kFloat8Rowwise, &kMxfp8),
                          [](const auto& recipe) { return std::string(recipe.param->name); });
 
+// SwiGLU writes the operand of the product behind it; the weight's gradient reads the values, which are made again.
+TEST(MxExperts, SwigluRoundsForTheProductBehindIt) {
+  constexpr std::int64_t kTokens = 50, kWidth = 64;
+  std::vector<std::int32_t> chosen;
+  for (std::int64_t i = 0; i < 2 * kTokens; ++i) chosen.push_back(static_cast<std::int32_t>(i * i % kExperts));
+  const autograd::ExpertRows rows =
+      autograd::sort_rows(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 32);
+  for (const autograd::Recompute level : {autograd::Recompute::none, autograd::Recompute::selective})
+    for (const bool trains_gate_up : {true, false})
+      for (const std::vector<LinearGemm>& high_precision : {std::vector<LinearGemm>{}, {LinearGemm::wgrad}}) {
+        const ExpertPlan plan = kMxfp8.plan_experts({.name = "down", .in_features = kWidth, .out_features = kOut},
+                                                    {.high_precision = high_precision});
+        std::vector<Result> results;
+        for (const bool asks : {true, false}) {
+          Generator random(43);
+          const Tensor values = random.normal({rows.pairs.size(0), 2 * kWidth}, DType::bf16);
+          const Variable gate_up = trains_gate_up ? Variable::leaf(values) : Variable(values);
+          const Variable weights(random.normal({kTokens, 2}, DType::f32));
+          nn::Parameter down;
+          down.variable = Variable::leaf(random.normal({kExperts * kOut, kWidth}, DType::bf16));
+          autograd::Tape tape(level);
+          Variable y;
+          {
+            const autograd::TapeScope scope(tape);
+            const Variable inner = autograd::expert_swiglu(
+                gate_up, weights, rows, false, asks ? plan.kernel->input_request() : autograd::QuantRequest{});
+            EXPECT_EQ(inner.rounded_to_mx(), asks && trains_gate_up) << "what nobody makes again stays as it is";
+            y = plan.kernel->apply_and_sum(inner, down, rows);
+          }
+          const Tensor made = y.value();
+          y.gradient()->contribute(random.normal({kTokens, kOut}, DType::bf16));
+          tape.backward();
+          results.push_back({made, gate_up.grad(), down.variable.grad()});
+        }
+        EXPECT_TRUE(testing::same_bits(results[0].y, results[1].y));
+        if (trains_gate_up) {
+          EXPECT_TRUE(testing::same_bits(results[0].dx, results[1].dx));
+        }
+        EXPECT_TRUE(testing::same_bits(results[0].dw, results[1].dw));
+      }
+}
+
 std::vector<const Recipe*> weight_recipes() {
   std::vector<const Recipe*> recipes;
   for (const Recipe& recipe : recipe_table())

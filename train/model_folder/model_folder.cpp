@@ -15,6 +15,7 @@
 #include "export/gguf/writer.h"
 #include "export/quantize_inputs.h"
 #include "export/stored_weights.h"
+#include "export/text_model.h"
 #include "nn/linear.h"
 #include "recipes/packed_linear.h"
 #include "train/metrics/progress_line.h"
@@ -187,6 +188,8 @@ void load(nn::CausalLm& model, const fs::path& folder,
           const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take) {
   const std::unique_ptr<StoredWeights> weights = open_stored_weights(folder, read_model_config(folder).source);
   check_inventory(model, *weights, folder);
+  if (const auto names = weights->left_out(); !names.empty())
+    QUENCH_LOG_INFO("{}: the text model is loaded, left out: {}", folder.string(), summary_of(names));
   ProgressLine progress("loading " + folder.string());
   const std::function<bool(nn::Parameter&)> take = make_take(*weights);
   std::uint64_t loaded = 0, total = 0;

@@ -1,4 +1,5 @@
 #include "core/ops/experts/expert_rows.h"
+#include "core/ops/quantize/round_mx.h"
 
 #include <cstring>
 
@@ -153,6 +154,7 @@ void swiglu_backward(const ExpertSwigluBackwardArgs& args) {
 
 void expert_swiglu_kernel(const ExpertSwigluArgs& args) {
   dispatch<float, bfloat16>(args.out.dtype(), "expert_swiglu", [&]<class T>() { swiglu_forward<T>(args); });
+  if (args.round) round_mx({.x = args.out, .out = args.out, .mode = *args.round});
 }
 
 void expert_swiglu_backward_kernel(const ExpertSwigluBackwardArgs& args) {

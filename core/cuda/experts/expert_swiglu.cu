@@ -4,7 +4,9 @@
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/layers/swiglu_math.cuh"
+#include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/experts/expert_rows.h"
+#include "core/ops/quantize/round_mx.h"
 
 namespace quench::cuda {
 namespace {
@@ -18,17 +20,22 @@ __device__ inline Vector<float, N> times(Vector<float, N> values, float factor) 
   return values;
 }
 
-// Reads 2 I and writes I elements a row. kInput: the weight multiplies gate and up.
-template <class T, bool kWide, bool kInput>
+// Reads 2 I and writes I elements a row. kInput: the weight multiplies gate and up. kRound: neighbouring lanes share a
+// block of MX, of which a row has whole ones.
+template <class T, bool kWide, bool kInput, bool kRound>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_up, const float* weights,
-                                                                 const std::int32_t* pairs, T* out, int pieces) {
+                                                                 const std::int32_t* pairs, T* out, int pieces,
+                                                                 [[maybe_unused]] MxScale<E4m3> scale) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   const std::int64_t row = blockIdx.x;
   const std::int32_t pair = pairs[row];
   const float weight = pair >= 0 ? weights[pair] : 0.0f;
-  for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kThreads) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // The bound is the same for a whole warp: its lanes round together.
+  for (int first = static_cast<int>(threadIdx.x) - lane; first < pieces; first += kThreads) {
+    const int i = first + lane;
     Vector<float, kWidth> result = {};
-    if (pair >= 0) {
+    if (pair >= 0 && i < pieces) {
       const std::int64_t at = row * 2 * pieces + i;
       const auto gate = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at));
       const auto up = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces));
@@ -37,7 +44,12 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
       else
         result = times<kWidth>(swiglu_of(gate, up), weight);
     }
-    store_values(out, row * pieces + i, result);
+    if constexpr (kRound) {
+      const Packed rounded = round_packed_to_mx<T>(pack<T>(result), scale);
+      if (i < pieces) store_packed(out, row * pieces + i, rounded);
+    } else if (i < pieces) {
+      store_values(out, row * pieces + i, result);
+    }
   }
 }
 
@@ -99,11 +111,14 @@ void expert_swiglu_cuda(const ExpertSwigluArgs& args) {
   dispatch<float, bfloat16>(args.out.dtype(), "expert_swiglu", [&]<class T>() {
     const bool is_wide = wide<T>(width, {&args.gate_up, &args.out});
     const auto of = [&]<bool kInput>(std::bool_constant<kInput>) {
-      return is_wide ? expert_swiglu_kernel<T, true, kInput> : expert_swiglu_kernel<T, false, kInput>;
+      if (!is_wide) return expert_swiglu_kernel<T, false, kInput, false>;
+      return args.round ? expert_swiglu_kernel<T, true, kInput, true> : expert_swiglu_kernel<T, true, kInput, false>;
     };
     launch(args.weighs_input ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows), kThreads, 0,
            args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(), args.out.data<T>(),
-           static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
+           static_cast<int>(is_wide ? width / kVectorWidth<T> : width),
+           MxScale<E4m3>{args.round.value_or(MxScaleMode::rceil)});
+    if (args.round && !is_wide) round_mx({.x = args.out, .out = args.out, .mode = *args.round});
   });
 }
 

@@ -1,105 +1,129 @@
-// A block takes 32 rows of a strip of columns: it reads them once, writes the form along the columns from registers,
-// and turns them in shared memory for the form along the rows.
+// A block takes 32 rows of a strip of columns to shared memory: from there it rounds along the columns, 16 bytes a
+// thread, and then along the rows, a word of each row a thread. The first loop stays a loop: unrolled it is more code
+// than the instruction caches hold.
 
 #include "core/cuda/quantize/mx_rounding.cuh"
+#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/round_rows_mx.h"
+#include "core/ops/quantize/round_mx.h"
 
 namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// A thread has a word of each of the 32 rows.
-template <class T>
-constexpr int kWordWidth = static_cast<int>(4 / sizeof(T));
-template <class T>
-constexpr int kStripColumns = kThreads* kWordWidth<T>;
+// Of 16 bytes: of a row of the strip, and of a thread.
+constexpr int kChunks = kThreads / 4, kRounds = kMxBlockSize * kChunks / kThreads;
 
 // Where the rows stand; without pairs each by itself.
-template <class T>
 struct RowSource {
-  const T* x;
+  const Packed* x;
   const std::int32_t* pairs;
   int choices;
 
-  // Null: a row of zeros.
-  __device__ const T* row(std::int64_t r, std::int64_t columns) const {
-    if (pairs == nullptr) return x + r * columns;
+  // A chunk of row r of `chunks`, zeros in rows without a pair.
+  __device__ Packed load(std::int64_t r, std::int64_t chunk, std::int64_t chunks) const {
+    if (pairs == nullptr) return x[r * chunks + chunk];
     const std::int32_t pair = pairs[r];
-    return pair >= 0 ? x + std::int64_t{pair / choices} * columns : nullptr;
+    return pair >= 0 ? x[std::int64_t{pair / choices} * chunks + chunk] : Packed{};
   }
 };
 
-// along_columns may be x: a thread has read what it overwrites.
+// along_columns may be x: a block has read what it overwrites. `chunks` of a row, `strips` of them.
 template <class T>
-__global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> source, T* along_columns, T* along_rows,
-                                                                 std::int64_t rows, std::int64_t columns,
-                                                                 std::int64_t strips, MxScale<E4m3> scale, bool wide) {
-  constexpr int kWidth = kWordWidth<T>, kPieces = kStripColumns<T> / kPiece;
-  constexpr int kRounds = kMxBlockSize * kPieces / kThreads, kWords = PackedPiece<T>::kWords;
+__global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource source, Packed* along_columns, T* along_rows,
+                                                                 std::int64_t chunks, unsigned strips,
+                                                                 MxScale<E4m3> scale) {
+  constexpr int kWidth = static_cast<int>(4 / sizeof(T));
+  using Word = PackedOf<T, kWidth>;
   __shared__ alignas(16) std::uint32_t words[kMxBlockSize][kThreads];
-  const int thread = static_cast<int>(threadIdx.x);
-  const std::int64_t strip = blockIdx.x % strips, first_row = blockIdx.x / strips * kMxBlockSize;
-  const std::int64_t first_column = strip * kStripColumns<T>;
-  const std::int64_t column = first_column + thread % kPieces * kPiece;
-  const auto row_of = [&](int round) { return first_row + (round * kThreads + thread) / kPieces; };
-  PackedPiece<T> stored[kRounds];
+  const int thread = static_cast<int>(threadIdx.x), own_chunk = thread % kChunks, first_own = thread / kChunks;
+  const unsigned strip = blockIdx.x % strips;
+  const std::int64_t first_row = std::int64_t{blockIdx.x / strips} * kMxBlockSize;
+  const std::int64_t chunk = std::int64_t{strip} * kChunks + own_chunk;
+  const bool inside = chunk < chunks;
+  const auto own = [&](int round) {
+    return reinterpret_cast<Packed*>(&words[first_own + round * (kThreads / kChunks)][4 * own_chunk]);
+  };
+  const auto row_of = [&](int round) { return first_row + first_own + round * (kThreads / kChunks); };
+  Packed stored[kRounds];
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    const std::int64_t row = row_of(i);
-    const T* from = row < rows && column < columns ? source.row(row, columns) : nullptr;
-    stored[i] = from != nullptr ? load_packed_piece(from + column, wide) : PackedPiece<T>{};
-  }
+  for (int i = 0; i < kRounds; ++i) stored[i] = inside ? source.load(row_of(i), chunk, chunks) : Packed{};
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) *own(i) = stored[i];
+  __syncthreads();
   if (along_columns != nullptr) {
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < kRounds; ++i) {
-      const Piece piece = round_piece<E4m3, kMxBlockSize>(stored[i], scale, MxFactor());
-      const std::int64_t row = row_of(i);
-      if (row < rows && column < columns) store_piece(along_columns + row * columns + column, piece, wide);
+      const Packed rounded = round_packed_to_mx<T>(*own(i), scale);
+      if (inside) along_columns[row_of(i) * chunks + chunk] = rounded;
     }
   }
-  if (along_rows == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    uint4* to = reinterpret_cast<uint4*>(&words[(i * kThreads + thread) / kPieces][thread % kPieces * kWords]);
-#pragma unroll
-    for (int k = 0; k < kWords / 4; ++k)
-      to[k] = make_uint4(stored[i].words[4 * k], stored[i].words[4 * k + 1], stored[i].words[4 * k + 2],
-                         stored[i].words[4 * k + 3]);
-  }
-  __syncthreads();
-  const std::int64_t own = first_column + std::int64_t{thread} * kWidth;
-  if (own >= columns) return;
-  using Word = PackedOf<T, kWidth>;
+  const std::int64_t columns = chunks * kVectorWidth<T>;
+  const std::int64_t column = (std::int64_t{strip} * kThreads + thread) * kWidth;
+  if (column >= columns) return;
   Word turned[kMxBlockSize];
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i) turned[i] = *reinterpret_cast<const Word*>(&words[i][thread]);
   round_rows_of_columns<T, kWidth>(turned, scale);
 #pragma unroll
-  for (int i = 0; i < kMxBlockSize; ++i) {
-    T* to = along_rows + (first_row + i) * columns + own;
-    if (wide) {
-      *reinterpret_cast<Word*>(to) = turned[i];
-    } else {
-      const Vector<float, kWidth> values = unpack_values<T, kWidth>(turned[i]);
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) to[c] = from_float<T>(values[c]);
-    }
+  for (int i = 0; i < kMxBlockSize; ++i)
+    *reinterpret_cast<Word*>(along_rows + (first_row + i) * columns + column) = turned[i];
+}
+
+// Along the columns alone: a chunk a thread.
+template <class T>
+__global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSource source, Packed* out,
+                                                                          std::int64_t chunks, std::int64_t count,
+                                                                          MxScale<E4m3> scale) {
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  // The bound is the same for a whole warp: its lanes take part in the exchange together.
+  for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x / 32 * 32; first < count; first += step) {
+    const std::int64_t i = first + threadIdx.x % 32;
+    const bool inside = i < count;
+    const std::int64_t row =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(chunks));
+    const Packed rounded = round_packed_to_mx<T>(inside ? source.load(row, i - row * chunks, chunks) : Packed{}, scale);
+    if (inside) out[i] = rounded;
   }
+}
+
+// Where addresses are no multiples of 16 bytes: pass by pass.
+void round_rows_apart(const RoundRowsMxArgs& args) {
+  Tensor x = args.rows.x;
+  if (args.rows.pairs.defined()) {
+    const MemoryScope scope(MemoryCategory::workspace);
+    x = Tensor::empty({args.rows.rows(), x.size(1)}, x.dtype(), x.device());
+    gather_rows({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
+  }
+  if (args.along_rows.defined())
+    round_mx({.x = x, .out = args.along_rows, .mode = args.mode, .orientation = Orientation::transposed});
+  if (args.along_columns.defined())
+    round_mx({.x = x, .out = args.along_columns, .mode = args.mode, .orientation = Orientation::natural});
 }
 
 void round_rows_mx_cuda(const RoundRowsMxArgs& args) {
   const GroupRows& rows = args.rows;
+  const auto address = [](const Tensor& t) { return t.defined() ? t.raw_data() : nullptr; };
+  const bool one_pass = rows.pairs.defined() || (args.along_columns.defined() && args.along_rows.defined());
+  if (!one_pass || !aligned(rows.x.raw_data()) || !aligned(address(args.along_columns)) ||
+      !aligned(address(args.along_rows)))
+    return round_rows_apart(args);
   const OpLaunch launch("round_rows_mx", {&rows.x, &rows.pairs, &args.along_columns, &args.along_rows});
+  const RowSource source{static_cast<const Packed*>(rows.x.raw_data()),
+                         rows.pairs.defined() ? rows.pairs.data<std::int32_t>() : nullptr,
+                         static_cast<int>(rows.choices)};
+  auto* along_columns = static_cast<Packed*>(address(args.along_columns));
+  const MxScale<E4m3> scale{args.mode};
   dispatch<float, bfloat16>(rows.x.dtype(), "round_rows_mx", [&]<class T>() {
-    const auto pointer = [](const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; };
-    T *along_columns = pointer(args.along_columns), *along_rows = pointer(args.along_rows);
-    const RowSource<T> source{rows.x.data<T>(), rows.pairs.defined() ? rows.pairs.data<std::int32_t>() : nullptr,
-                              static_cast<int>(rows.choices)};
-    const std::int64_t columns = rows.x.size(1), strips = (columns + kStripColumns<T> - 1) / kStripColumns<T>;
-    const std::int64_t blocks = (rows.rows() + kMxBlockSize - 1) / kMxBlockSize;
-    launch(round_rows_mx_kernel<T>, static_cast<unsigned>(strips * blocks), kThreads, 0, source, along_columns,
-           along_rows, rows.rows(), columns, strips, MxScale<E4m3>{args.mode},
-           aligned(source.x) && aligned(along_columns) && aligned(along_rows));
+    const std::int64_t chunks = rows.x.size(1) / kVectorWidth<T>, count = rows.rows() * chunks;
+    if (!args.along_rows.defined()) {
+      launch(round_gathered_columns_kernel<T>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,
+             source, along_columns, chunks, count, scale);
+      return;
+    }
+    const auto strips = static_cast<unsigned>((chunks + kChunks - 1) / kChunks);
+    launch(round_rows_mx_kernel<T>, strips * static_cast<unsigned>(rows.rows() / kMxBlockSize), kThreads, 0, source,
+           along_columns, args.along_rows.data<T>(), chunks, strips, scale);
   });
 }
 

@@ -24,13 +24,14 @@ struct BlockRounder {
 
   // What two elements of the block are worth.
   __device__ float2 operator()(float a, float b) const {
-    if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
     float2 values;
     if constexpr (std::is_same_v<Element, E4m3>) {
+      // A block that is NaN has a multiplier that is.
       const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
       values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
     } else {
       static_assert(std::is_same_v<Element, E2m1>);
+      if (by.is_nan) return make_float2(__uint_as_float(kF32QuietNan), __uint_as_float(kF32QuietNan));
       values = make_float2(through_e2m1(a * by.multiplier), through_e2m1(b * by.multiplier));
     }
     return make_float2(values.x * factor, values.y * factor);
@@ -45,24 +46,37 @@ __device__ BlockRounder<Element> block_rounder(std::uint32_t most, const Scale& 
   return {by, factor(by.code)};
 }
 
-// Eight elements of a block of kBlock along the columns that neighbouring lanes share. All lanes of a warp call it.
+// N elements of a block of kBlock along the columns that neighbouring lanes share; `most`: the largest of their
+// magnitudes, the bits of an f32. All lanes of a warp call it.
+template <class Element, int kBlock, int N, class Scale, class Factor>
+__device__ Vector<float, N> round_among_lanes(Vector<float, N> values, std::uint32_t most, const Scale& scale,
+                                              const Factor& factor) {
+#pragma unroll
+  for (int offset = 1; offset < kBlock / N; offset *= 2) most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
+  const BlockRounder<Element> round = block_rounder<Element>(most, scale, factor);
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const float2 pair = round(values[i], values[i + 1]);
+    values[i] = pair.x;
+    values[i + 1] = pair.y;
+  }
+  return values;
+}
+// Of eight elements as they are stored.
 template <class Element, int kBlock, class T, class Scale, class Factor>
 __device__ Piece round_piece(const PackedPiece<T>& stored, const Scale& scale, const Factor& factor) {
   PackedPiece<T> magnitudes = {};
   raise(magnitudes, stored);
-  std::uint32_t most = largest(magnitudes);
+  return round_among_lanes<Element, kBlock, kPiece>(unpack_piece(stored), largest(magnitudes), scale, factor);
+}
+// Of sixteen bytes of values, to MX.
+template <class T>
+__device__ Packed round_packed_to_mx(const Packed& stored, const MxScale<E4m3>& scale) {
+  std::uint32_t word = 0;
 #pragma unroll
-  for (int offset = 1; offset < kBlock / kPiece; offset *= 2)
-    most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
-  const BlockRounder<Element> round = block_rounder<Element>(most, scale, factor);
-  Piece piece = unpack_piece(stored);
-#pragma unroll
-  for (int i = 0; i < kPiece; i += 2) {
-    const float2 pair = round(piece[i], piece[i + 1]);
-    piece[i] = pair.x;
-    piece[i + 1] = pair.y;
-  }
-  return piece;
+  for (int i = 0; i < 4; ++i) word = larger<T>(word, magnitudes<T>(stored.words[i]));
+  const std::uint32_t most = sizeof(T) == 4 ? word : max(word << 16, word & 0xFFFF0000u);
+  return pack<T>(round_among_lanes<E4m3, kMxBlockSize, kVectorWidth<T>>(unpack<T>(stored), most, scale, MxFactor()));
 }
 
 // MX blocks of 32 rows of kWidth neighbouring columns, in place.

@@ -1,6 +1,7 @@
 #include "core/ops/experts/expert_rows.h"
 
 #include "core/ops/op_checks.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench {
 
@@ -79,6 +80,8 @@ void sum_rows(const SumRowsArgs& args) {
 void expert_swiglu(const ExpertSwigluArgs& args) {
   constexpr std::string_view op = "expert_swiglu";
   check_swiglu(op, args.gate_up, args.weights, args.pairs, args.out);
+  QUENCH_CHECK(!args.round || args.out.size(1) % kMxBlockSize == 0, "{}: out is {}; blocks of MX need a multiple of {}",
+               op, args.out.describe(), kMxBlockSize);
   check_same_device(op, {&args.gate_up, &args.weights, &args.pairs, &args.out});
   if (args.out.numel() == 0) return;
   expert_swiglu_slot(args.out.device().type, args);

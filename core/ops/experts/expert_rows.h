@@ -6,7 +6,10 @@
 // a pair hold zeros. How many rows an expert has is known to the device alone: buffers have as many rows as the worst
 // case needs.
 
+#include <optional>
+
 #include "core/device/kernel_slot.h"
+#include "core/number/e8m0.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -56,6 +59,8 @@ struct ExpertSwigluArgs {
   Tensor pairs;    // i32 [R]
   Tensor out;      // [R,I]
   bool weighs_input = false;
+  // If set, `out` is rounded to MX along its columns (core/ops/quantize/round_mx.h); 32 divides I then.
+  std::optional<MxScaleMode> round = std::nullopt;
 };
 
 struct ExpertSwigluBackwardArgs {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/ops/quantize/round_mx.h"
 #include "tests/core/ops/op_testing.h"
 
 namespace quench {
@@ -132,6 +133,8 @@ TEST(ExpertRows, SwigluIsWeighted) {
     expert_swiglu({gate_up, weights, r.pairs, out, weighs_input});
     expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, again, weighs_input});
     EXPECT_TRUE(same_bits(out, again));
+    EXPECT_THROW(expert_swiglu({gate_up, weights, r.pairs, out, weighs_input, MxScaleMode::rceil}), Error)
+        << "no whole blocks";
     const auto x = values(gate_up), w = values(weights), g = values(dout);
     std::vector<double> y(g.size()), dx(x.size()), dw(w.size());
     for (std::int64_t row = 0; row < n; ++row) {
@@ -157,6 +160,24 @@ TEST(ExpertRows, SwigluIsWeighted) {
     expert_swiglu_backward({dout, in_place, weights, r.pairs, in_place, dweights, {}, weighs_input});
     EXPECT_TRUE(same_bits(in_place, dgate_up));
   }
+}
+
+TEST(ExpertRows, SwigluIsRoundedToMxWhereAsked) {
+  constexpr std::int64_t kTokens = 9, kChoices = 2, kWidth = 96;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const MxScaleMode mode : {MxScaleMode::rceil, MxScaleMode::floor}) {
+      SCOPED_TRACE(fmt::format("{} {}", to_string(dtype), to_string(mode)));
+      Generator random(6);
+      const Rows r = rows_of(random.integers(kTokens * kChoices, 4).view({kTokens, kChoices}), 4, 16);
+      const Tensor gate_up = random.normal({r.pairs.size(0), 2 * kWidth}, dtype, 2.0);
+      const Tensor weights = random.normal({kTokens, kChoices}, DType::f32);
+      const Tensor out = Tensor::empty({r.pairs.size(0), kWidth}, dtype), rounded = Tensor::empty_like(out);
+      expert_swiglu({gate_up, weights, r.pairs, out});
+      expert_swiglu({gate_up, weights, r.pairs, rounded, false, mode});
+      EXPECT_FALSE(same_bits(out, rounded));
+      round_mx({.x = out, .out = out, .mode = mode});
+      EXPECT_TRUE(same_bits(out, rounded));
+    }
 }
 
 TEST(ExpertRows, RefuseWhatDoesNotFit) {

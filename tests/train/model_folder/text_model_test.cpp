@@ -1,0 +1,115 @@
+// Folders of models that read images too: their text models.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/safetensors/safetensors.h"
+#include "export/text_model.h"
+#include "tests/core/ops/op_testing.h"
+#include "tests/testing.h"
+#include "train/model_folder/model_folder.h"
+
+namespace quench {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TempDir;
+using testing::write_file;
+
+constexpr const char* kWhole = R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4",
+  "image_token_index": 47, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "text_config": {"model_type": "llama4_text", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 12,
+    "intermediate_size_mlp": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "max_position_embeddings": 64, "num_local_experts": 4, "num_experts_per_tok": 1,
+    "interleave_moe_layer_step": 2, "attention_chunk_size": 16, "eos_token_id": [5, 6]},
+  "vision_config": {"model_type": "llama4_vision_model", "hidden_size": 16}})";
+
+// The text model's weights under their prefix, beside those of other parts.
+struct WholeFolder {
+  TempDir temp;
+  nn::CausalLm model{nn::parse_model_config(text_model_config(Json::parse(kWhole)), "config.json"), {}};
+  std::vector<std::byte> other = std::vector<std::byte>(8);
+  std::vector<SafetensorsItem> items;
+
+  WholeFolder() {
+    model.initialize(1);
+    write_file(temp / "config.json", kWhole);
+    for (const nn::Parameter* p : model.parameters())
+      for (const nn::ParameterPiece& piece : p->pieces) {
+        const Tensor rows = p->variable.value().narrow(0, piece.row_begin, piece.rows);
+        items.push_back({"language_model." + piece.hf_name,
+                         DType::f32,
+                         rows.shape(),
+                         {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
+      }
+    for (const char* name :
+         {"vision_model.class_embedding", "vision_model.layernorm.weight", "multi_modal_projector.linear_1.weight"})
+      items.push_back({name, DType::f32, {2}, other});
+  }
+  void write() { write_safetensors(temp / "model.safetensors", items); }
+};
+
+void expect_same(nn::CausalLm& a, nn::CausalLm& b) {
+  const auto x = a.parameters(), y = b.parameters();
+  ASSERT_EQ(x.size(), y.size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    EXPECT_TRUE(testing::same_bits(x[i]->variable.value(), y[i]->variable.value())) << x[i]->name;
+}
+
+TEST(TextModel, IsReadFromTheFolderOfTheWhole) {
+  WholeFolder whole;
+  whole.write();
+  const nn::ModelConfig config = read_model_config(whole.temp.path());
+  EXPECT_EQ(config.architecture, "Llama4ForCausalLM");
+  EXPECT_EQ(config.dtype, DType::bf16) << "of the whole";
+  EXPECT_THAT(config.eos_token_ids, ElementsAre(5, 6));
+  nn::CausalLm loaded(config, {});
+  load_weights(loaded, whole.temp.path());
+  expect_same(loaded, whole.model);
+  const auto left_out = open_stored_weights(whole.temp.path(), config.source)->left_out();
+  EXPECT_EQ(summary_of(left_out), "multi_modal_projector (1 tensor), vision_model (2 tensors)");
+}
+
+TEST(TextModel, IsExportedAlone) {
+  WholeFolder whole;
+  whole.write();
+  nn::CausalLm loaded(read_model_config(whole.temp.path()), {});
+  load_weights(loaded, whole.temp.path());
+  const TempDir out;
+  (void)save_model_folder(loaded, {out / "text"}, {.dtype = DType::f32});
+  const Json written = Json::parse_file(out / "text" / "config.json");
+  EXPECT_EQ(written.at("architectures").as_array().front(), Json("Llama4ForCausalLM"));
+  EXPECT_EQ(written.at("model_type"), Json("llama4_text"));
+  EXPECT_EQ(written.find("text_config"), nullptr);
+  EXPECT_EQ(written.find("vision_config"), nullptr);
+  nn::CausalLm again(read_model_config(out / "text"), {});
+  load_weights(again, out / "text");
+  expect_same(again, whole.model);
+  EXPECT_THAT(open_stored_weights(out / "text", written)->left_out(), ElementsAre());
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(TextModel, MissingWeightsAreNamedAndOtherClassesRefused) {
+  WholeFolder whole;
+  std::erase_if(whole.items, [](const SafetensorsItem& i) { return i.name == "language_model.model.norm.weight"; });
+  whole.write();
+  nn::CausalLm loaded(read_model_config(whole.temp.path()), {});
+  EXPECT_THAT(error_of([&] { load_weights(loaded, whole.temp.path()); }), HasSubstr("model.norm.weight is missing"));
+  Json other = Json::parse(kWhole);
+  other.set("architectures", Json(Json::Array{Json("LlavaForConditionalGeneration")}));
+  write_file(whole.temp / "config.json", other.dump());
+  EXPECT_THAT(error_of([&] { (void)read_model_config(whole.temp.path()); }),
+              HasSubstr("LlavaForConditionalGeneration"));
+}
+
+}  // namespace
+}  // namespace quench
