@@ -135,7 +135,9 @@ void check_config(const Request& request, const CheckOptions& options, const std
     const RunConfig config = load_run_config(request.config, request.overrides, options);
     // Without looking at files there is no architecture to look at either where a folder holds it.
     if (options.files || config.model.path.empty() || !device.empty())
-      require_startable(config, device.empty() ? std::nullopt : std::optional(parse_device(device)));
+      with_origins(request.config, request.overrides, [&] {
+        require_startable(config, device.empty() ? std::nullopt : std::optional(parse_device(device)));
+      });
   } catch (const ConfigError& error) {
     if (json) print(to_json(error.issues()).dump(2));
     throw;

@@ -29,7 +29,7 @@ void train_verb(const ConfigArguments& arguments) {
   const Device device = device_of_rank(arguments.device, place);
   set_ranks(config, place.world_size);
   share_threads(config, place);
-  require_startable(config, device);
+  with_origins(arguments.config, arguments.overrides, [&] { require_startable(config, device); });
   TrainResult result;
   {
     const std::shared_ptr<const distributed::Ranks> ranks = join_ranks(config, place, device);

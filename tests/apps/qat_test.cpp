@@ -127,7 +127,8 @@ TEST_F(Qat, LayersThatGroupsDoNotDivideAreRefusedBeforeTheRun) {
                                            "--training.steps=1"};
   const Outcome refused = run(train(recipe));
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.errors, AllOf(HasSubstr("model.layers.*.self_attn.qkv_proj in layers 0-1, 64 inputs"),
+  EXPECT_THAT(refused.errors, AllOf(HasSubstr("--recipe.group_size=48: recipe qat_int4_weight_only cannot take"),
+                                    HasSubstr("model.layers.*.self_attn.qkv_proj in layers 0-1, 64 inputs"),
                                     HasSubstr("recipe.group_size 48 does not divide its 64 inputs; 8, 16, 32, 64"),
                                     HasSubstr("recipe.filter.exclude")));
   EXPECT_FALSE(std::filesystem::exists(work() / "run"));

@@ -1,6 +1,7 @@
 #include "train/check/load.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "core/system/file.h"
@@ -91,6 +92,34 @@ Json parse_document(std::string_view text, const std::string& source) {
   }
 }
 
+bool is_part_of_key(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+}
+
+// The key of the config that a message names first; "": none.
+std::string first_key_in(std::string_view message) {
+  for (std::size_t begin = 0; begin < message.size(); ++begin) {
+    if (!is_part_of_key(message[begin]) || (begin > 0 && is_part_of_key(message[begin - 1]))) continue;
+    std::size_t end = begin;
+    while (end < message.size() && is_part_of_key(message[end])) ++end;
+    const std::string_view word = message.substr(begin, end - begin);
+    if (std::ranges::find(field_table(), word, &Field::path) != field_table().end()) return std::string(word);
+  }
+  return {};
+}
+
+// The document that load_run_config() has read, and where its values come from.
+std::pair<Json, Origins> read_again(const std::string& file_or_name, std::span<const std::string> overrides) {
+  std::error_code ignored;
+  const EmbeddedConfig* embedded =
+      std::filesystem::exists(file_or_name, ignored) ? nullptr : find_embedded_config("runs", file_or_name);
+  Json document = parse_document(
+      embedded != nullptr ? std::string(embedded->text) : read_file(file_or_name, kMaxConfigBytes), file_or_name);
+  Origins origins{file_or_name, {}};
+  (void)apply_overrides(document, overrides, origins.arguments);
+  return {std::move(document), std::move(origins)};
+}
+
 // The file's name without its extension; embedded names have none but may hold dots.
 std::string stem(const std::string& source) {
   const std::filesystem::path name = std::filesystem::path(source).filename();
@@ -120,6 +149,25 @@ RunConfig load_run_config(const std::string& file_or_name, std::span<const std::
     throw ConfigError({{file_or_name, "", "no such file, and no embedded run config has that name", nearest}});
   }
   return parse_run_config(read_file(file_or_name, kMaxConfigBytes), file_or_name, overrides, options);
+}
+
+void with_origins(const std::string& file_or_name, std::span<const std::string> overrides,
+                  const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const ConfigError& error) {
+    const auto [document, origins] = read_again(file_or_name, overrides);
+    std::vector<ConfigIssue> issues = error.issues();
+    for (ConfigIssue& issue : issues)
+      if (issue.origin.empty() && !issue.key.empty()) issue.origin = origin_of(issue.key, document, origins);
+    throw ConfigError(std::move(issues));
+  } catch (const Error& error) {
+    const bool about_config = error.code() == ErrorCode::bad_config || error.code() == ErrorCode::unsupported;
+    const std::string key = about_config ? first_key_in(error.what()) : std::string();
+    if (key.empty()) throw;
+    const auto [document, origins] = read_again(file_or_name, overrides);
+    throw Error(error.code(), fmt::format("{}: {}", origin_of(key, document, origins), error.what()));
+  }
 }
 
 Json to_json(const RunConfig& config) {

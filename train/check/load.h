@@ -5,6 +5,7 @@
 // directory of the process.
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,11 @@ namespace quench {
 [[nodiscard]] RunConfig run_config_from_json(Json document, const std::string& source,
                                              std::span<const std::string> overrides = {},
                                              const CheckOptions& options = {});
+
+// Runs `work` on what load_run_config() has made of the same arguments. An error of it that is about a key of the
+// config says where the key is set, as those of load_run_config() do: "run.json:12:5: " in front.
+void with_origins(const std::string& file_or_name, std::span<const std::string> overrides,
+                  const std::function<void()>& work);
 
 // The resolved config: every key in table order, section export only where present. Reading the result
 // again gives an equal RunConfig.
