@@ -3,7 +3,7 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/reduce.cuh"
-#include "core/cuda/layers/swiglu_math.cuh"
+#include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/quantize/round_mx.h"

@@ -4,9 +4,9 @@
 #include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
+#include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/gemm/packed_codes.cuh"
-#include "core/cuda/layers/swiglu_math.cuh"
 #include "core/ops/gated_linear.h"
 #include "core/ops/packed_linear.h"
 

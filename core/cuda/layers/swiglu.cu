@@ -5,7 +5,7 @@
 #include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
-#include "core/cuda/layers/swiglu_math.cuh"
+#include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/layers/swiglu_sink.h"
 #include "core/cuda/quantize/quant_sink.cuh"
 

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "core/cuda/layers/swiglu_math.cuh"
+#include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/quantize/quant_sink.cuh"
 
 namespace quench::cuda {
