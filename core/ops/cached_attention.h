@@ -11,8 +11,8 @@
 namespace quench {
 
 struct CachedAttentionArgs {
-  // [N, (heads + 2 kv_heads) * D]: queries, keys, values; f32 or bf16, contiguous. Queries and keys are rotated or left
-  // as they are: undefined afterwards.
+  // [N, (heads + 2 kv_heads) * D]: queries, keys, values; f32 or bf16, contiguous. Its
+  // queries and keys may be rotated in place: not to be read afterwards.
   Tensor qkv;
   Tensor cos, sin;   // f32 [positions, D/2], or undefined: no rotation
   Tensor positions;  // i32 [N]: rows of the tables, and of the cache

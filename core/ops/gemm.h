@@ -28,7 +28,8 @@ struct GemmArgs {
 extern constinit KernelSlot<GemmArgs> gemm_slot;
 
 // Accumulates in f32 whatever the operands' dtype; one rounding to c's dtype. (A GPU with bf16 c and beta rounds the
-// product to bf16 and the sum once more, with an addend and a bias also what stands before the bias: cuBLASLt's way.)
+// product to bf16 and the sum once more: cuBLASLt's way. With a bias beside an addend, or beside rows that are not
+// aligned, its errors are larger, as if what stands before the bias were rounded too.)
 // M, N or K of 0 are allowed (K = 0 gives beta * addend + bias). Throws invalid_argument naming the shapes when they do
 // not fit.
 void gemm(const GemmArgs& args);

@@ -119,7 +119,7 @@ TEST(CudaCachedAttention, HasTheBitsOfRotationCopyAndAttention) {
           }
 }
 
-// The number of keys is known to the device alone; a position outside the tables gives NaN and touches nothing else.
+// The number of keys is known to the device alone, below a bound.
 TEST(CudaCachedAttention, TheLengthMayBeKnownToTheDeviceAlone) {
   constexpr std::int64_t kHeads = 4, kKvHeads = 2, kDim = 64, kCapacity = 2000, kWidth = (kHeads + 2 * kKvHeads) * kDim;
   Generator random(8);

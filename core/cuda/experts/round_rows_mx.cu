@@ -1,6 +1,6 @@
 // A block takes 32 rows of a strip of columns to shared memory: from there it rounds along the columns, 16 bytes a
-// thread, and then along the rows, a word of each row a thread. The first loop stays a loop: unrolled it is more code
-// than the instruction caches hold.
+// thread, and then along the rows, a word of each row a thread. The first loop is not unrolled, which keeps the
+// kernel's code short.
 
 #include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/experts/expert_rows.h"
