@@ -9,9 +9,10 @@ Usage: quantization_table.py --model FOLDER --data FILE [--quench PROGRAM] [--ca
 
 FOLDER is any model folder or run with a tokenizer, FILE a text. Without schemes, a selection. Methods that need
 calibration data are left out where no --calibration is named. --device runs calibration and evaluation; --speed names
-the devices whose generation is timed: the best of three continuations at batch 1. Every folder is read back for its
-figures; --jobs of them are made and evaluated at a time, then generation is timed alone. Loaders are tried where this Python has them; "-" says that one is not here, "no" that it refuses the folder,
-and the reason is below the table.
+the devices whose generation is timed, once for a scheme and format: the best of three continuations at batch 1. Every
+folder is read back for its figures; --jobs of them are made and evaluated at a time, then generation is timed alone.
+Loaders are tried where this Python has them; "-" says that one is not here, "no" that it refuses the folder, and the
+reason is below the table.
 """
 
 import argparse
@@ -89,6 +90,7 @@ class Table:
         self.devices = [d for d in options.speed.split(",") if d]
         self.reasons = []
         self.bf16 = None
+        self.rates = {}  # by scheme and format: how codes were chosen does not change what reads them
         self.status = 0
 
     def evaluate(self, folder):
@@ -135,7 +137,10 @@ class Table:
                     loaders=self.loaders(folder, entry, form))
 
     def row(self, entry, found, folder):
-        rates = [self.speed(folder, device) for device in self.devices]
+        stored = entry.split(":")[0], found["form"]
+        if stored not in self.rates:
+            self.rates[stored] = [self.speed(folder, device) for device in self.devices]
+        rates = self.rates[stored]
         if self.bf16 is None:
             self.bf16 = (found, rates)
         base, base_rates = self.bf16
