@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <cstring>
+#include <exception>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
@@ -158,7 +159,7 @@ void scale_and_bias(const GemmArgs& args) {
   }
 }
 
-void multiply(const GemmArgs& args) {
+void multiply_at_once(const GemmArgs& args) {
   // The stride of a single row is free: one spelling for each, so that views share primitives.
   const auto row_stride = [](const Tensor& t) { return t.size(0) == 1 ? t.size(1) : t.stride(0); };
   const Key key{.m = args.c.size(0),
@@ -182,6 +183,56 @@ void multiply(const GemmArgs& args) {
     QUENCH_FAIL(ErrorCode::failed, "gemm: oneDNN refused a {}, b {}, c {}: {}", args.a.describe(), args.b.describe(),
                 args.c.describe(), error.what());
   }
+}
+
+// oneDNN's calls run in the calling thread.
+class OneThread {
+ public:
+  OneThread() noexcept : threads_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(threads_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int threads_;
+};
+
+// Threads take panels of C, whose sizes follow from the shape alone.
+void multiply_in_panels(const GemmArgs& args) {
+  constexpr std::int64_t kLongest = 512, kShortest = 64, kPanels = 32;
+  const std::int64_t m = args.c.size(0), n = args.c.size(1);
+  const auto pieces = [](std::int64_t length, std::int64_t piece) { return (length + piece - 1) / piece; };
+  std::int64_t rows = kLongest, columns = kLongest;
+  while (rows >= 2 * m && rows > kShortest) rows /= 2;
+  while (columns >= 2 * n && columns > kShortest) columns /= 2;
+  while (pieces(m, rows) * pieces(n, columns) < kPanels && std::max(rows, columns) > kShortest)
+    (rows > columns ? rows : columns) /= 2;
+  const std::int64_t across = pieces(n, columns), count = pieces(m, rows) * across;
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic, 1)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const OneThread scope;
+    const std::int64_t row = i / across * rows, column = i % across * columns;
+    const std::int64_t height = std::min(rows, m - row), width = std::min(columns, n - column);
+    try {
+      GemmArgs part = args;
+      part.a = args.a.narrow(args.transpose_a ? 1 : 0, row, height);
+      part.b = args.b.narrow(args.transpose_b ? 0 : 1, column, width);
+      part.c = args.c.narrow(0, row, height).narrow(1, column, width);
+      if (args.bias.defined()) part.bias = args.bias.narrow(0, column, width);
+      multiply_at_once(part);
+    } catch (...) {
+#pragma omp critical(quench_gemm_failure)
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Without AVX-512, how oneDNN cuts a product, and so its bits, depends on the number of threads.
+void multiply(const GemmArgs& args) {
+  if (cpu_supports_level(4)) return multiply_at_once(args);
+  multiply_in_panels(args);
 }
 
 // The longest depth that is given to oneDNN in one piece, a function of the shape alone; longer ones are cut.
@@ -215,6 +266,42 @@ void multiply_in_parts(const GemmArgs& args) {
   if (args.c.dtype() != DType::f32) copy_converted(part.c, args.c);
 }
 
+Tensor widened(const Tensor& values) {
+  Tensor wide = Tensor::empty(values.shape(), DType::f32);
+  copy_converted(values, wide);
+  return wide;
+}
+
+void gemm_kernel(const GemmArgs& args);
+
+// oneDNN multiplies bf16 on AVX-512 only. Elsewhere operands become f32, which holds them exactly, and sums are f32 as
+// they are there. Panels of rows of A and columns of B bound the memory of the copies.
+void multiply_widened(const GemmArgs& args) {
+  constexpr std::int64_t kPanelElements = 1 << 24;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.size(args.transpose_a ? 0 : 1);
+  const std::int64_t lines = std::max<std::int64_t>(kPanelElements / k, 64);
+  const auto rows_of_a = [&](std::int64_t begin, std::int64_t count) {
+    return widened(args.a.narrow(args.transpose_a ? 1 : 0, begin, count));
+  };
+  const Tensor bias = args.bias.defined() ? widened(args.bias) : Tensor();
+  const Tensor all_of_a = m <= lines ? rows_of_a(0, m) : Tensor();
+  GemmArgs part = args;
+  for (std::int64_t column = 0; column < n; column += lines) {
+    const std::int64_t columns = std::min(lines, n - column);
+    part.b = widened(args.b.narrow(args.transpose_b ? 0 : 1, column, columns));
+    if (bias.defined()) part.bias = bias.narrow(0, column, columns);
+    for (std::int64_t row = 0; row < m; row += lines) {
+      const std::int64_t rows = std::min(lines, m - row);
+      part.a = all_of_a.defined() ? all_of_a : rows_of_a(row, rows);
+      const Tensor c = args.c.narrow(0, row, rows).narrow(1, column, columns);
+      part.c = c.dtype() == DType::f32 ? c : args.beta != 0.0f ? widened(c) : Tensor::empty(c.shape(), DType::f32);
+      gemm_kernel(part);
+      if (c.dtype() != DType::f32) copy_converted(part.c, c);
+    }
+  }
+}
+
 void gemm_kernel(const GemmArgs& args) {
   if (args.addend.defined()) {  // the primitive adds to its result
     GemmArgs in_place = args;
@@ -229,6 +316,8 @@ void gemm_kernel(const GemmArgs& args) {
     });
   } else if (args.transpose_b && !args.transpose_a && args.c.size(0) <= cpu::kGemvRows) {
     cpu::gemv_slot(DeviceType::cpu, args);
+  } else if (args.a.dtype() == DType::bf16 && !cpu_supports_level(4)) {
+    multiply_widened(args);
   } else if (k > max_depth(args)) {
     multiply_in_parts(args);
   } else {
