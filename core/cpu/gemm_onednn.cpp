@@ -199,13 +199,14 @@ class OneThread {
 
 // Threads take panels of C, whose sizes follow from the shape alone.
 void multiply_in_panels(const GemmArgs& args) {
-  constexpr std::int64_t kLongest = 512, kShortest = 64, kPanels = 32;
-  const std::int64_t m = args.c.size(0), n = args.c.size(1);
+  constexpr std::int64_t kLongest = 512, kShortest = 64, kMostPanels = 64, kPanelProducts = 1 << 22;
+  const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.size(args.transpose_a ? 0 : 1);
+  const std::int64_t wanted = std::min(m * n * k / kPanelProducts, kMostPanels);
   const auto pieces = [](std::int64_t length, std::int64_t piece) { return (length + piece - 1) / piece; };
   std::int64_t rows = kLongest, columns = kLongest;
   while (rows >= 2 * m && rows > kShortest) rows /= 2;
   while (columns >= 2 * n && columns > kShortest) columns /= 2;
-  while (pieces(m, rows) * pieces(n, columns) < kPanels && std::max(rows, columns) > kShortest)
+  while (pieces(m, rows) * pieces(n, columns) < wanted && std::max(rows, columns) > kShortest)
     (rows > columns ? rows : columns) /= 2;
   const std::int64_t across = pieces(n, columns), count = pieces(m, rows) * across;
   std::exception_ptr failure;
