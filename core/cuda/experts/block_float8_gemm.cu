@@ -4,8 +4,8 @@
 // sums in f32; registers hold those of 64 x 256 results and half as many of the tensor core's, so halves of the columns
 // take turns: 128 columns, one square of the weights. While one warp group adds, the other one's products run.
 
-#include "core/cuda/experts/grouped_pipeline.cuh"
 #include "core/cuda/experts/tensor_map.h"
+#include "core/cuda/experts/tile_results.cuh"
 #include "core/ops/experts/block_float8_gemm.h"
 
 namespace quench::cuda {
@@ -158,7 +158,7 @@ __global__ __cluster_dims__(kCluster, 1, 1)
           if (work.group < 0) return;
           sum_blocks<kProduct, kCluster>(shared, scales, s, work, ring, sums);
           C* out = kWgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
-          store_tile<kWgrad>(shared, sums, out, s, work, beta, NoFactors{});
+          store_result<kProduct>(shared, sums, out, s, work, beta, NoFactors{});
         }
       });
 }

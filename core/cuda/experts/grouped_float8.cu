@@ -4,8 +4,8 @@
 // contraction are summed there and then added to sums in f32; registers hold those of 64 x 256 results and half as many
 // of the tensor core's, so halves of the columns take turns. While one warp group adds, the other one's products run.
 
-#include "core/cuda/experts/grouped_pipeline.cuh"
 #include "core/cuda/experts/tensor_map.h"
+#include "core/cuda/experts/tile_results.cuh"
 #include "core/ops/experts/grouped_float8.h"
 
 namespace quench::cuda {
@@ -132,7 +132,7 @@ __device__ void consume(const TileMemory& shared, C* c, const Scales& scales, co
       sum_carried<kProduct, kCluster>(shared, work, ring, sums);
     }
     C* out = kWgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
-    store_tile<kWgrad>(shared, sums, out, s, work, beta, factors);
+    store_result<kProduct>(shared, sums, out, s, work, beta, factors);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/cuda/experts/bf16_sums.cuh"
 #include "core/cuda/experts/tensor_map.h"
+#include "core/cuda/experts/tile_results.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -18,7 +19,7 @@ __device__ void consume(const TileMemory& shared, C* c, const std::int32_t* ends
     if (work.group < 0) return;
     sum_tile<kProduct, kCluster>(sums, ring, shared, work);
     C* out = kProduct == Product::wgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
-    store_tile<kProduct == Product::wgrad>(shared, sums, out, s, work, beta, NoFactors{});
+    store_result<kProduct>(shared, sums, out, s, work, beta, NoFactors{});
   }
 }
 
