@@ -1,6 +1,7 @@
 #include "core/ops/lm_head_loss.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
@@ -13,7 +14,12 @@ std::int64_t default_loss_chunk_rows(std::int64_t vocab_size, DeviceType device)
   // Fewer rows would make the sum of the weight's gradients, which visits all of it once a chunk, the larger cost.
   constexpr std::int64_t kMinRows = 256;
   const std::int64_t logits = (std::int64_t{device == DeviceType::cuda ? 1024 : 64} << 20) / 4;
-  return std::max(kMinRows, logits / std::max<std::int64_t>(vocab_size, 1));
+  const std::int64_t rows = std::max(kMinRows, logits / std::max<std::int64_t>(vocab_size, 1));
+  if (device != DeviceType::cuda) return rows;
+  // The hidden states' gradient has few tiles in a chunk: those of a power of two rows leave fewer multiprocessors
+  // without one.
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+  return power <= rows + rows / 6 ? power : rows;
 }
 
 namespace {

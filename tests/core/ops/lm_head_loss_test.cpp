@@ -136,6 +136,13 @@ TEST(LmHeadLoss, ChunksStayNearTheirBudget) {
     EXPECT_LE(bytes, std::int64_t{64} << 20);
     EXPECT_GE(bytes, std::int64_t{60} << 20);
   }
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  for (const std::int64_t vocab : {32000, 128256, 151936, 202048}) {
+    const std::int64_t bytes = default_loss_chunk_rows(vocab, DeviceType::cuda) * vocab * 4;
+    EXPECT_LE(bytes, kGiB * 7 / 6);
+    EXPECT_GE(bytes, kGiB - vocab * 4);
+  }
+  EXPECT_EQ(default_loss_chunk_rows(151936, DeviceType::cuda), 2048);
 }
 
 TEST(LmHeadLoss, RejectsWhatDoesNotFit) {
