@@ -54,18 +54,12 @@ std::future<void> begin_beside(const BesideLoading& beside, const LoadedModel& l
   return work ? std::async(std::launch::async, work) : std::future<void>();
 }
 
-// Reads parameters when they are asked for, the latest kept: a fused one is asked for once a part.
-std::function<Tensor(const nn::Parameter&)> read_on_demand(std::shared_ptr<CheckpointReader> reader) {
-  auto name = std::make_shared<std::string>();
-  auto latest = std::make_shared<Tensor>();
-  return [reader = std::move(reader), name, latest](const nn::Parameter& parameter) {
-    if (*name != parameter.name) {
-      *latest = {};  // before the next one takes its memory
-      *name = parameter.name;
-      *latest = Tensor::empty(parameter.global_shape, reader->at(parameter.name).dtype);
-      reader->read(parameter.name, *latest);
-    }
-    return *latest;
+// Reads parameters when they are asked for.
+nn::WholeRows read_on_demand(std::shared_ptr<CheckpointReader> reader) {
+  return [reader = std::move(reader)](const nn::Parameter& parameter) {
+    const Tensor values = Tensor::empty(parameter.global_shape, reader->at(parameter.name).dtype);
+    reader->read(parameter.name, values);
+    return values;
   };
 }
 

@@ -1,21 +1,41 @@
 #include "export/model_tensors.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "core/ops/elementwise.h"
 #include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
 #include "nn/linear.h"
+#include "nn/whole_rows.h"
 
 namespace quench {
 namespace {
 
-using Whole = std::function<Tensor(const nn::Parameter&)>;
+// Brings each parameter once where its pieces are asked for in the order of their names, as files hold them. Those of
+// experts take turns there: each expert has rows of two parameters.
+nn::WholeRows keeping_latest(nn::WholeRows whole) {
+  constexpr std::size_t kKept = 2;
+  if (!whole) return whole;
+  using Kept = std::pair<const nn::Parameter*, Tensor>;
+  return [whole = std::move(whole), latest = std::make_shared<std::vector<Kept>>()](const nn::Parameter& parameter) {
+    const auto found = std::ranges::find(*latest, &parameter, &Kept::first);
+    if (found != latest->end()) {
+      std::rotate(found, found + 1, latest->end());
+    } else {
+      if (latest->size() == kKept) latest->erase(latest->begin());  // before the next one takes memory
+      latest->emplace_back(&parameter, whole(parameter));
+    }
+    return latest->back().second;
+  };
+}
 
-Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, DType dtype, const Whole& whole) {
+Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, DType dtype,
+               const nn::WholeRows& whole) {
   const MemoryScope scope(MemoryCategory::workspace);
-  const autograd::Weight weight = whole ? autograd::Weight(autograd::Variable(whole(parameter))) : parameter.weight();
+  const autograd::Weight weight = nn::whole_weight(parameter, whole);
   const auto use = weight.use();
   const Tensor rows = use.value().narrow(0, piece.row_begin, piece.rows).to(Device{});
   const Tensor out = Tensor::empty(rows.shape(), dtype);
@@ -28,7 +48,8 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
 
 }  // namespace
 
-std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, Whole whole) {
+std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, nn::WholeRows whole) {
+  whole = keeping_latest(std::move(whole));
   std::set<const nn::Parameter*> linear_weights, tables;
   // A bf16 bias would lose the steps that balance the load: Transformers keeps it in f32 too.
   std::set<const nn::Parameter*> kept_f32;

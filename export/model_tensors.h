@@ -27,8 +27,8 @@ struct ModelTensor {
   std::shared_ptr<const QuantizedWeight> quantized;
 };
 
-// In the model's order, fused projections split. `dtype` f32, bf16 or f16. `whole` brings the whole value of a
-// parameter of which this process holds a part; none: it holds all of it. The model outlives the result.
+// In the model's order, fused projections split. `dtype` f32, bf16 or f16. What `whole` brings (nn/whole_rows.h) is
+// kept for the pieces that follow, of two parameters at most, as long as the tensors. The model outlives the result.
 [[nodiscard]] std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype,
                                                      std::function<Tensor(const nn::Parameter&)> whole = {});
 

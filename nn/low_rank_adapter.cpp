@@ -51,11 +51,11 @@ std::vector<KernelParameter> LowRankAdapter::parameters() {
   return all;
 }
 
-void LowRankAdapter::add_to(const Tensor& weight) const {
-  const Weight::Use a = a_.weight().use();
+void LowRankAdapter::add_to(const Tensor& weight, const WholeRows& whole) const {
+  const Weight::Use a = whole_weight(a_, whole).use();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const LowRankPiece& piece = pieces_[i];
-    const Weight::Use b = b_[i]->weight().use();
+    const Weight::Use b = whole_weight(*b_[i], whole).use();
     gemm({.a = b.value(),
           .b = a.value().narrow(0, piece.rank_begin, piece.rank),
           .c = weight.narrow(0, piece.row_begin, piece.rows),
@@ -64,8 +64,8 @@ void LowRankAdapter::add_to(const Tensor& weight) const {
   }
 }
 
-void LowRankAdapter::merge_into(const Tensor& weight) const {
-  add_to(weight);
+void LowRankAdapter::merge_into(const Tensor& weight, const WholeRows& whole) const {
+  add_to(weight, whole);
   if (!has_magnitudes()) return;
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor norms = Tensor::empty({weight.size(0)}, DType::f32, weight.device());
@@ -74,7 +74,7 @@ void LowRankAdapter::merge_into(const Tensor& weight) const {
     const LowRankPiece& piece = pieces_[i];
     const Tensor rows = weight.narrow(0, piece.row_begin, piece.rows);
     scale_by_magnitude({.x = rows,
-                        .magnitude = magnitudes_[i]->weight().use().value(),
+                        .magnitude = whole_weight(*magnitudes_[i], whole).use().value(),
                         .norms = norms.narrow(0, piece.row_begin, piece.rows),
                         .bias = {},
                         .out = rows,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nn/linear_kernel.h"
+#include "nn/whole_rows.h"
 
 namespace quench::nn {
 
@@ -42,10 +43,10 @@ class LowRankAdapter {
   [[nodiscard]] const Parameter& magnitude(std::size_t piece) const { return *magnitudes_[piece]; }  // [rows]
 
   // weight += scale * B A: f32 or bf16 [out,in]. In bf16 the product and the sum are rounded once each, together on
-  // the CPU.
-  void add_to(const Tensor& weight) const;
+  // the CPU. `whole` brings A, B and magnitudes.
+  void add_to(const Tensor& weight, const WholeRows& whole = {}) const;
   // The same, and the rows get their magnitudes: what merging leaves.
-  void merge_into(const Tensor& weight) const;
+  void merge_into(const Tensor& weight, const WholeRows& whole = {}) const;
   // The norms of the rows of weight + scale * B A: f32 [out].
   [[nodiscard]] Tensor norms(const Tensor& weight) const;
   // Magnitudes become these norms, so that the update begins as nothing.

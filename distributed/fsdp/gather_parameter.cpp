@@ -34,9 +34,8 @@ Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks) {
   return has_parts ? gathered(part, *ranks.experts) : part;
 }
 
-void with_whole_parameters(nn::CausalLm& model, const Ranks& ranks,
-                           const std::function<void(const std::function<Tensor(const nn::Parameter&)>&)>& work) {
-  const std::vector<nn::Parameter*> parameters = model.parameters();
+void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,
+                           const std::function<void(const nn::WholeRows&)>& work) {
   together(*ranks.host, "whole parameters", [&] {
     if (!ranks.is_first()) {
       for (std::int64_t next = 0; (next = announced(*ranks.host, 0)) != kNoMore;)
@@ -45,6 +44,7 @@ void with_whole_parameters(nn::CausalLm& model, const Ranks& ranks,
     }
     const auto whole = [&](const nn::Parameter& parameter) {
       const auto found = std::ranges::find(parameters, &parameter);
+      QUENCH_CHECK(found != parameters.end(), "{} is none of the parameters to gather", parameter.name);
       (void)announced(*ranks.host, found - parameters.begin());
       return gather_parameter(parameter, ranks);
     };

@@ -9,14 +9,16 @@ namespace quench::distributed {
 
 std::size_t Parcel::add(const Tensor& target, std::int64_t processes) {
   // Places begin at multiples of 128 bytes.
-  const std::int64_t place = elements_, step = 128 / byte_size(dtype_), part = target.numel() / processes;
-  add_in_place(target, place, place + (part + step - 1) / step * step, processes);
+  const std::int64_t step = 128 / byte_size(dtype_), part = target.numel() / processes;
+  pieces_.push_back({target.view({processes, part}), elements_});
+  elements_ += (part + step - 1) / step * step;
   return pieces_.size() - 1;
 }
 
-void Parcel::add_in_place(const Tensor& target, std::int64_t place, std::int64_t elements, std::int64_t processes) {
-  elements_ = elements;
+void Parcel::add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent, std::int64_t processes) {
   pieces_.push_back({target.view({processes, target.numel() / processes}), place});
+  elements_ = sent.numel();
+  sent_ = sent;
 }
 
 Tensor Parcel::own(std::size_t piece, int rank) const {

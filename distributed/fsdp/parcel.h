@@ -15,15 +15,12 @@ class Parcel {
   // A piece of `target`, contiguous and of the parcel's dtype: an equal part of it from each process. Returns the
   // piece's number.
   std::size_t add(const Tensor& target, std::int64_t processes);
-  // A piece that lies at this place of `elements` that this process has behind one another already.
-  void add_in_place(const Tensor& target, std::int64_t place, std::int64_t elements, std::int64_t processes);
+  // A piece that lies at this place of `sent`, where this process has all of the parcel behind one another already.
+  void add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent, std::int64_t processes);
   [[nodiscard]] bool empty() const noexcept { return pieces_.empty(); }
 
-  // After the last piece: memory for all processes' parts. With `sent`, this process's part is that tensor.
-  void pack(Tensor buffer, Tensor sent = {}) {
-    buffer_ = std::move(buffer);
-    sent_ = std::move(sent);
-  }
+  // After the last piece: memory for all processes' parts.
+  void pack(Tensor buffer) { buffer_ = std::move(buffer); }
   [[nodiscard]] std::int64_t elements() const noexcept { return elements_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   // Where this process writes its part of a piece: contiguous, flat.

@@ -70,23 +70,23 @@ void ShardedUnit::attach_gradients() {
   }
 }
 
-Tensor ShardedUnit::pack_gradients() {
-  const std::int64_t processes = shared_->processes(), elements = layout_.small.defined() ? layout_.small.numel() : 0;
-  Tensor reduced;
+void ShardedUnit::pack_gradients() {
+  const std::int64_t processes = shared_->processes();
+  small_.resize(layout_.small.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     const UnitParameter& of = layout_.parameters[i];
     if (entry.gradient == nullptr || !of.small()) continue;
+    auto& [all, reduced] = small_[*of.buffer];
     if (!reduced.defined()) {
-      small_gradients_ = acquire({elements * processes});
-      small_gradients_.zero();  // between the chunks, and those of frozen parameters
+      const std::int64_t elements = layout_.small[*of.buffer].numel();
+      all = acquire({elements * processes});
+      all.zero();  // between the chunks, and those of frozen parameters
       reduced = Tensor::empty({elements}, shared_->reduce_dtype, shared_->device);
     }
-    copy_rows({entry.gradient_values.view({processes, of.chunk_elements()}),
-               layout_.chunks(small_gradients_, of, processes)});
+    copy_rows({entry.gradient_values.view({processes, of.chunk_elements()}), layout_.chunks(all, of, processes)});
     entry.reduced = reduced.narrow(0, of.place, of.chunk_elements()).view(of.parameter->padded.shape());
   }
-  return reduced;
 }
 
 void ShardedUnit::begin_reduce() {
@@ -100,7 +100,7 @@ void ShardedUnit::begin_reduce() {
       entry.reduced =
           Tensor::empty(layout_.parameters[i].parameter->padded.shape(), shared_->reduce_dtype, shared_->device);
   }
-  const Tensor small_reduced = pack_gradients();
+  pack_gradients();
   shared_->follow();
   const StreamGuard guard(shared_->stream);
   shared_->for_each_group([&](ProcessGroup& group) {
@@ -110,8 +110,9 @@ void ShardedUnit::begin_reduce() {
       reducing_.push_back(
           group.reduce_scatter(entries_[i].gradient_values, entries_[i].reduced, ReduceOp::sum, of.parameter->name));
     }
-    if (small_reduced.defined() && &group == shared_->shard.get())
-      reducing_.push_back(group.reduce_scatter(small_gradients_, small_reduced, ReduceOp::sum, name_));
+    if (&group != shared_->shard.get()) return;
+    for (const auto& [all, reduced] : small_)
+      if (reduced.defined()) reducing_.push_back(group.reduce_scatter(all, reduced, ReduceOp::sum, name_));
   });
 }
 
@@ -130,7 +131,8 @@ void ShardedUnit::end_reduce() {
     entry.gradient->release();
     give_back(entry.gradient_values);
   }
-  if (small_gradients_.defined()) give_back(small_gradients_);
+  for (auto& [all, reduced] : std::exchange(small_, {}))
+    if (all.defined()) give_back(all);
 }
 
 }  // namespace quench::distributed

@@ -36,6 +36,11 @@ class ShardedUnit {
 
  private:
   class Source;
+  // Of the small trainable parameters of a buffer, while they travel; undefined where it has none.
+  struct SmallGradients {
+    Tensor all;      // of all processes
+    Tensor reduced;  // this process's sums
+  };
   struct Entry {
     std::shared_ptr<autograd::Gradient> gradient;  // of the whole; null where frozen
     Tensor gradient_values;                        // of the padded shape, while it is wanted
@@ -44,8 +49,8 @@ class ShardedUnit {
 
   [[nodiscard]] Tensor acquire(const Shape& shape) const;
   void give_back(Tensor& buffer) const;
-  // Of the small trainable parameters; returns where this process's sums will be, undefined where there are none.
-  Tensor pack_gradients();
+  // Brings the gradients of small parameters together.
+  void pack_gradients();
 
   std::string name_;
   bool takes_turns_;
@@ -54,7 +59,7 @@ class ShardedUnit {
   UnitWeights weights_;
   std::vector<Entry> entries_;  // of the layout's parameters
   Works reducing_;
-  Tensor small_gradients_;  // of all processes, while they travel
+  std::vector<SmallGradients> small_;  // as the layout's buffers
   int ready_ = 0;
   int trainable_count_ = 0;
 };

@@ -21,8 +21,11 @@ void UnitShared::for_each_group(const std::function<void(ProcessGroup&)>& work) 
 
 UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
                        const UnitShared& shared) {
-  std::int64_t elements = 0;
-  DType dtype = DType::f32;
+  struct Buffer {
+    DType dtype;
+    std::int64_t elements;
+  };
+  std::vector<Buffer> buffers;
   for (nn::Parameter* parameter : unit_parameters) {
     const auto layer =
         std::ranges::find_if(layers, [&](const nn::Linear* linear) { return &linear->weight() == parameter; });
@@ -35,30 +38,31 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
     const Tensor& chunk = parameter->padded;
     entry.shape[0] = parameter->sharding.region(entry.shape[0]).rows;
     entry.padded_shape[0] = chunk.size(0) * entry.group->size();
-    const bool is_code = bit_width(chunk.dtype()) < 16;  // of a stored weight
-    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || is_code ||
-        (elements > 0 && chunk.dtype() != dtype))
-      continue;
-    dtype = chunk.dtype();
-    entry.place = elements;
-    elements += place_elements(chunk.numel());
+    const int width = bit_width(chunk.dtype());
+    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || width < 8) continue;
+    auto buffer = std::ranges::find(buffers, width, [](const Buffer& b) { return bit_width(b.dtype); });
+    if (buffer == buffers.end()) buffer = buffers.insert(buffer, {chunk.dtype(), 0});
+    entry.buffer = static_cast<std::size_t>(buffer - buffers.begin());
+    entry.place = buffer->elements;
+    buffer->elements += place_elements(chunk.numel());
   }
-  if (elements == 0) return;
   const MemoryScope scope(MemoryCategory::parameters);
-  small = Tensor::zeros({elements}, dtype, shared.device);
+  for (const auto& [dtype, elements] : buffers) small.push_back(Tensor::zeros({elements}, dtype, shared.device));
   for (const UnitParameter& entry : parameters) {
     if (!entry.small()) continue;
     nn::Parameter& parameter = *entry.parameter;
     const Shape shape = parameter.padded.shape();
     const Tensor before = parameter.padded;
-    parameter.padded = small.narrow(0, entry.place, shape.numel()).view(shape);
+    parameter.padded =
+        small[*entry.buffer].narrow(0, entry.place, shape.numel()).view(shape).reinterpret(before.dtype());
     parameter.padded.copy_from(before);
     parameter.variable.set_value(parameter.padded.narrow(0, 0, parameter.shard.rows));
   }
 }
 
 Tensor UnitLayout::chunks(const Tensor& sent, const UnitParameter& parameter, std::int64_t processes) const {
-  return sent.view({processes, small.numel()}).narrow(1, parameter.place, parameter.chunk_elements());
+  return sent.view({processes, small[*parameter.buffer].numel()})
+      .narrow(1, parameter.place, parameter.chunk_elements());
 }
 
 }  // namespace quench::distributed

@@ -1,12 +1,14 @@
 #pragma once
 // The parameters of one unit of a sharded model, and how their chunks travel.
 //
-// A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones lie behind
-// one another in one buffer on each process, and travel as one. Experts that are shared out have a group of their own,
-// in which each parameter is a large one.
+// A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones with
+// elements of one width lie behind one another in a buffer on each process, and travel as one; four bits are no
+// address, such codes travel alone. Experts that are shared out have a group of their own, in which each parameter is a
+// large one.
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "distributed/fsdp/buffer_pool.h"
@@ -52,9 +54,10 @@ struct UnitParameter {
   const nn::Linear* layer;  // whose weight it is and who may read it as codes; null: it travels as values
   Shape shape;              // of the whole: of what the group holds
   Shape padded_shape;       // the same in rows of equal chunks
-  std::int64_t place = -1;  // of its chunk among the small ones, in elements; -1: travels alone
+  std::optional<std::size_t> buffer = {};  // of UnitLayout::small, with its chunk; absent: travels alone
+  std::int64_t place = 0;                  // of its chunk there, in elements
 
-  [[nodiscard]] bool small() const noexcept { return place >= 0; }
+  [[nodiscard]] bool small() const noexcept { return buffer.has_value(); }
   [[nodiscard]] std::int64_t chunk_elements() const { return parameter->padded.numel(); }
 };
 
@@ -63,11 +66,11 @@ struct UnitLayout {
   UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
              const UnitShared& shared);
 
-  // The chunks of all processes, [processes, elements], of what they sent together in places like those of `small`.
+  // The chunks of all processes, [processes, elements], of what they sent together in places like those of a buffer.
   [[nodiscard]] Tensor chunks(const Tensor& sent, const UnitParameter& parameter, std::int64_t processes) const;
 
   std::vector<UnitParameter> parameters;
-  Tensor small;  // chunks of the small parameters, one dtype; undefined where there are none
+  std::vector<Tensor> small;  // chunks of small parameters, in the dtype of one of them; a buffer for each width
 };
 
 }  // namespace quench::distributed

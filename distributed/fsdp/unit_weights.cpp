@@ -10,14 +10,16 @@ namespace quench::distributed {
 
 // One gather: what of this process's own goes where.
 struct UnitWeights::Shipment {
-  explicit Shipment(const UnitLayout& layout)
-      : values(layout.small.defined() ? layout.small.dtype() : DType::f32), codes(DType::u8), scales(DType::f32) {}
+  explicit Shipment(const UnitLayout& layout) : codes(DType::u8), scales(DType::f32) {
+    for (const Tensor& small : layout.small) values.emplace_back(small.dtype());
+  }
 
   // Those that hold anything.
   [[nodiscard]] std::vector<Parcel*> parcels() {
     std::vector<Parcel*> all;
-    for (Parcel* parcel : {&values, &codes, &scales})
-      if (!parcel->empty()) all.push_back(parcel);
+    for (Parcel& parcel : values) all.push_back(&parcel);
+    all.insert(all.end(), {&codes, &scales});
+    std::erase_if(all, [](const Parcel* parcel) { return parcel->empty(); });
     return all;
   }
 
@@ -26,7 +28,8 @@ struct UnitWeights::Shipment {
     Tensor own, whole;
     std::string_view label;
   };
-  Parcel values, codes, scales;
+  std::vector<Parcel> values;  // of the layout's buffers
+  Parcel codes, scales;
   std::vector<Large> large;
   std::vector<std::function<void()>> fills;  // write this process's part, once the parcels have memory
 };
@@ -120,27 +123,30 @@ void UnitWeights::gather(PassPart part) {
 
 void UnitWeights::bring(const std::vector<Contents>& contents) {
   std::vector<Contents> missing;
-  bool together = layout_.small.defined();  // the small parameters, which lie behind one another anyway
+  // Small parameters whose buffer goes as it lies there: all of them are missing.
+  std::vector<bool> together(layout_.small.size(), true);
   Contents any = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     missing.push_back(contents[i] & ~entries_[i].there);
     any |= missing.back();
-    together = together && (!layout_.parameters[i].small() || (missing.back() & kValues) != 0);
+    if (const auto& buffer = layout_.parameters[i].buffer; buffer && (missing.back() & kValues) == 0)
+      together[*buffer] = false;
   }
   if (any == 0) return;
   auto shipment = std::make_unique<Shipment>(layout_);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     entries_[i].version = layout_.parameters[i].parameter->version;
     entries_[i].there |= missing[i];
-    if ((missing[i] & kValues) != 0) load_values(i, together, *shipment);
+    if ((missing[i] & kValues) != 0) {
+      const auto& buffer = layout_.parameters[i].buffer;
+      load_values(i, buffer && together[*buffer], *shipment);
+    }
     for (const Contents bit : {kForwardCodes, kBackwardCodes})
       if ((missing[i] & bit) != 0) load_codes(i, bit, *shipment);
   }
   columns_.share();  // those that a cast of this gather needs
   const std::int64_t processes = shared_->processes();
-  for (Parcel* parcel : shipment->parcels())
-    parcel->pack(acquire({parcel->elements() * processes}, parcel->dtype()),
-                 together && parcel == &shipment->values ? layout_.small : Tensor());
+  for (Parcel* parcel : shipment->parcels()) parcel->pack(acquire({parcel->elements() * processes}, parcel->dtype()));
   for (const auto& fill : std::exchange(shipment->fills, {})) fill();
 
   shared_->follow();
@@ -166,10 +172,12 @@ void UnitWeights::load_values(std::size_t parameter, bool together, Shipment& sh
     shipment.large.push_back({from.group, own, whole, from.parameter->name});
     return;
   }
-  if (together) return shipment.values.add_in_place(whole, from.place, layout_.small.numel(), shared_->processes());
-  const std::size_t piece = shipment.values.add(whole, shared_->processes());
-  shipment.fills.emplace_back([own, &parcel = shipment.values, piece, rank = shared_->shard->rank()] {
-    parcel.own(piece, rank).copy_from(own.view({own.numel()}));
+  Parcel& parcel = shipment.values[*from.buffer];
+  const Tensor target = whole.reinterpret(parcel.dtype());
+  if (together) return parcel.add_in_place(target, from.place, layout_.small[*from.buffer], shared_->processes());
+  const std::size_t piece = parcel.add(target, shared_->processes());
+  shipment.fills.emplace_back([own, &parcel, piece, rank = shared_->shard->rank()] {
+    parcel.own(piece, rank).copy_from(own.view({own.numel()}).reinterpret(parcel.dtype()));
   });
 }
 

@@ -66,9 +66,11 @@ int read_workers(const std::string& text) {
   if (text == "auto") return gpu_count() > 0 ? gpu_count() : cpu_count();
   if (text == "gpu") {
     const int count = gpu_count();
-    QUENCH_CHECK_AS(ErrorCode::bad_config, count > 0, "--nproc-per-node gpu: there is no GPU here ({})",
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    QUENCH_CHECK_AS(ErrorCode::bad_config, count > 0, "--nproc-per-node gpu: there is no GPU here ({}{})",
                     has_backend(DeviceType::cuda) ? backend(DeviceType::cuda).unavailable_reason()
-                                                  : "this build has no CUDA back end");
+                                                  : "this build has no CUDA back end",
+                    visible != nullptr ? fmt::format("; CUDA_VISIBLE_DEVICES={}", visible) : "");
     return count;
   }
   const std::optional<int> count = whole_number(text);

@@ -241,13 +241,17 @@ void Adapters::merge() const {
   }
 }
 
-void Adapters::set_magnitudes(const std::function<Tensor(const nn::Parameter&)>& values) const {
-  for (const Entry& entry : entries_) {
-    if (!entry.adapter->has_magnitudes()) continue;
-    const nn::Parameter& weight = entry.linear->weight();
-    const autograd::Weight whole = values ? autograd::Weight(autograd::Variable(values(weight))) : weight.weight();
-    entry.adapter->set_magnitudes(whole.use().value());
-  }
+void Adapters::merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const {
+  for (const Entry& entry : entries_)
+    if (&entry.linear->weight() == &weight) return entry.adapter->merge_into(values, whole);
+  for (const ExpertEntry& entry : experts_)
+    if (&entry.linear->weight() == &weight) return entry.adapter->add_to(values, whole);
+}
+
+void Adapters::set_magnitudes(const nn::WholeRows& whole) const {
+  for (const Entry& entry : entries_)
+    if (entry.adapter->has_magnitudes())
+      entry.adapter->set_magnitudes(nn::whole_weight(entry.linear->weight(), whole).use().value());
 }
 
 void Adapters::name_kernels(std::vector<LayerConversion>& layers) const {

@@ -84,15 +84,16 @@ class Adapters {
   void detach() const;
   // Adds the updates to the layers' weights, and detaches. Packed weights become dense.
   void merge() const;
-  // Magnitudes become those of the layers' weights as they are. `values` brings the weight of a layer of which this
-  // process holds a part; absent: it holds all.
-  void set_magnitudes(const std::function<Tensor(const nn::Parameter&)>& values = {}) const;
+  // The same for the values of all rows of one weight of the model, without changing the model. `whole` brings the
+  // adapter's parameters. Nothing for a weight without adapter.
+  void merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const;
+  // Magnitudes become those of the layers' weights as they are, which `whole` brings.
+  void set_magnitudes(const nn::WholeRows& whole = {}) const;
 
   [[nodiscard]] const std::vector<LoraLayer>& layers() const noexcept { return layers_; }
   [[nodiscard]] const LoraOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::vector<nn::Parameter*> parameters() const;
-  // `whole` brings all rows of a parameter of which this process holds a part; absent: it holds all.
-  using Whole = std::function<Tensor(const nn::Parameter&)>;
+  using Whole = nn::WholeRows;
   [[nodiscard]] std::vector<AdapterTensor> tensors(const Whole& whole = {}) const;
   [[nodiscard]] std::int64_t parameter_count() const;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nn/experts/expert_linear.h"
+#include "nn/whole_rows.h"
 
 namespace quench::recipes {
 
@@ -33,8 +34,9 @@ class ExpertAdapter {
   [[nodiscard]] nn::Parameter& a(std::size_t piece) const { return *a_[piece]; }  // [experts * rank, in]
   [[nodiscard]] nn::Parameter& b(std::size_t piece) const { return *b_[piece]; }  // [experts * rows, rank]
 
-  // weight [experts * out, in] += scale * B A of each expert, rounded as LowRankAdapter::add_to().
-  void add_to(const Tensor& weight) const;
+  // weight [experts * out, in] += scale * B A of each expert, rounded as LowRankAdapter::add_to(). `whole` brings A and
+  // B.
+  void add_to(const Tensor& weight, const nn::WholeRows& whole = {}) const;
 
  private:
   std::int64_t experts_;

@@ -117,6 +117,18 @@ TEST_F(LauncherFault, StrangersAtTheStoresPortCostNothing) {
   EXPECT_LT(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 100);
 }
 
+// D17: variables that leave no GPU, on any machine.
+TEST_F(LauncherFault, WhatHidesTheGpusIsNamed) {
+  for (const std::string hidden : {"", "-1", "none"}) {
+    const Outcome outcome =
+        run_behind("export CUDA_VISIBLE_DEVICES=" + hidden, "--nproc-per-node gpu", "touch started");
+    EXPECT_EQ(outcome.status, 2) << outcome.errors;
+    EXPECT_THAT(outcome.errors, HasSubstr("error: --nproc-per-node gpu: there is no GPU here ("));
+    EXPECT_THAT(outcome.errors, HasSubstr("; CUDA_VISIBLE_DEVICES=" + hidden + ")\n"));
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "started"));
+}
+
 // D18
 TEST_F(LauncherFault, EachStreamOfEachRankGoesWhereItIsSent) {
   const Outcome outcome =
@@ -186,6 +198,28 @@ TEST_F(LauncherFault, AWorkingFolderThatIsGoneMattersToRelativePathsAlone) {
   const Outcome logs = run_behind(leave, "--log-dir logs", "exit 0");
   EXPECT_EQ(logs.status, 1);
   EXPECT_THAT(logs.errors, HasSubstr("error: cannot create a log folder in logs: No such file or directory"));
+}
+
+// Between processes of a machine everything goes over the loopback.
+TEST_F(LauncherFault, TrainingNeedsNoSharedMemory) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to mount an empty /dev/shm";
+  write_file(folder_ / "text.txt", std::string(4000, 'x'));
+  write_file(folder_ / "run.json", R"({"model": {"model_type": "llama", "vocab_size": 259, "hidden_size": 8,
+      "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+      "max_position_embeddings": 64},
+    "data": {"train": ["text.txt"], "tokenizer": "bytes", "seq_len": 16},
+    "training": {"steps": 2, "micro_batch_size": 1}, "lr_schedule": {"warmup_steps": 0}})");
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    const std::string line = "cd '" + folder_.path().string() + "' && exec > stdout.txt 2> stderr.txt && " +
+                             "mount -t tmpfs -o ro,size=4k none /dev/shm && exec '" + program_path() +
+                             "' run --nproc-per-node 2 train run.json --device=cpu --run.folder=run";
+    ::execlp("unshare", "unshare", "-m", "/bin/sh", "-c", line.c_str(), nullptr);
+    ::_exit(127);
+  }
+  const Outcome outcome = finish(launcher);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_TRUE(fs::exists(folder_ / "run/checkpoints/step-2/manifest.json"));
 }
 
 TEST_F(LauncherFault, TheLimitOfProcessesIsNamed) {

@@ -18,6 +18,7 @@
 #include "distributed/group_timeouts.h"
 #include "distributed/world.h"
 #include "nn/optim/table.h"
+#include "tests/distributed/gathered_base.h"
 #include "tests/distributed/gathered_codes.h"
 
 namespace quench::distributed {
@@ -283,6 +284,15 @@ void codes(const std::shared_ptr<World>& world, const Options& options) {
   test.check(ranks, {});
 }
 
+// What a base in few bits consists of travels in its place: FORM DTYPE OPERATIONS, with the number of collective
+// operations for a layer.
+void base(const std::shared_ptr<World>& world, const Options& options) {
+  const Ranks ranks = make_ranks(world, world->size(), 1);
+  testing::GatheredBase{
+      .form = options[0], .dtype = options[1] == "bf16" ? DType::bf16 : DType::f32, .operations = std::stol(options[2])}
+      .check(ranks, {});
+}
+
 // Losses of some steps of a small model under a recipe, whose weights travel as codes or as values.
 std::vector<float> losses(const Ranks& ranks, const recipes::Recipe& recipe, autograd::Recompute recompute,
                           bool reshard, bool gather_codes) {
@@ -361,6 +371,8 @@ int run(int count, char** arguments) {
                                                                              {"stops", stops},
                                                                              {"dies_at", dies_at},
                                                                              {"different_configs", different_configs}};
+  const std::map<std::string, void (*)(const std::shared_ptr<World>&, const Options&)> of_ranks = {
+      {"codes", codes}, {"passes", passes}, {"base", base}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
   const GroupOptions options = read_group_options();
@@ -369,10 +381,8 @@ int run(int count, char** arguments) {
     std::printf("joined\n");
     std::fflush(stdout);
     const Options given(arguments + 2, arguments + count);
-    if (std::string(arguments[1]) == "codes")
-      codes(world, given);
-    else if (std::string(arguments[1]) == "passes")
-      passes(world, given);
+    if (const auto found = of_ranks.find(arguments[1]); found != of_ranks.end())
+      found->second(world, given);
     else
       scenarios.at(arguments[1])(*world, given);
     return 0;

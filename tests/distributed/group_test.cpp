@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "distributed/communication_error.h"
 #include "tests/distributed/ranks.h"
 
@@ -54,6 +56,17 @@ TEST_P(Group, GatheredCodesOfLargeWeightsAreThoseOfTheWhole) {
     SCOPED_TRACE(recipe);
     Ranks ranks(GetParam());
     ranks.start_all("codes", {recipe, "bf16", "large"});
+    ranks.expect_success();
+  }
+}
+
+// Chunks that are small travel together, those of each width: what is values of the dtype, f32 scales, codes.
+TEST_P(Group, BasesInFewBitsAreThoseOfOneProcess) {
+  for (const auto& [form, dtype, operations] :
+       {std::tuple("nf4", "bf16", "2"), {"float8", "bf16", "3"}, {"float8", "f32", "2"}, {"i8", "bf16", "3"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", form, dtype));
+    Ranks ranks(GetParam());
+    ranks.start_all("base", {form, dtype, operations});
     ranks.expect_success();
   }
 }

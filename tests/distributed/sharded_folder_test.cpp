@@ -73,6 +73,44 @@ TEST_F(ShardedFolder, VerbsUseItLikeAnyOther) {
   EXPECT_THAT(page, HasSubstr("Step time of each process"));
 }
 
+// Runs that leave more than weights: scales of codes, adapters over a base in few bits, experts that are shared out.
+TEST_F(ShardedFolder, VerbsUseRunsOfEveryKind) {
+  struct Kind {
+    std::string name;
+    int ranks;
+    std::string model;
+    std::vector<std::string> options;
+    double near;  // of the run and of its export, relative
+  };
+  const std::string dense = R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)";
+  const std::string experts = R"("model_type": "qwen3_moe", "vocab_size": 509, "hidden_size": 32,
+      "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "head_dim": 2, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 11,
+      "norm_topk_prob": true, "mlp_only_layers": [0])";
+  const std::vector<Kind> kinds = {
+      {"qat", 3, dense, {"--recipe.name=qat_int4_weight_only", "--recipe.learned_scales=true"}, 0},
+      {"adapters", 3, dense, {"--lora.rank=3", "--lora.dora=true", "--lora.base=nf4"}, 1e-4},
+      {"experts", 4, experts, {"--parallel.expert=2"}, 0}};
+  for (const Kind& kind : kinds) {
+    SCOPED_TRACE(kind.name);
+    write_config(kind.model);
+    train(kind.ranks, kind.name, kind.options);
+    const std::string summary = run({"inspect", at(kind.name)});
+    EXPECT_THAT(summary, HasSubstr("finished"));
+    EXPECT_THAT(summary, ::testing::ContainsRegex("step 8 .*valid"));
+    const std::string checkpoint = run({"inspect", at(kind.name + "/checkpoints/step-8"), "--verify"});
+    EXPECT_THAT(checkpoint, ::testing::ContainsRegex(fmt::format("world_size +{}", kind.ranks)));
+    run({"report", at(kind.name)});
+    EXPECT_THAT(read_file(folder_ / kind.name / "report.html"),
+                ::testing::ContainsRegex(fmt::format("{}; rank [0-{}] computes longest", kind.ranks, kind.ranks - 1)));
+    run({"export", "--checkpoint", at(kind.name), "--output", at(kind.name + "-model")});
+    const double of_run = perplexity(kind.name);
+    EXPECT_GT(of_run, 1);
+    EXPECT_NEAR(perplexity(kind.name + "-model"), of_run, kind.near * of_run);
+  }
+}
+
 TEST_F(ShardedFolder, AdaptersOfSeveralProcessesAreMergedAndExported) {
   const std::vector<std::string> lora = {"--lora.rank=3", "--lora.targets=[\"q_proj\",\"down_proj\"]",
                                          "--training.steps=4"};

@@ -85,6 +85,33 @@ TEST_F(StoppedRank, InAStepBothSaveIt) {
   }
 }
 
+// The other process is late: this one stands in a collective operation, and acts when it is through.
+TEST_F(StoppedRank, WhileItWaitsForTheOtherBothSaveTheStep) {
+  const long begin = kernels(2), per_step = kernels(3) - begin;
+  testing::Ranks ranks(2);
+  const std::vector<std::string> command = {testing::program_path(),
+                                            "train",
+                                            (folder_ / "run.json").string(),
+                                            "--device=cpu",
+                                            "--run.folder=" + (folder_ / "waits").string(),
+                                            "--training.steps=200",
+                                            "--checkpoint.interval=0"};
+  ranks.start(0, command);
+  ranks.start(1, command,
+              {"LD_PRELOAD=" + testing::fault_shim_path(),
+               fmt::format("QUENCH_FAULT=do=delay;ms=3000;ops=parallel;at={}", begin + per_step / 2)});
+  const fs::path metrics = folder_ / "waits" / "metrics" / "metrics.jsonl";
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while ((!fs::exists(metrics) || read_file(metrics).find("\"step\":2,") == std::string::npos) &&
+         std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  ranks[0].kill(SIGTERM);
+  const std::vector<int> steps = expect_stopped("waits", ranks.wait());
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_GT(records("waits").at(steps.front()).at("communication_share").as_double(), 0.5) << "it did not wait";
+}
+
 TEST_F(StoppedRank, InASaveBothEndWithIt) {
   const std::vector<std::pair<int, int>> moments = {{0, 30}, {0, 52}, {0, 90}, {1, 3}, {1, 16}};
   for (const auto& [rank, call] : moments) {

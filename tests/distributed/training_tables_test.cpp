@@ -113,13 +113,6 @@ TEST_F(ShardedTraining, AdaptersOfSeveralProcessesAreExportedAsFromTheCheckpoint
   ASSERT_EQ(result.status, 0) << result.output;
   for (const char* name : {"adapter_model.safetensors", "adapter_config.json"})
     EXPECT_EQ(testing::read_file(folder_ / "at-end" / name), testing::read_file(folder_ / "again" / name)) << name;
-
-  std::vector<std::string> merged = adapters;
-  merged.insert(merged.end(), {"--export.format=hf", "--export.folder=" + (folder_ / "merged").string()});
-  for (const ChildResult& refused : start(2, "merged-run", merged)) {
-    EXPECT_EQ(refused.status, 2) << refused.output;
-    EXPECT_THAT(refused.output, ::testing::HasSubstr("set it to peft"));
-  }
 }
 
 // Whether weights travel as codes or as values, in every way to make a pass: the same figures to the last bit.

@@ -43,7 +43,7 @@ struct ModelFolderOptions {
   const nn::ModelConfig* config = nullptr;               // written as config.json; null: the model's own
   SmallFiles small_files;                                // what is written beside it
   // Brings the whole value of a parameter, of which this process holds a part; null: it holds all of it. Called in the
-  // order in which tensors are written, for one at a time.
+  // order in which tensors are written (model_tensors()).
   std::function<Tensor(const nn::Parameter&)> whole;
   const ExportFormat* format = nullptr;           // null: Hugging Face's, dense
   std::optional<QuantizationRules> quantization;  // for formats that store codes

@@ -94,7 +94,7 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
   if (ranks == nullptr) {
     hash = base_hash(model, codes, {});
   } else {
-    distributed::with_whole_parameters(model, *ranks,
+    distributed::with_whole_parameters(model.parameters(), *ranks,
                                        [&](const Whole& whole) { hash = base_hash(model, codes, whole); });
     hash = distributed::exchange_texts(*ranks->host, hash, "base").front();
     gather = [ranks](const nn::Parameter& parameter) { return distributed::gather_parameter(parameter, *ranks); };

@@ -5,6 +5,7 @@
 #include "distributed/fsdp/gather_parameter.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
+#include "nn/whole_rows.h"
 #include "recipes/lora/stored_base.h"
 #include "recipes/sparse.h"
 #include "train/config/recipe_choice.h"
@@ -54,6 +55,43 @@ bool writes_adapters(const RunConfig& config) {
   return config.export_model->format == kPeftFormat;
 }
 
+// What the processes of a run hold parts of: the model's parameters, and what stands for those that are kept in few
+// bits.
+std::vector<nn::Parameter*> shared_parameters(const ModelSetup& setup) {
+  std::vector<nn::Parameter*> all = setup.model->parameters();
+  for (nn::Parameter* parameter : setup.model->parameters())
+    for (nn::Parameter* part : setup.base->parts(*parameter)) all.push_back(part);
+  return all;
+}
+
+// Parameters as the export has them: dense, with the updates of their adapters. `whole` brings those of
+// shared_parameters().
+nn::WholeRows merged(const ModelSetup& setup, const nn::WholeRows& whole) {
+  if (setup.adapters == nullptr) return whole;
+  return [&setup, whole](const nn::Parameter& parameter) {
+    if (setup.base->holds(parameter)) {
+      const Tensor values = setup.base->values(parameter, whole);
+      setup.adapters->merge_into(parameter, values, whole);
+      return values;
+    }
+    const Tensor rows = whole(parameter);
+    const Tensor values = parameter.sharding.is_whole() ? rows.clone() : rows;  // the model's own, or gathered ones
+    setup.adapters->merge_into(parameter, values, whole);
+    return values;
+  };
+}
+
+// Writes the adapters alone.
+void export_adapters(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
+  QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
+  const auto save = [&](const nn::WholeRows& whole) {
+    save_adapter_folder(*setup.model, *setup.adapters, export_target(config),
+                        {.dtype = config.training.dtype, .base = config.model.path, .whole = whole});
+  };
+  if (ranks == nullptr) return save({});
+  distributed::with_whole_parameters(setup.adapters->parameters(), *ranks, save);
+}
+
 }  // namespace
 
 void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup) {
@@ -77,19 +115,13 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
-    QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
-    const auto save = [&](const recipes::Adapters::Whole& whole) {
-      save_adapter_folder(model, *setup.adapters, export_target(config),
-                          {.dtype = config.training.dtype, .base = config.model.path, .whole = whole});
-    };
-    if (ranks == nullptr)
-      save({});
-    else
-      distributed::with_whole_parameters(model, *ranks, save);
+    export_adapters(setup, config, ranks);
     return {};
   }
-  recipes::make_dense(model);
-  if (setup.adapters != nullptr) setup.adapters->merge();
+  if (ranks == nullptr) {
+    recipes::make_dense(model);
+    if (setup.adapters != nullptr) setup.adapters->merge();
+  }
   const ExportSection& section = *config.export_model;
   if (!section.sparsity.empty())
     (void)recipes::prune(model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
@@ -111,19 +143,16 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
     // The inputs of layers are those of the weights as they are.
     (void)recipes::apply_recipe(model, recipes::kBf16, {});
   }
-  const auto use_scales = [&](const std::function<Tensor(const nn::Parameter&)>& whole) {
-    if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
-  };
-  if (ranks == nullptr) {
-    use_scales({});
-    return save_model_folder(model, export_target(config), options);
-  }
   ModelFolderReport report;
-  distributed::with_whole_parameters(model, *ranks, [&](const auto& whole) {
-    use_scales(whole);
-    options.whole = whole;
+  const auto save = [&](const nn::WholeRows& whole) {
+    if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
+    if (whole) options.whole = merged(setup, whole);
     report = save_model_folder(model, export_target(config), options);
-  });
+  };
+  if (ranks == nullptr)
+    save({});
+  else
+    distributed::with_whole_parameters(shared_parameters(setup), *ranks, save);
   return report;
 }
 

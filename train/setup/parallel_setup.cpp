@@ -5,7 +5,6 @@
 
 #include "core/system/threads.h"
 #include "distributed/group_timeouts.h"
-#include "export/format.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/config/config_issue.h"
@@ -38,10 +37,6 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
     refuse("parallel.expert",
            fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard)",
                        parallel.expert, shard_ranks(config), shard_ranks(config) == 1 ? "" : "es"));
-  if (ranks > 1 && config.lora && config.export_model && config.export_model->format != kPeftFormat)
-    refuse("export.format", fmt::format("{} adds adapters to weights that several processes hold in parts; set it to "
-                                        "{}, or remove it and use `quench export` on the run's folder afterwards",
-                                        config.export_model->format, kPeftFormat));
   if (ranks > 1 && config.export_model) {
     const ExportSection& section = *config.export_model;
     const auto alone = [&](const char* key, bool asked) {
