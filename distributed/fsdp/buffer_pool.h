@@ -1,6 +1,5 @@
 #pragma once
-// Memory that units take turns with: a buffer that is given back serves the next one of its size, so that after the
-// first step none is allocated.
+// Memory that units take turns with: a buffer that is given back serves the next one of its size.
 
 #include <cstdint>
 #include <map>
@@ -18,6 +17,8 @@ class BufferPool {
   // Contiguous, uninitialised. It may be used by what is queued from now on, on the stream on which it was given back.
   [[nodiscard]] Tensor acquire(const Shape& shape, DType dtype);
   void give_back(const Tensor& buffer);
+  // Gives the allocator what nobody uses now.
+  void trim() noexcept { free_.clear(); }
 
   [[nodiscard]] MemoryCategory category() const noexcept { return category_; }
   // Of all buffers made so far.

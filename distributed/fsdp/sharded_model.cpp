@@ -130,15 +130,16 @@ void ShardedModel::before_forward(std::int64_t layer) {
     layer_unit(layer + 1).sharded->weights().gather(PassPart::forward);
     return;
   }
-  const bool training = autograd::Tape::current() != nullptr;
-  for (Unit* unit : head_units_) {
-    unit->sharded->weights().gather(PassPart::forward);
-    if (training) unit->sharded->attach_gradients();
-  }
+  // The loss needs most memory of a pass, and one layer's buffers at most.
+  shared_->weights.trim();
+  for (Unit* unit : head_units_) unit->sharded->weights().gather(PassPart::forward);
 }
 
 void ShardedModel::after_forward(std::int64_t layer) {
-  if (!layer_unit(layer).sharded || !options_.reshard_after_forward) return;
+  if (!layer_unit(layer).sharded) return;
+  if (autograd::Tape::current() != nullptr && layer + 1 == layers_)
+    for (Unit* unit : head_units_) unit->sharded->attach_gradients();
+  if (!options_.reshard_after_forward) return;
   UnitWeights& weights = layer_unit(layer).sharded->weights();
   // The last layer is the first of the backward pass: what that reads arrives behind the head.
   if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(PassPart::backward);
@@ -207,6 +208,7 @@ void ShardedModel::end_pass() {
   if (!reduces()) return;
   for (Unit& unit : units_) begin_reduce(unit);
   end_reductions(0);
+  shared_->gradients.trim();
   shared_->clock->wait(replica_sums_);
 }
 
