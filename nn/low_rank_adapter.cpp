@@ -51,17 +51,36 @@ std::vector<KernelParameter> LowRankAdapter::parameters() {
   return all;
 }
 
-void LowRankAdapter::add_to(const Tensor& weight, const WholeRows& whole) const {
+void LowRankAdapter::add(const Tensor& weight, const Tensor& sum, const WholeRows& whole) const {
   const Weight::Use a = whole_weight(a_, whole).use();
+  const bool in_place = sum.raw_data() == weight.raw_data();
+  std::int64_t next = 0;
+  const auto copy_to = [&](std::int64_t end) {
+    if (!in_place && next < end) copy_rows({weight.narrow(0, next, end - next), sum.narrow(0, next, end - next)});
+  };
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const LowRankPiece& piece = pieces_[i];
     const Weight::Use b = whole_weight(*b_[i], whole).use();
+    copy_to(piece.row_begin);
+    next = piece.row_begin + piece.rows;
     gemm({.a = b.value(),
           .b = a.value().narrow(0, piece.rank_begin, piece.rank),
-          .c = weight.narrow(0, piece.row_begin, piece.rows),
+          .c = sum.narrow(0, piece.row_begin, piece.rows),
           .alpha = piece.scale,
-          .beta = 1.0f});
+          .beta = 1.0f,
+          .addend = in_place ? Tensor() : weight.narrow(0, piece.row_begin, piece.rows)});
   }
+  copy_to(weight.size(0));
+}
+
+void LowRankAdapter::add_to(const Tensor& weight, const WholeRows& whole) const {
+  add(weight, weight, whole);
+}
+
+Tensor LowRankAdapter::added_to(const Tensor& weight) const {
+  const Tensor sum = Tensor::empty_like(weight);
+  add(weight, sum, {});
+  return sum;
 }
 
 void LowRankAdapter::merge_into(const Tensor& weight, const WholeRows& whole) const {
@@ -84,8 +103,7 @@ void LowRankAdapter::merge_into(const Tensor& weight, const WholeRows& whole) co
 
 Tensor LowRankAdapter::norms(const Tensor& weight) const {
   const MemoryScope scope(MemoryCategory::workspace);
-  const Tensor merged = weight.clone();
-  add_to(merged);
+  const Tensor merged = added_to(weight);
   const Tensor result = Tensor::empty({weight.size(0)}, DType::f32, weight.device());
   row_norms({.x = merged, .out = result});
   return result;

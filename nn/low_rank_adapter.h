@@ -45,6 +45,8 @@ class LowRankAdapter {
   // weight += scale * B A: f32 or bf16 [out,in]. In bf16 the product and the sum are rounded once each, together on
   // the CPU. `whole` brings A, B and magnitudes.
   void add_to(const Tensor& weight, const WholeRows& whole = {}) const;
+  // weight + scale * B A in a tensor of its own: the same bits, without a copy of the weight on the way.
+  [[nodiscard]] Tensor added_to(const Tensor& weight) const;
   // The same, and the rows get their magnitudes: what merging leaves.
   void merge_into(const Tensor& weight, const WholeRows& whole = {}) const;
   // The norms of the rows of weight + scale * B A: f32 [out].
@@ -53,6 +55,9 @@ class LowRankAdapter {
   void set_magnitudes(const Tensor& weight);
 
  private:
+  // sum = weight + scale * B A; sum may be weight.
+  void add(const Tensor& weight, const Tensor& sum, const WholeRows& whole) const;
+
   std::vector<LowRankPiece> pieces_;
   Parameter a_;
   std::vector<std::unique_ptr<Parameter>> b_;

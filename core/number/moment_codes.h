@@ -29,25 +29,6 @@ struct MomentTable {
   float thresholds[256] = {};  // thresholds[0] is -infinity
 };
 
-// A shorter way to the code of a number: numbers of one sign, exponent and first five bits of mantissa share a key, and
-// few thresholds lie between those of a key. Exponents below 2^-24 share the first key.
-struct MomentKey {
-  static constexpr int kMantissaBits = 5, kLeastExponent = 127 - 24;
-  static constexpr int kShift = 23 - kMantissaBits;
-  static constexpr std::uint32_t kBase = static_cast<std::uint32_t>(kLeastExponent) << kMantissaBits;
-  static constexpr int kCount = (24 << kMantissaBits) + 1;  // of magnitudes up to 1
-
-  // Of a magnitude in [0, 1].
-  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr int of(float magnitude) noexcept {
-    const std::uint32_t key = bit_cast<std::uint32_t>(magnitude) >> kShift;
-    return key < kBase ? 0 : static_cast<int>(key - kBase);
-  }
-  // Bounds of the magnitudes of a key: from least() to before that of the next.
-  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float least(int key) noexcept {
-    return key == 0 ? 0.0f : bit_cast<float>((kBase + static_cast<std::uint32_t>(key)) << kShift);
-  }
-};
-
 // The largest of `size` (a power of two) codes whose threshold is not above y; 0 for NaN.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr int search_moment(const float* thresholds, int size, float y) noexcept {
   int code = 0;
@@ -55,24 +36,52 @@ struct MomentKey {
     if (y >= thresholds[code + half]) code += half;
   return code;
 }
-// A code that no number of a key exceeds downwards: where the search for them begins. Keys of negative numbers follow
-// those of positive ones.
-[[nodiscard]] QUENCH_HOST_DEVICE constexpr int first_of_key(const float* thresholds, int size, int key) noexcept {
-  const bool negative = key >= MomentKey::kCount;
-  const int magnitude = negative ? key - MomentKey::kCount : key;
-  if (!negative) return search_moment(thresholds, size, MomentKey::least(magnitude));
-  const bool last = magnitude + 1 == MomentKey::kCount;
-  return search_moment(thresholds, size, last ? -1.0f : -MomentKey::least(magnitude + 1));
-}
-// The code of y in [-1, 1] from the first codes of all keys.
-[[nodiscard]] QUENCH_HOST_DEVICE inline int code_by_key(const float* thresholds, int size, const std::uint8_t* first,
-                                                        float y) noexcept {
-  if (y != y) return 0;
-  const bool negative = y < 0.0f;
-  int code = first[MomentKey::of(negative ? -y : y == 0.0f ? 0.0f : y) + (negative ? MomentKey::kCount : 0)];
-  while (code + 1 < size && y >= thresholds[code + 1]) ++code;
-  return code;
-}
+
+// A shorter way to the code of a y in [-1, 1]: one entry of a table and an addition. Numbers of one sign, exponent and
+// first seven bits of the mantissa share a key, so many that at most one threshold lies between them. Magnitudes below
+// 2^-24, which no threshold divides, count as 2^-24.
+struct MomentKeys {
+  static constexpr int kShift = 16;                            // bits of a word that do not tell its key
+  static constexpr std::uint32_t kLeast = (127u - 24u) << 23;  // the word of 2^-24
+  static constexpr int kCount = (24 << 7) + 1;                 // of magnitudes up to 1: keys are in [-kCount, kCount)
+
+  // What stands for a number in the sum: its magnitude's word from kLeast on, or the complement of that.
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::int32_t place(float magnitude, bool negative) noexcept {
+    const std::int32_t above =
+        static_cast<std::int32_t>(bit_cast<std::uint32_t>(magnitude)) - static_cast<std::int32_t>(kLeast);
+    const std::int32_t place = above > 0 ? above : 0;
+    return negative ? ~place : place;
+  }
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr int key(std::int32_t place) noexcept { return place >> kShift; }
+  // entry(key) + place has the code in its bits from kShift on: numbers beyond the threshold of their key, seen from 0,
+  // carry or borrow one.
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t code(std::uint32_t entry,
+                                                                       std::int32_t place) noexcept {
+    return (entry + static_cast<std::uint32_t>(place)) >> kShift;
+  }
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float least_magnitude(int key) noexcept {
+    const auto outwards = static_cast<std::uint32_t>(key < 0 ? ~key : key);
+    return outwards == 0 ? 0.0f : bit_cast<float>(kLeast + (outwards << kShift));
+  }
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t entry(const float* thresholds, int size,
+                                                                        int key) noexcept {
+    const bool negative = key < 0;
+    const auto outwards = static_cast<std::uint32_t>(negative ? ~key : key) << kShift;
+    const float least = least_magnitude(key);
+    const int nearer = search_moment(thresholds, size, negative ? -least : least);
+    // The low bits from which on a magnitude has the next code outwards, or more than there are. A negative threshold
+    // itself has the nearer code.
+    std::uint32_t limit = 1u << kShift;
+    if (const int border = negative ? nearer : nearer + 1; border > 0 && border < size) {
+      const float threshold = thresholds[border];
+      const std::uint32_t first =
+          negative ? bit_cast<std::uint32_t>(-threshold) + 1u : bit_cast<std::uint32_t>(threshold);
+      if (first - kLeast - outwards < limit) limit = first - kLeast - outwards;
+    }
+    const std::uint32_t code = static_cast<std::uint32_t>(nearer) << kShift;
+    return negative ? code + limit + outwards : code + (1u << kShift) - limit - outwards;
+  }
+};
 
 // For int8 and int4: signed for the first moment, unsigned for the second, which is never negative. The unsigned table
 // of int4 has no zero, so that no denominator vanishes.

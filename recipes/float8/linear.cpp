@@ -154,36 +154,55 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
 }
 
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
-                            bool backward_follows, const LayerHealth& health) const {
+                            float beta, bool backward_follows, const LayerHealth& health) const {
   const Float8Products& products = input.products;
   health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
   if (!scheme_.forward) {
-    gemm({.a = input.x, .b = weight.weight().use().value(), .c = y, .transpose_b = true, .bias = bias.use().value()});
+    gemm({.a = input.x,
+          .b = weight.weight().use().value(),
+          .c = y,
+          .transpose_b = true,
+          .beta = beta,
+          .bias = bias.use().value()});
     return;
   }
   const Float8Weight::Operand w = weight_->along_columns(weight, products, backward_follows, health);
   const Shape whole_shape{input.source.size(0), w.codes.shape()[0]};
   if (whole_shape == y.shape()) {
-    products.multiply(input.codes.along_columns(), w.codes, y, 0.0f, *scheme_.forward);
+    products.multiply(input.codes.along_columns(), w.codes, y, beta, *scheme_.forward);
   } else {
-    const Tensor whole = Tensor::empty(whole_shape, y.dtype(), y.device());
-    products.multiply(input.codes.along_columns(), w.codes, whole, 0.0f, *scheme_.forward);
+    const Tensor whole = beta == 0.0f ? Tensor::empty(whole_shape, y.dtype(), y.device())
+                                      : zero_padded(y, whole_shape[0], whole_shape[1]);
+    products.multiply(input.codes.along_columns(), w.codes, whole, beta, *scheme_.forward);
     copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
   }
   if (bias.defined()) add_bias(y, bias.use().value());
 }
 
 Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = x.value();
+  return product(x, weight, bias, Tensor::empty({in.size(0), weight.weight().shape()[0]}, in.dtype(), in.device()),
+                 0.0f);
+}
+
+Variable Float8Linear::apply_onto(const Variable& x, const nn::Parameter& weight, const Weight& bias,
+                                  const Tensor& y) const {
+  return product(x, weight, bias, y, 1.0f);
+}
+
+Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, const Weight& bias, const Tensor& result,
+                               float beta) const {
   const Tensor in = x.value();
   const Weight w = weight.weight();
   QUENCH_CHECK(in.rank() == 2 && w.shape().rank() == 2 && in.size(1) == w.shape()[1],
                "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, in.describe(), w.describe());
   const MemoryScope scope(MemoryCategory::activations);
-  Variable y(Tensor::empty({in.size(0), w.shape()[0]}, in.dtype(), in.device()));
+  Variable y(result);
 
   const bool training = Tape::current() != nullptr && w.requires_grad();
   Input input = quantized(x, training, training, !there_again(x));
-  multiply(input, weight, bias, y.value(), Tape::current() != nullptr && x.requires_grad(), options_.health);
+  multiply(input, weight, bias, y.value(), beta, Tape::current() != nullptr && x.requires_grad(), options_.health);
 
   Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {
     input.codes.drop_columns();
@@ -215,7 +234,7 @@ Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight,
   Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
   // Products of the same sizes, so that a library takes the same way; what the weight's gradient needs is kept from the
   // recorded pass.
-  multiply(quantized(x, weight.weight().requires_grad(), false, false), weight, bias, y, true, LayerHealth());
+  multiply(quantized(x, weight.weight().requires_grad(), false, false), weight, bias, y, 0.0f, true, LayerHealth());
   return y;
 }
 

@@ -32,6 +32,9 @@ class Float8Linear final : public nn::LinearKernel {
 
   [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
                                          const autograd::Weight& bias) const override;
+  [[nodiscard]] bool adds_onto() const override { return true; }
+  [[nodiscard]] autograd::Variable apply_onto(const autograd::Variable& x, const nn::Parameter& weight,
+                                              const autograd::Weight& bias, const Tensor& y) const override;
   [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
                                    const autograd::Weight& bias) const override;
   [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override;
@@ -49,9 +52,12 @@ class Float8Linear final : public nn::LinearKernel {
   // The layer's input as its products take it. `training`: their use for the weight's gradient counts, which decides
   // about padding too. `uses_rows`: codes for it are made, or (with `transpose_now` false) their scales.
   [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now) const;
-  // y = x * weight^T + bias. `backward_follows`: its use of the weight is prepared too.
+  // y = x * weight^T + bias + beta * y. `backward_follows`: its use of the weight is prepared too.
   void multiply(const Input& input, const nn::Parameter& weight, const autograd::Weight& bias, const Tensor& y,
-                bool backward_follows, const LayerHealth& health) const;
+                float beta, bool backward_follows, const LayerHealth& health) const;
+  // apply(), or with a beta of 1 apply_onto(), into `y`.
+  [[nodiscard]] autograd::Variable product(const autograd::Variable& x, const nn::Parameter& weight,
+                                           const autograd::Weight& bias, const Tensor& y, float beta) const;
 
   Float8Scheme scheme_;
   Float8LinearOptions options_;

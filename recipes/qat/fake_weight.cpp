@@ -36,9 +36,7 @@ FakeQuantized FakeWeight::make(const nn::Parameter& parameter, bool with_mask, s
     return fake_quantize(use.value(), format_, with_mask, in_f32(scales.value()));
   }
   if (!adapter_) return fake_quantize_each(use.value(), matrices, format_, with_mask);
-  const Tensor merged = use.value().clone();
-  adapter_->add_to(merged);
-  return fake_quantize(merged, format_, false);
+  return fake_quantize(adapter_->added_to(use.value()), format_, false);
 }
 
 }  // namespace quench::recipes

@@ -75,6 +75,11 @@ TEST_P(CudaFloat8, OddSizesArePadded) {
   }
 }
 
+TEST_P(CudaFloat8, ProductsAreAddedToWhatIsThere) {
+  expect_adds_onto(GetParam(), 128, 64, 96, kGpu);
+  expect_adds_onto(GetParam(), 37, 72, 88, kGpu);  // padded
+}
+
 // Sinks, recomputation and kept weights are ways to the same bits.
 TEST_P(CudaFloat8, RunsAreTheSameHoweverOperandsAreMade) {
   const TinyRun tiny;

@@ -85,6 +85,10 @@ TEST_P(Float8Recipe, BiasIsAddedAfterTheProductIsRounded) {
   expect_same_values(with.dx, without.dx, "dx");
 }
 
+TEST_P(Float8Recipe, ProductsAreAddedToWhatIsThere) {
+  expect_adds_onto(GetParam(), 16, 32, 48, {});
+}
+
 // norm -> linear -> swiglu -> linear, with what producers write beside their results and with values made again in the
 // backward pass: the same bits in every combination.
 TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {

@@ -105,6 +105,43 @@ inline void expect_same_values(const Tensor& a, const Tensor& b, std::string_vie
                        << " against " << right.data<float>()[std::max<std::int64_t>(first, 0)];
 }
 
+// apply_onto() gives what was there plus what apply() gives, but for roundings to bf16, and the same gradient of x,
+// where a library may sum in another order: rows are padded for the weight's gradient alone.
+inline void expect_adds_onto(std::string_view recipe, std::int64_t m, std::int64_t k, std::int64_t n, Device device) {
+  const LinearCase c{random_matrix(m, k, 91), random_matrix(n, k, 92, 0.1f), random_matrix(m, n, 93),
+                     random_matrix(1, n, 94).view({n})};
+  const auto kernel = make_kernel(recipe, c, device, {.pad = true, .fast_accumulation = {}});
+  ASSERT_TRUE(kernel->adds_onto());
+  const LinearResult apart = run_linear(*kernel, c, device);
+  const Tensor before = random_matrix(m, n, 95, 4.0f), y = before.to(device).clone();
+  nn::Parameter weight;
+  weight.variable = autograd::Variable(c.w.to(device));
+  const autograd::Variable x = autograd::Variable::leaf(c.x.to(device));
+  autograd::Tape tape;
+  autograd::Variable sum;
+  {
+    const autograd::TapeScope scope(tape);
+    sum = kernel->apply_onto(x, weight, autograd::Variable(c.bias.to(device)), y);
+  }
+  EXPECT_EQ(sum.value().raw_data(), y.raw_data());
+  const Tensor got = as_f32(y.to(Device{})), there = as_f32(before), product = as_f32(apart.y), bias = as_f32(c.bias);
+  for (std::int64_t i = 0; i < got.numel(); ++i) {
+    const float a = there.data<float>()[i], b = product.data<float>()[i];
+    // Up to five roundings to bf16 of sums of these.
+    const float terms = std::abs(a) + std::abs(b) + std::abs(bias.data<float>()[i % n]);
+    ASSERT_NEAR(got.data<float>()[i], a + b, terms * 0x1p-7f) << i;
+  }
+  sum.gradient()->contribute(c.dy.to(device));
+  tape.backward();
+  const Tensor dx = as_f32(x.grad().to(Device{})), expected = as_f32(apart.dx);
+  double difference = 0, whole = 0;
+  for (std::int64_t i = 0; i < dx.numel(); ++i) {
+    difference += std::pow(double{dx.data<float>()[i]} - double{expected.data<float>()[i]}, 2);
+    whole += std::pow(double{expected.data<float>()[i]}, 2);
+  }
+  EXPECT_LT(difference, 1e-5 * whole);
+}
+
 // Multiplies every index that a product keeps by 2^20 or 2^-20: each output must change by exactly the product of its
 // two factors. Scales along a wrong axis, or one scale where there should be many, break this in most cells. An operand
 // that has one scale for the whole tensor takes one factor for all.

@@ -314,6 +314,19 @@ TEST(LoraLinear, MakesItsOutputAgainToTheSameBits) {
   }
 }
 
+// Rows without an adapter are copied, the others are the sum.
+TEST(LowRankAdapter, TheSumInATensorOfItsOwnIsTheOneInPlace) {
+  for (const bool all : {false, true}) {
+    const auto adapter = two_pieces(8, all);
+    for (const nn::KernelParameter& own : adapter->parameters()) fill(*own.parameter, 11, 1.0f);
+    const Tensor weight = random_matrix(14, 8, 12, 1.0f, DType::f32), before = weight.clone();
+    const Tensor sum = adapter->added_to(weight);
+    EXPECT_EQ(0, std::memcmp(weight.raw_data(), before.raw_data(), weight.nbytes()));
+    adapter->add_to(weight);
+    EXPECT_EQ(0, std::memcmp(weight.raw_data(), sum.raw_data(), weight.nbytes()));
+  }
+}
+
 void expect_same_when_merged(const nn::ModelConfig& config, const LoraOptions& options) {
   nn::CausalLm model(config, {});
   model.initialize(3);

@@ -46,6 +46,15 @@ struct Elements {
   }
 
  private:
+  // One store, by an intrinsic: nvcc makes several of an assignment.
+  template <class T, int N>
+  __device__ static void write(T* to, const Vector<T, N>& piece) {
+    using Word = std::conditional_t<sizeof(piece) == 16, int4, std::conditional_t<sizeof(piece) == 8, int2, int>>;
+    static_assert(N == 1 || sizeof(piece) == sizeof(Word));
+    if constexpr (N > 1)
+      __stcs(reinterpret_cast<Word*>(to), *reinterpret_cast<const Word*>(&piece));
+  }
+
   // Elements of one access.
   template <class T, int N>
   static constexpr int kPart = N * sizeof(T) <= 16 ? N : static_cast<int>(16 / sizeof(T));
@@ -79,8 +88,8 @@ struct Elements {
       Vector<T, kWidth> piece;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) piece[j] = value[part + j];
-      if (wide)
-        *reinterpret_cast<Vector<T, kWidth>*>(to + part) = piece;
+      if (wide && kWidth > 1)
+        write(to + part, piece);
       else
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) to[part + j] = piece[j];

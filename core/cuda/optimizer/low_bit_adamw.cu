@@ -1,7 +1,10 @@
 #include "core/ops/optimizer/low_bit_adamw.h"
 
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
 #include "core/cuda/common/launch.h"
-#include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/tensor_chunks.cuh"
 #include "core/cuda/optimizer/adamw_math.cuh"
 #include "core/cuda/optimizer/elements.cuh"
@@ -11,8 +14,9 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kBlocksPerWarp = 8;  // quantization blocks, one after the other
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kBlocks = 2;         // of a multiprocessor
+constexpr int kBlocksPerWarp = 8;  // quantization blocks of a chunk, one after the other
 
 struct MomentPointers {
   std::uint8_t* codes;
@@ -58,31 +62,63 @@ struct Tables {
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) + sizeof(Tables<256>) <= kMaxParameterBytes);
 
-// A table as a block reads it. Codes of 8 bits are found by key: a search of eight steps would be eight reads that
-// compete for the banks of shared memory.
+// A table as a block reads it. The lanes of a warp want values of any codes at once: each has a copy in a bank of
+// shared memory of its own. Codes are found by key: a search of eight steps would be eight reads that compete for the
+// banks.
 template <MomentFormat kFormat, bool kSigned>
-struct Lookup : SmallTable<Format<kFormat>::kEntries> {
+struct Codebook {
   static constexpr int kEntries = Format<kFormat>::kEntries;
-  static constexpr int kKeys = kFormat == MomentFormat::int8 ? MomentKey::kCount * (kSigned ? 2 : 1) : 0;
-  std::uint8_t first[kKeys + 1];
+  float values[kEntries * 32];
+  static constexpr int kNegativeKeys = kSigned ? MomentKeys::kCount : 0;
+  std::uint32_t keys[kNegativeKeys + MomentKeys::kCount];
+  float thresholds[kEntries];
 
   // The block calls it together, and waits.
   __device__ void fill(const SmallTable<kEntries>& from) {
-    for (int i = static_cast<int>(threadIdx.x); i < kEntries; i += kThreads) {
-      this->values[i] = from.values[i];
-      this->thresholds[i] = from.thresholds[i];
-    }
+    const int thread = static_cast<int>(threadIdx.x);
+    for (int i = thread; i < kEntries; i += kThreads) thresholds[i] = from.thresholds[i];
+    for (int i = thread; i < kEntries * 32; i += kThreads) values[i] = from.values[i / 32];
     __syncthreads();
-    for (int key = static_cast<int>(threadIdx.x); key < kKeys; key += kThreads)
-      first[key] = static_cast<std::uint8_t>(first_of_key(this->thresholds, kEntries, key));
+    for (int i = thread; i < kNegativeKeys + MomentKeys::kCount; i += kThreads)
+      keys[i] = MomentKeys::entry(thresholds, kEntries, i - kNegativeKeys);
     __syncthreads();
   }
-  __device__ int code(float y) const {
-    // Second moments are not negative; what is below 0 has code 0 either way.
-    if constexpr (kKeys > 0)
-      return code_by_key(this->thresholds, kEntries, first, kSigned ? y : fmaxf(y, 0.0f));
-    else
-      return search_moment(this->thresholds, kEntries, y);
+  __device__ float value(std::uint32_t code) const { return values[code * 32 + threadIdx.x % 32]; }
+  // Of a number with this magnitude, at most 1, and sign.
+  __device__ std::uint32_t code(float magnitude, bool negative) const {
+    const std::int32_t place = MomentKeys::place(magnitude, negative);
+    return MomentKeys::code(keys[kNegativeKeys + MomentKeys::key(place)], place);
+  }
+  // Of any y, NaN too.
+  __device__ std::uint32_t searched_code(float y) const {
+    return static_cast<std::uint32_t>(search_moment(thresholds, kEntries, y));
+  }
+};
+
+// Codes that are numbers by themselves: both moments share the copies of the values.
+template <bool kSigned>
+struct Codebook<MomentFormat::fp8, kSigned> {
+  float values[256 * 32];
+
+  __device__ void fill(const SmallTable<1>&) {
+    for (int i = static_cast<int>(threadIdx.x); i < 256 * 32; i += kThreads)
+      values[i] = E4m3::decode(static_cast<std::uint8_t>(i / 32));
+    __syncthreads();
+  }
+  __device__ float value(std::uint32_t code) const { return values[code * 32 + threadIdx.x % 32]; }
+  __device__ std::uint32_t code(float magnitude, bool negative) const {
+    return __nv_cvt_float_to_fp8(negative ? -magnitude : magnitude, __NV_SATFINITE, __NV_E4M3);
+  }
+  __device__ std::uint32_t searched_code(float y) const { return E4m3::encode(y); }
+};
+
+template <MomentFormat kFormat>
+struct Codebooks {
+  Codebook<kFormat, true> of_first;
+  Codebook<kFormat, false> of_second;
+  __device__ void fill(const Tables<Format<kFormat>::kEntries>& tables) {
+    of_first.fill(tables.first);
+    of_second.fill(tables.second);
   }
 };
 
@@ -92,99 +128,162 @@ struct Moment {
   static constexpr int kEach = Format<kFormat>::kEach;
   static constexpr int kBytes = kFormat == MomentFormat::int4 ? kEach / 2 : kEach;
   using Bytes = Vector<std::uint8_t, kBytes>;
-  using Codebook = Lookup<kFormat, kSigned>;
+  using Book = Codebook<kFormat, kSigned>;
 
   // The lane's codes are at `place`, a multiple of kBytes.
   __device__ static Vector<float, kEach> load(const MomentPointers& at, std::int64_t block, std::int64_t place,
-                                              const Codebook& table) {
+                                              const Book& book) {
     const Bytes codes = *reinterpret_cast<const Bytes*>(at.codes + place);
     const float scale = at.scales[block];
     Vector<float, kEach> result;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      if constexpr (kFormat == MomentFormat::int8)
-        result[j] = table.values[codes[j]] * scale;
-      else if constexpr (kFormat == MomentFormat::int4)
-        result[j] = table.values[j % 2 == 0 ? codes[j / 2] >> 4 : codes[j / 2] & 15] * scale;
+      if constexpr (kFormat == MomentFormat::int4)
+        result[j] = book.value(j % 2 == 0 ? codes[j / 2] >> 4 : codes[j / 2] & 15) * scale;
       else
-        result[j] = E4m3::decode(codes[j]) * scale;
+        result[j] = book.value(codes[j]) * scale;
     }
     return result;
   }
 
-  __device__ static void store(const MomentPointers& at, std::int64_t block, std::int64_t place, const Codebook& table,
-                               const Vector<float, kEach>& x) {
-    float most = 0;
+  // `most`: the lane's largest magnitude, or NaN if there is one.
+  __device__ static void store(const MomentPointers& at, std::int64_t block, std::int64_t place, const Book& book,
+                               const Vector<float, kEach>& x, float most) {
+    most = warp_max(most);
+    const bool ordinary = most <= kLargestMost;
+    if (!ordinary) [[unlikely]] {  // NaN counts for no scale
+      most = 0;
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) most = fmaxf(most, fabsf(x[j]));
-    most = warp_reduce(most, Max());
-    constexpr float kFactor = moment_scale_factor(kFormat);
-    const float scale = fmaxf(most, kLeastMomentMagnitude) * kFactor;
+      for (int j = 0; j < kEach; ++j) most = fmaxf(most, fabsf(x[j]));
+      most = warp_max(most);
+    }
+    const float scale = fmaxf(most, kLeastMomentMagnitude) * moment_scale_factor(kFormat);
     if (threadIdx.x % 32 == 0) at.scales[block] = scale;
     Bytes codes{};
+    const auto put = [&](int j, std::uint32_t code) {
+      if constexpr (kFormat == MomentFormat::int4)
+        codes[j / 2] = static_cast<std::uint8_t>(j % 2 == 0 ? code << 4 : codes[j / 2] | code);
+      else
+        codes[j] = static_cast<std::uint8_t>(code);
+    };
+    if (ordinary) [[likely]] {
+      // Division as in fast_step_weight. An x so small that its remainder is not representable has the code of 0.
+      float inverse;
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
+      inverse = fmaf(fmaf(-scale, inverse, 1.0f), inverse, inverse);
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      const float y = x[j] / scale;
-      if constexpr (kFormat == MomentFormat::fp8) {
-        codes[j] = E4m3::encode(y);
-      } else {
-        const int code = table.code(y);
-        if constexpr (kFormat == MomentFormat::int8)
-          codes[j] = static_cast<std::uint8_t>(code);
-        else
-          codes[j / 2] = static_cast<std::uint8_t>(j % 2 == 0 ? code << 4 : codes[j / 2] | code);
+      for (int j = 0; j < kEach; ++j) {
+        const float magnitude = fabsf(x[j]), quotient = magnitude * inverse;
+        put(j, book.code(fmaf(fmaf(-scale, quotient, magnitude), inverse, quotient),
+                         kSigned && static_cast<int>(__float_as_uint(x[j])) < 0));
       }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) put(j, book.searched_code(x[j] / scale));
     }
     *reinterpret_cast<Bytes*>(at.codes + place) = codes;
   }
+
+ private:
+  static constexpr float kLargestMost = 0x1p100f;
+  // Of magnitudes: as words they are in their order, NaN above all.
+  __device__ static float warp_max(float magnitude) {
+    return __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(magnitude)));
+  }
 };
 
+// The larger magnitude, or NaN.
+__device__ inline float larger_magnitude(float most, float x) {
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(most), "f"(fabsf(x)));
+  return most;
+}
+
+struct LargestMoments {
+  float m = 0, v = 0;
+};
+
+// A lane's part of a block: moments and weights after the step. `weights` is where the weights came from.
+template <int kEach>
+__device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, const Elements& weights, std::int64_t i,
+                                      bool wide, const Vector<float, kEach>& g, Vector<float, kEach>& p,
+                                      Vector<float, kEach>& m, Vector<float, kEach>& v) {
+  LargestMoments most;
+  float least_m = kLeastM, least_v = kLeastV;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    update_moments(c, g[j], m[j], v[j]);
+    p[j] = fast_step_weight(c, fmaf(decay, p[j], p[j]), m[j], v[j]);
+    most = {larger_magnitude(most.m, m[j]), larger_magnitude(most.v, v[j])};
+    least_m = fminf(least_m, fabsf(m[j]));
+    least_v = fminf(least_v, v[j]);
+  }
+  // As UsualMoments, whose sum the largest magnitudes stand in for.
+  if (c.ordinary & (least_m >= kLeastM) & (least_v >= kLeastV) & (most.m <= 0x1p100f) & (most.v <= kLargestV))
+      [[likely]]
+    return most;
+  bool ordinary = c.ordinary;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j)  // NaN in a moment is NaN in the weight too
+    ordinary = ordinary & ordinary_moments(m[j], v[j]) & (p[j] == p[j]);
+  if (ordinary) return most;
+  p = weights.load<kEach>(i, wide);
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) p[j] = step_weight(c, fmaf(decay, p[j], p[j]), m[j], v[j]);
+  return most;
+}
+
 // A warp takes a block of elements: its moments become numbers, are updated and become codes under new scales. Bytes an
-// element with bf16 params and gradients, f32 master and 8-bit moments: 16.
-template <MomentFormat kFormat>
-__global__ __launch_bounds__(kThreads) void low_bit_adamw_kernel(
+// element with bf16 params and gradients and 8-bit moments: 10; 18 with an f32 master. kPlain: the entries that
+// is_plain() names.
+template <MomentFormat kFormat, bool kPlain>
+__global__ __launch_bounds__(kThreads, kBlocks) void low_bit_adamw_kernel(
     const __grid_constant__ Table table, const __grid_constant__ Coefficients c,
     const __grid_constant__ Tables<Format<kFormat>::kEntries> tables) {
   using F = Format<kFormat>;
   using First = Moment<kFormat, true>;
   using Second = Moment<kFormat, false>;
-  __shared__ typename First::Codebook of_first;
-  __shared__ typename Second::Codebook of_second;
+  extern __shared__ __align__(16) unsigned char shared[];
+  auto& books = *reinterpret_cast<Codebooks<kFormat>*>(shared);
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;
-  if constexpr (F::kHasTable) {
-    of_first.fill(tables.first);
-    of_second.fill(tables.second);
-  }
-  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
-  const Entry& e = table.entries[index];
+  books.fill(tables);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t first = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * (kWarps * kBlocksPerWarp);
   constexpr int kEach = F::kEach;
-  for (int k = 0; k < kBlocksPerWarp; ++k) {
-    const std::int64_t block = first + k * kWarps + warp;
-    if (block >= e.blocks) return;
-    const std::int64_t i = block * F::kBlock + lane * kEach;
-    const std::int64_t place = block * (32 * First::kBytes) + lane * First::kBytes;
-    const Vector<float, kEach> g = e.grad.load<kEach>(i, e.wide);
-    Vector<float, kEach> p = e.weights.load<kEach>(i, e.wide);
-    Vector<float, kEach> m = First::load(e.exp_avg, block, place, of_first);
-    Vector<float, kEach> v = Second::load(e.exp_avg_sq, block, place, of_second);
+  for (int chunk = static_cast<int>(blockIdx.x); chunk < table.first_chunk[table.count];
+       chunk += static_cast<int>(gridDim.x)) {
+    const int index = table.entry_of(chunk);
+    const Entry& e = table.entries[index];
+    const bool wide = kPlain || e.wide;
+    const Elements grad{e.grad.data, kPlain || e.grad.is_bf16}, weights{e.weights.data, kPlain || e.weights.is_bf16};
+    const std::int64_t first = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * (kWarps * kBlocksPerWarp);
+    for (int k = 0; k < kBlocksPerWarp; ++k) {
+      const std::int64_t block = first + k * kWarps + warp;
+      if (block >= e.blocks) break;
+      const std::int64_t i = block * F::kBlock + lane * kEach;
+      const std::int64_t place = block * (32 * First::kBytes) + lane * First::kBytes;
+      Vector<float, kEach> g = grad.load<kEach>(i, wide), p = weights.load<kEach>(i, wide);
+      Vector<float, kEach> m = First::load(e.exp_avg, block, place, books.of_first);
+      Vector<float, kEach> v = Second::load(e.exp_avg_sq, block, place, books.of_second);
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      update_moments(c.arithmetic, g[j] * grad_scale, m[j], v[j]);
-      p[j] = step_weight(c.arithmetic, fmaf(e.decay, p[j], p[j]), m[j], v[j]);
+      for (int j = 0; j < kEach; ++j) g[j] *= grad_scale;
+      const LargestMoments most = update_lane(c.arithmetic, e.decay, weights, i, wide, g, p, m, v);
+      First::store(e.exp_avg, block, place, books.of_first, m, most.m);
+      Second::store(e.exp_avg_sq, block, place, books.of_second, v, most.v);
+      const Elements param{e.param.data, kPlain || e.param.is_bf16};
+      if (!kPlain && e.has_master) e.weights.store(i, p, wide);
+      if (e.stochastic)
+        param.store_stochastic(
+            i, p, RandomBits<1, kEach>(e.philox_key, c.step, e.element_offset + static_cast<std::uint64_t>(i)),
+            AdamWRounding::param, wide);
+      else
+        param.store(i, p, wide);
     }
-    First::store(e.exp_avg, block, place, of_first, m);
-    Second::store(e.exp_avg_sq, block, place, of_second, v);
-    if (e.has_master) e.weights.store(i, p, e.wide);
-    if (e.stochastic)
-      e.param.store_stochastic(
-          i, p, RandomBits<1, kEach>(e.philox_key, c.step, e.element_offset + static_cast<std::uint64_t>(i)),
-          AdamWRounding::param, e.wide);
-    else
-      e.param.store(i, p, e.wide);
   }
+}
+
+// What most parameters are: bf16 params and gradients without a master, in whole vectors.
+bool is_plain(const Entry& e) {
+  return e.param.is_bf16 && e.grad.is_bf16 && !e.has_master && e.wide;
 }
 
 Coefficients coefficients(const AdamWArgs& args) {
@@ -228,20 +327,28 @@ Tables<Format<kFormat>::kEntries> host_tables() {
   return result;
 }
 
-template <MomentFormat kFormat>
+template <MomentFormat kFormat, bool kPlain>
 void update(const LowBitAdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args.adamw);
   const auto tables = host_tables<kFormat>();
   const auto flush = [&](const Table& table) {
-    launch(low_bit_adamw_kernel<kFormat>, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table, c, tables);
+    const int grid = std::min(table.chunks(), kBlocks * multiprocessor_count(launch.device()));
+    launch(low_bit_adamw_kernel<kFormat, kPlain>, dim3(static_cast<unsigned>(grid)), kThreads,
+           sizeof(Codebooks<kFormat>), table, c, tables);
   };
   ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  constexpr std::int64_t kBlocks = kWarps * kBlocksPerWarp;
+  constexpr std::int64_t kChunk = kWarps * kBlocksPerWarp;
   for (const LowBitAdamWTensor& t : args.tensors) {
-    const std::int64_t blocks = t.param.numel() / moment_block(kFormat);
-    if (blocks > 0) filler.add(entry(args, t), (blocks + kBlocks - 1) / kBlocks);
+    if (const Entry e = entry(args, t); e.blocks > 0 && is_plain(e) == kPlain)
+      filler.add(e, (e.blocks + kChunk - 1) / kChunk);
   }
   filler.finish();
+}
+
+template <MomentFormat kFormat>
+void update(const LowBitAdamWArgs& args, const OpLaunch& launch) {
+  update<kFormat, true>(args, launch);
+  update<kFormat, false>(args, launch);
 }
 
 void low_bit_adamw(const LowBitAdamWArgs& args) {

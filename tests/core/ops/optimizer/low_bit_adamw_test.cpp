@@ -16,29 +16,31 @@ int nearest_code(const MomentTable& table, float y) {
   return code;
 }
 
-// The kernels' way to a code by keys, at every bound of a key, every threshold and between them.
+// The way to a code by keys, at every bound of a key, every threshold and between them.
 TEST(MomentTable, KeysLeadToTheCodeOfTheSearch) {
-  for (const bool is_signed : {true, false}) {
-    const MomentTable& table = moment_table(MomentFormat::int8, is_signed);
-    std::vector<std::uint8_t> first;
-    for (int key = 0; key < MomentKey::kCount * (is_signed ? 2 : 1); ++key)
-      first.push_back(static_cast<std::uint8_t>(first_of_key(table.thresholds, table.size, key)));
-    const auto check = [&](float y) {
-      for (const float near : {y, std::nextafter(y, 2.0f), std::nextafter(y, -2.0f)}) {
-        if (std::abs(near) > 1.0f || (!is_signed && near < 0.0f)) continue;
-        ASSERT_EQ(code_by_key(table.thresholds, table.size, first.data(), near),
-                  search_moment(table.thresholds, table.size, near))
-            << near;
-      }
-    };
-    for (int i = 1; i < table.size; ++i) check(table.thresholds[i]);
-    for (int key = 0; key < MomentKey::kCount; ++key)
-      for (const float sign : {1.0f, -1.0f}) check(sign * MomentKey::least(key));
-    Generator random(17);
-    const Tensor values = random.normal({100000}, DType::f32, 0.4);
-    for (int i = 0; i < 100000; ++i) check(std::ldexp(values.data<float>()[i], -(i % 30)));
-    EXPECT_EQ(code_by_key(table.thresholds, table.size, first.data(), NAN), 0);
-  }
+  for (const MomentFormat format : {MomentFormat::int8, MomentFormat::int4})
+    for (const bool is_signed : {true, false}) {
+      const MomentTable& table = moment_table(format, is_signed);
+      std::vector<std::uint32_t> entries;
+      for (int key = -MomentKeys::kCount; key < MomentKeys::kCount; ++key)
+        entries.push_back(MomentKeys::entry(table.thresholds, table.size, key));
+      const auto check = [&](float y) {
+        for (const float near : {y, std::nextafter(y, 2.0f), std::nextafter(y, -2.0f)}) {
+          if (std::abs(near) > 1.0f || (!is_signed && near < 0.0f)) continue;
+          const std::int32_t place = MomentKeys::place(std::abs(near), std::signbit(near));
+          const std::uint32_t entry = entries[static_cast<std::size_t>(MomentKeys::key(place) + MomentKeys::kCount)];
+          ASSERT_EQ(MomentKeys::code(entry, place),
+                    static_cast<std::uint32_t>(search_moment(table.thresholds, table.size, near)))
+              << near;
+        }
+      };
+      for (int i = 1; i < table.size; ++i) check(table.thresholds[i]);
+      for (int key = 0; key < MomentKeys::kCount; ++key)
+        for (const float sign : {1.0f, -1.0f}) check(sign * MomentKeys::least_magnitude(key));
+      Generator random(17);
+      const Tensor values = random.normal({100000}, DType::f32, 0.4);
+      for (int i = 0; i < 100000; ++i) check(std::ldexp(values.data<float>()[i], -(i % 30)));
+    }
 }
 
 TEST(MomentTable, ThresholdsDivideWhereTheUpperValueBecomesTheNearer) {
