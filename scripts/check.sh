@@ -90,6 +90,10 @@ report < <(
     }' "${sources[@]}"
 )
 
+# A folder is for a few dozen files; more of them have rooms.
+report < <(printf '%s\n' "${sources[@]}" | sed 's|/[^/]*$||' | sort | uniq -c |
+  awk '$1 > 40 { printf "%s: %d files of code; divide it into rooms (at most 40)\n", $2, $1 }')
+
 # CLI11 takes seconds to compile: one file includes it.
 report < <(grep -nE '#include <CLI/' -- "${sources[@]}" | grep -v '^apps/command\.cpp:' |
   sed 's/^\([^:]*:[0-9]*\):.*/\1: includes CLI11; use apps\/command.h/')

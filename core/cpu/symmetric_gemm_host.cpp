@@ -5,7 +5,7 @@
 
 #include "core/cpu/parallel.h"
 #include "core/ops/gemm.h"
-#include "core/ops/symmetric_gemm.h"
+#include "core/ops/optimizer/symmetric_gemm.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/optimizer/muon.h"
-#include "core/ops/symmetric_gemm.h"
+#include "core/ops/optimizer/symmetric_gemm.h"
 
 namespace quench::nn {
 namespace {

@@ -1,7 +1,7 @@
 // Symmetric products. On compute capability 9.0 the tiles of 256 x 256 up to the diagonal by the persistent kernels of
 // grouped_pipeline.cuh; each tile below it is also stored above it, transposed. Elsewhere whole products.
 
-#include "core/ops/symmetric_gemm.h"
+#include "core/ops/optimizer/symmetric_gemm.h"
 
 #include "core/cuda/experts/bf16_sums.cuh"
 #include "core/cuda/experts/tensor_map.h"

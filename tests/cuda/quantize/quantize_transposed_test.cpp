@@ -4,7 +4,7 @@
 
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/transpose_codes.h"
-#include "tests/cuda/quantize_testing.h"
+#include "tests/cuda/quantize/quantize_testing.h"
 
 namespace quench::testing {
 namespace {

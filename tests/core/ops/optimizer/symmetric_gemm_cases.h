@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/ops/symmetric_gemm.h"
+#include "core/ops/optimizer/symmetric_gemm.h"
 #include "tests/core/ops/op_testing.h"
 
 namespace quench::testing {

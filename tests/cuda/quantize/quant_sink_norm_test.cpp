@@ -1,6 +1,6 @@
 // Sinks of RMSNorm, forward and backward.
 
-#include "tests/cuda/quant_sink_testing.h"
+#include "tests/cuda/quantize/quant_sink_testing.h"
 
 namespace quench::testing {
 namespace {

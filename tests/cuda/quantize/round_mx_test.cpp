@@ -4,7 +4,7 @@
 #include "core/ops/experts/round_rows_mx.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_nvfp4.h"
-#include "tests/cuda/quantize_testing.h"
+#include "tests/cuda/quantize/quantize_testing.h"
 
 namespace quench::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/ops/dropout.h"
 #include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/nf4.h"
-#include "tests/cuda/quantize_testing.h"
+#include "tests/cuda/quantize/quantize_testing.h"
 
 namespace quench::testing {
 namespace {

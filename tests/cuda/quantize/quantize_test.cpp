@@ -3,7 +3,7 @@
 #include "core/ops/quantize/quantize.h"
 
 #include "tests/core/ops/golden_file.h"
-#include "tests/cuda/quantize_testing.h"
+#include "tests/cuda/quantize/quantize_testing.h"
 
 namespace quench::testing {
 namespace {

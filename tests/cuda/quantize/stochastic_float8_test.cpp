@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/ops/quantize/quantize.h"
-#include "tests/cuda/quantize_testing.h"
+#include "tests/cuda/quantize/quantize_testing.h"
 
 namespace quench::testing {
 namespace {

@@ -1,6 +1,6 @@
 // Sinks of SwiGLU, and what all sinks share.
 
-#include "tests/cuda/quant_sink_testing.h"
+#include "tests/cuda/quantize/quant_sink_testing.h"
 
 namespace quench::testing {
 namespace {

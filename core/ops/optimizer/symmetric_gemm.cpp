@@ -1,4 +1,4 @@
-#include "core/ops/symmetric_gemm.h"
+#include "core/ops/optimizer/symmetric_gemm.h"
 
 #include "core/ops/op_checks.h"
 

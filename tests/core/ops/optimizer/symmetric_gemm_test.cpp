@@ -1,6 +1,6 @@
-#include "core/ops/symmetric_gemm.h"
+#include "core/ops/optimizer/symmetric_gemm.h"
 
-#include "tests/core/ops/symmetric_gemm_cases.h"
+#include "tests/core/ops/optimizer/symmetric_gemm_cases.h"
 
 namespace quench::testing {
 namespace {
