@@ -1,5 +1,6 @@
 // quench run: starts the processes of a run, on one node or on several, and watches them.
 
+#include <cctype>
 #include <memory>
 
 #include "apps/run.h"
@@ -49,6 +50,14 @@ void run(const Command& program, const LaunchFlags& flags) {
   if (status != 0) throw ExitRequest{status};
 }
 
+// torchrun's variable for an option: "-t,--tee" is PET_TEE.
+std::string variable_of(std::string_view names) {
+  std::string variable = "PET_";
+  for (const char c : names.substr(names.find("--") + 2))
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
+}
+
 }  // namespace
 
 std::vector<std::string> split_launched_words(const Command& program, std::vector<std::string> words) {
@@ -69,45 +78,32 @@ std::vector<std::string> split_launched_words(const Command& program, std::vecto
 void add_run_verb(const Command& app) {
   const Command verb = app.add_command(kVerb, "Start the processes of a run on one node or several (as torchrun does)");
   const auto flags = std::make_shared<LaunchFlags>();
-  verb.add_option("--nnodes", flags->nnodes, "Number of nodes").environment("PET_NNODES");
-  verb.add_option("--nproc-per-node", flags->nproc_per_node, "Processes on this node: a number, gpu, cpu or auto")
-      .environment("PET_NPROC_PER_NODE");
-  verb.add_option("--node-rank", flags->node_rank, "This node's number, with --master-addr")
-      .environment("PET_NODE_RANK");
-  verb.add_option("--master-addr", flags->master_addr, "Node 0, where nodes are numbered by hand")
-      .environment("PET_MASTER_ADDR");
-  verb.add_option("--master-port", flags->master_port, "Node 0's port (29500); alone: MASTER_PORT of the processes")
-      .environment("PET_MASTER_PORT");
-  verb.add_option("--rdzv-backend", flags->rdzv_backend, "static (--master-addr) or c10d (--rdzv-endpoint)")
-      .environment("PET_RDZV_BACKEND");
-  verb.add_option("--rdzv-endpoint", flags->rdzv_endpoint, "HOST[:PORT] (29400) where the nodes meet")
-      .environment("PET_RDZV_ENDPOINT");
-  verb.add_option("--rdzv-id", flags->rdzv_id, "The job's name, the same on all nodes").environment("PET_RDZV_ID");
-  verb.add_option("--rdzv-conf", flags->rdzv_conf, "join_timeout=SECONDS (600)").environment("PET_RDZV_CONF");
-  verb.add_option("--rdzv-token-file", flags->rdzv_token_file,
-                  "File with the job's secret, the same on all nodes (or QUENCH_RDZV_TOKEN)")
-      .environment("PET_RDZV_TOKEN_FILE");
-  verb.add_flag("--standalone", flags->standalone, "One node, on loopback").environment("PET_STANDALONE");
-  verb.add_option("--max-restarts", flags->max_restarts, "How often all processes may start again after a failure")
-      .environment("PET_MAX_RESTARTS");
-  verb.add_option("--restart-backoff", flags->restart_backoff,
-                  "FIRST:MOST seconds before a restart (1:60): doubled each time, begun anew by an attempt longer than "
-                  "MOST")
-      .environment("PET_RESTART_BACKOFF");
-  verb.add_option("--monitor-interval", flags->monitor_interval, "Seconds between looks at the processes")
-      .environment("PET_MONITOR_INTERVAL");
-  verb.add_option("--shutdown-timeout", flags->shutdown_timeout, "Seconds between SIGTERM and SIGKILL")
-      .environment("PET_SHUTDOWN_TIMEOUT");
-  verb.add_option("--role", flags->role, "Name in front of the processes' lines").environment("PET_ROLE");
-  verb.add_option("--log-dir", flags->log_dir, "Folder for the processes' output").environment("PET_LOG_DIR");
-  verb.add_option("-r,--redirects", flags->redirects,
-                  "Output that goes to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:3,1:2 by local rank")
-      .environment("PET_REDIRECTS");
-  verb.add_option("-t,--tee", flags->tee, "The same, to files and the console, with a prefix to each line")
-      .environment("PET_TEE");
-  verb.add_option("--local-ranks-filter", flags->local_ranks_filter,
-                  "Local ranks whose output goes to the console (0,1)")
-      .environment("PET_LOCAL_RANKS_FILTER");
+  const auto add = [&verb](const std::string& names, auto& target, const std::string& help) {
+    verb.add_option(names, target, help).environment(variable_of(names));
+  };
+  add("--nnodes", flags->nnodes, "Number of nodes");
+  add("--nproc-per-node", flags->nproc_per_node, "Processes on this node: a number, gpu, cpu or auto");
+  add("--node-rank", flags->node_rank, "This node's number, with --master-addr");
+  add("--master-addr", flags->master_addr, "Node 0, where nodes are numbered by hand");
+  add("--master-port", flags->master_port, "Node 0's port (29500); alone: MASTER_PORT of the processes");
+  add("--rdzv-backend", flags->rdzv_backend, "static (--master-addr) or c10d (--rdzv-endpoint)");
+  add("--rdzv-endpoint", flags->rdzv_endpoint, "HOST[:PORT] (29400) where the nodes meet");
+  add("--rdzv-id", flags->rdzv_id, "The job's name, the same on all nodes");
+  add("--rdzv-conf", flags->rdzv_conf, "join_timeout=SECONDS (600)");
+  add("--rdzv-token-file", flags->rdzv_token_file,
+      "File with the job's secret, the same on all nodes (or QUENCH_RDZV_TOKEN)");
+  verb.add_flag("--standalone", flags->standalone, "One node, on loopback").environment(variable_of("--standalone"));
+  add("--max-restarts", flags->max_restarts, "How often all processes may start again after a failure");
+  add("--restart-backoff", flags->restart_backoff,
+      "FIRST:MOST seconds before a restart (1:60): doubled each time, begun anew by an attempt longer than MOST");
+  add("--monitor-interval", flags->monitor_interval, "Seconds between looks at the processes");
+  add("--shutdown-timeout", flags->shutdown_timeout, "Seconds between SIGTERM and SIGKILL");
+  add("--role", flags->role, "Name in front of the processes' lines");
+  add("--log-dir", flags->log_dir, "Folder for the processes' output");
+  add("-r,--redirects", flags->redirects,
+      "Output that goes to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:3,1:2 by local rank");
+  add("-t,--tee", flags->tee, "The same, to files and the console, with a prefix to each line");
+  add("--local-ranks-filter", flags->local_ranks_filter, "Local ranks whose output goes to the console (0,1)");
   verb.footer(
       "Usage: quench run [OPTIONS] [--] VERB ...   or   quench run [OPTIONS] -- PROGRAM ...\n"
       "Every option is spelled with dashes or underscores, and can come from the environment as PET_NAME.\n"
