@@ -135,7 +135,7 @@ void run_train(const TrainArguments& a) {
                   "--chat-template {}: training a tokenizer takes one of {}, as a file's special tokens are not known "
                   "before",
                   reader_settings.chat_template_file.string(), fmt::join(chat_template_names(), ", "));
-  if (reader_settings.chat_template == ChatTemplate::automatic) reader_settings.chat_template = ChatTemplate::llama3;
+  if (reader_settings.chat_template == nullptr) reader_settings.chat_template = &chat_templates().front();
   const std::vector<std::filesystem::path> files = expand_file_patterns(a.inputs);
   std::size_t next_file = 0;
   std::unique_ptr<DocumentReader> reader;

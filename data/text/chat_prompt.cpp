@@ -15,7 +15,7 @@ ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const std::string& chat_templ
 }
 
 bool ChatPrompt::has_template() const noexcept {
-  return options_.chat_renderer != nullptr || options_.chat_template != ChatTemplate::automatic;
+  return options_.chat_renderer != nullptr || options_.chat_template != nullptr;
 }
 
 std::vector<std::int32_t> ChatPrompt::encode(const Conversation& conversation) const {
@@ -29,8 +29,9 @@ std::vector<std::int32_t> ChatPrompt::encode(const Conversation& conversation) c
 }
 
 std::optional<std::int32_t> ChatPrompt::end_of_turn() const {
-  const std::string token = options_.chat_renderer != nullptr ? options_.chat_renderer->end_of_turn()
-                                                              : quench::end_of_turn(options_.chat_template);
+  if (!has_template()) return std::nullopt;
+  const std::string token =
+      options_.chat_renderer != nullptr ? options_.chat_renderer->end_of_turn() : options_.chat_template->end_of_turn;
   if (token.empty()) return std::nullopt;
   return tokenizer_.find_token(token);
 }

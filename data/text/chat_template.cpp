@@ -1,7 +1,6 @@
 #include "data/text/chat_template.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/system/check.h"
 #include "data/tokenizer/text/code_points.h"
@@ -9,20 +8,6 @@
 
 namespace quench {
 namespace {
-
-struct Template {
-  ChatTemplate value;
-  std::string_view name;
-  std::vector<std::string> special_tokens;
-  void (*render)(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces);
-  // What stands in front of an answer; targets or not.
-  void (*begin_answer)(std::vector<DocumentPiece>& pieces, bool target);
-  std::string_view end_of_turn;
-  std::string_view jinja;  // the same for programs that evaluate templates
-  bool trims = true;       // contents lose the white space at their ends
-  // For special tokens that have other uses too: whether they are the template's. Null: they are.
-  bool (*owns_tokens)(const Tokenizer& tokenizer) = nullptr;
-};
 
 // Text without the white space at its ends, as Jinja's filter `trim` and Python's strip() leave it.
 std::string_view trim(std::string_view text) {
@@ -45,6 +30,9 @@ void add_text(std::vector<DocumentPiece>& pieces, std::string text, bool target 
   pieces.push_back({.text = std::move(text), .target = target});
 }
 
+// For each question and its answer <s>[INST] question [/INST] answer </s> with white space around question and answer
+// removed. A system message stands at the start of the first question, as <<SYS>>\nmessage\n<</SYS>>\n\n. Questions and
+// answers alternate.
 void render_llama2(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
   const bool system = !messages.empty() && messages.front().role == "system";
   for (std::size_t i = system ? 1 : 0; i < messages.size(); ++i) {
@@ -83,6 +71,8 @@ void begin_chatml(std::vector<DocumentPiece>& pieces, bool target) {
   add_text(pieces, "assistant\n", target);
 }
 
+// <|begin_of_text|>, then for each message <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|> with white
+// space around the content removed.
 void render_llama3(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
   add_special(pieces, "<|begin_of_text|>", all);
   for (const auto& [role, content, train] : messages) {
@@ -100,6 +90,7 @@ void render_llama3(const std::vector<ChatMessage>& messages, bool all, std::vect
   }
 }
 
+// For each message <|im_start|>role\ncontent<|im_end|>\n.
 void render_chatml(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
   for (const auto& [role, content, train] : messages) {
     const bool assistant = role == "assistant", every = all && train;
@@ -115,55 +106,18 @@ void render_chatml(const std::vector<ChatMessage>& messages, bool all, std::vect
   }
 }
 
-constexpr std::string_view kLlama3Jinja =
+constexpr const char* kLlama3Jinja =
     R"({{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id|>' }}{% if m['role'] == 'tool' %}{{ 'ipython' }}{% else %}{{ m['role'] }}{% endif %}{{ '<|end_header_id|>\n\n' }}{{ m['content'] | trim }}{{ '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})";
-constexpr std::string_view kChatmlJinja =
+constexpr const char* kChatmlJinja =
     R"({% for m in messages %}{{ '<|im_start|>' }}{{ m['role'] }}{{ '\n' }}{{ m['content'] }}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %})";
-constexpr std::string_view kLlama2Jinja =
+constexpr const char* kLlama2Jinja =
     R"({% if messages[0]['role'] == 'system' %}{% set before = '<<SYS>>\n' + messages[0]['content'] + '\n<</SYS>>\n\n' %}{% set turns = messages[1:] %}{% else %}{% set before = '' %}{% set turns = messages %}{% endif %}{% for m in turns %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('user and assistant alternate behind at most one system message') }}{% endif %}{% if m['role'] == 'user' %}{% if loop.first %}{% set question = before + m['content'] %}{% else %}{% set question = m['content'] %}{% endif %}{{ '<s>[INST] ' }}{{ question | trim }}{{ ' [/INST]' }}{% else %}{{ ' ' }}{{ m['content'] | trim }}{{ ' </s>' }}{% endif %}{% endfor %})";
 
 bool owns_llama2_tokens(const Tokenizer& tokenizer) {
   return tokenizer.find_token("<s>") == 1 && tokenizer.find_token("</s>") == 2 && !tokenizer.find_token("[INST]");
 }
 
-// In the order in which `automatic` tries them.
-const std::array<Template, 3>& templates() {
-  static const std::array<Template, 3> table = {{
-      {ChatTemplate::llama3,
-       "llama3",
-       {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
-       render_llama3,
-       begin_llama3,
-       "<|eot_id|>",
-       kLlama3Jinja},
-      {ChatTemplate::chatml,
-       "chatml",
-       {"<|im_start|>", "<|im_end|>"},
-       render_chatml,
-       begin_chatml,
-       "<|im_end|>",
-       kChatmlJinja,
-       false},
-      {ChatTemplate::llama2,
-       "llama2",
-       {"<s>", "</s>"},
-       render_llama2,
-       begin_llama2,
-       "</s>",
-       kLlama2Jinja,
-       true,
-       owns_llama2_tokens},
-  }};
-  return table;
-}
-
-std::vector<std::string> written_names() {
-  std::vector<std::string> names;
-  for (const Template& known : templates()) names.emplace_back(known.name);
-  return names;
-}
-
-bool fits(const Template& known, const Tokenizer& tokenizer) {
+bool fits(const ChatTemplate& known, const Tokenizer& tokenizer) {
   const bool has_tokens = std::ranges::all_of(known.special_tokens, [&](const std::string& token) {
     const auto id = tokenizer.find_token(token);
     return id && tokenizer.is_special(*id);
@@ -171,67 +125,13 @@ bool fits(const Template& known, const Tokenizer& tokenizer) {
   return has_tokens && (known.owns_tokens == nullptr || known.owns_tokens(tokenizer));
 }
 
-}  // namespace
-
-std::vector<std::string> chat_template_names() {
-  std::vector<std::string> names = written_names();
-  names.emplace(names.begin(), "auto");
-  return names;
-}
-
-std::string_view to_string(ChatTemplate chat_template) noexcept {
-  for (const Template& known : templates())
-    if (known.value == chat_template) return known.name;
-  return "auto";
-}
-
-ChatTemplate chat_template_from_string(std::string_view name) {
-  if (name == "auto") return ChatTemplate::automatic;
-  for (const Template& known : templates())
-    if (known.name == name) return known.value;
-  QUENCH_FAIL(ErrorCode::bad_config, "unknown chat template '{}'; known: {}, or the path of a .jinja file", name,
-              fmt::join(chat_template_names(), ", "));
-}
-
-bool is_chat_template_file(std::string_view name) noexcept {
-  return name.ends_with(".jinja");
-}
-
-ChatTemplate resolve_chat_template(ChatTemplate chat_template, const Tokenizer& tokenizer) {
-  if (chat_template != ChatTemplate::automatic) return chat_template;
-  for (const Template& known : templates())
-    if (fits(known, tokenizer)) return known.value;
-  return ChatTemplate::automatic;
-}
-
-std::vector<std::string> special_tokens(ChatTemplate chat_template) {
-  for (const Template& known : templates())
-    if (known.value == chat_template) return known.special_tokens;
-  return {};
-}
-
-std::string_view jinja_text(ChatTemplate chat_template) noexcept {
-  for (const Template& known : templates())
-    if (known.value == chat_template) return known.jinja;
-  return {};
-}
-
-std::string end_of_turn(ChatTemplate chat_template) {
-  for (const Template& known : templates())
-    if (known.value == chat_template) return std::string(known.end_of_turn);
-  return {};
-}
-
-namespace {
-
 // The template, if every message can be written in it.
-const Template& checked_template(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
-  const auto known = std::ranges::find(templates(), chat_template, &Template::value);
+const ChatTemplate& checked_template(const ChatTemplate* known, const std::vector<ChatMessage>& messages) {
   QUENCH_CHECK_AS(
-      ErrorCode::bad_config, known != templates().end(),
+      ErrorCode::bad_config, known != nullptr,
       "chats need a template, and the tokenizer has the special tokens of none: set data.chat_template (on the command "
       "line: --chat-template) to one of {} or the path of a .jinja file, or choose a tokenizer made for chats",
-      fmt::join(written_names(), ", "));
+      fmt::join(chat_templates().names(), ", "));
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content, train] = messages[i];
     const bool assistant = role == "assistant";
@@ -249,16 +149,68 @@ bool is_answer(const ChatMessage& message) {
 
 }  // namespace
 
-std::vector<DocumentPiece> render_chat(ChatTemplate chat_template, const std::vector<ChatMessage>& messages, bool all) {
-  const Template& known = checked_template(chat_template, messages);
+const ChoiceTable<ChatTemplate>& chat_templates() {
+  static const ChoiceTable<ChatTemplate> table(
+      "chat template",
+      {{.name = "llama3",
+        .special_tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+        .render = render_llama3,
+        .begin_answer = begin_llama3,
+        .end_of_turn = "<|eot_id|>",
+        .jinja = kLlama3Jinja},
+       {.name = "chatml",
+        .special_tokens = {"<|im_start|>", "<|im_end|>"},
+        .render = render_chatml,
+        .begin_answer = begin_chatml,
+        .end_of_turn = "<|im_end|>",
+        .jinja = kChatmlJinja,
+        .trims = false},
+       {.name = "llama2",
+        .special_tokens = {"<s>", "</s>"},
+        .render = render_llama2,
+        .begin_answer = begin_llama2,
+        .end_of_turn = "</s>",
+        .jinja = kLlama2Jinja,
+        .owns_tokens = owns_llama2_tokens}});
+  return table;
+}
+
+std::vector<std::string> chat_template_names() {
+  std::vector<std::string> names = chat_templates().names();
+  names.emplace(names.begin(), "auto");
+  return names;
+}
+
+const ChatTemplate* chat_template_from_string(std::string_view name) {
+  const ChatTemplate* known = chat_templates().find(name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, known != nullptr || name == "auto",
+                  "unknown chat template '{}'; known: {}, or the path of a .jinja file", name,
+                  fmt::join(chat_template_names(), ", "));
+  return known;
+}
+
+bool is_chat_template_file(std::string_view name) noexcept {
+  return name.ends_with(".jinja");
+}
+
+const ChatTemplate* fitting_chat_template(const Tokenizer& tokenizer) {
+  for (const ChatTemplate& known : chat_templates())
+    if (fits(known, tokenizer)) return &known;
+  return nullptr;
+}
+
+std::vector<DocumentPiece> render_chat(const ChatTemplate* chat_template, const std::vector<ChatMessage>& messages,
+                                       bool all) {
+  const ChatTemplate& known = checked_template(chat_template, messages);
   QUENCH_CHECK(std::ranges::any_of(messages, is_answer), "no assistant message: nothing to train on");
   std::vector<DocumentPiece> pieces;
   known.render(messages, all, pieces);
   return pieces;
 }
 
-std::vector<DocumentPiece> render_chat_prompt(ChatTemplate chat_template, const std::vector<ChatMessage>& messages) {
-  const Template& known = checked_template(chat_template, messages);
+std::vector<DocumentPiece> render_chat_prompt(const ChatTemplate* chat_template,
+                                              const std::vector<ChatMessage>& messages) {
+  const ChatTemplate& known = checked_template(chat_template, messages);
   QUENCH_CHECK(!messages.empty() && !is_answer(messages.back()), "the last message is the assistant's own");
   std::vector<DocumentPiece> pieces;
   known.render(messages, false, pieces);

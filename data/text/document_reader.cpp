@@ -77,7 +77,7 @@ void DocumentReader::bad_record(BadRecord policy, const std::string& origin, con
 }
 
 void set_chat_template(ReaderOptions& options, const std::string& name_or_path) {
-  options.chat_template = ChatTemplate::automatic;
+  options.chat_template = nullptr;
   options.chat_template_file.clear();
   if (is_chat_template_file(name_or_path))
     options.chat_template_file = name_or_path;
@@ -87,7 +87,8 @@ void set_chat_template(ReaderOptions& options, const std::string& name_or_path) 
 
 std::string chat_template_text(const std::string& name_or_path) {
   if (is_chat_template_file(name_or_path)) return read_file(name_or_path, kMaxTemplateBytes);
-  return std::string(jinja_text(chat_template_from_string(name_or_path)));
+  const ChatTemplate* chat_template = chat_template_from_string(name_or_path);
+  return chat_template != nullptr ? chat_template->jinja : std::string();
 }
 
 void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer) {
@@ -97,12 +98,12 @@ void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer) {
   };
   if (!options.chat_template_file.empty()) {
     use(read_file(options.chat_template_file, kMaxTemplateBytes), options.chat_template_file.string());
-  } else if (options.chat_template == ChatTemplate::automatic && tokenizer.chat_template()) {
+  } else if (options.chat_template == nullptr && tokenizer.chat_template()) {
     use(tokenizer.chat_template()->text, tokenizer.chat_template()->source);
   } else {
     QUENCH_CHECK_AS(ErrorCode::bad_config, options.chat_date.empty(),
                     "a chat date ({}) belongs to a Jinja template, and none is used", options.chat_date);
-    options.chat_template = resolve_chat_template(options.chat_template, tokenizer);
+    if (options.chat_template == nullptr) options.chat_template = fitting_chat_template(tokenizer);
   }
 }
 

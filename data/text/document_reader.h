@@ -33,8 +33,8 @@ struct ReaderOptions {
   // Of JSON-lines files; null: decided by the first record that can be used, from its keys.
   const RecordKind* record = nullptr;
   std::string field = "text";
-  // Automatic is resolved where the tokenizer is known (resolve_chats); chats are refused without.
-  ChatTemplate chat_template = ChatTemplate::automatic;
+  // Null is resolved where the tokenizer is known (resolve_chats); chats are refused without.
+  const ChatTemplate* chat_template = nullptr;
   std::filesystem::path chat_template_file{};  // a Jinja template, in place of those
   std::string chat_date{};                     // "2024-07-26": what the template's strftime_now tells
   TrainOn train_on = TrainOn::assistant;
@@ -78,7 +78,7 @@ class DocumentReader {
 void set_chat_template(ReaderOptions& options, const std::string& name_or_path);
 // The Jinja text of the template that such a name or path chooses; empty for "auto".
 [[nodiscard]] std::string chat_template_text(const std::string& name_or_path);
-// Chooses how chats become tokens: the template of chat_template_file; that of chat_template; for automatic, the one
+// Chooses how chats become tokens: the template of chat_template_file; that of chat_template; for none, the one
 // that came with the tokenizer, else the written one whose special tokens it has. Throws what ChatRenderer throws, and
 // bad_config for a date without a template that could tell it.
 void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer);

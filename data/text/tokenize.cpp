@@ -280,7 +280,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"record", name_or_auto(reader.record)},
                       {"field", reader.field},
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
-                                                             : to_string(reader.chat_template)},
+                                                             : name_or_auto(reader.chat_template)},
                       {"train_on", to_string(reader.train_on)},
                       {"message_flags", true},  // what was tokenized before they counted is made anew
                       {"on_bad_record", to_string(reader.on_bad_record)},

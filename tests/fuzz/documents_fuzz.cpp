@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.on_bad_record = (data[0] & 8) != 0 ? BadRecord::skip : BadRecord::error;
   const std::size_t kind = (data[0] >> 4) % (record_kinds().size() + 1);  // 0: by the first record
   options.record = text || kind == 0 ? nullptr : &record_kinds()[kind - 1];
-  options.chat_template = static_cast<ChatTemplate>(1 + data[1] % 3);
+  options.chat_template = &chat_templates()[data[1] % chat_templates().size()];
   options.marker = "##";
   options.max_document_bytes = std::uint64_t{4} + data[1];
   options.vocab_size = 1000;

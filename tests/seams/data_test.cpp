@@ -1,5 +1,5 @@
-// Adding a format of text, a kind of record, a tokenizer and an evaluation task: from their names to documents, ids and
-// items.
+// Adding a format of text, a kind of record, a chat template, a tokenizer and an evaluation task: from their names to
+// documents, ids and items.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include "core/system/automatic_choice.h"
 #include "core/system/choice_table.h"
 #include "data/sampling/data_formats.h"
+#include "data/text/chat_template.h"
 #include "data/text/conversation.h"
 #include "data/text/record_kind.h"
 #include "data/text/text_format.h"
@@ -40,6 +41,15 @@ std::vector<DocumentPiece> pair_pieces(const Json& record, const ReaderOptions&)
           {.text = typed_field(record, "target", "string").as_string()}};
 }
 
+void render_script(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
+  for (const ChatMessage& said : messages)
+    pieces.push_back({.text = said.role + ": " + said.content, .target = all || said.role == "assistant"});
+}
+
+void begin_script(std::vector<DocumentPiece>& pieces, bool target) {
+  pieces.push_back({.text = "assistant:", .target = target});
+}
+
 std::unique_ptr<Tokenizer> open_as_bytes(const std::filesystem::path&, const std::vector<std::string>&) {
   return make_byte_tokenizer();
 }
@@ -56,13 +66,19 @@ const Registered<RecordKind> kPair{{.name = "pair",
                                     .keys = {"source", "target"},
                                     .read = pair_pieces,
                                     .rank = 7}};
+const Registered<ChatTemplate> kScript{{.name = "script",
+                                        .special_tokens = {"<|cut|>"},
+                                        .render = render_script,
+                                        .begin_answer = begin_script,
+                                        .end_of_turn = "<|cut|>",
+                                        .jinja = "{{ messages }}"}};
 const Registered<TokenizerKind> kFile{{"vocabulary.list", "a vocabulary.list", open_as_bytes, ".list"}};
 const Registered<TokenizerKind> kWord{
     {.name = "octets", .summary = "the word octets", .open = open_as_bytes, .is_word = true}};
 const Registered<ChoiceTask> kParity{{"parity", "whether a number is even", "number", parity}};
 
-std::vector<std::string> texts_of(const std::filesystem::path& path) {
-  const auto reader = open_document_reader(path, {});
+std::vector<std::string> texts_of(const std::filesystem::path& path, const ReaderOptions& options = {}) {
+  const auto reader = open_document_reader(path, options);
   std::vector<std::string> texts;
   for (Document document; reader->next(document);)
     for (const DocumentPiece& piece : document.pieces) texts.push_back(piece.text);
@@ -101,6 +117,20 @@ TEST(AddedRecordKind, IsKnownByItsKeys) {
       refusal([] { (void)record_kind_of(Json::parse("{}"), "body"); }),
       ::testing::EndsWith("no field \"body\", \"messages\", \"conversations\", \"input_ids\", \"instruction\" and "
                           "\"output\", \"prompt\" and \"completion\", or \"source\" and \"target\""));
+}
+
+TEST(AddedChatTemplate, WritesTheChatsOfItsName) {
+  const TempDir dir;
+  write_file(dir / "a.jsonl",
+             R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]})");
+  ReaderOptions options;
+  set_chat_template(options, "script");
+  EXPECT_THAT(texts_of(dir / "a.jsonl", options), ElementsAre("user: Q", "assistant: A"));
+  EXPECT_EQ(chat_template_text("script"), "{{ messages }}");
+  const std::vector<DocumentPiece> prompt = render_chat_prompt(options.chat_template, {{"user", "Q"}});
+  EXPECT_EQ(prompt.back().text, "assistant:");
+  EXPECT_THAT(find_field("data.chat_template")->help, HasSubstr("llama2, script"));
+  EXPECT_THAT(refusal([] { (void)chat_template_from_string("film"); }), HasSubstr("chatml, llama2, script"));
 }
 
 TEST(AddedTokenizer, IsOpenedByItsFileAndByItsWord) {

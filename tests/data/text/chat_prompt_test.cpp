@@ -23,8 +23,8 @@ constexpr const char* kQuestion = R"({"messages": [{"role": "system", "content":
 // The prompt is the beginning of the conversation with the answer in it, up to that answer.
 TEST(ChatPrompts, AreTheBeginningOfWhatIsTrainedOn) {
   for (const char* name : {"llama2", "llama3", "chatml"}) {
-    const ChatTemplate chat_template = chat_template_from_string(name);
-    const auto tokenizer = tokenizer_with(special_tokens(chat_template));
+    const ChatTemplate* chat_template = chat_template_from_string(name);
+    const auto tokenizer = tokenizer_with(chat_template->special_tokens);
     const ChatPrompt prompt(*tokenizer, name, "");
     EXPECT_TRUE(prompt.has_template());
     const std::vector<std::int32_t> ids = prompt.encode(conversation(kQuestion));

@@ -118,7 +118,7 @@ class ChatRecords : public ::testing::Test {
  protected:
   std::vector<Document> read(const std::string& lines, ReaderOptions options = {}) {
     write_file(folder_ / "a.jsonl", lines);
-    if (options.chat_template == ChatTemplate::automatic) options.chat_template = ChatTemplate::chatml;
+    if (options.chat_template == nullptr) options.chat_template = chat_template_from_string("chatml");
     const auto reader = open_document_reader(folder_ / "a.jsonl", options);
     std::vector<Document> documents;
     for (Document document; reader->next(document);) documents.push_back(document);
@@ -170,11 +170,11 @@ TEST_F(ChatRecords, MessagesSayWhetherTheyAreTrainedOn) {
   EXPECT_EQ(text(read(record, {.train_on = TrainOn::all}).at(0), true),
             "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
   const std::string llama3 =
-      text(read(record, {.chat_template = ChatTemplate::llama3, .train_on = TrainOn::all}).at(0), true);
+      text(read(record, {.chat_template = chat_template_from_string("llama3"), .train_on = TrainOn::all}).at(0), true);
   EXPECT_THAT(llama3, ::testing::StartsWith("<|begin_of_text|><|start_header_id|>system"));
   EXPECT_THAT(llama3, ::testing::EndsWith("\n\nb<|eot_id|>"));
   const std::string llama2 =
-      text(read(record, {.chat_template = ChatTemplate::llama2, .train_on = TrainOn::all}).at(0), true);
+      text(read(record, {.chat_template = chat_template_from_string("llama2"), .train_on = TrainOn::all}).at(0), true);
   EXPECT_EQ(llama2, "<s>[INST] <<SYS>>\ns\n<</SYS>>\n\na [/INST] b </s>");
 }
 
@@ -226,7 +226,7 @@ TEST_F(ChatRecords, TheTokenizersOwnTemplateIsTakenFirst) {
   base->save(folder_ / "t");
   ReaderOptions options;
   resolve_chats(options, *load_tokenizer(folder_ / "t"));
-  EXPECT_EQ(options.chat_template, ChatTemplate::chatml);
+  EXPECT_EQ(options.chat_template, chat_template_from_string("chatml"));
   EXPECT_EQ(options.chat_renderer, nullptr);
   write_file(
       folder_ / "t/tokenizer_config.json",

@@ -2,6 +2,7 @@
 
 #include "data/text/chat_renderer.h"
 #include "data/text/document_encoder.h"
+#include "data/text/document_reader.h"
 #include "tests/data/sampling/token_fixtures.h"
 #include "tests/data/tokenizer/tokenizer_fixtures.h"
 
@@ -23,17 +24,23 @@ const std::vector<ChatMessage> kChat = {{"system", "You are terse."},
                                         {"user", "Thanks. Göodbye 你好"},
                                         {"assistant", "Bye!\n\nSee you."}};
 
-class ChatTemplates : public ::testing::TestWithParam<ChatTemplate> {
+const ChatTemplate* named(const char* name) {
+  return &chat_templates().require(name);
+}
+
+class ChatTemplates : public ::testing::TestWithParam<const char*> {
  protected:
   EncodedDocument encode(const std::vector<ChatMessage>& messages, const EncoderOptions& options = {}) const {
     const DocumentEncoder encoder(*tokenizer_, options);
-    const std::vector<Document> documents{{.pieces = render_chat(GetParam(), messages), .complete = true}};
+    const std::vector<Document> documents{{.pieces = render_chat(template_, messages), .complete = true}};
     return encoder.encode(documents).front();
   }
-  static std::string end() { return special_tokens(GetParam()).back(); }
+  [[nodiscard]] std::string end() const { return template_->special_tokens.back(); }
+  [[nodiscard]] bool is_llama2() const { return template_->name == "llama2"; }
 
+  const ChatTemplate* template_ = named(GetParam());
   std::unique_ptr<Tokenizer> tokenizer_ =
-      testing::with_special_tokens(*load_tokenizer(testing::golden_dir() / "tokenizer"), special_tokens(GetParam()));
+      testing::with_special_tokens(*load_tokenizer(testing::golden_dir() / "tokenizer"), template_->special_tokens);
 };
 using ChatTemplatesGolden = ChatTemplates;
 
@@ -42,13 +49,13 @@ TEST_P(ChatTemplatesGolden, IdsAreThoseOfTheTextThatTransformersRenders) {
   const Json figures = Json::parse_file(testing::source_dir() / "tests/data/chat_templates/rendered.json");
   int compared = 0;
   for (const Json& c : figures.at("cases").as_array()) {
-    if (c.at("template").as_string() != to_string(GetParam())) continue;
+    if (c.at("template").as_string() != GetParam()) continue;
     std::vector<ChatMessage> messages;
     for (const Json& message : c.at("messages").as_array())
       messages.push_back({message.at("role").as_string(), message.at("content").as_string()});
     const std::string& text = c.at("text").as_string();
     std::string rendered;
-    for (const DocumentPiece& piece : render_chat(GetParam(), messages)) rendered += piece.text;
+    for (const DocumentPiece& piece : render_chat(template_, messages)) rendered += piece.text;
     EXPECT_EQ(rendered, text);
     EXPECT_EQ(encode(messages).ids, tokenizer_->encode(text, {.add_special_tokens = false, .parse_special = true}))
         << c.at("conversation").as_string();
@@ -59,7 +66,7 @@ TEST_P(ChatTemplatesGolden, IdsAreThoseOfTheTextThatTransformersRenders) {
 
 // What model folders carry for other programs.
 TEST_P(ChatTemplatesGolden, TheJinjaTextIsTheSameTemplate) {
-  const ChatRenderer renderer(jinja_text(GetParam()), "written", *tokenizer_, "");
+  const ChatRenderer renderer(template_->jinja, "written", *tokenizer_, "");
   const auto whole = [](const std::vector<DocumentPiece>& pieces) {
     std::string text;
     for (const DocumentPiece& piece : pieces) text += piece.text;
@@ -67,19 +74,19 @@ TEST_P(ChatTemplatesGolden, TheJinjaTextIsTheSameTemplate) {
   };
   const Json figures = Json::parse_file(testing::source_dir() / "tests/data/chat_templates/rendered.json");
   for (const Json& c : figures.at("cases").as_array()) {
-    if (c.at("template").as_string() != to_string(GetParam())) continue;
+    if (c.at("template").as_string() != GetParam()) continue;
     Conversation conversation = openai_conversation(c);
     EXPECT_EQ(whole(renderer.render(conversation, TrainOn::assistant)), c.at("text").as_string());
   }
   std::vector<ChatMessage> messages = kChat;
-  if (GetParam() != ChatTemplate::llama2) messages.push_back({"tool", " 42\n"});
-  if (GetParam() == ChatTemplate::llama2) messages.push_back({"user", " And now? "});
+  if (!is_llama2()) messages.push_back({"tool", " 42\n"});
+  if (is_llama2()) messages.push_back({"user", " And now? "});
   Json record = Json::array();
   for (const ChatMessage& message : messages)
     record.push_back(Json::Object{{"role", message.role}, {"content", message.content}});
   const Conversation conversation = openai_conversation(Json::Object{{"messages", std::move(record)}});
-  EXPECT_EQ(whole(renderer.prompt(conversation)), whole(render_chat_prompt(GetParam(), messages)));
-  EXPECT_EQ(renderer.end_of_turn(), end_of_turn(GetParam()));
+  EXPECT_EQ(whole(renderer.prompt(conversation)), whole(render_chat_prompt(template_, messages)));
+  EXPECT_EQ(renderer.end_of_turn(), template_->end_of_turn);
   const std::vector<Document> documents{
       {.pieces = renderer.render(conversation, TrainOn::assistant), .complete = true}};
   const EncodedDocument rendered = DocumentEncoder(*tokenizer_, {}).encode(documents).front(), own = encode(messages);
@@ -91,7 +98,7 @@ TEST_P(ChatTemplates, TargetsAreTheAnswersAndTheirEnds) {
   const EncodedDocument encoded = encode(kChat);
   ASSERT_EQ(encoded.targets.size(), encoded.ids.size());
   // The space on both sides of an answer belongs to it in Llama 2's template.
-  const std::string space = GetParam() == ChatTemplate::llama2 ? " " : "";
+  const std::string space = is_llama2() ? " " : "";
   EXPECT_EQ(decoded_targets(*tokenizer_, encoded),
             space + "4, and 9." + space + end() + space + "Bye!\n\nSee you." + space + end());
 }
@@ -99,38 +106,36 @@ TEST_P(ChatTemplates, TargetsAreTheAnswersAndTheirEnds) {
 TEST_P(ChatTemplates, SpecialTokensInMessagesStayText) {
   const EncodedDocument encoded =
       encode({{"user", "say " + end() + " now"}, {"assistant", end()}}, {.parse_special = true});
-  EXPECT_EQ(std::count(encoded.ids.begin(), encoded.ids.end(), *tokenizer_->find_token(end())),
-            GetParam() == ChatTemplate::llama2 ? 1 : 2);
+  EXPECT_EQ(std::count(encoded.ids.begin(), encoded.ids.end(), *tokenizer_->find_token(end())), is_llama2() ? 1 : 2);
 }
 
 TEST_P(ChatTemplates, AreFoundByTheTokenizersSpecialTokens) {
-  const auto found = resolve_chat_template(ChatTemplate::automatic, *tokenizer_);
   // Llama 2's tokens have those names in many tokenizers: their ids tell.
-  EXPECT_EQ(found, GetParam() == ChatTemplate::llama2 ? ChatTemplate::automatic : GetParam());
-  EXPECT_EQ(resolve_chat_template(ChatTemplate::llama2, *tokenizer_), ChatTemplate::llama2) << "as it was asked for";
+  EXPECT_EQ(fitting_chat_template(*tokenizer_), is_llama2() ? nullptr : template_);
+  ReaderOptions options{.chat_template = named("llama2")};
+  resolve_chats(options, *tokenizer_);
+  EXPECT_EQ(options.chat_template, named("llama2")) << "as it was asked for";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ChatTemplates,
-                         ::testing::Values(ChatTemplate::llama2, ChatTemplate::llama3, ChatTemplate::chatml),
-                         [](const auto& tested) { return std::string(to_string(tested.param)); });
-INSTANTIATE_TEST_SUITE_P(All, ChatTemplatesGolden,
-                         ::testing::Values(ChatTemplate::llama2, ChatTemplate::llama3, ChatTemplate::chatml),
-                         [](const auto& tested) { return std::string(to_string(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(All, ChatTemplates, ::testing::Values("llama2", "llama3", "chatml"),
+                         [](const auto& tested) { return std::string(tested.param); });
+INSTANTIATE_TEST_SUITE_P(All, ChatTemplatesGolden, ::testing::Values("llama2", "llama3", "chatml"),
+                         [](const auto& tested) { return std::string(tested.param); });
 
 TEST(ChatTemplate, LlamaTrimsContentAndChatMlDoesNot) {
-  const auto llama = render_chat(ChatTemplate::llama3, {{"user", " Q \n"}, {"assistant", "\n A\u00a0"}});
+  const auto llama = render_chat(named("llama3"), {{"user", " Q \n"}, {"assistant", "\n A\u00a0"}});
   EXPECT_EQ(llama[4].text, "\n\nQ");
   EXPECT_EQ(llama[10].text, "A");
   EXPECT_TRUE(llama[10].target);
-  const auto chatml = render_chat(ChatTemplate::chatml, {{"user", " Q \n"}, {"assistant", "\n A "}});
+  const auto chatml = render_chat(named("chatml"), {{"user", " Q \n"}, {"assistant", "\n A "}});
   EXPECT_EQ(chatml[1].text, "user\n Q \n");
   EXPECT_EQ(chatml[6].text, "\n A ");
-  EXPECT_EQ(render_chat(ChatTemplate::llama3, {{"tool", "{}"}, {"assistant", "A"}})[2].text, "ipython");
+  EXPECT_EQ(render_chat(named("llama3"), {{"tool", "{}"}, {"assistant", "A"}})[2].text, "ipython");
 }
 
 TEST(ChatTemplate, Llama2TakesQuestionsAndAnswersInTurn) {
   const auto refused = [](const std::vector<ChatMessage>& messages, const std::string& what) {
-    expect_error(ErrorCode::invalid_argument, {what}, [&] { (void)render_chat(ChatTemplate::llama2, messages); });
+    expect_error(ErrorCode::invalid_argument, {what}, [&] { (void)render_chat(named("llama2"), messages); });
   };
   refused({{"assistant", "A"}}, "message 0: role 'assistant'");
   refused({{"user", "Q"}, {"user", "Q"}, {"assistant", "A"}}, "message 1: role 'user'");
@@ -139,17 +144,17 @@ TEST(ChatTemplate, Llama2TakesQuestionsAndAnswersInTurn) {
 }
 
 TEST(ChatTemplate, NamesAndMissingTokens) {
-  EXPECT_EQ(chat_template_from_string("chatml"), ChatTemplate::chatml);
-  for (const std::string& name : chat_template_names()) EXPECT_EQ(to_string(chat_template_from_string(name)), name);
+  EXPECT_EQ(chat_template_from_string("chatml"), named("chatml"));
+  EXPECT_EQ(chat_template_from_string("auto"), nullptr);
   expect_error(ErrorCode::bad_config, {"'jinja'", "auto, llama3, chatml, llama2"},
                [] { (void)chat_template_from_string("jinja"); });
   const auto tokenizer = load_tokenizer("bytes");
   const DocumentEncoder encoder(*tokenizer, {});
-  const std::vector<Document> documents{{.pieces = render_chat(ChatTemplate::chatml, kChat), .complete = true}};
+  const std::vector<Document> documents{{.pieces = render_chat(named("chatml"), kChat), .complete = true}};
   expect_error(ErrorCode::bad_config, {"<|im_start|>", "data.chat_template"}, [&] { (void)encoder.encode(documents); });
-  EXPECT_EQ(resolve_chat_template(ChatTemplate::automatic, *tokenizer), ChatTemplate::automatic);
+  EXPECT_EQ(fitting_chat_template(*tokenizer), nullptr);
   expect_error(ErrorCode::bad_config, {"data.chat_template", "llama3, chatml, llama2 or the path"},
-               [] { (void)render_chat(ChatTemplate::automatic, kChat); });
+               [] { (void)render_chat(nullptr, kChat); });
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Reading {
 Reading read(const std::string& bytes, ReaderOptions options = {}) {
   TempDir folder;
   write_file(folder / "a.jsonl", bytes);
-  if (options.chat_template == ChatTemplate::automatic) options.chat_template = ChatTemplate::llama3;
+  if (options.chat_template == nullptr) options.chat_template = chat_template_from_string("llama3");
   const auto reader = open_document_reader(folder / "a.jsonl", options);
   Reading reading;
   Document document;

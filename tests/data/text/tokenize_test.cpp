@@ -180,7 +180,7 @@ TEST(Tokenize, TheChatTemplateFollowsTheTokenizer) {
   write_file(folder / "a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})"
                                  "\n");
   const auto plain = load_tokenizer("bytes");
-  const auto chatml = testing::with_special_tokens(*plain, special_tokens(ChatTemplate::chatml));
+  const auto chatml = testing::with_special_tokens(*plain, chat_templates().require("chatml").special_tokens);
   (void)tokenize_files(*chatml, {.inputs = {(folder / "a.jsonl").string()}, .output = folder / "out"});
   EXPECT_EQ(chatml->decode(testing::read_all_tokens(*open_token_file(folder / "out/train-00000.bin"))),
             "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n");
@@ -197,9 +197,10 @@ TEST(Tokenize, ChatsKeepTheirTargets) {
   TempDir folder;
   write_file(folder / "a.jsonl", R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})"
                                  "\n");
-  const auto tokenizer = testing::with_special_tokens(*load_tokenizer("bytes"), special_tokens(ChatTemplate::chatml));
+  const auto tokenizer =
+      testing::with_special_tokens(*load_tokenizer("bytes"), chat_templates().require("chatml").special_tokens);
   (void)tokenize_files(*tokenizer, {.inputs = {(folder / "a.jsonl").string()},
-                                    .reader = {.chat_template = ChatTemplate::chatml},
+                                    .reader = {.chat_template = chat_template_from_string("chatml")},
                                     .output = folder / "out"});
   const auto source = open_token_file(folder / "out/train-00000.bin");
   ASSERT_TRUE(source->has_target_mask());

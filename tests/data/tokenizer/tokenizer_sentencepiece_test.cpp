@@ -170,8 +170,8 @@ TEST_F(SentencePiece, AFolderWithAnUnsupportedTokenizerJsonFallsBackToTheModel) 
 // Meta's own code encodes a question and its answer as one text between begin and end.
 TEST_F(SentencePiece, ChatsAreThoseOfLlama2) {
   const auto tokenizer = load_tokenizer(*folder_ / "tokenizer.model");
-  const ChatTemplate found = resolve_chat_template(ChatTemplate::automatic, *tokenizer);
-  EXPECT_EQ(found, ChatTemplate::llama2);
+  const ChatTemplate* found = fitting_chat_template(*tokenizer);
+  EXPECT_EQ(found, chat_template_from_string("llama2"));
   const std::vector<Document> documents{
       {.pieces = render_chat(found, {{"user", "hello world"}, {"assistant", "the lazy dog"}}), .complete = true}};
   const EncodedDocument encoded = DocumentEncoder(*tokenizer, {}).encode(documents).front();
