@@ -35,23 +35,34 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
 findings=build/fuzz/findings
 mkdir -p "$findings"
-failed=()
-for name in "${names[@]}"; do
-  corpus="build/fuzz/corpus/$name"
+
+# Runs one target; prints its line at its end.
+run_target() {
+  local name=$1 corpus="build/fuzz/corpus/$1" log="$findings/$1.log" arguments runs
   mkdir -p "$corpus"
   arguments=(-max_total_time="$seconds" -max_len=16384 -timeout=25 -rss_limit_mb=2048 -print_final_stats=1
     -artifact_prefix="$findings/$name-" "$corpus")
   [ -d "tests/fuzz/corpus/$name" ] && arguments+=("tests/fuzz/corpus/$name")
   [ -f "tests/fuzz/$name.dict" ] && arguments+=(-dict="tests/fuzz/$name.dict")
-  log="$findings/$name.log"
   if "build/fuzz/tests/fuzz/${name}_fuzz" "${arguments[@]}" > "$log" 2>&1; then
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     printf '%-24s ok, %s inputs\n' "$name" "${runs:-0}"
   else
-    printf '%-24s FAILED, see %s\n' "$name" "$log"
-    tail -n 40 "$log"
-    failed+=("$name")
+    printf '%-24s FAILED, see %s\n%s\n' "$name" "$log" "$(tail -n 40 "$log")"
+    return 1
   fi
+}
+
+# Each takes one processor.
+processes=()
+for name in "${names[@]}"; do
+  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+  run_target "$name" &
+  processes+=($!)
+done
+failed=()
+for i in "${!names[@]}"; do
+  wait "${processes[$i]}" || failed+=("${names[$i]}")
 done
 
 if [ ${#failed[@]} -gt 0 ]; then
