@@ -9,6 +9,7 @@
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/attention/attention_sequences.h"
+#include "core/cuda/attention/attention_token.cuh"
 #include "core/cuda/attention/decode_operands.cuh"
 #include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
@@ -280,7 +281,15 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
   for_sequence_tiles(
       args.sequences, 1, [](const SequenceRange& s) { return s.q_length; },
       [&](const SequenceTiles& tiles) {
-        if (whole) return run.template operator()<typename Shape::Whole>(tiles);
+        if constexpr (kRows == 1) {
+          if (whole) {
+            const dim3 grid(static_cast<unsigned>(tiles.count * x.row_blocks), static_cast<unsigned>(kv_heads));
+            return launch.early(args.q.size(0), token_kernel<typename Shape::Whole>, grid, Shape::Whole::kThreads, 0,
+                                tiles, x);
+          }
+        } else if (whole) {
+          return run.template operator()<typename Shape::Whole>(tiles);
+        }
         run.template operator()<Shape>(tiles);
         if (x.parts == 1) return;
         const dim3 merge_grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(x.heads));

@@ -84,6 +84,13 @@ struct FreshOperands {
           *reinterpret_cast<const Wide<T>*>(value + kv_head * dim + d);
     }
   }
+  // The same of elements d to d + kWidth - 1, by who has them.
+  __device__ void store_piece(int kv_head, int d, const Wide<T>& key_piece, const Wide<T>& value_piece) const {
+    const std::int64_t row = *position;
+    if (row < 0 || row >= capacity) return;
+    *reinterpret_cast<Wide<T>*>(keys + row * k_row + kv_head * k_head + d) = key_piece;
+    *reinterpret_cast<Wide<T>*>(values + row * v_row + kv_head * v_head + d) = value_piece;
+  }
 };
 
 }  // namespace quench::cuda
