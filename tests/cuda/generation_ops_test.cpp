@@ -2,11 +2,14 @@
 
 #include <array>
 
+#include "core/device/constant_weights.h"
+#include "core/memory/captured_work.h"
 #include "core/ops/attention.h"
 #include "core/ops/cached_attention.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
+#include "core/ops/norm.h"
 #include "core/ops/rope.h"
 #include "core/ops/swiglu.h"
 #include "tests/core/ops/rope_tables.h"
@@ -68,6 +71,46 @@ TEST(CudaGatedLinear, HasTheBitsOfAPackedProductAndSwiglu) {
             EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
                 << to_string(codes_dtype) << " " << rows << " x " << columns << " in groups of " << group;
           }
+}
+
+// Kernels that read their weights before the one in front of them is done see what it wrote all the same.
+TEST(CudaGatedLinear, HasTheSameBitsBesideAPromiseOfConstantWeights) {
+  constexpr std::int64_t kWidth = 512, kInner = 2048, kTurns = 40;
+  Generator random(9);
+  const auto packed = [&](std::int64_t rows, std::int64_t columns) {
+    const Tensor codes = Tensor::empty({rows, columns}, DType::i4);
+    auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
+    for (std::size_t i = 0; i < codes.nbytes(); ++i) bytes[i] = static_cast<std::uint8_t>(random.below(256));
+    return PackedMatrix(128, codes, random.normal({rows, columns / 128}, DType::f32, 0.01)).to(kGpu);
+  };
+  const PackedMatrix gate_up = packed(2 * kInner, kWidth), down = packed(kWidth, kInner);
+  const Tensor values = random.normal({kWidth, kWidth}, DType::bf16, 0.05).to(kGpu);
+  const Tensor input = random.normal({1, kWidth}, DType::bf16).to(kGpu),
+               gain = random.normal({kWidth}, DType::bf16).to(kGpu), y = Tensor::empty_like(input),
+               z = Tensor::empty_like(input), inner = Tensor::empty({1, kInner}, DType::bf16, kGpu),
+               rstd = Tensor::empty({1}, DType::f32, kGpu);
+  Tensor x = input.clone();
+  const auto chain = [&] {
+    for (std::int64_t turn = 0; turn < kTurns; ++turn) {
+      gated_packed_linear({.x = x, .weight = gate_up, .y = inner, .bias = {}});
+      packed_linear({.x = inner, .weight = down, .y = y, .bias = {}});
+      gemm({.a = y, .b = values, .c = z, .transpose_b = true});
+      rms_norm({.x = z, .weight = gain, .y = x, .rstd = rstd});
+    }
+  };
+  chain();
+  const Tensor expected = on_cpu(x);
+  EXPECT_GT(std::abs(get_element(expected, 0)), 0.0);
+  const auto work = CapturedWork::capture(kGpu, [&] {
+    const ConstantWeights constant({values.raw_data()});
+    chain();
+  });
+  EXPECT_FALSE(ConstantWeights::of_packed() || ConstantWeights::of_values(values.raw_data()));
+  for (int trial = 0; trial < 5; ++trial) {
+    x.copy_from(input);
+    work->launch();
+    EXPECT_TRUE(same_bits(on_cpu(x), expected));
+  }
 }
 
 TEST(CudaCachedAttention, HasTheBitsOfRotationCopyAndAttention) {

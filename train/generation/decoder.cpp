@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/device/call_counter.h"
+#include "core/device/constant_weights.h"
 #include "core/system/log.h"
 
 namespace quench {
@@ -14,6 +15,15 @@ namespace {
 constexpr std::int64_t kMinBound = 1024;
 
 CallCounter captured_passes("generation.captured");
+
+// Where its weights in values begin.
+std::vector<const void*> weight_addresses(const nn::CausalLm& model) {
+  std::vector<const void*> all;
+  // parameters() only lists them.
+  for (const nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters())  // NOLINT
+    if (const Tensor& value = parameter->variable.value(); value.defined()) all.push_back(value.raw_data());
+  return all;
+}
 
 }  // namespace
 
@@ -76,6 +86,7 @@ bool Decoder::captured() {
 void Decoder::capture(std::int64_t bound) {
   try {
     work_ = CapturedWork::capture(token_.device(), [&] {
+      const ConstantWeights constant(weight_addresses(model_));
       nn::ForwardContext context = model_.make_context({{0, 1, 0, bound}}, position_);
       context.length_on_device = true;
       logits_ = pass(token_, std::move(context));

@@ -14,8 +14,8 @@ __device__ inline void let_next_start() {
 }
 
 // Every thread of a kernel launched early calls it before it reads or writes memory: returns when everything before it
-// on the stream is done. Until then nothing can be relied on, not even the weights, which an optimizer may be writing;
-// they may be fetched into the second-level cache, where they do not become stale.
+// on the stream is done. Until then nothing can be relied on, not even weights, unless core/device/constant_weights.h
+// promises them; they may be fetched into the second-level cache, where they do not become stale.
 __device__ inline void wait_for_previous() {
 #if defined(QUENCH_CUDA_EARLY_START)
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,10 +1,12 @@
 #pragma once
-// Codes of packed weights (core/tensor/packed_matrix.h) to f32 in registers, one or a word of 32 bits at a time.
+// Codes of packed weights (core/tensor/packed_matrix.h) to f32 in registers, one or a word of 32 bits at a time, and to
+// pairs of bf16, which holds every one of them.
 
 #include <cuda_fp8.h>
 
 #include <cstdint>
 
+#include "core/cuda/common/pack.cuh"
 #include "core/number/float4.h"
 #include "core/number/float8.h"
 
@@ -12,6 +14,13 @@ namespace quench::cuda {
 
 // An integer from 0 to 2^23 - 1 without a conversion: it becomes the mantissa of a float between 2^23 and 2^24.
 inline constexpr std::uint32_t kTwoTo23 = 0x4B000000u;
+
+// codes * factor + addend, all pairs of bf16.
+__device__ inline void fused(const Packed& codes, std::uint32_t factor, std::uint32_t addend, std::uint32_t (&out)[4]) {
+  const Packed result = fused_bf16(codes, {factor, factor, factor, factor}, {addend, addend, addend, addend});
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[i] = result.words[i];
+}
 
 struct Int4 {
   static constexpr int kBits = 4;
@@ -31,6 +40,13 @@ struct Int4 {
       out[i + 4] = __uint_as_float((upper & mask) | one) - zero;
     }
   }
+  // Pair i holds codes i and i + 4: as the last bits of 128 to 143, which bf16 holds exactly.
+  static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
+    Packed codes;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) codes.words[i] = ((word >> (4 * i)) & 0x000F000Fu) ^ 0x43084308u;
+    fused(codes, 0x3F803F80u, 0xC308C308u, out);
+  }
 };
 struct Int8 {
   static constexpr int kBits = 8;
@@ -43,6 +59,13 @@ struct Int8 {
     for (std::uint32_t i = 0; i < 4; ++i)  // byte i under the upper bytes of 2^23
       out[i] = __uint_as_float(__byte_perm(word, kTwoTo23, 0x7540u + i)) - 8388736.0f;
   }
+  // Pair i holds codes 2 i and 2 i + 1.
+  static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
+    float values[4];
+    decode_word(word, values);
+    out[0] = pack_pair<bfloat16>(values[0], values[1]);
+    out[1] = pack_pair<bfloat16>(values[2], values[3]);
+  }
 };
 struct Float4 {
   static constexpr int kBits = 4;
@@ -50,6 +73,17 @@ struct Float4 {
   static __device__ void decode_word(std::uint32_t word, float (&out)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) out[i] = decode(word >> (4 * i));
+  }
+  // Pair i holds codes i and i + 4: exponent and mantissa stand at the ends of bf16's, which makes numbers that are
+  // 2^126 times too small, the smallest one subnormal.
+  static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
+    Packed codes;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t code = word >> (4 * i);
+      codes.words[i] = ((code << 12) & 0x80008000u) | ((code << 6) & 0x01C001C0u);
+    }
+    fused(codes, 0x7E807E80u, 0x80008000u, out);
   }
 };
 struct Float8 {
@@ -63,6 +97,13 @@ struct Float8 {
       out[2 * pair] = values.x;
       out[2 * pair + 1] = values.y;
     }
+  }
+  // Pair i holds codes 2 i and 2 i + 1.
+  static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
+    float values[4];
+    decode_word(word, values);
+    out[0] = pack_pair<bfloat16>(values[0], values[1]);
+    out[1] = pack_pair<bfloat16>(values[2], values[3]);
   }
 };
 

@@ -7,6 +7,8 @@
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/gemm/packed_codes.cuh"
+#include "core/cuda/gemm/packed_tiles.h"
+#include "core/cuda/gemm/packed_view.cuh"
 #include "core/ops/gated_linear.h"
 #include "core/ops/packed_linear.h"
 
@@ -17,48 +19,6 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kPieceBytes = 16;  // of codes that a lane reads at a time
 constexpr int kWords = kPieceBytes / 4;
-
-struct PackedView {
-  const std::uint8_t* codes;
-  const void* scales;
-  const float* offsets;  // or null
-  DType scale_dtype;
-  std::int64_t rows, columns, row_bytes, group, groups;
-
-  [[nodiscard]] __device__ float scale(std::int64_t i) const {
-    if (scale_dtype == DType::f32) return static_cast<const float*>(scales)[i];
-    if (scale_dtype == DType::bf16) return to_float(static_cast<const bfloat16*>(scales)[i]);
-    return static_cast<float>(static_cast<const float16*>(scales)[i]);
-  }
-};
-
-PackedView view_of(const PackedMatrix& m) {
-  return {static_cast<const std::uint8_t*>(m.codes().raw_data()),
-          m.scales().raw_data(),
-          m.offsets().defined() ? m.offsets().data<float>() : nullptr,
-          m.scales().dtype(),
-          m.rows(),
-          m.columns(),
-          m.columns() * bit_width(m.codes().dtype()) / 8,
-          m.group_size(),
-          m.groups()};
-}
-
-// Results in f32, or in the dtype of x.
-struct Output {
-  void* y;
-  std::int64_t stride;
-  bool f32;
-
-  template <class T>
-  __device__ void write(std::int64_t row, std::int64_t column, float value) const {
-    const std::int64_t at = row * stride + column;
-    if (f32)
-      static_cast<float*>(y)[at] = value;
-    else
-      static_cast<T*>(y)[at] = from_float<T>(value);
-  }
-};
 
 // kCount neighbouring elements, on an address that is a multiple of their bytes.
 template <int kCount, class T>
@@ -77,7 +37,7 @@ __device__ void load_values(const T* from, float (&to)[kCount]) {
 // two rows, gate and up, and writes silu(gate) * up.
 template <class Codes, int kRows, int kColumns, bool kOffsets, bool kGated, class T>
 __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView w, int words_per_group,
-                                                                 Output out, const T* bias) {
+                                                                 PackedOutput out, const T* bias) {
   let_next_start();
   static_assert(!kGated || (kColumns == 2 && kRows == 1));
   constexpr int kCount = kPerWord<Codes>;
@@ -162,7 +122,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
 
 // Any groups and addresses: element by element.
 template <class Codes, class T>
-__global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, int rows, PackedView w, Output out,
+__global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, int rows, PackedView w, PackedOutput out,
                                                                    const T* bias) {
   start_early();
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -256,10 +216,10 @@ int words_per_group(const PackedMatrix& m) {
 template <class Codes, class T>
 void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
   const PackedMatrix& m = args.weight;
-  const PackedView view = view_of(m);
+  const PackedView view(m);
   const T* x = args.x.data<T>();
   const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
-  const Output out{args.y.raw_data(), args.y.stride(0), args.y.dtype() == DType::f32};
+  const PackedOutput out{args.y.raw_data(), args.y.stride(0), args.y.dtype() == DType::f32};
   const std::int64_t rows = args.x.size(0);
   const int words = aligned(args.x) ? words_per_group<Codes>(m) : 0;
   const auto blocks = [&](int columns) {
@@ -300,12 +260,14 @@ void multiply_gated(const PackedLinearArgs& args, const OpLaunch& launch) {
   const auto blocks = static_cast<unsigned>((args.y.size(1) + kWarps - 1) / kWarps);
   const auto run = [&]<bool kOffsets>() {
     launch.early(1, packed_linear_kernel<Codes, 1, 2, kOffsets, true, T>, blocks, kThreads, 0, args.x.data<T>(),
-                 view_of(m), words_per_group<Codes>(m), Output{args.y.raw_data(), args.y.stride(0), false}, bias);
+                 PackedView(m), words_per_group<Codes>(m), PackedOutput{args.y.raw_data(), args.y.stride(0), false},
+                 bias);
   };
   m.offsets().defined() ? run.template operator()<true>() : run.template operator()<false>();
 }
 
 void gated_packed_linear_cuda(const PackedLinearArgs& args) {
+  if (packed_tiles_take(args)) return packed_tiles(args, true);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("gated_packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "gated_packed_linear", [&]<class Codes>() {
@@ -315,6 +277,7 @@ void gated_packed_linear_cuda(const PackedLinearArgs& args) {
 }
 
 void packed_linear_cuda(const PackedLinearArgs& args) {
+  if (packed_tiles_take(args)) return packed_tiles(args, false);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "packed_linear", [&]<class Codes>() {
@@ -329,9 +292,9 @@ void unpack_cuda(const UnpackArgs& args) {
   dispatch_codes(m.codes().dtype(), "unpack", [&]<class Codes>() {
     dispatch<float, bfloat16>(args.out.dtype(), "unpack", [&]<class T>() {
       if (words_per_group<Codes>(m) > 0 && aligned(args.out))
-        launch(unpack_words_kernel<Codes, T>, blocks, kThreads, 0, view_of(m), args.out.data<T>());
+        launch(unpack_words_kernel<Codes, T>, blocks, kThreads, 0, PackedView(m), args.out.data<T>());
       else
-        launch(unpack_elements_kernel<Codes, T>, blocks, kThreads, 0, view_of(m), args.out.data<T>());
+        launch(unpack_elements_kernel<Codes, T>, blocks, kThreads, 0, PackedView(m), args.out.data<T>());
     });
   });
 }

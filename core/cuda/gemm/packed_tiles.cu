@@ -1,0 +1,274 @@
+// Products of few rows in bf16 with packed weights on the tensor cores. Codes are exact in bf16, products and sums of a
+// piece are those of the tensor cores in f32, pieces are summed in f32.
+//
+// A tile is 16 rows of the weight; one warp or several, which share it out along K, take it. The columns of the tensor
+// cores' other operand are the rows of x, most of them idle. That costs nothing here: what counts is that four
+// instructions or fewer make operands of two codes, where arithmetic in f32 takes eight.
+
+#include "core/cuda/gemm/packed_tiles.h"
+
+#include "core/cuda/common/early_start.cuh"
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/swiglu_math.cuh"
+#include "core/cuda/common/vector.cuh"
+#include "core/cuda/gemm/packed_codes.cuh"
+#include "core/cuda/gemm/packed_view.cuh"
+#include "core/device/constant_weights.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kTileThreads = 256, kTileWarps = kTileThreads / 32;
+constexpr int kBlocksPerMultiprocessor = 2;  // while those of one kernel end, the next one's are in place
+constexpr int kInFlight = 4;                 // pieces of a row that a warp waits for together
+constexpr int kTileRows = 16;                // of the weight
+constexpr int kPieceBytes = 64;              // of a row: 16 for each of four lanes
+constexpr std::int64_t kXPad = 4;            // in 16 bytes: rows of x lie in other banks of shared memory
+
+template <class Codes>
+inline constexpr int kPieceCodes = kPieceBytes * 8 / Codes::kBits;
+// 16 bytes of x that belong to a lane's codes of a piece.
+template <class Codes>
+inline constexpr int kUnits = kPieceCodes<Codes> / 32;
+
+// c += a b: a [16,16] and b [16,8] in bf16, c [16,8] in f32. With g = lane / 4 and t = lane % 4 a lane holds of a the
+// pairs at (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), of b those at (2t, g), (2t + 8, g), and of c (g, 2t),
+// (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). The order of K is free as long as it is the same in a and b.
+__device__ void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
+                               std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// A weight that is not packed.
+struct Values16 {
+  static constexpr int kBits = 16;
+};
+
+// The codes of 8 values of x: four pairs, in the order in which x is kept.
+template <class Codes>
+__device__ void decode_unit(const uint4& codes, int unit, std::uint32_t (&pairs)[4]) {
+  const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+  if constexpr (Codes::kBits == 16) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = words[i];
+  } else if constexpr (Codes::kBits == 4) {
+    Codes::decode_pairs(words[unit], pairs);
+  } else {
+    Codes::decode_pairs(words[2 * unit], *reinterpret_cast<std::uint32_t(*)[2]>(&pairs[0]));
+    Codes::decode_pairs(words[2 * unit + 1], *reinterpret_cast<std::uint32_t(*)[2]>(&pairs[2]));
+  }
+}
+
+// x to shared memory: 16 bytes of 8 values, as pairs in the order of Codes::decode_pairs(), so that what the four lanes
+// of a row read together lies together.
+template <class Codes>
+__device__ void stage_rows(const bfloat16* x, int rows, int units, uint4* staged) {
+  for (int row = 0; row < rows; ++row) {
+    const auto* from = reinterpret_cast<const uint4*>(x) + row * units;
+    uint4* to = staged + row * (units + kXPad);
+    for (int u = static_cast<int>(threadIdx.x); u < units; u += kTileThreads) {
+      uint4 v = from[u];
+      if constexpr (Codes::kBits == 4)
+        v = make_uint4(__byte_perm(v.x, v.z, 0x5410), __byte_perm(v.x, v.z, 0x7632), __byte_perm(v.y, v.w, 0x5410),
+                       __byte_perm(v.y, v.w, 0x7632));
+      constexpr int kSpan = 4 * kUnits<Codes>;
+      const int within = u % kSpan;
+      to[u - within + within % kUnits<Codes> * 4 + within / kUnits<Codes>] = v;
+    }
+  }
+}
+
+// The rows of the weight that a tile has. Gated: 8 rows of gates and the 8 of what they let through.
+struct TileRows {
+  std::int64_t first, half, last;  // half: 0 without gates
+  __device__ TileRows(std::int64_t tile, std::int64_t rows, bool gated)
+      : first(tile * (gated ? kTileRows / 2 : kTileRows)),
+        half(gated ? rows / 2 : 0),
+        last((gated ? half : rows) - 1) {}
+  // Rows behind the last one are that one.
+  [[nodiscard]] __device__ std::int64_t operator[](int r) const {
+    return half == 0 ? min(first + r, last) : min(first + r % 8, last) + r / 8 * half;
+  }
+};
+
+// Reads the codes once. `split` warps a tile, a divisor of kTileWarps. `constant`: core/device/constant_weights.h.
+template <class Codes>
+__global__ __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor) void packed_tiles_kernel(
+    const bfloat16* x, int rows, PackedView w, int pieces_per_group, int split, PackedOutput out, const bfloat16* bias,
+    bool gated, bool constant) {
+  extern __shared__ uint4 staged[];
+  __shared__ float parts[kTileWarps][kTileRows][kPackedRows];
+  let_next_start();
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, t = lane % 4, block_tiles = kTileWarps / split;
+  const std::int64_t first_tile = std::int64_t{blockIdx.x} * block_tiles;
+  const TileRows tile(first_tile + warp / split, w.rows, gated);
+  const int pieces = static_cast<int>(w.row_bytes) / kPieceBytes, share = (pieces + split - 1) / split;
+  const int begin = warp % split * share, end = min(begin + share, pieces);
+  const uint4* codes[2];
+  int groups[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const std::int64_t row = tile[g + 8 * h];
+    codes[h] = reinterpret_cast<const uint4*>(w.codes + row * w.row_bytes) + t;
+    groups[h] = static_cast<int>(row * w.groups);
+  }
+
+  uint4 words[kInFlight][2];
+  float scales[kInFlight][2];
+  const auto load = [&](int u, int piece) {
+    if (piece >= end) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      words[u][h] = __ldcs(codes[h] + piece * 4);
+      scales[u][h] = Codes::kBits == 16 ? 1.0f : w.scale(groups[h] + piece / pieces_per_group);
+    }
+  };
+  if (!constant) {
+    if (t % 2 == 0)
+      for (int piece = begin; piece < end; ++piece)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) fetch_to_cache(codes[h] + piece * 4);
+    wait_for_previous();
+  }
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) load(u, begin + u);
+  if (constant) wait_for_previous();
+  const int units = static_cast<int>(w.columns / 8);
+  stage_rows<Codes>(x, rows, units, staged);
+  __syncthreads();
+
+  const uint4* mine = staged + min(g, rows - 1) * (units + kXPad) + t;
+  float sums[4] = {};
+  for (int base = begin; base < end; base += kInFlight) {
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int piece = base + u;
+      if (piece >= end) break;
+      float c[2][4] = {};
+#pragma unroll
+      for (int unit = 0; unit < kUnits<Codes>; ++unit) {
+        const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
+        std::uint32_t a[2][4];
+        decode_unit<Codes>(words[u][0], unit, a[0]);
+        decode_unit<Codes>(words[u][1], unit, a[1]);
+        multiply_tiles(c[0], a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
+        multiply_tiles(c[1], a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[i] = fmaf(scales[u][i / 2], c[0][i] + c[1][i], sums[i]);
+      if (Codes::kBits < 16 && w.offsets != nullptr) {  // times the sum of x, which is a product with ones
+        constexpr std::uint32_t kOnes = 0x3F803F80;
+        float totals[4] = {};
+#pragma unroll
+        for (int unit = 0; unit < kUnits<Codes>; ++unit) {
+          const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
+          multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.x, b.y);
+          multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.z, b.w);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sums[i] = fmaf(w.offsets[groups[i / 2] + piece / pieces_per_group], totals[i], sums[i]);
+      }
+      load(u, piece + kInFlight);
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (2 * t + i % 2 < rows) parts[warp][g + i / 2 * 8][2 * t + i % 2] = sums[i];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < block_tiles * kTileRows * rows; i += kTileThreads) {
+    const int r = i % kTileRows, local = i / kTileRows % block_tiles, row = i / (kTileRows * block_tiles);
+    const TileRows of(first_tile + local, w.rows, gated);
+    if (of.first + r > of.last || (gated && r >= kTileRows / 2)) continue;
+    const auto total = [&](int tile_row) {
+      float sum = 0;
+      for (int part = 0; part < split; ++part) sum += parts[local * split + part][tile_row][row];
+      return sum + (bias != nullptr ? to_float(bias[of[tile_row]]) : 0.0f);
+    };
+    Vector<float, 1> value;
+    value[0] = total(r);
+    if (gated) {  // the bits of a product by itself and SwiGLU behind it
+      Vector<float, 1> up;
+      up[0] = rounded<bfloat16>(total(r + kTileRows / 2));
+      value[0] = rounded<bfloat16>(value[0]);
+      value = swiglu_of(value, up);
+    }
+    out.write<bfloat16>(row, of.first + r, value[0]);
+  }
+}
+
+// Pieces that share scales; 0: they do not.
+template <class Codes>
+int pieces_per_group(const PackedMatrix& m) {
+  if (m.columns() % kPieceCodes<Codes> != 0) return 0;
+  if (m.groups() == 1) return static_cast<int>(m.columns() / kPieceCodes<Codes>);
+  return m.group_size() % kPieceCodes<Codes> == 0 ? static_cast<int>(m.group_size() / kPieceCodes<Codes>) : 0;
+}
+
+template <class Codes>
+void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, const Tensor& y, const Tensor& bias,
+               bool gated, const OpLaunch& launch) {
+  const std::int64_t rows = x.size(0), pieces = view.row_bytes / kPieceBytes;
+  const std::int64_t tiles = (view.rows + kTileRows - 1) / kTileRows;  // about as many with gates
+  // Warps that the device holds at once, if there are pieces for all.
+  const std::int64_t warps =
+      std::int64_t{multiprocessor_count(launch.device())} * kBlocksPerMultiprocessor * kTileWarps;
+  int split = kTileWarps;
+  while (split > 1 && (tiles * split > warps || split > pieces)) split /= 2;
+  const std::int64_t block_rows = kTileWarps / split * kTileRows / (gated ? 2 : 1),
+                     outputs = gated ? view.rows / 2 : view.rows;
+  launch.early(rows, packed_tiles_kernel<Codes>, static_cast<unsigned>((outputs + block_rows - 1) / block_rows),
+               kTileThreads, static_cast<std::size_t>(rows * (view.columns / 8 + kXPad) * 16), x.data<bfloat16>(),
+               static_cast<int>(rows), view, pieces_per_group, split,
+               PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
+               bias.defined() ? bias.data<bfloat16>() : nullptr, gated,
+               Codes::kBits == 16 ? ConstantWeights::of_values(view.codes) : ConstantWeights::of_packed());
+}
+
+bool fits(const Tensor& x) {
+  constexpr std::int64_t kMostBytes = std::int64_t{96} << 10;  // of x in shared memory
+  return x.dtype() == DType::bf16 && x.is_contiguous() && x.size(0) <= kPackedRows &&
+         reinterpret_cast<std::uintptr_t>(x.raw_data()) % 16 == 0 && x.size(0) * x.size(1) * 2 <= kMostBytes;
+}
+
+template <class Body>
+auto for_codes(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::i4: return body.template operator()<Int4>();
+    case DType::i8: return body.template operator()<Int8>();
+    case DType::f4_e2m1: return body.template operator()<Float4>();
+    default: return body.template operator()<Float8>();
+  }
+}
+
+}  // namespace
+
+bool packed_tiles_take(const PackedLinearArgs& args) {
+  const PackedMatrix& m = args.weight;
+  return fits(args.x) && reinterpret_cast<std::uintptr_t>(m.codes().raw_data()) % 16 == 0 &&
+         for_codes(m.codes().dtype(), [&]<class Codes>() { return pieces_per_group<Codes>(m) > 0; });
+}
+
+void packed_tiles(const PackedLinearArgs& args, bool gated) {
+  const PackedMatrix& m = args.weight;
+  const OpLaunch launch(gated ? "gated_packed_linear" : "packed_linear",
+                        {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
+  for_codes(m.codes().dtype(), [&]<class Codes>() {
+    run_tiles<Codes>(args.x, PackedView(m), pieces_per_group<Codes>(m), args.y, args.bias, gated, launch);
+  });
+}
+
+bool value_tiles(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& bias, bool gated,
+                 const OpLaunch& launch) {
+  if (!fits(x) || !weight.is_contiguous() || weight.size(1) % kPieceCodes<Values16> != 0 ||
+      reinterpret_cast<std::uintptr_t>(weight.raw_data()) % 16 != 0)
+    return false;
+  run_tiles<Values16>(x, PackedView(weight), 1, y, bias, gated, launch);
+  return true;
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,64 @@
+#pragma once
+// A packed weight (core/tensor/packed_matrix.h) and the result of its products as kernels see them.
+
+#include <cuda_fp16.h>
+
+#include "core/cuda/common/vector.cuh"
+#include "core/tensor/packed_matrix.h"
+
+namespace quench::cuda {
+
+struct PackedView {
+  const std::uint8_t* codes;
+  const void* scales;
+  const float* offsets;  // or null
+  DType scale_dtype;
+  std::int64_t rows, columns, row_bytes, group, groups;
+
+  explicit PackedView(const PackedMatrix& m)
+      : codes(static_cast<const std::uint8_t*>(m.codes().raw_data())),
+        scales(m.scales().raw_data()),
+        offsets(m.offsets().defined() ? m.offsets().data<float>() : nullptr),
+        scale_dtype(m.scales().dtype()),
+        rows(m.rows()),
+        columns(m.columns()),
+        row_bytes(m.columns() * bit_width(m.codes().dtype()) / 8),
+        group(m.group_size()),
+        groups(m.groups()) {}
+
+  // Values of bf16.
+  explicit PackedView(const Tensor& values)
+      : codes(static_cast<const std::uint8_t*>(values.raw_data())),
+        scales(nullptr),
+        offsets(nullptr),
+        scale_dtype(DType::f32),
+        rows(values.size(0)),
+        columns(values.size(1)),
+        row_bytes(2 * columns),
+        group(columns),
+        groups(1) {}
+
+  [[nodiscard]] __device__ float scale(std::int64_t i) const {
+    if (scale_dtype == DType::f32) return static_cast<const float*>(scales)[i];
+    if (scale_dtype == DType::bf16) return to_float(static_cast<const bfloat16*>(scales)[i]);
+    return static_cast<float>(static_cast<const float16*>(scales)[i]);
+  }
+};
+
+// Results in f32, or in the dtype of x.
+struct PackedOutput {
+  void* y;
+  std::int64_t stride;
+  bool f32;
+
+  template <class T>
+  __device__ void write(std::int64_t row, std::int64_t column, float value) const {
+    const std::int64_t at = row * stride + column;
+    if (f32)
+      static_cast<float*>(y)[at] = value;
+    else
+      static_cast<T*>(y)[at] = from_float<T>(value);
+  }
+};
+
+}  // namespace quench::cuda
