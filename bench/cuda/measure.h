@@ -16,6 +16,7 @@ void measure_float8_products();
 void measure_optimizer();
 void measure_casts();
 void measure_experts();
+void measure_generation();
 
 // Random CPU tensors of a seed.
 class Generator {

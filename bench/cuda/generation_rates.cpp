@@ -1,0 +1,188 @@
+// The layers of a token of generation, captured as generate captures them, and what each of their kernels adds.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "bench/cuda/measure.h"
+#include "bench/cuda/rates.h"
+#include "core/cuda/common/cuda_error.h"
+#include "core/device/constant_weights.h"
+#include "core/memory/captured_work.h"
+#include "core/ops/cached_attention.h"
+#include "core/ops/gated_linear.h"
+#include "core/ops/gemm.h"
+#include "core/ops/norm.h"
+#include "core/ops/packed_linear.h"
+
+namespace quench::bench {
+namespace {
+
+// Llama 3.2 1B.
+constexpr std::int64_t kWidth = 2048, kInner = 8192, kHeads = 32, kKvHeads = 8, kDim = 64, kLayers = 16;
+constexpr std::int64_t kBound = 1024, kPosition = 430;
+
+struct Weight {
+  Tensor values;  // or
+  PackedMatrix packed;
+};
+
+Weight make_weight(std::int64_t rows, std::int64_t columns, DType dtype, std::int64_t group) {
+  if (dtype == DType::bf16) return {random_on_gpu({rows, columns}, dtype, 0.02), {}};
+  static const Tensor bytes = [] {
+    Generator random(3);
+    const Tensor block = Tensor::empty({1 << 20}, DType::u8);
+    for (std::int64_t i = 0; i < block.numel(); ++i) {
+      const auto byte = static_cast<std::uint8_t>(random.below(256));
+      block.data<std::uint8_t>()[i] = (byte & 0x7F) == 0x7F ? 0 : byte;
+    }
+    return on_gpu(block);
+  }();
+  const Tensor codes = Tensor::empty({rows, columns}, dtype, kGpu);
+  for (std::size_t done = 0; done < codes.nbytes(); done += bytes.nbytes())
+    cuda::check(cudaMemcpy(static_cast<char*>(codes.raw_data()) + done, bytes.raw_data(),
+                           std::min(bytes.nbytes(), codes.nbytes() - done), cudaMemcpyDeviceToDevice),
+                "copy", kGpu);
+  return {{}, PackedMatrix(group, codes, random_on_gpu({rows, columns / group}, DType::f32, 0.002))};
+}
+
+struct Layer {
+  Weight qkv, o, gate_up, down;
+  Tensor cache, gain;
+};
+
+enum Part : unsigned { kNorm = 1, kQkv = 2, kAttention = 4, kO = 8, kGateUp = 16, kDown = 32, kAll = 63 };
+
+class Token {
+ public:
+  Token(DType dtype, std::int64_t group) {
+    for (std::int64_t i = 0; i < kLayers; ++i) {
+      const auto weight = [&](std::int64_t rows, std::int64_t columns) {
+        return make_weight(rows, columns, dtype, group > 0 ? group : columns);
+      };
+      layers_.push_back({weight((kHeads + 2 * kKvHeads) * kDim, kWidth), weight(kWidth, kWidth),
+                         weight(2 * kInner, kWidth), weight(kWidth, kInner),
+                         random_on_gpu({kBound, 2 * kKvHeads * kDim}, DType::bf16, 1.0),
+                         random_on_gpu({kWidth}, DType::bf16, 1.0)});
+    }
+  }
+
+  // Microseconds of a layer with these parts.
+  double measure(unsigned parts) {
+    run(parts);
+    const auto work = CapturedWork::capture(kGpu, [&] {
+      const ConstantWeights constant(value_weights());
+      run(parts);
+    });
+    auto* stream = static_cast<cudaStream_t>(current_stream(kGpu).handle);
+    cudaEvent_t begin = nullptr, end = nullptr;
+    cuda::check(cudaEventCreate(&begin), "event", kGpu);
+    cuda::check(cudaEventCreate(&end), "event", kGpu);
+    std::array<float, 9> times;
+    constexpr int kLaunches = 10;
+    for (float& time : times) {
+      cuda::check(cudaEventRecord(begin, stream), "event", kGpu);
+      for (int i = 0; i < kLaunches; ++i) work->launch();
+      cuda::check(cudaEventRecord(end, stream), "event", kGpu);
+      cuda::check(cudaEventSynchronize(end), "event", kGpu);
+      cuda::check(cudaEventElapsedTime(&time, begin, end), "event", kGpu);
+    }
+    std::ranges::sort(times);
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return 1e3 * static_cast<double>(times[4]) / (kLaunches * kLayers);
+  }
+
+ private:
+  [[nodiscard]] std::vector<const void*> value_weights() const {
+    std::vector<const void*> all;
+    for (const Layer& layer : layers_)
+      for (const Weight* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
+        if (weight->values.defined()) all.push_back(weight->values.raw_data());
+    return all;
+  }
+
+  static void multiply(const Tensor& x, const Weight& w, const Tensor& y) {
+    if (w.packed.defined())
+      packed_linear({.x = x, .weight = w.packed, .y = y, .bias = {}});
+    else
+      gemm({.a = x, .b = w.values, .c = y, .transpose_b = true});
+  }
+
+  void run(unsigned parts) {
+    const SequenceRange range{0, 1, 0, kBound};
+    for (const Layer& layer : layers_) {
+      const auto norm = [&] {
+        if (parts & kNorm)
+          rms_norm(
+              {.x = delta_, .residual = stream_, .weight = layer.gain, .y = normed_, .sum = stream_, .rstd = rstd_});
+      };
+      norm();
+      if (parts & kQkv) multiply(normed_, layer.qkv, qkv_);
+      if (parts & kAttention)
+        cached_attention({.qkv = qkv_,
+                          .cos = cos_,
+                          .sin = sin_,
+                          .positions = position_,
+                          .cache = layer.cache,
+                          .out = mixed_,
+                          .heads = kHeads,
+                          .kv_heads = kKvHeads,
+                          .sequences = std::span(&range, 1),
+                          .scale = 0.125f,
+                          .length_on_device = true});
+      if (parts & kO) multiply(mixed_, layer.o, delta_);
+      norm();
+      if (parts & kGateUp) {
+        if (layer.gate_up.packed.defined())
+          gated_packed_linear({.x = normed_, .weight = layer.gate_up.packed, .y = inner_, .bias = {}});
+        else
+          gated_linear({.x = normed_, .weight = layer.gate_up.values, .y = inner_, .bias = {}});
+      }
+      if (parts & kDown) multiply(inner_, layer.down, delta_);
+    }
+  }
+
+  std::vector<Layer> layers_;
+  Tensor delta_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0);
+  Tensor stream_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0), normed_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0),
+         qkv_ = random_on_gpu({1, (kHeads + 2 * kKvHeads) * kDim}, DType::bf16, 1.0),
+         mixed_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0), inner_ = random_on_gpu({1, kInner}, DType::bf16, 1.0),
+         rstd_ = Tensor::zeros({1}, DType::f32, kGpu), cos_ = random_on_gpu({2 * kBound, kDim / 2}, DType::f32, 0.5),
+         sin_ = random_on_gpu({2 * kBound, kDim / 2}, DType::f32, 0.5), position_ = [] {
+           const std::array<std::int32_t, 1> values{static_cast<std::int32_t>(kPosition)};
+           return on_gpu(Tensor::from_values<std::int32_t>({1}, values));
+         }();
+};
+
+}  // namespace
+
+void measure_generation() {
+  struct Kind {
+    const char* name;
+    DType dtype;
+    std::int64_t group;
+  };
+  constexpr std::array kKinds{Kind{"bf16", DType::bf16, 0}, Kind{"int4 by groups of 128", DType::i4, 128},
+                              Kind{"float8 by rows", DType::f8_e4m3, 0}};
+  constexpr std::array<std::pair<const char*, unsigned>, 10> kParts{{{"a layer", kAll + 0u},
+                                                                     {"without norms", kAll - kNorm},
+                                                                     {"without attention", kAll - kAttention},
+                                                                     {"products alone", kQkv | kO | kGateUp | kDown},
+                                                                     {"qkv alone", kQkv + 0u},
+                                                                     {"o alone", kO + 0u},
+                                                                     {"gate_up alone", kGateUp + 0u},
+                                                                     {"down alone", kDown + 0u},
+                                                                     {"attention alone", kAttention + 0u},
+                                                                     {"norms alone", kNorm + 0u}}};
+  for (const Kind& kind : kKinds) {
+    Token token(kind.dtype, kind.group);
+    fmt::print("\n{:<40}{:>10}\n", fmt::format("a token's layers, {}", kind.name), "us");
+    for (const auto& [name, parts] : kParts) fmt::print("{:<40}{:>10.2f}\n", name, token.measure(parts));
+  }
+}
+
+}  // namespace quench::bench
