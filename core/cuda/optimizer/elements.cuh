@@ -51,8 +51,7 @@ struct Elements {
   __device__ static void write(T* to, const Vector<T, N>& piece) {
     using Word = std::conditional_t<sizeof(piece) == 16, int4, std::conditional_t<sizeof(piece) == 8, int2, int>>;
     static_assert(N == 1 || sizeof(piece) == sizeof(Word));
-    if constexpr (N > 1)
-      __stcs(reinterpret_cast<Word*>(to), *reinterpret_cast<const Word*>(&piece));
+    if constexpr (N > 1) __stcs(reinterpret_cast<Word*>(to), *reinterpret_cast<const Word*>(&piece));
   }
 
   // Elements of one access.
