@@ -210,7 +210,7 @@ void multiply_in_panels(const GemmArgs& args) {
     (rows > columns ? rows : columns) /= 2;
   const std::int64_t across = pieces(n, columns), count = pieces(m, rows) * across;
   std::exception_ptr failure;
-#pragma omp parallel for schedule(dynamic, 1)
+#pragma omp parallel for schedule(dynamic, 1) if (count > 1)
   for (std::int64_t i = 0; i < count; ++i) {
     const OneThread scope;
     const std::int64_t row = i / across * rows, column = i % across * columns;
