@@ -167,7 +167,7 @@ class KilledTraining : public ShardedTraining {
  protected:
   void survive(int kills) {
     const std::vector<std::string> saving = {"--checkpoint.interval=1", "--checkpoint.keep_latest=2",
-                                             "--export.format=hf", fmt::format("--training.steps={}", 8 + 30 * kills)};
+                                             "--export.format=hf", fmt::format("--training.steps={}", 8 + 12 * kills)};
     const auto with_export = [&](const std::string& name) {
       std::vector<std::string> all = saving;
       all.push_back("--export.folder=" + (folder_ / (name + "-hf")).string());
