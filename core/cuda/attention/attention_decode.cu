@@ -98,7 +98,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
       const auto angles = x.fresh.angles(d < x.dim ? d : 0, x.dim);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        Wide<T> elements{};
+        Vector<T> elements{};
         if (d < x.dim) elements = x.fresh.rotated(source_of(r), angles, d, x.dim);
 #pragma unroll
         for (int j = 0; j < Shape::kWidth; ++j) q[r][p * Shape::kWidth + j] = to_float(elements[j]) * x.scale;

@@ -61,7 +61,7 @@ __device__ void load_tile(float* tile, const Head<const T>& from, std::int64_t f
     if (row < count) {
       const T* source = from.row(first + row);
       if (from.wide && d + kWidth <= from.dim) {
-        const auto piece = *reinterpret_cast<const Wide<T>*>(source + d);
+        const auto piece = *reinterpret_cast<const Vector<T>*>(source + d);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) values[j / 4][j % 4] = to_float(piece[j]);
       } else {

@@ -17,13 +17,14 @@ namespace quench::cuda {
 // A lane's part of a row of keys or values (LaneRow), as words.
 template <class Shape>
 struct PackedLaneRow {
-  Packed pieces[Shape::kPieces];
+  using T = typename Shape::Element;
+  Packed<T> pieces[Shape::kPieces];
 
-  __device__ void load(const typename Shape::Element* row, int lane, int dim) {
+  __device__ void load(const T* row, int lane, int dim) {
 #pragma unroll
     for (int p = 0; p < Shape::kPieces; ++p) {
       const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
-      pieces[p] = d < dim ? *reinterpret_cast<const Packed*>(row + d) : Packed{};
+      pieces[p] = d < dim ? *reinterpret_cast<const Packed<T>*>(row + d) : Packed<T>{};
     }
   }
   __device__ void take_if(bool condition, const PackedLaneRow& other) {
@@ -32,8 +33,8 @@ struct PackedLaneRow {
 #pragma unroll
       for (int w = 0; w < 4; ++w) pieces[p].words[w] = condition ? other.pieces[p].words[w] : pieces[p].words[w];
   }
-  [[nodiscard]] __device__ Floats<typename Shape::Element> values(int piece) const {
-    return unpack<typename Shape::Element>(pieces[piece]);
+  [[nodiscard]] __device__ Vector<float, kVectorWidth<T>> values(int piece) const {
+    return unpack(pieces[piece]);
   }
 };
 
@@ -105,18 +106,18 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
     for (int p = 0; p < Shape::kPieces; ++p) {
       const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
       const auto angles = x.fresh.angles(d < x.dim ? d : 0, x.dim);
-      Wide<T> elements{};
+      Vector<T> elements{};
       fresh_key.pieces[p] = {};
       if (d < x.dim) {
         elements = x.fresh.rotated(source, angles, d, x.dim);
-        const Wide<T> key = x.fresh.rotated(x.fresh.key + kv_head * x.dim, angles, d, x.dim);
-        fresh_key.pieces[p] = *reinterpret_cast<const Packed*>(&key);
+        const Vector<T> key = x.fresh.rotated(x.fresh.key + kv_head * x.dim, angles, d, x.dim);
+        fresh_key.pieces[p] = *reinterpret_cast<const Packed<T>*>(&key);
       }
 #pragma unroll
       for (int j = 0; j < Shape::kWidth; ++j) q[p * Shape::kWidth + j] = to_float(elements[j]) * x.scale;
       if (row == 0 && group == 0 && d < x.dim)
-        x.fresh.store_piece(kv_head, d, *reinterpret_cast<const Wide<T>*>(&fresh_key.pieces[p]),
-                            *reinterpret_cast<const Wide<T>*>(&fresh_value.pieces[p]));
+        x.fresh.store_piece(kv_head, d, *reinterpret_cast<const Vector<T>*>(&fresh_key.pieces[p]),
+                            *reinterpret_cast<const Vector<T>*>(&fresh_value.pieces[p]));
     }
   }
 
@@ -133,7 +134,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
       v_rows[u].take_if(is_fresh, fresh_value);
 #pragma unroll
       for (int p = 0; p < Shape::kPieces; ++p) {
-        const Floats<T> values = k_rows[u].values(p);
+        const Vector<float, kVectorWidth<T>> values = k_rows[u].values(p);
 #pragma unroll
         for (int j = 0; j < Shape::kWidth; ++j) scores[u] = fmaf(q[p * Shape::kWidth + j], values.values[j], scores[u]);
       }
@@ -157,7 +158,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
       weight_sum += weight;
 #pragma unroll
       for (int p = 0; p < Shape::kPieces; ++p) {
-        const Floats<T> values = v_rows[u].values(p);
+        const Vector<float, kVectorWidth<T>> values = v_rows[u].values(p);
 #pragma unroll
         for (int j = 0; j < Shape::kWidth; ++j)
           sums[p * Shape::kWidth + j] = fmaf(weight, values.values[j], sums[p * Shape::kWidth + j]);

@@ -43,14 +43,14 @@ struct DecodeShape {
 // Element e of piece p of a lane is column (p * kLanes + lane) * kWidth + e, so that a piece of a row is contiguous.
 template <class Shape>
 struct LaneRow {
-  Wide<typename Shape::Element> pieces[Shape::kPieces];
+  Vector<typename Shape::Element> pieces[Shape::kPieces];
 
   __device__ void load(const typename Shape::Element* row, int lane, int dim) {
 #pragma unroll
     for (int p = 0; p < Shape::kPieces; ++p) {
       const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
       if (d < dim)
-        pieces[p] = *reinterpret_cast<const Wide<typename Shape::Element>*>(row + d);
+        pieces[p] = *reinterpret_cast<const Vector<typename Shape::Element>*>(row + d);
       else
         pieces[p] = {};
     }

@@ -62,10 +62,10 @@ struct FreshOperands {
   }
 
   // Elements d to d + kWidth - 1 of a head, rotated and rounded as where they are stored between.
-  __device__ Wide<T> rotated(const T* head, const Angles& by, int d, int dim) const {
-    Wide<T> own = *reinterpret_cast<const Wide<T>*>(head + d);
+  __device__ Vector<T> rotated(const T* head, const Angles& by, int d, int dim) const {
+    Vector<T> own = *reinterpret_cast<const Vector<T>*>(head + d);
     if (cos == nullptr) return own;
-    const Wide<T> other = *reinterpret_cast<const Wide<T>*>(head + (d < dim / 2 ? d + dim / 2 : d - dim / 2));
+    const Vector<T> other = *reinterpret_cast<const Vector<T>*>(head + (d < dim / 2 ? d + dim / 2 : d - dim / 2));
 #pragma unroll
     for (int j = 0; j < kVectorWidth<T>; ++j)
       own[j] = from_float<T>(fmaf(to_float(own[j]), by.cosine[j], to_float(other[j]) * by.sine[j]));
@@ -78,18 +78,18 @@ struct FreshOperands {
     const std::int64_t row = *position;
     if (row < 0 || row >= capacity) return;
     for (int d = static_cast<int>(threadIdx.x) * kWidth; d < dim; d += static_cast<int>(blockDim.x) * kWidth) {
-      *reinterpret_cast<Wide<T>*>(keys + row * k_row + kv_head * k_head + d) =
+      *reinterpret_cast<Vector<T>*>(keys + row * k_row + kv_head * k_head + d) =
           rotated(key + kv_head * dim, angles(d, dim), d, dim);
-      *reinterpret_cast<Wide<T>*>(values + row * v_row + kv_head * v_head + d) =
-          *reinterpret_cast<const Wide<T>*>(value + kv_head * dim + d);
+      *reinterpret_cast<Vector<T>*>(values + row * v_row + kv_head * v_head + d) =
+          *reinterpret_cast<const Vector<T>*>(value + kv_head * dim + d);
     }
   }
   // The same of elements d to d + kWidth - 1, by who has them.
-  __device__ void store_piece(int kv_head, int d, const Wide<T>& key_piece, const Wide<T>& value_piece) const {
+  __device__ void store_piece(int kv_head, int d, const Vector<T>& key_piece, const Vector<T>& value_piece) const {
     const std::int64_t row = *position;
     if (row < 0 || row >= capacity) return;
-    *reinterpret_cast<Wide<T>*>(keys + row * k_row + kv_head * k_head + d) = key_piece;
-    *reinterpret_cast<Wide<T>*>(values + row * v_row + kv_head * v_head + d) = value_piece;
+    *reinterpret_cast<Vector<T>*>(keys + row * k_row + kv_head * k_head + d) = key_piece;
+    *reinterpret_cast<Vector<T>*>(values + row * v_row + kv_head * v_head + d) = value_piece;
   }
 };
 

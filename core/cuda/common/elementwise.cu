@@ -17,7 +17,7 @@ constexpr int kResident = 6;
 
 template <int N, class T>
 __device__ inline Vector<float, N> read(const T* pointer, std::int64_t index) {
-  return unpack_values<T, N>(load_values<T, N>(pointer, index));
+  return unpack(load_packed<T, N>(pointer, index));
 }
 
 // Reads and writes each operand once: the sum of their element sizes, times n, in bytes. A body has the values of piece

@@ -40,22 +40,23 @@ __device__ inline std::uint32_t pack_pair(float first, float second) {
   return word;
 }
 
-// Eight or sixteen bytes.
-template <int kWords>
-struct alignas(4 * kWords) Words {
+// N elements of T as they are stored, by default sixteen bytes of them. More are aligned as words: aligned to sixteen
+// bytes, pieces of f32 cost kernels up to 1.6 times the instructions.
+template <class T, int N = kVectorWidth<T>>
+struct alignas(N * sizeof(T) <= 16 ? N * sizeof(T) : sizeof(std::uint32_t)) Packed {
+  static constexpr int kWords = N * static_cast<int>(sizeof(T)) / 4;
   std::uint32_t words[kWords];
 };
-using Packed = Words<4>;
+template <class T>
+struct Packed<T, 1> {
+  T value;
+};
 
-// N values of T: words of packed values, or one element.
 template <class T, int N>
-using PackedOf = std::conditional_t<N == 1, T, Words<N* static_cast<int>(sizeof(T)) / 4>>;
-
-template <class T, int N>
-__device__ inline Vector<float, N> unpack_values(const PackedOf<T, N>& packed) {
+__device__ inline Vector<float, N> unpack(const Packed<T, N>& packed) {
   Vector<float, N> result;
   if constexpr (N == 1) {
-    result[0] = to_float(packed);
+    result[0] = to_float(packed.value);
   } else if constexpr (sizeof(T) == 4) {
 #pragma unroll
     for (int i = 0; i < N; ++i) result[i] = __uint_as_float(packed.words[i]);
@@ -71,38 +72,24 @@ __device__ inline Vector<float, N> unpack_values(const PackedOf<T, N>& packed) {
 }
 
 template <class T, int N>
-__device__ inline PackedOf<T, N> pack_values(const Vector<float, N>& values) {
+__device__ inline Packed<T, N> pack(const Vector<float, N>& values) {
+  Packed<T, N> result;
   if constexpr (N == 1) {
-    return from_float<T>(values[0]);
+    result.value = from_float<T>(values[0]);
+  } else if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) result.words[i] = __float_as_uint(values[i]);
   } else {
-    PackedOf<T, N> result;
-    if constexpr (sizeof(T) == 4) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) result.words[i] = __float_as_uint(values[i]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < N / 2; ++i) result.words[i] = pack_pair<T>(values[2 * i], values[2 * i + 1]);
-    }
-    return result;
+    for (int i = 0; i < N / 2; ++i) result.words[i] = pack_pair<T>(values[2 * i], values[2 * i + 1]);
   }
+  return result;
 }
 
-// The same for sixteen bytes.
-template <class T>
-using Floats = Vector<float, kVectorWidth<T>>;
-
-template <class T>
-__device__ inline Floats<T> unpack(const Packed& packed) {
-  return unpack_values<T, kVectorWidth<T>>(packed);
-}
-template <class T>
-__device__ inline Packed pack(const Floats<T>& values) {
-  return pack_values<T, kVectorWidth<T>>(values);
-}
 // Values as they are after being stored in T.
-template <class T>
-__device__ inline Floats<T> rounded(const Floats<T>& values) {
-  return unpack<T>(pack<T>(values));
+template <class T, int N>
+__device__ inline Vector<float, N> rounded(const Vector<float, N>& values) {
+  return unpack(pack<T>(values));
 }
 
 // Sums and products of bf16, rounded once, two to an instruction. They have the bits of the same in f32 rounded to
@@ -110,42 +97,40 @@ __device__ inline Floats<T> rounded(const Floats<T>& values) {
 // - An f32 holds a product (16 bits) as it is, but for those below 2^-134, which are 0 in bf16 either way.
 // - A sum that an f32 does not hold has an addend that is 2^-14 of the other at most: it is no nearer to the middle of
 //   two neighbours in bf16 than 2^-10, and is rounded to the same one.
-__device__ inline Packed fused_bf16(const Packed& a, const Packed& b, const Packed& c) {
-  Packed result;
+__device__ inline Packed<bfloat16> fused(const Packed<bfloat16>& a, const Packed<bfloat16>& b,
+                                         const Packed<bfloat16>& c) {
+  Packed<bfloat16> result;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result.words[i]) : "r"(a.words[i]), "r"(b.words[i]), "r"(c.words[i]));
   return result;
 }
-__device__ inline Packed sum_bf16(const Packed& a, const Packed& b) {
+__device__ inline Packed<bfloat16> sum(const Packed<bfloat16>& a, const Packed<bfloat16>& b) {
   constexpr std::uint32_t kOnes = 0x3F803F80;
-  return fused_bf16(a, {kOnes, kOnes, kOnes, kOnes}, b);
+  return fused(a, {kOnes, kOnes, kOnes, kOnes}, b);
 }
-__device__ inline Packed product_bf16(const Packed& a, const Packed& b) {
+__device__ inline Packed<bfloat16> product(const Packed<bfloat16>& a, const Packed<bfloat16>& b) {
   constexpr std::uint32_t kZeros = 0x80008000;  // negative: a zero keeps the product's sign
-  return fused_bf16(a, b, {kZeros, kZeros, kZeros, kZeros});
+  return fused(a, b, {kZeros, kZeros, kZeros, kZeros});
 }
 
-// Sixteen bytes number `index` of an aligned run of T.
-template <class T>
-__device__ inline Packed load_packed(const T* pointer, std::int64_t index) {
-  return reinterpret_cast<const Packed*>(pointer)[index];
+// Elements N * index .. N * index + N - 1 of a run of T that is aligned to their size, at most sixteen bytes.
+template <class T, int N = kVectorWidth<T>>
+__device__ inline Packed<T, N> load_packed(const T* pointer, std::int64_t index) {
+  static_assert(N * sizeof(T) <= 16);
+  return reinterpret_cast<const Packed<T, N>*>(pointer)[index];
 }
 // For what is read once: leaves the caches to others.
 template <class T>
-__device__ inline Packed load_packed_once(const T* pointer, std::int64_t index) {
-  return load_streaming(reinterpret_cast<const Packed*>(pointer) + index);
+__device__ inline Packed<T> load_packed_once(const T* pointer, std::int64_t index) {
+  return load_streaming(reinterpret_cast<const Packed<T>*>(pointer) + index);
 }
-template <class T>
-__device__ inline void store_packed(T* pointer, std::int64_t index, const Packed& value) {
-  reinterpret_cast<Packed*>(pointer)[index] = value;
+template <class T, int N>
+__device__ inline void store_packed(T* pointer, std::int64_t index, const Packed<T, N>& value) {
+  reinterpret_cast<Packed<T, N>*>(pointer)[index] = value;
 }
 
-// Values N * index .. N * index + N - 1 of a run of T, aligned to their size: one element, 8, 16 or (stores) 32 bytes.
-template <class T, int N>
-__device__ inline PackedOf<T, N> load_values(const T* pointer, std::int64_t index) {
-  return reinterpret_cast<const PackedOf<T, N>*>(pointer)[index];
-}
+// Stores values as T, up to 32 bytes of them.
 template <class T, int N>
 __device__ inline void store_values(T* pointer, std::int64_t index, const Vector<float, N>& values) {
   if constexpr (N > 1 && N * sizeof(T) > 16) {
@@ -157,7 +142,7 @@ __device__ inline void store_values(T* pointer, std::int64_t index, const Vector
       store_values(pointer, 2 * index + half, part);
     }
   } else {
-    reinterpret_cast<PackedOf<T, N>*>(pointer)[index] = pack_values<T, N>(values);
+    reinterpret_cast<Packed<T, N>*>(pointer)[index] = pack<T>(values);
   }
 }
 

@@ -82,7 +82,7 @@ __global__ __launch_bounds__(kLanes* kSlices) void column_sum_kernel(const T* x,
     const std::int64_t step = std::int64_t{gridDim.y} * kSlices;
 #pragma unroll 4
     for (std::int64_t row = std::int64_t{blockIdx.y} * kSlices + threadIdx.y; row < rows; row += step) {
-      const Vector<float, kWidth> values = unpack_values<T, kWidth>(load_values<T, kWidth>(x + row * stride, piece));
+      const Vector<float, kWidth> values = unpack(load_packed<T, kWidth>(x + row * stride, piece));
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) sum[j] += values[j];
     }

@@ -2,11 +2,11 @@
 // Wide memory access and conversions for device code. Kernels read and write 16 bytes a thread where the addresses
 // allow it, and element by element elsewhere.
 //
-// Names of what a thread holds, here and in pack.cuh:
-//   Vector<T, N>      N elements, computed with; Wide<T> is the one of 16 bytes, Floats<T> the same elements in f32
-//   PackedOf<T, N>    N elements as they are stored, in 32-bit words; Packed is any 16 bytes of them
-//   Piece             eight f32 elements of the quantization kernels, PackedPiece<T> as stored (quantize_common.cuh)
-// kGroup is the number of threads that share a row.
+// What a thread holds in registers:
+//   Vector<T, N>    N elements that are computed with
+//   Packed<T, N>    N elements as they are stored, in 32-bit words (pack.cuh)
+// N is what 16 bytes hold unless it is given. Piece and PackedPiece<T> are the eight elements of the quantization
+// kernels (quantize_common.cuh).
 
 #include <cuda_bf16.h>
 
@@ -16,20 +16,17 @@
 
 namespace quench::cuda {
 
+// Elements in 16 bytes.
+template <class T>
+inline constexpr int kVectorWidth = static_cast<int>(16 / sizeof(T));
+
 // N elements that are loaded and stored as one access of N * sizeof(T) bytes (at most 16).
-template <class T, int N>
+template <class T, int N = kVectorWidth<T>>
 struct alignas(sizeof(T) * N) Vector {
   T values[N];
   __device__ T& operator[](int i) { return values[i]; }
   __device__ const T& operator[](int i) const { return values[i]; }
 };
-
-// Elements in 16 bytes.
-template <class T>
-inline constexpr int kVectorWidth = static_cast<int>(16 / sizeof(T));
-
-template <class T>
-using Wide = Vector<T, kVectorWidth<T>>;
 
 // True if every row of a matrix that starts at `pointer` may be read in 16-byte pieces. `row_stride` and `width` are
 // in elements.

@@ -172,11 +172,10 @@ __global__ __launch_bounds__(kThreads) void sum_rows_kernel(const T* y, const st
         static_cast<std::int64_t>(static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(pieces));
     const std::int64_t piece = i - token * pieces;
     const std::int32_t* of_token = rows + token * choices;
-    Vector<float, kWidth> sum = unpack_values<T, kWidth>(load_values<T, kWidth>(y, of_token[0] * pieces + piece));
+    Vector<float, kWidth> sum = unpack(load_packed<T, kWidth>(y, of_token[0] * pieces + piece));
 #pragma unroll 4
     for (int j = 1; j < choices; ++j) {
-      const Vector<float, kWidth> more =
-          unpack_values<T, kWidth>(load_values<T, kWidth>(y, of_token[j] * pieces + piece));
+      const Vector<float, kWidth> more = unpack(load_packed<T, kWidth>(y, of_token[j] * pieces + piece));
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) sum[c] += more[c];
     }

@@ -37,15 +37,15 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
     Vector<float, kWidth> result = {};
     if (pair >= 0 && i < pieces) {
       const std::int64_t at = row * 2 * pieces + i;
-      const auto gate = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at));
-      const auto up = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces));
+      const auto gate = unpack(load_packed<T, kWidth>(gate_up, at));
+      const auto up = unpack(load_packed<T, kWidth>(gate_up, at + pieces));
       if constexpr (kInput)
         result = swiglu_of(times<kWidth>(gate, weight), times<kWidth>(up, weight));
       else
         result = times<kWidth>(swiglu_of(gate, up), weight);
     }
     if constexpr (kRound) {
-      const Packed rounded = round_packed_to_mx<T>(pack<T>(result), scale);
+      const Packed<T> rounded = round_packed_to_mx<T>(pack<T>(result), scale);
       if (i < pieces) store_packed(out, row * pieces + i, rounded);
     } else if (i < pieces) {
       store_values(out, row * pieces + i, result);
@@ -70,9 +70,9 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const 
     const std::int64_t at = row * 2 * pieces + i, half = row * pieces + i;
     SwigluGradient<kWidth> gradient = {};
     if (pair >= 0) {
-      const auto d = unpack_values<T, kWidth>(load_values<T, kWidth>(dout, half));
-      const auto gate = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at));
-      const auto up = unpack_values<T, kWidth>(load_values<T, kWidth>(gate_up, at + pieces));
+      const auto d = unpack(load_packed<T, kWidth>(dout, half));
+      const auto gate = unpack(load_packed<T, kWidth>(gate_up, at));
+      const auto up = unpack(load_packed<T, kWidth>(gate_up, at + pieces));
       if constexpr (kInput) {
         gradient = swiglu_gradient(d, times<kWidth>(gate, weight), times<kWidth>(up, weight));
 #pragma unroll

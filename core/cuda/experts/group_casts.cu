@@ -88,7 +88,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
       __syncthreads();
-      store_piece(of_group + threadIdx.x * kPiece, unpack_piece(most[k]), true);
+      store_piece(of_group + threadIdx.x * kPiece, unpack(most[k]), true);
       most[k] = {};
       __syncthreads();
       std::uint32_t* to = column_amax + std::int64_t{group} * columns;
@@ -124,7 +124,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
 #pragma unroll
     for (int k = 0; k < kKept; ++k)
       if (column(k) < columns)
-        *reinterpret_cast<uint2*>(out + r * columns + column(k)) = encode_piece<E4m3>(unpack_piece(row[k]), by);
+        *reinterpret_cast<uint2*>(out + r * columns + column(k)) = encode_piece<E4m3>(unpack(row[k]), by);
   }
   if (group < groups) flush();
 }
@@ -216,7 +216,7 @@ __global__ __launch_bounds__(kCodeThreads, sizeof(T) == 4 ? 2 : 4) void cast_gro
   }
   uint2 codes[kPiece];
 #pragma unroll
-  for (int r = 0; r < kPiece; ++r) codes[r] = encode_piece<E4m3>(unpack_piece(stored[r]), by);
+  for (int r = 0; r < kPiece; ++r) codes[r] = encode_piece<E4m3>(unpack(stored[r]), by);
   store_transposed<kWide>(codes, units, transposed, shape, tile_row, tile_column);
 }
 

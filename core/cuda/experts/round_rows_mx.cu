@@ -15,26 +15,27 @@ constexpr int kThreads = 256;
 constexpr int kChunks = kThreads / 4, kRounds = kMxBlockSize * kChunks / kThreads;
 
 // Where the rows stand; without pairs each by itself.
+template <class T>
 struct RowSource {
-  const Packed* x;
+  const Packed<T>* x;
   const std::int32_t* pairs;
   int choices;
 
   // A chunk of row r of `chunks`, zeros in rows without a pair.
-  __device__ Packed load(std::int64_t r, std::int64_t chunk, std::int64_t chunks) const {
+  __device__ Packed<T> load(std::int64_t r, std::int64_t chunk, std::int64_t chunks) const {
     if (pairs == nullptr) return x[r * chunks + chunk];
     const std::int32_t pair = pairs[r];
-    return pair >= 0 ? x[std::int64_t{pair / choices} * chunks + chunk] : Packed{};
+    return pair >= 0 ? x[std::int64_t{pair / choices} * chunks + chunk] : Packed<T>{};
   }
 };
 
 // along_columns may be x: a block has read what it overwrites. `chunks` of a row, `strips` of them.
 template <class T>
-__global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource source, Packed* along_columns, T* along_rows,
-                                                                 std::int64_t chunks, unsigned strips,
+__global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> source, Packed<T>* along_columns,
+                                                                 T* along_rows, std::int64_t chunks, unsigned strips,
                                                                  MxScale<E4m3> scale) {
   constexpr int kWidth = static_cast<int>(4 / sizeof(T));
-  using Word = PackedOf<T, kWidth>;
+  using Word = Packed<T, kWidth>;
   __shared__ alignas(16) std::uint32_t words[kMxBlockSize][kThreads];
   const int thread = static_cast<int>(threadIdx.x), own_chunk = thread % kChunks, first_own = thread / kChunks;
   const unsigned strip = blockIdx.x % strips;
@@ -42,19 +43,19 @@ __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource sourc
   const std::int64_t chunk = std::int64_t{strip} * kChunks + own_chunk;
   const bool inside = chunk < chunks;
   const auto own = [&](int round) {
-    return reinterpret_cast<Packed*>(&words[first_own + round * (kThreads / kChunks)][4 * own_chunk]);
+    return reinterpret_cast<Packed<T>*>(&words[first_own + round * (kThreads / kChunks)][4 * own_chunk]);
   };
   const auto row_of = [&](int round) { return first_row + first_own + round * (kThreads / kChunks); };
-  Packed stored[kRounds];
+  Packed<T> stored[kRounds];
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) stored[i] = inside ? source.load(row_of(i), chunk, chunks) : Packed{};
+  for (int i = 0; i < kRounds; ++i) stored[i] = inside ? source.load(row_of(i), chunk, chunks) : Packed<T>{};
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) *own(i) = stored[i];
   __syncthreads();
   if (along_columns != nullptr) {
 #pragma unroll 1
     for (int i = 0; i < kRounds; ++i) {
-      const Packed rounded = round_packed_to_mx<T>(*own(i), scale);
+      const Packed<T> rounded = round_packed_to_mx<T>(*own(i), scale);
       if (inside) along_columns[row_of(i) * chunks + chunk] = rounded;
     }
   }
@@ -72,7 +73,7 @@ __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource sourc
 
 // Along the columns alone: a chunk a thread.
 template <class T>
-__global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSource source, Packed* out,
+__global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSource<T> source, Packed<T>* out,
                                                                           std::int64_t chunks, std::int64_t count,
                                                                           MxScale<E4m3> scale) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
@@ -82,7 +83,8 @@ __global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSou
     const bool inside = i < count;
     const std::int64_t row =
         static_cast<std::int64_t>(static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(chunks));
-    const Packed rounded = round_packed_to_mx<T>(inside ? source.load(row, i - row * chunks, chunks) : Packed{}, scale);
+    const Packed<T> rounded =
+        round_packed_to_mx<T>(inside ? source.load(row, i - row * chunks, chunks) : Packed<T>{}, scale);
     if (inside) out[i] = rounded;
   }
 }
@@ -109,12 +111,12 @@ void round_rows_mx_cuda(const RoundRowsMxArgs& args) {
       !aligned(address(args.along_rows)))
     return round_rows_apart(args);
   const OpLaunch launch("round_rows_mx", {&rows.x, &rows.pairs, &args.along_columns, &args.along_rows});
-  const RowSource source{static_cast<const Packed*>(rows.x.raw_data()),
-                         rows.pairs.defined() ? rows.pairs.data<std::int32_t>() : nullptr,
-                         static_cast<int>(rows.choices)};
-  auto* along_columns = static_cast<Packed*>(address(args.along_columns));
   const MxScale<E4m3> scale{args.mode};
   dispatch<float, bfloat16>(rows.x.dtype(), "round_rows_mx", [&]<class T>() {
+    const RowSource<T> source{static_cast<const Packed<T>*>(rows.x.raw_data()),
+                              rows.pairs.defined() ? rows.pairs.data<std::int32_t>() : nullptr,
+                              static_cast<int>(rows.choices)};
+    auto* along_columns = static_cast<Packed<T>*>(address(args.along_columns));
     const std::int64_t chunks = rows.x.size(1) / kVectorWidth<T>, count = rows.rows() * chunks;
     if (!args.along_rows.defined()) {
       launch(round_gathered_columns_kernel<T>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,

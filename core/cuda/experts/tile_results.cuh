@@ -99,7 +99,7 @@ __device__ void store_tile(const TileMemory& shared, const float (&sums)[128], C
         Vector<float, 4> values{__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
                                 __uint_as_float(words.w)};
         if (beta != 0.0f) {
-          const Vector<float, 4> old = unpack_values<C, 4>(load_values<C, 4>(to, 0));
+          const Vector<float, 4> old = unpack(load_packed<C, 4>(to, 0));
 #pragma unroll
           for (int k = 0; k < 4; ++k) values[k] += beta * old[k];
         }

@@ -34,10 +34,10 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t column = std::int64_t{blockIdx.x} * (kWarps / kSplit) + warp / kSplit;
   const int vectors = column < s.n ? static_cast<int>(s.k / kWidth) : 0, first = warp % kSplit * 32 + lane;
-  const Wide<T>* weights[kOperands];
+  const Vector<T>* weights[kOperands];
 #pragma unroll
   for (int o = 0; o < kOperands; ++o) {
-    weights[o] = reinterpret_cast<const Wide<T>*>(b + (column + o * s.n) * s.ldb);
+    weights[o] = reinterpret_cast<const Vector<T>*>(b + (column + o * s.n) * s.ldb);
     // Pieces of 16 bytes, eight to a line of the cache.
     for (int i = warp % kSplit * 256 + lane * 8; i < vectors; i += 256 * kSplit) fetch_to_cache(weights[o] + i);
   }
@@ -45,7 +45,7 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
 
   float sums[kOperands][kRows] = {};
   for (int base = first; base < vectors; base += kInFlight * kStep) {
-    Wide<T> w[kOperands][kInFlight];
+    Vector<T> w[kOperands][kInFlight];
 #pragma unroll
     for (int o = 0; o < kOperands; ++o)
 #pragma unroll
@@ -57,7 +57,7 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
       if (i >= vectors) break;
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        const Wide<T> x = reinterpret_cast<const Wide<T>*>(a + row * s.lda)[i];
+        const Vector<T> x = reinterpret_cast<const Vector<T>*>(a + row * s.lda)[i];
 #pragma unroll
         for (int o = 0; o < kOperands; ++o)
 #pragma unroll

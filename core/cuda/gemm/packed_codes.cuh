@@ -16,8 +16,9 @@ namespace quench::cuda {
 inline constexpr std::uint32_t kTwoTo23 = 0x4B000000u;
 
 // codes * factor + addend, all pairs of bf16.
-__device__ inline void fused(const Packed& codes, std::uint32_t factor, std::uint32_t addend, std::uint32_t (&out)[4]) {
-  const Packed result = fused_bf16(codes, {factor, factor, factor, factor}, {addend, addend, addend, addend});
+__device__ inline void fused(const Packed<bfloat16>& codes, std::uint32_t factor, std::uint32_t addend,
+                             std::uint32_t (&out)[4]) {
+  const Packed<bfloat16> result = fused(codes, {factor, factor, factor, factor}, {addend, addend, addend, addend});
 #pragma unroll
   for (int i = 0; i < 4; ++i) out[i] = result.words[i];
 }
@@ -42,7 +43,7 @@ struct Int4 {
   }
   // Pair i holds codes i and i + 4: as the last bits of 128 to 143, which bf16 holds exactly.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
-    Packed codes;
+    Packed<bfloat16> codes;
 #pragma unroll
     for (int i = 0; i < 4; ++i) codes.words[i] = ((word >> (4 * i)) & 0x000F000Fu) ^ 0x43084308u;
     fused(codes, 0x3F803F80u, 0xC308C308u, out);
@@ -77,7 +78,7 @@ struct Float4 {
   // Pair i holds codes i and i + 4: exponent and mantissa stand at the ends of bf16's, which makes numbers that are
   // 2^126 times too small, the smallest one subnormal.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
-    Packed codes;
+    Packed<bfloat16> codes;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t code = word >> (4 * i);

@@ -69,7 +69,7 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
   __shared__ BlockMax::Scratch max_scratch;
   RunningMax<T> largest;
 
-  Packed weight[kVectors];
+  Packed<T> weight[kVectors];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
     if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
@@ -81,22 +81,22 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
     const int end = number < args.rows ? vectors : 0;  // pieces of this row
     const RowPosition at = args.numbering(row);
     const T* x = args.x[at];
-    Packed value[kVectors];
+    Packed<T> value[kVectors];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
       if (lane + k * kGroup < end) value[k] = load_packed_once(x, lane + k * kGroup);
     if (args.residual.base != nullptr) {
       const T* residual = args.residual[at];
       T* sum = args.sum[at];
-      Packed other[kVectors];
+      Packed<T> other[kVectors];
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
         if (lane + k * kGroup < end) other[k] = load_packed_once(residual, lane + k * kGroup);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
         if (lane + k * kGroup >= end) continue;
-        Floats<T> total = unpack<T>(value[k]);
-        const Floats<T> addend = unpack<T>(other[k]);
+        Vector<float, kVectorWidth<T>> total = unpack(value[k]);
+        const Vector<float, kVectorWidth<T>> addend = unpack(other[k]);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) total[j] += addend[j];
         value[k] = pack<T>(total);
@@ -108,7 +108,7 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      const Floats<T> v = unpack<T>(value[k]);
+      const Vector<float, kVectorWidth<T>> v = unpack(value[k]);
       float part[2] = {};
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(v[j], v[j], part[j % 2]);
@@ -121,8 +121,8 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      Floats<T> out = unpack<T>(value[k]);
-      const Floats<T> w = unpack<T>(weight[k]);
+      Vector<float, kVectorWidth<T>> out = unpack(value[k]);
+      const Vector<float, kVectorWidth<T>> w = unpack(weight[k]);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) out[j] *= inverse;
       out = rounded<T>(out);

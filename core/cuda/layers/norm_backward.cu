@@ -59,9 +59,9 @@ inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGrou
 
 // Columns' maxima of a sink and, after the last row, shares of dweight where a block has several rows.
 template <int kGroup, int kVectors, int kColumns, SinkParts kSink>
-inline constexpr std::size_t kSharedBytes =
-    std::max({kSink == SinkParts::rows ? sizeof(Packed) * kBlock<kGroup> * kVectors : 0,
-              kBlock<kGroup> > kGroup ? sizeof(float) * (kBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed)});
+inline constexpr std::size_t kSharedBytes = std::max(
+    {kSink == SinkParts::rows ? sizeof(Packed<bfloat16>) * kBlock<kGroup> * kVectors : 0,
+     kBlock<kGroup> > kGroup ? sizeof(float) * (kBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed<bfloat16>)});
 
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
 // few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
@@ -81,28 +81,29 @@ __global__ __launch_bounds__(kBlock<kGroup>,
   __shared__ BlockMax::Scratch max_scratch;
   constexpr int kColumns = kGroup * kVectors * kWidth;
   __shared__ alignas(16) std::byte memory[kSharedBytes<kGroup, kVectors, kColumns, kSink>];
-  auto* const columns = reinterpret_cast<Packed*>(memory);
-  Packed* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
+  auto* const columns = reinterpret_cast<Packed<T>*>(memory);
+  Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
   BlockMax block_max(max_scratch);
   RowSink<kSink, kRows == 1 ? RowOwner::block : RowOwner::warp> sink(args.sink, block_max);
   if constexpr (kSink == SinkParts::rows)
     for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
 
-  extern __shared__ Packed ahead[];
+  extern __shared__ uint4 dynamic[];
+  auto* const ahead = reinterpret_cast<Packed<T>*>(dynamic);
   __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kBlock<kGroup> : 1];  // of each thread
-  Packed* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
+  Packed<T>* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
   int stage = 0;
   // An empty group of copies past the last row keeps their count.
   const auto fetch = [&](std::uint32_t row, int to) {
     if (row < args.rows) {
       const RowPosition at = args.numbering(row);
       const auto copy = [&](const Rows<const T>& operand, int slot) {
-        const auto* from = reinterpret_cast<const Packed*>(operand[at]) + lane;
+        const auto* from = reinterpret_cast<const Packed<T>*>(operand[at]) + lane;
 #pragma unroll
         for (int k = 0; k < kVectors; ++k)
           if (lane + k * kGroup < vectors)
             __pipeline_memcpy_async(own_slots + (to * 3 + slot) * vectors + k * kGroup, from + k * kGroup,
-                                    sizeof(Packed));
+                                    sizeof(Packed<T>));
       };
       __pipeline_memcpy_async(&rstd_ahead[to][threadIdx.x], args.rstd + row, sizeof(float));
       copy(args.dy, 0);
@@ -113,8 +114,8 @@ __global__ __launch_bounds__(kBlock<kGroup>,
   };
   if constexpr (kAhead) fetch(blockIdx.x * kRows + threadIdx.x / kGroup, stage);
 
-  Packed weight[kVectors];
-  Floats<T> share[kVectors] = {};
+  Packed<T> weight[kVectors];
+  Vector<float, kVectorWidth<T>> share[kVectors] = {};
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
     if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
@@ -128,9 +129,9 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     const T* dy = args.dy[at];
     const T* x = args.x[at];
     if constexpr (kSink == SinkParts::rows)
-      for (Packed& piece : weight) keep_packed(piece);
-    Packed gradient[kVectors], value[kVectors], past[kVectors];
-    const Packed* slots = own_slots;
+      for (Packed<T>& piece : weight) keep_packed(piece);
+    Packed<T> gradient[kVectors], value[kVectors], past[kVectors];
+    const Packed<T>* slots = own_slots;
     float inverse = 0;
     if constexpr (kAhead) {
       fetch(number + gridDim.x * kRows, stage ^ 1);  // where the thread is done with the row before
@@ -158,9 +159,9 @@ __global__ __launch_bounds__(kBlock<kGroup>,
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      const Floats<T> g = unpack<T>(gradient[k]), v = unpack<T>(value[k]), w = unpack<T>(weight[k]);
+      const Vector<float, kVectorWidth<T>> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
       float part[2] = {};
-      Floats<T> normalised;
+      Vector<float, kVectorWidth<T>> normalised;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         part[j % 2] = fmaf(g[j] * w[j], v[j], part[j % 2]);
@@ -178,12 +179,12 @@ __global__ __launch_bounds__(kBlock<kGroup>,
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      const Floats<T> g = unpack<T>(gradient[k]), v = unpack<T>(value[k]), w = unpack<T>(weight[k]);
-      Floats<T> result;
+      const Vector<float, kVectorWidth<T>> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
+      Vector<float, kVectorWidth<T>> result;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * w[j]) * inverse;
       if (args.dsum.base != nullptr) {
-        const Floats<T> p = unpack<T>(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
+        const Vector<float, kVectorWidth<T>> p = unpack(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) result[j] += p[j];
       }
@@ -191,7 +192,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       store_packed(dx, lane + k * kGroup, gradient[k]);
       sink.add(gradient[k], own_columns[k * kGroup]);
       if (args.y.base == nullptr) continue;
-      Floats<T> again;
+      Vector<float, kVectorWidth<T>> again;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) again[j] = v[j] * inverse;
       again = rounded<T>(again);
@@ -319,7 +320,8 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
       constexpr std::size_t kStatic = kSharedBytes<kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kSink> +
                                       sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
                                       kStages * kThreads * sizeof(float) + kReserved;
-      const std::size_t shared = sizeof(Packed) * kStages * 3 * static_cast<std::size_t>(vectors) * kThreads / kGroup;
+      const std::size_t shared =
+          sizeof(Packed<T>) * kStages * 3 * static_cast<std::size_t>(vectors) * kThreads / kGroup;
       if (kResidentBlocks<kGroup, kVectors> * (shared + kStatic) <=
           static_cast<std::size_t>(max_shared_bytes(launch.device()) + kReserved)) {
         launch(norm_backward_kernel<T, kGroup, kVectors, kSink, true>, blocks, kThreads, shared, args);

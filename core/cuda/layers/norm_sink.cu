@@ -54,7 +54,7 @@ template <int kGroup, bool kResidual>
 __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ NormSinkRows args) {
   constexpr int kInputs = kResidual ? 2 : 1, kWidth = kVectorWidth<T>, kWarps = kGroup / 32;
   static_assert(kWarps == 1 || kMostGroups<kGroup> <= kMostBarriers);
-  extern __shared__ Packed memory[];  // [groups][kStages][kInputs][vectors], in the end [groups][vectors]
+  extern __shared__ Packed<T> memory[];  // [groups][kStages][kInputs][vectors], in the end [groups][vectors]
   __shared__ GroupScratch sum_scratch[kWarps == 1 ? 1 : kMostGroups<kGroup>];
   __shared__ std::uint32_t max_scratch[kMostGroups<kGroup>][kWarps];
   __shared__ BlockMax::Scratch amax_scratch;
@@ -63,22 +63,22 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   const GroupBarrier<kGroup> barrier{group};
   GroupScratch& sums = sum_scratch[kWarps == 1 ? 0 : group];
   int turn = 0;
-  Packed* const own = memory + group * kStages * kInputs * vectors + lane;
+  Packed<T>* const own = memory + group * kStages * kInputs * vectors + lane;
 
   // An empty group of copies past the last row keeps their count.
   const auto fetch = [&](std::uint32_t row, int stage) {
     if (row < args.rows) {
       const T* x = args.x + row * args.x_stride;
       const T* residual = kResidual ? args.residual + row * args.residual_stride : nullptr;
-      Packed* slots = own + stage * kInputs * vectors;
+      Packed<T>* slots = own + stage * kInputs * vectors;
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
         const int piece = lane + k * kGroup;
         if (piece >= vectors) continue;
-        __pipeline_memcpy_async(slots + k * kGroup, reinterpret_cast<const Packed*>(x) + piece, sizeof(Packed));
+        __pipeline_memcpy_async(slots + k * kGroup, reinterpret_cast<const Packed<T>*>(x) + piece, sizeof(Packed<T>));
         if constexpr (kResidual)
-          __pipeline_memcpy_async(slots + vectors + k * kGroup, reinterpret_cast<const Packed*>(residual) + piece,
-                                  sizeof(Packed));
+          __pipeline_memcpy_async(slots + vectors + k * kGroup, reinterpret_cast<const Packed<T>*>(residual) + piece,
+                                  sizeof(Packed<T>));
       }
     }
     __pipeline_commit();
@@ -88,7 +88,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   const std::uint32_t step = gridDim.x * (blockDim.x / kGroup), first = blockIdx.x + gridDim.x * group;
   int stage = 0;
   fetch(first, stage);
-  Packed weight[kVectors], columns[kVectors] = {};
+  Packed<T> weight[kVectors], columns[kVectors] = {};
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
     if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
@@ -97,20 +97,20 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   for (std::uint32_t row = first; row < args.rows; row += step, stage ^= 1) {
     fetch(row + step, stage ^ 1);  // where the thread is done with the row before
     __pipeline_wait_prior(kStages - 1);
-    for (Packed& piece : weight) keep_packed(piece);
+    for (Packed<T>& piece : weight) keep_packed(piece);
     const std::int64_t begin = std::int64_t{row} * vectors + lane;
-    const Packed* const slots = own + stage * kInputs * vectors;
-    Packed value[kVectors];
+    const Packed<T>* const slots = own + stage * kInputs * vectors;
+    Packed<T> value[kVectors];
     float squares = 0;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= vectors) continue;
       value[k] = slots[k * kGroup];
       if constexpr (kResidual) {
-        value[k] = sum_bf16(value[k], slots[vectors + k * kGroup]);
+        value[k] = sum(value[k], slots[vectors + k * kGroup]);
         store_packed(args.sum, begin + k * kGroup, value[k]);
       }
-      const Floats<T> v = unpack<T>(value[k]);
+      const Vector<float, kVectorWidth<T>> v = unpack(value[k]);
       float part[2] = {};
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(v[j], v[j], part[j % 2]);
@@ -125,10 +125,10 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= vectors) continue;
       keep_packed(value[k]);
-      Floats<T> out = unpack<T>(value[k]);
+      Vector<float, kVectorWidth<T>> out = unpack(value[k]);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) out[j] *= inverse;
-      value[k] = product_bf16(pack<T>(out), weight[k]);
+      value[k] = product(pack<T>(out), weight[k]);
       store_packed(args.y, begin + k * kGroup, value[k]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -173,7 +173,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
 
 template <bool kResidual>
 bool launch_rows(const OpLaunch& launch, const NormSinkRows& args) {
-  const int row_bytes = static_cast<int>(sizeof(Packed)) * kStages * (kResidual ? 2 : 1) * args.vectors;
+  const int row_bytes = static_cast<int>(sizeof(Packed<T>)) * kStages * (kResidual ? 2 : 1) * args.vectors;
   constexpr int kStatic = 8192;  // shared memory that the kernel declares, and more than that
   const int most = (max_shared_bytes(launch.device()) - kStatic) / row_bytes;
   if (most == 0) return false;

@@ -30,7 +30,7 @@ __device__ inline Vector<float, N> load_angles(const float* pointer) {
     if constexpr (N == 1) {
       result[j] = *pointer;
     } else {
-      const Floats<float> part = unpack<float>(load_packed(pointer, j / 4));
+      const Vector<float> part = unpack(load_packed(pointer, j / 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) result[j + e] = part[e];
     }
@@ -54,13 +54,13 @@ __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
     const unsigned group = rest / pieces, piece = rest % pieces;
     T* first = args.x + row * args.row_stride;
 
-    PackedOf<T, kWidth> low[kHeads], high[kHeads];
+    Packed<T, kWidth> low[kHeads], high[kHeads];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       const auto head = static_cast<int>(group + h * groups);
       if (head >= args.heads) continue;
-      low[h] = load_values<T, kWidth>(first + head * args.head_stride, piece);
-      high[h] = load_values<T, kWidth>(first + head * args.head_stride + args.half, piece);
+      low[h] = load_packed<T, kWidth>(first + head * args.head_stride, piece);
+      high[h] = load_packed<T, kWidth>(first + head * args.head_stride + args.half, piece);
     }
     const std::int32_t position = args.positions[row];
     Vector<float, kWidth> cosine, sine;
@@ -78,7 +78,7 @@ __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
     for (int h = 0; h < kHeads; ++h) {
       const auto head = static_cast<int>(group + h * groups);
       if (head >= args.heads) continue;
-      const Vector<float, kWidth> a = unpack_values<T, kWidth>(low[h]), b = unpack_values<T, kWidth>(high[h]);
+      const Vector<float, kWidth> a = unpack(low[h]), b = unpack(high[h]);
       Vector<float, kWidth> c, d;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
@@ -108,7 +108,7 @@ __global__ __launch_bounds__(kThreads) void rope_neighbours_kernel(Rotation<T> a
     float values[2 * kPairs];
 #pragma unroll
     for (int part = 0; part < kLoads; ++part) {
-      const Vector<float, kWidth> loaded = unpack_values<T, kWidth>(load_values<T, kWidth>(x, part));
+      const Vector<float, kWidth> loaded = unpack(load_packed<T, kWidth>(x, part));
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) values[part * kWidth + j] = loaded[j];
     }

@@ -20,7 +20,7 @@ __device__ inline Vector<float, kWidth> load(const T* pointer, std::int64_t inde
   if constexpr (kWidth == 1)
     return {to_float(pointer[index])};
   else
-    return unpack<T>(load_packed_once(pointer, index));
+    return unpack(load_packed_once(pointer, index));
 }
 
 // Calls body(row, piece) for all `count` pieces of rows of `pieces` each, the threads of a warp on neighbours.
@@ -38,8 +38,8 @@ __device__ inline void for_pieces(std::int64_t count, std::int64_t pieces, const
 template <bool kAmax, class T, int N>
 __device__ inline void store_result(T* pointer, std::int64_t index, const Vector<float, N>& values,
                                     RunningMax<T>& most) {
-  const PackedOf<T, N> packed = pack_values<T, N>(values);
-  reinterpret_cast<PackedOf<T, N>*>(pointer)[index] = packed;
+  const Packed<T, N> packed = pack<T>(values);
+  reinterpret_cast<Packed<T, N>*>(pointer)[index] = packed;
   if constexpr (kAmax) most.add(packed);
 }
 

@@ -44,23 +44,23 @@ inline constexpr int kInputs = kBackward ? 3 : 2;
 template <bool kBackward, int kPieces>
 __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel(
     const __grid_constant__ SwigluRows args) {
-  extern __shared__ Packed memory[];  // [kStages][kInputs][pieces]
+  extern __shared__ Packed<T> memory[];  // [kStages][kInputs][pieces]
   __shared__ BlockMax::Scratch scratch;
   const int pieces = args.pieces, threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
 
   // An empty group past the last row keeps the count of groups.
   const auto fetch = [&](std::int64_t row, int stage) {
     if (row < args.rows) {
-      const auto* gate_up = reinterpret_cast<const Packed*>(args.gate_up) + row * 2 * pieces;
-      const auto* dout = kBackward ? reinterpret_cast<const Packed*>(args.dout) + row * pieces : nullptr;
+      const auto* gate_up = reinterpret_cast<const Packed<T>*>(args.gate_up) + row * 2 * pieces;
+      const auto* dout = kBackward ? reinterpret_cast<const Packed<T>*>(args.dout) + row * pieces : nullptr;
 #pragma unroll
       for (int k = 0; k < kPieces; ++k) {
         const int piece = thread + k * threads;
         if (piece >= pieces) continue;
-        Packed* slot = memory + stage * kInputs<kBackward> * pieces + piece;
-        __pipeline_memcpy_async(slot, gate_up + piece, sizeof(Packed));
-        __pipeline_memcpy_async(slot + pieces, gate_up + pieces + piece, sizeof(Packed));
-        if constexpr (kBackward) __pipeline_memcpy_async(slot + 2 * pieces, dout + piece, sizeof(Packed));
+        Packed<T>* slot = memory + stage * kInputs<kBackward> * pieces + piece;
+        __pipeline_memcpy_async(slot, gate_up + piece, sizeof(Packed<T>));
+        __pipeline_memcpy_async(slot + pieces, gate_up + pieces + piece, sizeof(Packed<T>));
+        if constexpr (kBackward) __pipeline_memcpy_async(slot + 2 * pieces, dout + piece, sizeof(Packed<T>));
       }
     }
     __pipeline_commit();
@@ -69,22 +69,22 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   BlockMax block_max(scratch);
   constexpr int kOutputs = kBackward ? 2 : 1;  // times I elements
   RowSink<SinkParts::rows> sink(args.sink, block_max);
-  Packed columns[kOutputs][kPieces] = {};
+  Packed<T> columns[kOutputs][kPieces] = {};
   int stage = 0;
   fetch(blockIdx.x, stage);
   for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, stage ^= 1) {
     fetch(row + gridDim.x, stage ^ 1);  // where the thread is done with the row before
     __pipeline_wait_prior(kStages - 1);
-    Packed* const slots = memory + stage * kInputs<kBackward> * pieces + thread;
+    Packed<T>* const slots = memory + stage * kInputs<kBackward> * pieces + thread;
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
       const int piece = thread + k * threads;
       if (piece >= pieces) continue;
-      Packed* slot = slots + k * threads;
-      const Floats<T> gate = unpack<T>(slot[0]), up = unpack<T>(slot[pieces]);
+      Packed<T>* slot = slots + k * threads;
+      const auto gate = unpack(slot[0]), up = unpack(slot[pieces]);
       if constexpr (kBackward) {
-        const auto gradient = swiglu_gradient(unpack<T>(slot[2 * pieces]), gate, up);
-        const Packed dgate = pack<T>(gradient.dgate), dup = pack<T>(gradient.dup);
+        const auto gradient = swiglu_gradient(unpack(slot[2 * pieces]), gate, up);
+        const Packed<T> dgate = pack<T>(gradient.dgate), dup = pack<T>(gradient.dup);
         store_packed(args.dgate_up, row * 2 * pieces + piece, dgate);
         store_packed(args.dgate_up, row * 2 * pieces + pieces + piece, dup);
         if (args.out != nullptr) store_packed(args.out, row * pieces + piece, pack<T>(gradient.out));
@@ -93,7 +93,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         sink.add(dgate, columns[0][k]);
         sink.add(dup, columns[1][k]);
       } else {
-        const Packed result = pack<T>(swiglu_of(gate, up));
+        const Packed<T> result = pack<T>(swiglu_of(gate, up));
         store_packed(args.out, row * pieces + piece, result);
         slot[0] = result;
         sink.add(result, columns[0][k]);
@@ -124,7 +124,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
 template <bool kBackward>
 bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
   const int pieces = args.pieces;
-  const auto shared = static_cast<int>(sizeof(Packed)) * kStages * kInputs<kBackward> * pieces;
+  const auto shared = static_cast<int>(sizeof(Packed<T>)) * kStages * kInputs<kBackward> * pieces;
   const int most = max_shared_bytes(launch.device()) - static_cast<int>(sizeof(BlockMax::Scratch));
   if (shared > most) return false;
   const auto run = [&]<int kPieces>() {

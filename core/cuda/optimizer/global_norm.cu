@@ -43,7 +43,7 @@ __device__ double sum_of_squares(const T* x, int n) {
   Squares squares;
   const int vectors = n / kWidth;
   for (int first = static_cast<int>(threadIdx.x); first < vectors; first += kInFlight * kThreads) {
-    Wide<T> parts[kInFlight][kParts] = {};  // zeros past the end
+    Vector<T> parts[kInFlight][kParts] = {};  // zeros past the end
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
       const int v = first + k * kThreads;
@@ -52,7 +52,7 @@ __device__ double sum_of_squares(const T* x, int n) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         if constexpr (kWide) {
-          parts[k][part] = load_streaming(reinterpret_cast<const Wide<T>*>(from) + part);
+          parts[k][part] = load_streaming(reinterpret_cast<const Vector<T>*>(from) + part);
         } else {
 #pragma unroll
           for (int i = 0; i < kVectorWidth<T>; ++i) parts[k][part][i] = from[part * kVectorWidth<T> + i];

@@ -53,7 +53,7 @@ __global__ __launch_bounds__(kThreads) void cast_block_kernel(const T* x, std::u
   std::uint32_t most[kPiece] = {};
 #pragma unroll
   for (int r = 0; r < kPiece; ++r) {
-    const Piece values = unpack_piece(stored[r]);
+    const Piece values = unpack(stored[r]);
 #pragma unroll
     for (int c = 0; c < kPiece; ++c) {
       const int line = kTransposed ? c : r;
@@ -102,8 +102,7 @@ __global__ __launch_bounds__(kThreads) void cast_block_kernel(const T* x, std::u
   uint2 rounded[kPiece];
 #pragma unroll
   for (int r = 0; r < kPiece; ++r)
-    rounded[r] = kTransposed ? encode_piece<E4m3>(unpack_piece(stored[r]), by)
-                             : encode_piece<E4m3>(unpack_piece(stored[r]), by[r]);
+    rounded[r] = kTransposed ? encode_piece<E4m3>(unpack(stored[r]), by) : encode_piece<E4m3>(unpack(stored[r]), by[r]);
   if constexpr (kTransposed) {
     MatrixBatch whole = shape;
     whole.rows = row_blocks * kTile;

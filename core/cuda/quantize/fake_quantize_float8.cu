@@ -71,7 +71,7 @@ __global__ __launch_bounds__(kRowBlock<kRowThreads>,
   for (int k = 0; k < kKept; ++k) {
     const int column = kept.column(k);
     if (column >= columns) continue;
-    Piece piece = unpack_piece(kept.pieces[k]);
+    Piece piece = unpack(kept.pieces[k]);
     round_piece(piece, scale);
     store_piece(out + row * columns + column, piece, true);
   }

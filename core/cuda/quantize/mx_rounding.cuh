@@ -67,25 +67,25 @@ template <class Element, int kBlock, class T, class Scale, class Factor>
 __device__ Piece round_piece(const PackedPiece<T>& stored, const Scale& scale, const Factor& factor) {
   PackedPiece<T> magnitudes = {};
   raise(magnitudes, stored);
-  return round_among_lanes<Element, kBlock, kPiece>(unpack_piece(stored), largest(magnitudes), scale, factor);
+  return round_among_lanes<Element, kBlock, kPiece>(unpack(stored), largest(magnitudes), scale, factor);
 }
 // Of sixteen bytes of values, to MX.
 template <class T>
-__device__ Packed round_packed_to_mx(const Packed& stored, const MxScale<E4m3>& scale) {
+__device__ Packed<T> round_packed_to_mx(const Packed<T>& stored, const MxScale<E4m3>& scale) {
   std::uint32_t word = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) word = larger<T>(word, magnitudes<T>(stored.words[i]));
   const std::uint32_t most = sizeof(T) == 4 ? word : max(word << 16, word & 0xFFFF0000u);
-  return pack<T>(round_among_lanes<E4m3, kMxBlockSize, kVectorWidth<T>>(unpack<T>(stored), most, scale, MxFactor()));
+  return pack<T>(round_among_lanes<E4m3, kMxBlockSize, kVectorWidth<T>>(unpack(stored), most, scale, MxFactor()));
 }
 
 // MX blocks of 32 rows of kWidth neighbouring columns, in place.
 template <class T, int kWidth, class Element>
-__device__ void round_rows_of_columns(PackedOf<T, kWidth> (&rows)[kMxBlockSize], const MxScale<Element>& scale) {
+__device__ void round_rows_of_columns(Packed<T, kWidth> (&rows)[kMxBlockSize], const MxScale<Element>& scale) {
   std::uint32_t most[kWidth] = {};
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i) {
-    const Vector<float, kWidth> values = unpack_values<T, kWidth>(rows[i]);
+    const Vector<float, kWidth> values = unpack(rows[i]);
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) most[c] = max(most[c], magnitude(values[c]));
   }
@@ -94,7 +94,7 @@ __device__ void round_rows_of_columns(PackedOf<T, kWidth> (&rows)[kMxBlockSize],
   for (int c = 0; c < kWidth; ++c) round[c] = block_rounder<Element>(most[c], scale, MxFactor());
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; i += 2) {
-    Vector<float, kWidth> values[2] = {unpack_values<T, kWidth>(rows[i]), unpack_values<T, kWidth>(rows[i + 1])};
+    Vector<float, kWidth> values[2] = {unpack(rows[i]), unpack(rows[i + 1])};
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
       const float2 pair = round[c](values[0][c], values[1][c]);
@@ -102,7 +102,7 @@ __device__ void round_rows_of_columns(PackedOf<T, kWidth> (&rows)[kMxBlockSize],
       values[1][c] = pair.y;
     }
 #pragma unroll
-    for (int k = 0; k < 2; ++k) rows[i + k] = pack_values<T, kWidth>(values[k]);
+    for (int k = 0; k < 2; ++k) rows[i + k] = pack<T>(values[k]);
   }
 }
 

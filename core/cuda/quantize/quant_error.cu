@@ -69,7 +69,7 @@ __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const Piece piece = unpack_piece(values[k]);
+      const Piece piece = unpack(values[k]);
       std::int64_t row = 0, column = 0;
       if constexpr (kBy != Granularity::tensor) {
         row = first[k] / columns;

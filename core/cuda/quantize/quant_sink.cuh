@@ -49,9 +49,10 @@ __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
 }
 
-// Makes the compiler forget what it has derived from a piece: else it keeps values unpack_piece from one use to the
+// Makes the compiler forget what it has derived from a piece: else it keeps the unpacked values from one use to the
 // next, at twice the registers.
-__device__ inline void keep_packed(Packed& piece) {
+template <class T>
+__device__ inline void keep_packed(Packed<T>& piece) {
 #pragma unroll
   for (std::uint32_t& word : piece.words) asm volatile("" : "+r"(word));
 }
@@ -60,17 +61,20 @@ __device__ inline void keep_packed(Packed& piece) {
 template <class T>
 class RunningMax {
  public:
-  template <int kWords>
-  __device__ void add(const Words<kWords>& packed) {
+  template <int N>
+  __device__ void add(const Packed<T, N>& packed) {
+    if constexpr (N == 1)
+      add(packed.value);
+    else
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) add_word(packed.words[i]);
+      for (int i = 0; i < Packed<T, N>::kWords; ++i) add_word(packed.words[i]);
   }
   template <int N>
   __device__ void add(const Vector<T, N>& values) {
     if constexpr (N == 1)
       add(values[0]);
     else
-      add(reinterpret_cast<const PackedOf<T, N>&>(values));
+      add(reinterpret_cast<const Packed<T, N>&>(values));
   }
   __device__ void add(float value) {
     add_word(__float_as_uint(value));
@@ -122,9 +126,9 @@ __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, Block
 }
 
 // Stores the codes of piece number `index` of a matrix.
-__device__ inline void encode_piece(const SinkPointers& sink, std::int64_t index, Packed piece, float scale) {
+__device__ inline void encode_piece(const SinkPointers& sink, std::int64_t index, Packed<bfloat16> piece, float scale) {
   keep_packed(piece);
-  const Piece values = unpack<bfloat16>(piece);
+  const Piece values = unpack(piece);
   reinterpret_cast<uint2*>(sink.codes)[index] =
       sink.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
 }
@@ -132,7 +136,7 @@ __device__ inline void encode_piece(const SinkPointers& sink, std::int64_t index
 // Raises the columns' maxima to those in `columns`, shared memory: those of `rows` rows of `pieces` pieces, `stride`
 // apart. The block calls it together, after a barrier. Neighbours raise neighbours: the atomics of a warp are one
 // access. They move 4 bytes a column and block.
-__device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, const Packed* columns, int rows,
+__device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, const Packed<bfloat16>* columns, int rows,
                                      int stride) {
   for (int column = static_cast<int>(threadIdx.x); column < kPiece * pieces; column += static_cast<int>(blockDim.x)) {
     std::uint32_t pair = 0;
@@ -152,12 +156,14 @@ template <SinkParts kParts, RowOwner kOwner = RowOwner::block>
 class RowSink {
  public:
   __device__ RowSink(const SinkPointers&, BlockMax&) {}
-  __device__ void add(const Packed&, Packed&) {}
+  template <class T>
+  __device__ void add(const Packed<T>&, Packed<T>&) {}
   [[nodiscard]] __device__ bool has_codes() const { return false; }
   __device__ float finish_row(std::int64_t, bool) { return 0; }
-  __device__ void encode(std::int64_t, Packed, float) const {}
-  template <int kRows, int kStride>
-  __device__ void finish(int, const Packed*) {}
+  template <class T>
+  __device__ void encode(std::int64_t, const Packed<T>&, float) const {}
+  template <int kRows, int kStride, class T>
+  __device__ void finish(int, const Packed<T>*) {}
 };
 
 // Needs no row at a time.
@@ -166,9 +172,9 @@ class RowSink<SinkParts::amax, kOwner> : public RowSink<SinkParts::none, kOwner>
  public:
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max)
       : RowSink<SinkParts::none, kOwner>(sink, block_max), sink_(sink), block_max_(block_max) {}
-  __device__ void add(const Packed& piece, Packed&) { most_.add(piece); }
+  __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>&) { most_.add(piece); }
   template <int kRows, int kStride>
-  __device__ void finish(int, const Packed*) {
+  __device__ void finish(int, const Packed<bfloat16>*) {
     raise_amax(sink_.amax, most_.word(), block_max_);
   }
 
@@ -184,8 +190,8 @@ class RowSink<SinkParts::rows, kOwner> {
   __device__ RowSink(const SinkPointers& sink, BlockMax& block_max) : sink_(sink), block_max_(block_max) {}
 
   // A piece of a row, as it is stored. `columns` has the largest magnitudes of its columns so far.
-  __device__ void add(const Packed& piece, Packed& columns) {
-    Packed most = columns;
+  __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>& columns) {
+    Packed<bfloat16> most = columns;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t pair = magnitudes<bfloat16>(piece.words[i]);
@@ -214,14 +220,14 @@ class RowSink<SinkParts::rows, kOwner> {
   }
 
   // Stores the codes of piece number `index` of the matrix.
-  __device__ void encode(std::int64_t index, const Packed& piece, float scale) const {
+  __device__ void encode(std::int64_t index, const Packed<bfloat16>& piece, float scale) const {
     encode_piece(sink_, index, piece, scale);
   }
 
   // After the last row: raises the maxima. `columns`, in shared memory, has those of the kRows rows of `pieces` pieces
   // that the block takes at a time, kStride apart. The block calls it together.
   template <int kRows, int kStride>
-  __device__ void finish(int pieces, const Packed* columns) {
+  __device__ void finish(int pieces, const Packed<bfloat16>* columns) {
     if (sink_.amax != nullptr) raise_amax(sink_.amax, most_, block_max_);
     if (sink_.column_amax == nullptr) return;
     __syncthreads();

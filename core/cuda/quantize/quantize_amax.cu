@@ -85,7 +85,7 @@ __global__ __launch_bounds__(kThreads,
     if (row + k * kWarps < end) last[k] = load_packed_piece(from + k * step, kWide, kWide ? kPiece : count);
 #pragma unroll
   for (int k = 0; k < kRows; ++k) raise(own, last[k]);
-  const Piece piece = unpack_piece(own);
+  const Piece piece = unpack(own);
 #pragma unroll
   for (int i = 0; i < kPiece; ++i) most[warp][i * 32 + lane] = __float_as_uint(piece[i]);  // one bank a lane
   __syncthreads();

@@ -36,13 +36,8 @@ inline constexpr int kPiece = 8;
 }
 
 using Piece = Vector<float, kPiece>;
-
-// A piece as it is stored. A type for each T: f16 and bf16 share their words.
 template <class T>
-struct PackedPiece {
-  static constexpr int kWords = kPiece * static_cast<int>(sizeof(T)) / 4;
-  std::uint32_t words[kWords];
-};
+using PackedPiece = Packed<T, kPiece>;
 
 // Eight elements, or `count` of them and zeros. `wide`: the address is a multiple of 16 bytes.
 template <class T>
@@ -51,7 +46,7 @@ __device__ PackedPiece<T> load_packed_piece(const T* from, bool wide, int count 
   if (wide && count == kPiece) {
 #pragma unroll
     for (int k = 0; k < PackedPiece<T>::kWords / 4; ++k) {
-      const Packed part = load_packed(from, k);
+      const Packed<T> part = load_packed(from, k);
 #pragma unroll
       for (int i = 0; i < 4; ++i) stored.words[4 * k + i] = part.words[i];
     }
@@ -67,25 +62,8 @@ __device__ PackedPiece<T> load_packed_piece(const T* from, bool wide, int count 
 }
 
 template <class T>
-__device__ Piece unpack_piece(const PackedPiece<T>& stored) {
-  Piece piece;
-  if constexpr (sizeof(T) == 4) {
-#pragma unroll
-    for (int i = 0; i < kPiece; ++i) piece[i] = __uint_as_float(stored.words[i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kPiece / 2; ++i) {
-      const float2 pair = unpack_pair<T>(stored.words[i]);
-      piece[2 * i] = pair.x;
-      piece[2 * i + 1] = pair.y;
-    }
-  }
-  return piece;
-}
-
-template <class T>
 __device__ Piece load_piece(const T* from, bool wide, int count = kPiece) {
-  return unpack_piece(load_packed_piece(from, wide, count));
+  return unpack(load_packed_piece(from, wide, count));
 }
 
 template <class T>
@@ -94,10 +72,10 @@ __device__ void store_piece(T* to, const Piece& piece, bool wide, int count = kP
     constexpr int kParts = kPiece / kVectorWidth<T>;
 #pragma unroll
     for (int k = 0; k < kParts; ++k) {
-      Wide<T> part;
+      Vector<T> part;
 #pragma unroll
       for (int i = 0; i < kVectorWidth<T>; ++i) part[i] = from_float<T>(piece[k * kVectorWidth<T> + i]);
-      reinterpret_cast<Wide<T>*>(to)[k] = part;
+      reinterpret_cast<Vector<T>*>(to)[k] = part;
     }
   } else {
 #pragma unroll

@@ -44,8 +44,7 @@ __global__ __launch_bounds__(kThreads) void cast_rows_kernel(const T* x, std::ui
   for (int k = 0; k < kInFlight; ++k) {
     const std::int64_t g = first + k * kThreads;
     if (g < groups) {
-      store_codes(out + g * kPiece, rounding.template encode<Element>(unpack_piece(stored[k]), by, row, g * kPiece),
-                  kWide);
+      store_codes(out + g * kPiece, rounding.template encode<Element>(unpack(stored[k]), by, row, g * kPiece), kWide);
     } else if (g == groups) {
       const auto rest = static_cast<int>(columns - groups * kPiece);
       const Piece last = load_piece(x + g * kPiece, false, rest);

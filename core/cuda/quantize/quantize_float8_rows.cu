@@ -34,7 +34,7 @@ __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t 
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
     if (const int c = row.column(k); c < columns)
-      store_codes(out + c, rounding.template encode<Element>(unpack_piece(row.pieces[k]), by, number, c), true);
+      store_codes(out + c, rounding.template encode<Element>(unpack(row.pieces[k]), by, number, c), true);
 }
 
 // A block a row of at most kKept * kThreads whole groups: reads x once, writes a byte an element and a scale a row.
@@ -83,7 +83,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
   for (int k = 0; k < kKept; ++k) {
     __shared__ alignas(16) float columns_of_group[kThreads * kPiece];
     __syncthreads();
-    store_piece(columns_of_group + threadIdx.x * kPiece, unpack_piece(most[k]), true);
+    store_piece(columns_of_group + threadIdx.x * kPiece, unpack(most[k]), true);
     __syncthreads();
     std::uint32_t held[kPiece];
     const auto column = [&](int i) { return (k * kPiece + i) * kThreads + static_cast<int>(threadIdx.x); };

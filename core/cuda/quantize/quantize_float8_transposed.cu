@@ -41,7 +41,7 @@ __global__ __launch_bounds__(kCodeThreads, kBlocks<T, Rounding, kWide>) void cas
   uint2 codes[kPiece];
 #pragma unroll
   for (int r = 0; r < kPiece; ++r)
-    codes[r] = rounding.template encode<Element>(unpack_piece(stored[r]), by, batch * shape.rows + row + r, column);
+    codes[r] = rounding.template encode<Element>(unpack(stored[r]), by, batch * shape.rows + row + r, column);
   if (natural != nullptr && inside) {
 #pragma unroll
     for (int r = 0; r < kPiece; ++r)

@@ -201,7 +201,7 @@ __global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* ou
                                    __shfl_sync(0xFFFFFFFFu, chosen.zero_point, from)};
       const std::int64_t p = first + k * 32 + lane;
       if (p >= pieces) continue;
-      Piece piece = unpack_piece(kept[k]);
+      Piece piece = unpack(kept[k]);
       const std::uint32_t bits = apply_to<ToFake>(IntConverter(of_group, scheme), piece);
       store_piece(out + p * kPiece, piece, true);
       if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
@@ -258,7 +258,7 @@ __global__ __launch_bounds__(kRowBlock<kRowThreads>,
   for (int k = 0; k < kKept; ++k) {
     const int column = kept.column(k);
     if (column >= columns) continue;
-    Piece piece = unpack_piece(kept.pieces[k]);
+    Piece piece = unpack(kept.pieces[k]);
     const std::uint32_t bits = apply_to<ToFake>(convert, piece);
     const std::int64_t at = row * columns + column;
     store_piece(out + at, piece, true);

@@ -37,14 +37,14 @@ __global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out
                      row_block = part * (kThreads / 32) + threadIdx.x / 32;
   if (column >= shape.columns || row_block >= row_blocks) return;
   const std::int64_t first = (batch * shape.rows + row_block * kMxBlockSize) * shape.columns + column;
-  PackedOf<T, kWidth> raw[kMxBlockSize];
+  Packed<T, kWidth> raw[kMxBlockSize];
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i)
-    raw[i] = *reinterpret_cast<const PackedOf<T, kWidth>*>(x + first + i * shape.columns);
+    raw[i] = *reinterpret_cast<const Packed<T, kWidth>*>(x + first + i * shape.columns);
   round_rows_of_columns<T, kWidth>(raw, scale);
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i)
-    *reinterpret_cast<PackedOf<T, kWidth>*>(out + first + i * shape.columns) = raw[i];
+    *reinterpret_cast<Packed<T, kWidth>*>(out + first + i * shape.columns) = raw[i];
 }
 
 template <class T, class Element, int kBlock, class Scale, class Factor>

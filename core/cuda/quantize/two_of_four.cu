@@ -20,7 +20,7 @@ __global__ __launch_bounds__(kThreads) void wide_fours_kernel(const Word* x, Wor
   constexpr int kBits = 8 * static_cast<int>(sizeof(Word)), kPerWord = 32 / kBits;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t p = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; p < pieces; p += step) {
-    Packed packed = load_packed(x, p);
+    Packed<Word> packed = load_packed(x, p);
 #pragma unroll
     for (int first = 0; first < kWordsOfPiece<Word>; first += 4) {
       std::uint32_t magnitudes[4];

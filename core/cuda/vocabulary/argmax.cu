@@ -58,7 +58,7 @@ __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint3
   const std::uint32_t vectors = wide ? columns / kWidth : 0;
 #pragma unroll 4
   for (std::uint32_t v = first; v < vectors; v += step) {
-    const Wide<T> values = reinterpret_cast<const Wide<T>*>(row)[v];
+    const Vector<T> values = reinterpret_cast<const Vector<T>*>(row)[v];
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) see(to_float(values[j]), v * kWidth + static_cast<std::uint32_t>(j));
   }

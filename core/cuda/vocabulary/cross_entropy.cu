@@ -47,7 +47,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
     return;
   }
 
-  Packed value[kVectors];
+  Packed<T> value[kVectors];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
     if (begin + k * step < end) value[k] = load_packed_once(logits, begin + k * step);
@@ -58,7 +58,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     if (begin + k * step >= end) continue;
-    const auto x = unpack<T>(value[k]);
+    const auto x = unpack(value[k]);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) largest = fmaxf(largest, x[j]);
   }
@@ -68,7 +68,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     if (begin + k * step >= end) continue;
-    auto terms = unpack<T>(value[k]);
+    auto terms = unpack(value[k]);
     float part = 0;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
@@ -96,7 +96,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (begin + k * step >= end) continue;
-      auto terms = unpack<T>(value[k]);
+      auto terms = unpack(value[k]);
       if constexpr (sizeof(T) == 2) {
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
@@ -134,7 +134,7 @@ __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> 
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         if (v + u * kThreads >= end) continue;
-        x[u] = unpack_values<T, kWidth>(load_values<T, kWidth>(logits, v + u * kThreads));
+        x[u] = unpack(load_packed<T, kWidth>(logits, v + u * kThreads));
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) step_largest = fmaxf(step_largest, x[u][j]);
       }
@@ -156,7 +156,7 @@ __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> 
     const float factor = args.scale / row_sum;
 #pragma unroll 4
     for (std::int64_t v = threadIdx.x; v < end; v += kThreads) {
-      auto terms = unpack_values<T, kWidth>(load_values<T, kWidth>(logits, v));
+      auto terms = unpack(load_packed<T, kWidth>(logits, v));
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
       store_gradients(gradients, v, terms, factor, args.scale, label);

@@ -122,7 +122,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   constexpr int kWidth = kVectorWidth<T>;
   namespace cg = cooperative_groups;
   const cg::cluster_group cluster = cg::this_cluster();
-  extern __shared__ Packed memory[];  // [kStages][kVectors][kThreads]
+  extern __shared__ Packed<T> memory[];  // [kStages][kVectors][kThreads]
   __shared__ Exchange::Box boxes[2];
   const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank()),
             thread = static_cast<int>(threadIdx.x), lane = thread % 32;
@@ -134,12 +134,12 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   // An empty group of copies past the last row, and for a row without a label, keeps their count.
   const auto fetch = [&](std::int64_t row, std::int32_t label, int stage) {
     if (row < args.rows && label != kIgnoreLabel) {
-      const auto* logits = reinterpret_cast<const Packed*>(args.logits + row * args.vocab) + begin;
+      const auto* logits = reinterpret_cast<const Packed<T>*>(args.logits + row * args.vocab) + begin;
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
         if (exists(k))
           __pipeline_memcpy_async(memory + (stage * kVectors + k) * kThreads + thread, logits + k * step,
-                                  sizeof(Packed));
+                                  sizeof(Packed<T>));
     }
     __pipeline_commit();
   };
@@ -166,7 +166,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
     }
     const bool label_exists = own_label >= 0 && own_label < args.vocab;
     __pipeline_wait_prior(kStages - 1);
-    const Packed* const slots = memory + stage * kVectors * kThreads + thread;
+    const Packed<T>* const slots = memory + stage * kVectors * kThreads + thread;
     // From shared memory: the gradients may take the logits' place in global memory at any time after the exchange.
     const int label_piece = label_exists ? own_label / kWidth : 0;
     if (label_piece % step == begin)
@@ -176,7 +176,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (!exists(k)) continue;
-      const Packed piece = slots[k * kThreads];
+      const Packed<T> piece = slots[k * kThreads];
 #pragma unroll
       for (const std::uint32_t word : piece.words) most = larger_numbers(most, word);
     }
@@ -186,7 +186,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (!exists(k)) continue;
-      const auto x = unpack<T>(slots[k * kThreads]);
+      const auto x = unpack(slots[k * kThreads]);
       float part = 0;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) part += exp_term<T>(x[j] - shift);
@@ -217,7 +217,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (!exists(k)) continue;
-      auto terms = unpack<T>(slots[k * kThreads]);
+      auto terms = unpack(slots[k * kThreads]);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
       store_gradients(gradients, begin + k * step, terms, factor, args.scale, own_label);
@@ -235,7 +235,7 @@ bool launch_streamed(const OpLaunch& launch, const LossRows<T, G>& args, unsigne
   cudaLaunchConfig_t config{};
   config.gridDim = cluster;
   config.blockDim = kThreads;
-  config.dynamicSmemBytes = sizeof(Packed) * kStages * kVectors * kThreads;
+  config.dynamicSmemBytes = sizeof(Packed<T>) * kStages * kVectors * kThreads;
   config.stream = launch.stream();
   config.attrs = &attribute;
   config.numAttrs = 1;
