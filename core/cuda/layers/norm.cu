@@ -8,47 +8,11 @@
 
 #include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
-#include "core/cuda/common/pack.cuh"
-#include "core/cuda/common/rows.cuh"
+#include "core/cuda/layers/norm_rows.cuh"
 #include "core/cuda/layers/norm_sink.h"
-#include "core/cuda/quantize/quant_sink.cuh"
 
 namespace quench::cuda {
 namespace {
-
-template <class T>
-struct NormRows {
-  Rows<const T> x, residual;
-  const T* weight;
-  Rows<T> y, sum;
-  float* rstd;
-  std::uint32_t rows;
-  RowNumbering numbering;
-  std::int64_t width;
-  float eps;
-  SinkPointers sink;
-
-  explicit NormRows(const RmsNormArgs& args)
-      : x(args.x),
-        residual(args.residual),
-        weight(args.weight.data<T>()),
-        y(args.y),
-        sum(args.sum),
-        rstd(args.rstd.data<float>()),
-        rows(static_cast<std::uint32_t>(args.rstd.numel())),
-        numbering(args.x),
-        width(args.x.size(-1)),
-        eps(args.eps),
-        sink(args.sink) {}
-  [[nodiscard]] bool wide() const {
-    return x.wide(width) && residual.wide(width) && y.wide(width) && sum.wide(width) &&
-           rows_are_wide<T>(weight, 0, width);
-  }
-};
-
-// Threads of a block in which kGroup threads share a row.
-template <int kGroup>
-inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
 
 // Resident threads of a multiprocessor: 64 registers each.
 constexpr int kResidentThreads = 1024;
@@ -57,22 +21,19 @@ constexpr int kResidentThreads = 1024;
 // bf16. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order with every sink.
 // Sinks need bf16.
 template <class T, int kGroup, int kVectors, SinkParts kSink>
-__global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) void norm_kernel(NormRows<T> args) {
-  constexpr int kWidth = kVectorWidth<T>;
-  constexpr int kRows = kBlock<kGroup> / kGroup;
+__global__ __launch_bounds__(kNormBlock<kGroup>,
+                             kResidentThreads / kNormBlock<kGroup>) void norm_kernel(ForwardRows<T> args) {
+  constexpr int kRows = kNormBlock<kGroup> / kGroup;
   start_early();
   static_assert(kSink != SinkParts::rows);
   __shared__ GroupScratch scratch;
   int turn = 0;
-  const int lane = static_cast<int>(threadIdx.x) % kGroup;
-  const int vectors = static_cast<int>(args.width / kWidth);
+  const int lane = static_cast<int>(threadIdx.x) % kGroup, vectors = args.vectors;
   __shared__ BlockMax::Scratch max_scratch;
   RunningMax<T> largest;
 
   Packed<T> weight[kVectors];
-#pragma unroll
-  for (int k = 0; k < kVectors; ++k)
-    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
+  load_weight<kGroup>(weight, args.weight, lane, vectors);
 
   // The block stays together to the last row: group_sum has barriers and shuffles.
   for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
@@ -80,55 +41,32 @@ __global__ __launch_bounds__(kBlock<kGroup>, kResidentThreads / kBlock<kGroup>) 
     const std::uint32_t row = number < args.rows ? number : 0;
     const int end = number < args.rows ? vectors : 0;  // pieces of this row
     const RowPosition at = args.numbering(row);
-    const T* x = args.x[at];
     Packed<T> value[kVectors];
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k)
-      if (lane + k * kGroup < end) value[k] = load_packed_once(x, lane + k * kGroup);
+    load_row<kGroup>(value, args.x[at], lane, end);
     if (args.residual.base != nullptr) {
-      const T* residual = args.residual[at];
-      T* sum = args.sum[at];
-      Packed<T> other[kVectors];
-#pragma unroll
-      for (int k = 0; k < kVectors; ++k)
-        if (lane + k * kGroup < end) other[k] = load_packed_once(residual, lane + k * kGroup);
+      T* total = args.sum[at];
+      Packed<T> addend[kVectors];
+      load_row<kGroup>(addend, args.residual[at], lane, end);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
         if (lane + k * kGroup >= end) continue;
-        Vector<float, kVectorWidth<T>> total = unpack(value[k]);
-        const Vector<float, kVectorWidth<T>> addend = unpack(other[k]);
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) total[j] += addend[j];
-        value[k] = pack<T>(total);
-        store_packed(sum, lane + k * kGroup, value[k]);
+        value[k] = sum(value[k], addend[k]);
+        store_packed(total, lane + k * kGroup, value[k]);
       }
     }
 
     float squares = 0;
 #pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (lane + k * kGroup >= end) continue;
-      const Vector<float, kVectorWidth<T>> v = unpack(value[k]);
-      float part[2] = {};
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(v[j], v[j], part[j % 2]);
-      squares += part[0] + part[1];
-    }
+    for (int k = 0; k < kVectors; ++k)
+      if (lane + k * kGroup < end) squares += sum_of_squares(value[k]);
     squares = group_sum<kGroup>(squares, scratch, turn);
-    const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.eps);
-    if (lane == 0 && end > 0) args.rstd[row] = inverse;
+    const float rstd = reciprocal_root_mean(squares, static_cast<float>(args.width), args.eps);
+    if (lane == 0 && end > 0) args.rstd[row] = rstd;
     T* y = args.y[at];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      Vector<float, kVectorWidth<T>> out = unpack(value[k]);
-      const Vector<float, kVectorWidth<T>> w = unpack(weight[k]);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) out[j] *= inverse;
-      out = rounded<T>(out);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) out[j] *= w[j];
-      value[k] = pack<T>(out);
+      value[k] = normalised(value[k], rstd, weight[k]);
       store_packed(y, lane + k * kGroup, value[k]);
       if constexpr (kSink == SinkParts::amax) largest.add(value[k]);
     }
@@ -144,7 +82,7 @@ constexpr int kAnyThreads = 256;
 // Rows of any width and alignment. Reads the row twice, the second time from the caches; a thread meets only what it
 // wrote itself, so that outputs may alias inputs as in the other kernel.
 template <class T>
-__global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args) {
+__global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(ForwardRows<T> args) {
   start_early();
   __shared__ GroupScratch scratch;
   int turn = 0;
@@ -166,19 +104,19 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(NormRows<T> args)
         squares = fmaf(to_float(source[i]), to_float(source[i]), squares);
     }
     squares = group_sum<kAnyThreads>(squares, scratch, turn);
-    const float inverse = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.eps);
-    if (threadIdx.x == 0) args.rstd[row] = inverse;
+    const float rstd = reciprocal_root_mean(squares, static_cast<float>(args.width), args.eps);
+    if (threadIdx.x == 0) args.rstd[row] = rstd;
     T* y = args.y[at];
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
-      y[i] = from_float<T>(rounded<T>(to_float(source[i]) * inverse) * to_float(args.weight[i]));
+      y[i] = normalised(source[i], rstd, args.weight[i]);
   }
 }
 
 template <class T, SinkParts kSink>
-void launch_norm(const OpLaunch& launch, const NormRows<T>& args) {
+void launch_norm(const OpLaunch& launch, const ForwardRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
-    constexpr int kThreads = kBlock<kGroup>;
+    constexpr int kThreads = kNormBlock<kGroup>;
     launch.early(args.rows, norm_kernel<T, kGroup, kVectors, kSink>,
                  strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0,
                  args);
@@ -199,7 +137,7 @@ void rms_norm(const RmsNormArgs& args) {
   const SinkParts parts = parts_of(args.sink);
   if (parts == SinkParts::rows && rms_norm_by_rows(launch, args)) return;
   const bool fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
-    const NormRows<T> rows(args);
+    const ForwardRows<T> rows(args);
     if (!rows.wide() || rows.width / kVectorWidth < T >> 4096) {
       launch.early(rows.rows, norm_any_kernel<T>, strided_grid(launch.device(), rows.rows, 1), kAnyThreads, 0, rows);
       return false;

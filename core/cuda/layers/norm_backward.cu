@@ -6,62 +6,38 @@
 // float8 sink dx stays in registers until its largest magnitude is known; the next row is on its way into shared memory
 // meanwhile, where there is room: each thread fetches what it reads itself.
 
-#include <cuda_pipeline.h>
-
 #include <algorithm>
 #include <cstddef>
 
 #include "core/cuda/common/launch.h"
-#include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/partial_sum.cuh"
-#include "core/cuda/common/rows.cuh"
-#include "core/cuda/quantize/quant_sink.cuh"
-#include "core/ops/norm.h"
+#include "core/cuda/layers/norm_rows.cuh"
 
 namespace quench::cuda {
 namespace {
 
 template <class T>
-struct BackwardRows {
-  Rows<const T> dy, x, dsum;
-  const T* weight;
-  const float* rstd;
-  Rows<T> dx, y;
-  std::uint32_t rows;
-  RowNumbering numbering;
-  std::int64_t width;
-  SinkPointers sink;
+struct BackwardRows : NormRows<T> {
+  Rows<const T> dy, dsum;
+  Rows<T> dx;
   float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
 
   explicit BackwardRows(const RmsNormBackwardArgs& args)
-      : dy(args.dy),
-        x(args.x),
-        dsum(args.dsum),
-        weight(args.weight.data<T>()),
-        rstd(args.rstd.data<float>()),
-        dx(args.dx),
-        y(args.y),
-        rows(static_cast<std::uint32_t>(args.rstd.numel())),
-        numbering(args.x),
-        width(args.x.size(-1)),
-        sink(args.sink) {}
+      : NormRows<T>(args), dy(args.dy), dsum(args.dsum), dx(args.dx) {}
   [[nodiscard]] bool wide() const {
-    return dy.wide(width) && x.wide(width) && dsum.wide(width) && dx.wide(width) && y.wide(width) &&
-           rows_are_wide<T>(weight, 0, width);
+    return NormRows<T>::wide() && dy.wide(this->width) && dsum.wide(this->width) && dx.wide(this->width);
   }
 };
 
-// Threads of a block in which kGroup threads share a row, and how many such blocks a multiprocessor holds.
-template <int kGroup>
-inline constexpr int kBlock = kGroup > 32 ? kGroup : 256;
+// Blocks that a multiprocessor holds.
 template <int kGroup, int kVectors>
-inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kBlock<kGroup>;
+inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kNormBlock<kGroup>;
 
 // Columns' maxima of a sink and, after the last row, shares of dweight where a block has several rows.
-template <int kGroup, int kVectors, int kColumns, SinkParts kSink>
+template <class T, int kGroup, int kVectors, int kColumns, SinkParts kSink>
 inline constexpr std::size_t kSharedBytes = std::max(
-    {kSink == SinkParts::rows ? sizeof(Packed<bfloat16>) * kBlock<kGroup> * kVectors : 0,
-     kBlock<kGroup> > kGroup ? sizeof(float) * (kBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed<bfloat16>)});
+    {kSink == SinkParts::rows ? sizeof(Packed<T>) * kNormBlock<kGroup> * kVectors : 0,
+     kNormBlock<kGroup> > kGroup ? sizeof(float) * (kNormBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed<T>)});
 
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
 // few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
@@ -69,18 +45,17 @@ inline constexpr std::size_t kSharedBytes = std::max(
 // block or a warp. kAhead: with dynamic shared memory for kStages rows of a group, [kStages][3][vectors] pieces each.
 constexpr int kStages = 2;
 template <class T, int kGroup, int kVectors, SinkParts kSink, bool kAhead>
-__global__ __launch_bounds__(kBlock<kGroup>,
+__global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
-  constexpr int kRows = kBlock<kGroup> / kGroup;
+  constexpr int kRows = kNormBlock<kGroup> / kGroup;
   static_assert(kSink != SinkParts::rows || kRows == 1 || kGroup == 32);
   __shared__ GroupScratch scratch;
   int turn = 0;
-  const int lane = static_cast<int>(threadIdx.x) % kGroup;
-  const int vectors = static_cast<int>(args.width / kWidth);
+  const int lane = static_cast<int>(threadIdx.x) % kGroup, vectors = args.vectors;
   __shared__ BlockMax::Scratch max_scratch;
   constexpr int kColumns = kGroup * kVectors * kWidth;
-  __shared__ alignas(16) std::byte memory[kSharedBytes<kGroup, kVectors, kColumns, kSink>];
+  __shared__ alignas(16) std::byte memory[kSharedBytes<T, kGroup, kVectors, kColumns, kSink>];
   auto* const columns = reinterpret_cast<Packed<T>*>(memory);
   Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
   BlockMax block_max(max_scratch);
@@ -90,7 +65,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
 
   extern __shared__ uint4 dynamic[];
   auto* const ahead = reinterpret_cast<Packed<T>*>(dynamic);
-  __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kBlock<kGroup> : 1];  // of each thread
+  __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kNormBlock<kGroup> : 1];  // of each thread
   Packed<T>* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
   int stage = 0;
   // An empty group of copies past the last row keeps their count.
@@ -98,12 +73,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
     if (row < args.rows) {
       const RowPosition at = args.numbering(row);
       const auto copy = [&](const Rows<const T>& operand, int slot) {
-        const auto* from = reinterpret_cast<const Packed<T>*>(operand[at]) + lane;
-#pragma unroll
-        for (int k = 0; k < kVectors; ++k)
-          if (lane + k * kGroup < vectors)
-            __pipeline_memcpy_async(own_slots + (to * 3 + slot) * vectors + k * kGroup, from + k * kGroup,
-                                    sizeof(Packed<T>));
+        fetch_row<kGroup, kVectors>(own_slots + (to * 3 + slot) * vectors, operand[at], lane, vectors);
       };
       __pipeline_memcpy_async(&rstd_ahead[to][threadIdx.x], args.rstd + row, sizeof(float));
       copy(args.dy, 0);
@@ -115,10 +85,8 @@ __global__ __launch_bounds__(kBlock<kGroup>,
   if constexpr (kAhead) fetch(blockIdx.x * kRows + threadIdx.x / kGroup, stage);
 
   Packed<T> weight[kVectors];
-  Vector<float, kVectorWidth<T>> share[kVectors] = {};
-#pragma unroll
-  for (int k = 0; k < kVectors; ++k)
-    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
+  Vector<float, kWidth> share[kVectors] = {};
+  load_weight<kGroup>(weight, args.weight, lane, vectors);
 
   // The block stays together to the last row: group_sum has barriers and shuffles.
   for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
@@ -132,15 +100,15 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       for (Packed<T>& piece : weight) keep_packed(piece);
     Packed<T> gradient[kVectors], value[kVectors], past[kVectors];
     const Packed<T>* slots = own_slots;
-    float inverse = 0;
+    float rstd = 0;
     if constexpr (kAhead) {
       fetch(number + gridDim.x * kRows, stage ^ 1);  // where the thread is done with the row before
       __pipeline_wait_prior(kStages - 1);
       slots += stage * 3 * vectors;
-      inverse = rstd_ahead[stage][threadIdx.x];
+      rstd = rstd_ahead[stage][threadIdx.x];
       stage ^= 1;
     } else {
-      inverse = args.rstd[row];
+      rstd = args.rstd[row];
     }
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
@@ -148,57 +116,45 @@ __global__ __launch_bounds__(kBlock<kGroup>,
       gradient[k] = kAhead ? slots[k * kGroup] : load_packed_once(dy, lane + k * kGroup);
       value[k] = kAhead ? slots[vectors + k * kGroup] : load_packed_once(x, lane + k * kGroup);
     }
-    if (!kAhead && args.dsum.base != nullptr) {
-      const T* dsum = args.dsum[at];
-#pragma unroll
-      for (int k = 0; k < kVectors; ++k)
-        if (lane + k * kGroup < end) past[k] = load_packed_once(dsum, lane + k * kGroup);
-    }
+    if (!kAhead && args.dsum.base != nullptr) load_row<kGroup>(past, args.dsum[at], lane, end);
 
     float dot = 0;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      const Vector<float, kVectorWidth<T>> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
+      const Vector<float, kWidth> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
       float part[2] = {};
-      Vector<float, kVectorWidth<T>> normalised;
+      Vector<float, kWidth> xhat;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         part[j % 2] = fmaf(g[j] * w[j], v[j], part[j % 2]);
-        normalised[j] = v[j] * inverse;
+        xhat[j] = v[j] * rstd;
       }
       dot += part[0] + part[1];
       if (args.partial == nullptr) continue;
-      normalised = rounded<T>(normalised);
+      xhat = rounded<T>(xhat);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) share[k][j] = fmaf(g[j], normalised[j], share[k][j]);
+      for (int j = 0; j < kWidth; ++j) share[k][j] = fmaf(g[j], xhat[j], share[k][j]);
     }
-    const float mean = group_sum<kGroup>(dot, scratch, turn) * inverse * inverse / static_cast<float>(args.width);
+    const float mean = group_sum<kGroup>(dot, scratch, turn) * rstd * rstd / static_cast<float>(args.width);
 
     T* dx = args.dx[at];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      const Vector<float, kVectorWidth<T>> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
-      Vector<float, kVectorWidth<T>> result;
+      const Vector<float, kWidth> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
+      Vector<float, kWidth> result;
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * w[j]) * inverse;
+      for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * w[j]) * rstd;
       if (args.dsum.base != nullptr) {
-        const Vector<float, kVectorWidth<T>> p = unpack(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
+        const Vector<float, kWidth> p = unpack(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) result[j] += p[j];
       }
       gradient[k] = pack<T>(result);
       store_packed(dx, lane + k * kGroup, gradient[k]);
       sink.add(gradient[k], own_columns[k * kGroup]);
-      if (args.y.base == nullptr) continue;
-      Vector<float, kVectorWidth<T>> again;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) again[j] = v[j] * inverse;
-      again = rounded<T>(again);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) again[j] *= w[j];
-      store_packed(args.y[at], lane + k * kGroup, pack<T>(again));
+      if (args.y.base != nullptr) store_packed(args.y[at], lane + k * kGroup, normalised(value[k], rstd, weight[k]));
     }
     const float scale = sink.finish_row(row, end > 0);
     if (!sink.has_codes()) continue;
@@ -224,7 +180,7 @@ __global__ __launch_bounds__(kBlock<kGroup>,
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) shares[threadIdx.x / kGroup][(lane + k * kGroup) * kWidth + j] = share[k][j];
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < args.width; i += kBlock<kGroup>) {
+    for (int i = static_cast<int>(threadIdx.x); i < args.width; i += kNormBlock<kGroup>) {
       float total = 0;
 #pragma unroll 4
       for (int r = 0; r < kRows; ++r) total += shares[r][i];
@@ -246,16 +202,15 @@ __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(Backward
     const T* x = args.x[at];
     const T* dsum = args.dsum.base != nullptr ? args.dsum[at] : nullptr;
     T* dx = args.dx[at];
-    const float inverse = args.rstd[row];
+    const float rstd = args.rstd[row];
     float dot = 0;
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
       dot = fmaf(to_float(dy[i]) * to_float(args.weight[i]), to_float(x[i]), dot);
-    const float mean = group_sum<kAnyThreads>(dot, scratch, turn) * inverse * inverse / static_cast<float>(args.width);
+    const float mean = group_sum<kAnyThreads>(dot, scratch, turn) * rstd * rstd / static_cast<float>(args.width);
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads) {
-      float result = fmaf(-to_float(x[i]), mean, to_float(dy[i]) * to_float(args.weight[i])) * inverse;
+      float result = fmaf(-to_float(x[i]), mean, to_float(dy[i]) * to_float(args.weight[i])) * rstd;
       if (dsum != nullptr) result += to_float(dsum[i]);
-      if (args.y.base != nullptr)
-        args.y[at][i] = from_float<T>(rounded<T>(to_float(x[i]) * inverse) * to_float(args.weight[i]));
+      if (args.y.base != nullptr) args.y[at][i] = normalised(x[i], rstd, args.weight[i]);
       dx[i] = from_float<T>(result);
     }
   }
@@ -306,7 +261,7 @@ template <class T, SinkParts kSink>
 Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
-    constexpr int kThreads = kBlock<kGroup>;
+    constexpr int kThreads = kNormBlock<kGroup>;
     const unsigned blocks =
         strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentBlocks<kGroup, kVectors>);
     Tensor partial;
@@ -317,7 +272,7 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
     if constexpr (kSink == SinkParts::rows && kGroup > 32) {
       // The blocks of a multiprocessor stay as many: the order of the sums of dweight depends on them.
       constexpr int kReserved = 1024;  // of a block's shared memory, not for our use
-      constexpr std::size_t kStatic = kSharedBytes<kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kSink> +
+      constexpr std::size_t kStatic = kSharedBytes<T, kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kSink> +
                                       sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
                                       kStages * kThreads * sizeof(float) + kReserved;
       const std::size_t shared =

@@ -8,12 +8,9 @@
 
 #include "core/cuda/layers/norm_sink.h"
 
-#include <cuda_pipeline.h>
-
 #include <algorithm>
 
-#include "core/cuda/common/rows.cuh"
-#include "core/cuda/quantize/quant_sink.cuh"
+#include "core/cuda/layers/norm_rows.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -22,17 +19,6 @@ using T = bfloat16;
 constexpr int kThreads = 768;  // of a block at most: 80 registers each
 constexpr int kVectors = 4;    // pieces of 16 bytes of a thread, as in the kernel without rows: the sums agree
 constexpr int kStages = 2;     // rows of a group in shared memory
-
-struct NormSinkRows {
-  const T *x = nullptr, *residual = nullptr, *weight = nullptr;
-  T *y = nullptr, *sum = nullptr;
-  float* rstd = nullptr;
-  std::int64_t x_stride = 0, residual_stride = 0;  // of rows; y and sum have no gaps
-  std::uint32_t rows = 0;
-  int vectors = 0;  // pieces of a row
-  float eps = 0;
-  SinkPointers sink;
-};
 
 // Waits for the threads of one group.
 template <int kGroup>
@@ -48,11 +34,11 @@ constexpr int kMostBarriers = 15;
 template <int kGroup>
 inline constexpr int kMostGroups = kThreads / kGroup;
 
-// Bytes a row in bf16, with codes: 5 H, with a residual 9 H. kGroup threads a row. `sum` may be x or residual: a row is
-// read and written by one group, and read first.
+// Bytes a row in bf16, with codes: 5 H, with a residual 9 H. kGroup threads a row; x has rank 2, y and sum have no
+// gaps. `sum` may be x or residual: a row is read and written by one group, and read first.
 template <int kGroup, bool kResidual>
-__global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ NormSinkRows args) {
-  constexpr int kInputs = kResidual ? 2 : 1, kWidth = kVectorWidth<T>, kWarps = kGroup / 32;
+__global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ ForwardRows<T> args) {
+  constexpr int kInputs = kResidual ? 2 : 1, kWarps = kGroup / 32;
   static_assert(kWarps == 1 || kMostGroups<kGroup> <= kMostBarriers);
   extern __shared__ Packed<T> memory[];  // [groups][kStages][kInputs][vectors], in the end [groups][vectors]
   __shared__ GroupScratch sum_scratch[kWarps == 1 ? 1 : kMostGroups<kGroup>];
@@ -68,18 +54,10 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   // An empty group of copies past the last row keeps their count.
   const auto fetch = [&](std::uint32_t row, int stage) {
     if (row < args.rows) {
-      const T* x = args.x + row * args.x_stride;
-      const T* residual = kResidual ? args.residual + row * args.residual_stride : nullptr;
+      const RowPosition at{row, 0};
       Packed<T>* slots = own + stage * kInputs * vectors;
-#pragma unroll
-      for (int k = 0; k < kVectors; ++k) {
-        const int piece = lane + k * kGroup;
-        if (piece >= vectors) continue;
-        __pipeline_memcpy_async(slots + k * kGroup, reinterpret_cast<const Packed<T>*>(x) + piece, sizeof(Packed<T>));
-        if constexpr (kResidual)
-          __pipeline_memcpy_async(slots + vectors + k * kGroup, reinterpret_cast<const Packed<T>*>(residual) + piece,
-                                  sizeof(Packed<T>));
-      }
+      fetch_row<kGroup, kVectors>(slots, args.x[at], lane, vectors);
+      if constexpr (kResidual) fetch_row<kGroup, kVectors>(slots + vectors, args.residual[at], lane, vectors);
     }
     __pipeline_commit();
   };
@@ -89,9 +67,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   int stage = 0;
   fetch(first, stage);
   Packed<T> weight[kVectors], columns[kVectors] = {};
-#pragma unroll
-  for (int k = 0; k < kVectors; ++k)
-    if (lane + k * kGroup < vectors) weight[k] = load_packed(args.weight, lane + k * kGroup);
+  load_weight<kGroup>(weight, args.weight, lane, vectors);
   std::uint32_t largest_of_all = 0;
 
   for (std::uint32_t row = first; row < args.rows; row += step, stage ^= 1) {
@@ -108,28 +84,21 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
       value[k] = slots[k * kGroup];
       if constexpr (kResidual) {
         value[k] = sum(value[k], slots[vectors + k * kGroup]);
-        store_packed(args.sum, begin + k * kGroup, value[k]);
+        store_packed(args.sum.base, begin + k * kGroup, value[k]);
       }
-      const Vector<float, kVectorWidth<T>> v = unpack(value[k]);
-      float part[2] = {};
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) part[j % 2] = fmaf(v[j], v[j], part[j % 2]);
-      squares += part[0] + part[1];
+      squares += sum_of_squares(value[k]);
     }
     squares = group_sum<kGroup>(squares, sums, turn, barrier);
-    const float inverse = 1.0f / sqrtf(squares / static_cast<float>(vectors * kWidth) + args.eps);
-    if (lane == 0) args.rstd[row] = inverse;
+    const float rstd = reciprocal_root_mean(squares, static_cast<float>(vectors * kVectorWidth<T>), args.eps);
+    if (lane == 0) args.rstd[row] = rstd;
 
     std::uint32_t pair = 0;  // the largest magnitudes of the row
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= vectors) continue;
       keep_packed(value[k]);
-      Vector<float, kVectorWidth<T>> out = unpack(value[k]);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) out[j] *= inverse;
-      value[k] = product(pack<T>(out), weight[k]);
-      store_packed(args.y, begin + k * kGroup, value[k]);
+      value[k] = normalised(value[k], rstd, weight[k]);
+      store_packed(args.y.base, begin + k * kGroup, value[k]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const std::uint32_t word = magnitudes<T>(value[k].words[i]);
@@ -172,7 +141,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
 }
 
 template <bool kResidual>
-bool launch_rows(const OpLaunch& launch, const NormSinkRows& args) {
+bool launch_rows(const OpLaunch& launch, const ForwardRows<T>& args) {
   const int row_bytes = static_cast<int>(sizeof(Packed<T>)) * kStages * (kResidual ? 2 : 1) * args.vectors;
   constexpr int kStatic = 8192;  // shared memory that the kernel declares, and more than that
   const int most = (max_shared_bytes(launch.device()) - kStatic) / row_bytes;
@@ -195,28 +164,12 @@ constexpr std::int64_t kFewestVectors = 33, kMostVectors = 256 * kVectors;
 }  // namespace
 
 bool rms_norm_by_rows(const OpLaunch& launch, const RmsNormArgs& args) {
-  const Tensor& x = args.x;
-  const std::int64_t width = x.size(-1), vectors = width / kVectorWidth<T>;
-  if (x.dtype() != DType::bf16 || x.rank() != 2 || vectors < kFewestVectors || vectors > kMostVectors) return false;
-  const SinkPointers sink(args.sink);
-  if (!sink.wide() || !Rows<const T>(x).wide(width) || !Rows<const T>(args.residual).wide(width) ||
-      !Rows<T>(args.y).wide(width) || !Rows<T>(args.sum).wide(width) ||
-      !rows_are_wide<T>(args.weight.raw_data(), 0, width))
+  const std::int64_t vectors = args.x.size(-1) / kVectorWidth<T>;
+  if (args.x.dtype() != DType::bf16 || args.x.rank() != 2 || vectors < kFewestVectors || vectors > kMostVectors)
     return false;
-  const bool with_residual = args.residual.defined();
-  const NormSinkRows rows{.x = static_cast<const T*>(x.raw_data()),
-                          .residual = with_residual ? static_cast<const T*>(args.residual.raw_data()) : nullptr,
-                          .weight = args.weight.data<T>(),
-                          .y = args.y.data<T>(),
-                          .sum = with_residual ? args.sum.data<T>() : nullptr,
-                          .rstd = args.rstd.data<float>(),
-                          .x_stride = x.stride(0),
-                          .residual_stride = with_residual ? args.residual.stride(0) : 0,
-                          .rows = static_cast<std::uint32_t>(args.rstd.numel()),
-                          .vectors = static_cast<int>(vectors),
-                          .eps = args.eps,
-                          .sink = sink};
-  return with_residual ? launch_rows<true>(launch, rows) : launch_rows<false>(launch, rows);
+  const ForwardRows<T> rows(args);
+  if (!rows.wide() || !rows.sink.wide()) return false;
+  return args.residual.defined() ? launch_rows<true>(launch, rows) : launch_rows<false>(launch, rows);
 }
 
 }  // namespace quench::cuda

@@ -1,0 +1,123 @@
+#pragma once
+// Rows of RMSNorm as its kernels take them: operands, a row's way into registers, and the arithmetic of a row.
+//
+// kGroup threads share a row, kVectors pieces of 16 bytes each: thread `lane` has the pieces lane + k * kGroup. A sum
+// over a row has the same order in every kernel with the same kGroup and kVectors.
+
+#include <cuda_pipeline.h>
+
+#include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/rows.cuh"
+#include "core/cuda/quantize/quant_sink.cuh"
+#include "core/ops/norm.h"
+
+namespace quench::cuda {
+
+// What both passes read and write.
+template <class T>
+struct NormRows {
+  Rows<const T> x;
+  const T* weight;
+  Rows<T> y;
+  float* rstd;
+  std::uint32_t rows;
+  RowNumbering numbering;
+  std::int64_t width;
+  int vectors;  // pieces of a row
+  SinkPointers sink;
+
+  template <class Args>
+  explicit NormRows(const Args& args)
+      : x(args.x),
+        weight(args.weight.template data<T>()),
+        y(args.y),
+        rstd(args.rstd.template data<float>()),
+        rows(static_cast<std::uint32_t>(args.rstd.numel())),
+        numbering(args.x),
+        width(args.x.size(-1)),
+        vectors(static_cast<int>(width / kVectorWidth<T>)),
+        sink(args.sink) {}
+  // True if every row may be read in 16-byte pieces.
+  [[nodiscard]] bool wide() const { return x.wide(width) && y.wide(width) && rows_are_wide<T>(weight, 0, width); }
+};
+
+template <class T>
+struct ForwardRows : NormRows<T> {
+  Rows<const T> residual;
+  Rows<T> sum;
+  float eps;
+
+  explicit ForwardRows(const RmsNormArgs& args)
+      : NormRows<T>(args), residual(args.residual), sum(args.sum), eps(args.eps) {}
+  [[nodiscard]] bool wide() const { return NormRows<T>::wide() && residual.wide(this->width) && sum.wide(this->width); }
+};
+
+// Threads of a block in which kGroup threads share a row.
+template <int kGroup>
+inline constexpr int kNormBlock = kGroup > 32 ? kGroup : 256;
+
+// The thread's pieces below `end`. Rows are read once, and leave the caches to others; the weight is not.
+template <int kGroup, class T, int kVectors>
+__device__ inline void load_row(Packed<T> (&pieces)[kVectors], const T* row, int lane, int end) {
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < end) pieces[k] = load_packed_once(row, lane + k * kGroup);
+}
+template <int kGroup, class T, int kVectors>
+__device__ inline void load_weight(Packed<T> (&pieces)[kVectors], const T* weight, int lane, int end) {
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < end) pieces[k] = load_packed(weight, lane + k * kGroup);
+}
+// Queues copies of the thread's pieces to slots[k * kGroup] in shared memory.
+template <int kGroup, int kVectors, class T>
+__device__ inline void fetch_row(Packed<T>* slots, const T* row, int lane, int end) {
+  const auto* from = reinterpret_cast<const Packed<T>*>(row) + lane;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    if (lane + k * kGroup < end) __pipeline_memcpy_async(slots + k * kGroup, from + k * kGroup, sizeof(Packed<T>));
+}
+
+// Of f32, as those of bf16 in pack.cuh.
+__device__ inline Packed<float> sum(const Packed<float>& a, const Packed<float>& b) {
+  Vector<float> result = unpack(a);
+  const Vector<float> addend = unpack(b);
+#pragma unroll
+  for (int j = 0; j < kVectorWidth<float>; ++j) result[j] += addend[j];
+  return pack<float>(result);
+}
+__device__ inline Packed<float> product(const Packed<float>& a, const Packed<float>& b) {
+  Vector<float> result = unpack(a);
+  const Vector<float> factor = unpack(b);
+#pragma unroll
+  for (int j = 0; j < kVectorWidth<float>; ++j) result[j] *= factor[j];
+  return pack<float>(result);
+}
+
+template <class T>
+__device__ inline float sum_of_squares(const Packed<T>& piece) {
+  const auto x = unpack(piece);
+  float part[2] = {};
+#pragma unroll
+  for (int j = 0; j < kVectorWidth<T>; ++j) part[j % 2] = fmaf(x[j], x[j], part[j % 2]);
+  return part[0] + part[1];
+}
+
+__device__ inline float reciprocal_root_mean(float squares, float width, float eps) {
+  return 1.0f / sqrtf(squares / width + eps);
+}
+
+// x rstd, rounded, times the weight.
+template <class T>
+__device__ inline Packed<T> normalised(const Packed<T>& x, float rstd, const Packed<T>& weight) {
+  auto result = unpack(x);
+#pragma unroll
+  for (int j = 0; j < kVectorWidth<T>; ++j) result[j] *= rstd;
+  return product(pack<T>(result), weight);
+}
+template <class T>
+__device__ inline T normalised(T x, float rstd, T weight) {
+  return from_float<T>(rounded<T>(to_float(x) * rstd) * to_float(weight));
+}
+
+}  // namespace quench::cuda
