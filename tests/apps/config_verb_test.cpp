@@ -10,18 +10,13 @@
 #include <string>
 
 #include "core/json/json.h"
-#include "tests/testing.h"
+#include "tests/apps/program.h"
 
 namespace quench {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int status = -1;
-  std::string output;  // standard output
-  std::string errors;  // standard error
-};
+using testing::Outcome;
 
 class ConfigVerb : public ::testing::Test {
  protected:

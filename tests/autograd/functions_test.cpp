@@ -3,18 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradcheck.h"
-#include "core/number/random.h"
+#include "tests/autograd/operands.h"
 
 namespace quench::autograd {
 namespace {
 
-Tensor randn(const Shape& shape, std::uint64_t stream, float scale = 1.0f, float shift = 0.0f) {
-  Tensor t = Tensor::empty(shape, DType::f32);
-  float* x = t.data<float>();
-  for (std::int64_t i = 0; i < t.numel(); ++i)
-    x[i] = shift + scale * random_normal({7, stream, 0}, static_cast<std::uint64_t>(i));
-  return t;
-}
+using testing::randn;
 
 Tensor ints(std::vector<std::int32_t> values) {
   return Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(values.size())}, values);

@@ -5,21 +5,14 @@
 #include "autograd/functions.h"
 #include "autograd/recompute.h"
 #include "core/memory/allocator.h"
-#include "core/number/random.h"
+#include "tests/autograd/operands.h"
+#include "tests/core/ops/op_testing.h"
 
 namespace quench::autograd {
 namespace {
 
-Tensor randn(const Shape& shape, std::uint64_t stream) {
-  Tensor t = Tensor::empty(shape, DType::f32);
-  for (std::int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = random_normal({11, stream, 0}, static_cast<std::uint64_t>(i));
-  return t;
-}
-
-std::vector<float> values(const Tensor& t) {
-  return {t.data<float>(), t.data<float>() + t.numel()};
-}
+using testing::floats;
+using testing::randn;
 
 // Two linears with SwiGLU between and a norm in front, then the head's loss: a small network with everything shared.
 struct Net {
@@ -51,8 +44,8 @@ struct Net {
     }
     tape.backward(loss);
     EXPECT_EQ(tape.size(), 0u);
-    std::vector<std::vector<float>> gradients{values(loss.value())};
-    for (const Variable& leaf : leaves()) gradients.push_back(values(leaf.grad()));
+    std::vector<std::vector<float>> gradients{floats(loss.value())};
+    for (const Variable& leaf : leaves()) gradients.push_back(floats(leaf.grad()));
     return gradients;
   }
 };
@@ -81,15 +74,15 @@ TEST(Tape, LeafGradientsAccumulateUntilReset) {
     tape.backward();
   };
   step();
-  const auto once = values(w.grad());
+  const auto once = floats(w.grad());
   const void* buffer = w.grad().raw_data();
   step();
-  const auto twice = values(w.grad());
+  const auto twice = floats(w.grad());
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_FLOAT_EQ(twice[i], 2 * once[i]);
   w.gradient()->reset();
   EXPECT_FALSE(w.grad().defined());
   step();
-  EXPECT_EQ(values(w.grad()), once);
+  EXPECT_EQ(floats(w.grad()), once);
   EXPECT_EQ(w.grad().raw_data(), buffer) << "the buffer is reused, not allocated anew";
 }
 

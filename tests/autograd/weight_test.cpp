@@ -4,28 +4,23 @@
 
 #include "autograd/functions.h"
 #include "autograd/recompute.h"
-#include "core/number/random.h"
 #include "tests/autograd/borrowed_weight.h"
+#include "tests/autograd/operands.h"
+#include "tests/core/ops/op_testing.h"
 
 namespace quench::autograd {
 namespace {
 
 using testing::borrowed;
 using testing::BorrowedValues;
+using testing::floats;
 
 Variable leaf(const Shape& shape, std::uint64_t stream) {
-  Tensor t = Tensor::empty(shape, DType::f32);
-  for (std::int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = random_normal({7, stream, 0}, static_cast<std::uint64_t>(i));
-  return Variable::leaf(t);
-}
-
-std::vector<float> values(const Tensor& t) {
-  return {t.data<float>(), t.data<float>() + t.numel()};
+  return Variable::leaf(testing::randn(shape, stream));
 }
 
 // Every function that takes a weight, in one small network.
-struct Net {
+struct WeighedNet {
   static constexpr QkvLayout kHeads{.heads = 2, .kv_heads = 1, .head_dim = 2};
 
   Variable table = leaf({9, 8}, 1), first_norm = leaf({8}, 2), norm = leaf({8}, 3), q_norm = leaf({2}, 4),
@@ -59,14 +54,14 @@ struct Net {
       loss = lm_head_loss(h, weight(head), labels, 1.0f / 3);
     }
     tape.backward(loss);
-    std::vector<std::vector<float>> all{values(loss.value())};
-    for (const Variable& variable : leaves()) all.push_back(values(variable.grad()));
+    std::vector<std::vector<float>> all{floats(loss.value())};
+    for (const Variable& variable : leaves()) all.push_back(floats(variable.grad()));
     return all;
   }
 };
 
 TEST(Weight, NoFunctionKeepsTheBytesOfAWeight) {
-  const Net net;
+  const WeighedNet net;
   for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
     const auto plain = net.run(mode, [](const Variable& v) { return Weight(v); });
     EXPECT_EQ(net.run(mode, [](const Variable& v) { return borrowed(v); }), plain) << static_cast<int>(mode);

@@ -9,7 +9,7 @@
 namespace quench::testing {
 namespace {
 
-AdamWTensor on_gpu(const AdamWTensor& t) {
+AdamWTensor parameters_on_gpu(const AdamWTensor& t) {
   AdamWTensor result = t;
   for (Tensor AdamWTensor::*part :
        {&AdamWTensor::param, &AdamWTensor::grad, &AdamWTensor::exp_avg, &AdamWTensor::exp_avg_sq, &AdamWTensor::master})
@@ -17,9 +17,9 @@ AdamWTensor on_gpu(const AdamWTensor& t) {
   return result;
 }
 
-std::vector<AdamWTensor> on_gpu(const std::vector<AdamWTensor>& list) {
+std::vector<AdamWTensor> parameters_on_gpu(const std::vector<AdamWTensor>& list) {
   std::vector<AdamWTensor> result;
-  for (const AdamWTensor& t : list) result.push_back(on_gpu(t));
+  for (const AdamWTensor& t : list) result.push_back(parameters_on_gpu(t));
   return result;
 }
 
@@ -103,7 +103,7 @@ TEST(CudaAdamW, EveryCombinationOfDtypesGivesTheBitsOfTheCpu) {
       tensors[4].element_offset = (std::int64_t{1} << 35) - 8192;  // into the counter's second word
       tensors[6].element_offset = 3;
       tensors[7].element_offset = 4;  // within a block of random numbers
-      const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+      const std::vector<AdamWTensor> gpu = parameters_on_gpu(tensors);
       adamw(arguments(tensors, 3, stochastic));
       adamw(arguments(gpu, 3, stochastic));
       expect_equal(gpu, tensors);
@@ -117,7 +117,7 @@ TEST(CudaAdamW, ManyTensorsOfSeveralDtypesInOneCall) {
     tensors.push_back(make(random, random.between(0, 70), i % 7 == 0 ? 15 : i % 3 == 0 ? 0 : 7));
     tensors.back().random_stream = static_cast<std::uint64_t>(i);
   }
-  const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+  const std::vector<AdamWTensor> gpu = parameters_on_gpu(tensors);
   for (int step = 1; step <= 3; ++step) {
     adamw(arguments(tensors, step, true));
     adamw(arguments(gpu, step, true));
@@ -158,7 +158,7 @@ TEST(CudaAdamW, UnusualValuesGiveTheBitsOfTheCpu) {
           set_element(t.exp_avg_sq, i, zero ? 0.0 : 1e-3);
           set_element(weight, i, 0.01 * static_cast<double>(i));
         }
-        const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+        const std::vector<AdamWTensor> gpu = parameters_on_gpu(tensors);
         AdamWArgs args = arguments(tensors, 2, stochastic);
         args.eps = eps;
         adamw(args);
@@ -173,7 +173,7 @@ TEST(CudaAdamW, ExtremeCoefficientsGiveTheBitsOfTheCpu) {
   for (const double beta2 : {0.0, 0.5, 0.999, 1 - 1e-9, 1 - 0x1p-53})
     for (const std::int64_t step : {1, 2, 1000, 1000000}) {
       std::vector<AdamWTensor> tensors{make(random, 5000, 0), make(random, 5000, 7)};
-      const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+      const std::vector<AdamWTensor> gpu = parameters_on_gpu(tensors);
       AdamWArgs args = arguments(tensors, step, false);
       args.beta2 = beta2;
       adamw(args);
@@ -205,7 +205,7 @@ void check_quotients(const std::function<float(std::uint32_t)>& exp_avg,
     tensors[0].exp_avg.data<float>()[i] = exp_avg(static_cast<std::uint32_t>(i));
     tensors[0].exp_avg_sq.data<float>()[i] = exp_avg_sq(static_cast<std::uint32_t>(i));
   }
-  const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+  const std::vector<AdamWTensor> gpu = parameters_on_gpu(tensors);
   adamw(quotient_arguments(tensors, eps));
   adamw(quotient_arguments(gpu, eps));
   expect_equal(gpu, tensors);
@@ -243,7 +243,7 @@ TEST(CudaAdamW, ScalesGradientsAndSkipsOnNonFiniteScale) {
   std::vector<AdamWTensor> tensors{make(random, 3001, 0), make(random, 3001, 7)};
   const Tensor scale = Tensor::empty({1}, DType::f32);
   for (const float value : {0.3f, 0.0f, NAN, INFINITY, -INFINITY}) {
-    const std::vector<AdamWTensor> gpu = on_gpu(tensors);
+    const std::vector<AdamWTensor> gpu = parameters_on_gpu(tensors);
     *scale.data<float>() = value;
     AdamWArgs args = arguments(tensors, 1, true);
     args.grad_scale = scale;
@@ -280,8 +280,8 @@ TEST(CudaAdamW, AmaxIsThatOfTheStoredParam) {
       // A decay that leaves the largest weight in the last element of a chunk, and of all chunks.
       const AdamWTensor& spike = tensors[3];
       set_element(spike.master.defined() ? spike.master : spike.param, 3 * 16384 + 8, -50.0);
-      const std::vector<AdamWTensor> without = on_gpu(tensors);
-      std::vector<AdamWTensor> with = on_gpu(tensors);
+      const std::vector<AdamWTensor> without = parameters_on_gpu(tensors);
+      std::vector<AdamWTensor> with = parameters_on_gpu(tensors);
       for (std::size_t i = 0; i < with.size(); ++i)
         if (i != 4) with[i].amax = scalar();  // one goes without
       adamw(arguments(without, 3, stochastic));
@@ -303,7 +303,7 @@ TEST(CudaAdamW, AmaxOfManyTensors) {
   Generator random(10);
   std::vector<AdamWTensor> tensors;
   for (int i = 0; i < 1000; ++i) tensors.push_back(make(random, random.between(0, 70), i % 3 == 0 ? 0 : 7));
-  std::vector<AdamWTensor> gpu = on_gpu(tensors);
+  std::vector<AdamWTensor> gpu = parameters_on_gpu(tensors);
   const Tensor all = Tensor::empty({1000}, DType::f32, kGpu);  // side by side, as a trainer may keep them
   for (std::size_t i = 0; i < gpu.size(); ++i)
     if (i % 7 != 0) gpu[i].amax = all.select(0, static_cast<std::int64_t>(i));
@@ -320,7 +320,7 @@ TEST(CudaAdamW, AmaxOfManyTensors) {
 TEST(CudaAdamW, ShardsRoundAsTheWhole) {
   Generator random(6);
   const std::int64_t n = 70001, cut = 33333;
-  const std::vector<AdamWTensor> whole = on_gpu(std::vector{make(random, n, 7)});
+  const std::vector<AdamWTensor> whole = parameters_on_gpu(std::vector{make(random, n, 7)});
   std::vector<AdamWTensor> shards{whole[0], whole[0]};
   for (std::size_t s = 0; s < 2; ++s) {
     for (Tensor AdamWTensor::*part :
@@ -347,7 +347,7 @@ TEST(CudaAdamW, LargeTensorAndASecondRunGiveTheSameBits) {
       (large.*part).data<bfloat16>()[i] = (small.*part).data<bfloat16>()[i * 5 % (1 << 16)];
   }
   std::vector<AdamWTensor> tensors{large};
-  const std::vector<AdamWTensor> first = on_gpu(tensors), second = on_gpu(tensors);
+  const std::vector<AdamWTensor> first = parameters_on_gpu(tensors), second = parameters_on_gpu(tensors);
   adamw(arguments(first, 9, true));
   adamw(arguments(second, 9, true));
   adamw(arguments(tensors, 9, true));

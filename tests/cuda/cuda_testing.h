@@ -3,10 +3,9 @@
 // label gpu keeps them from running there.
 
 #include "tests/core/ops/op_testing.h"
+#include "tests/cuda/gpu.h"
 
 namespace quench::testing {
-
-inline constexpr Device kGpu{DeviceType::cuda, 0};
 
 // A copy of a CPU tensor with the same strides and the same offset from an aligned address, gaps included.
 inline Tensor on_gpu(const Tensor& t) {

@@ -10,7 +10,7 @@ Tensor shifted(Generator& random, const Shape& shape, DType dtype, std::int64_t 
   return random.normal({shape.numel() + shift}, dtype).narrow(0, shift, shape.numel()).view(shape);
 }
 
-bool equal(const Tensor& gpu, const Tensor& expected) {
+bool same_values(const Tensor& gpu, const Tensor& expected) {
   return same_bits(on_cpu(gpu), expected);
 }
 
@@ -27,7 +27,7 @@ TEST(CudaEmbedding, CopiesRowsOfAnyWidth) {
           const Tensor out = on_gpu(poison);
           embedding({table, ids, expected});
           embedding({on_gpu(table), on_gpu(ids), out});
-          EXPECT_TRUE(equal(out, expected));
+          EXPECT_TRUE(same_values(out, expected));
         }
 }
 
@@ -58,8 +58,8 @@ void check_backward(const Tensor& dout, const Tensor& ids, const Tensor& dtable)
   embedding_backward({gpu_dout, gpu_ids, first});
   embedding_backward({gpu_dout, gpu_ids, second});
   embedding_backward({dout, ids, dtable});
-  EXPECT_TRUE(equal(first, dtable));
-  EXPECT_TRUE(equal(second, dtable));
+  EXPECT_TRUE(same_values(first, dtable));
+  EXPECT_TRUE(same_values(second, dtable));
 }
 
 TEST(CudaEmbeddingBackward, SumsInTheOrderOfTheCpu) {

@@ -8,10 +8,6 @@
 namespace quench::testing {
 namespace {
 
-Tensor ends_of(const std::vector<std::int32_t>& ends) {
-  return Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(ends.size())}, ends);
-}
-
 GroupRows moved(const GroupRows& rows) {
   return {.x = on_gpu(rows.x),
           .ends = on_gpu(rows.ends),

@@ -159,10 +159,6 @@ TEST(CudaExperts, GatherSumAndSwigluMatchTheCpu) {
     }
 }
 
-Tensor ends_of(const std::vector<std::int32_t>& ends) {
-  return Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(ends.size())}, ends);
-}
-
 // |gpu - f64 sum| within f32 summation noise and one rounding.
 void expect_product(const Tensor& gpu, const std::vector<double>& sum, const std::vector<double>& magnitude) {
   const auto got = values(on_cpu(gpu));

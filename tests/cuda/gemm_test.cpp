@@ -6,7 +6,7 @@
 namespace quench::testing {
 namespace {
 
-struct Case {
+struct GemmCase {
   std::int64_t m, n, k;
   bool transpose_a = false, transpose_b = false, bias = false;
   float alpha = 1.0f, beta = 0.0f;
@@ -15,11 +15,11 @@ struct Case {
   bool addend = false;   // beta multiplies another matrix than c
 };
 
-Tensor operand(Generator& random, const Case& c, const Shape& shape, DType dtype) {
+Tensor operand(Generator& random, const GemmCase& c, const Shape& shape, DType dtype) {
   return c.gap > 0 ? random.normal_view(shape, dtype, c.gap) : random.normal(shape, dtype);
 }
 
-void check_against_f64(const Case& c, std::uint32_t seed) {
+void check_against_f64(const GemmCase& c, std::uint32_t seed) {
   SCOPED_TRACE(fmt::format("m {} n {} k {} ta {} tb {} bias {} alpha {} beta {} {} -> {} gap {}", c.m, c.n, c.k,
                            c.transpose_a, c.transpose_b, c.bias, c.alpha, c.beta, to_string(c.dtype),
                            to_string(c.c_dtype), c.gap));

@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
+using testing::kGpu;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 class GrowingMemoryTest : public ::testing::Test {

@@ -21,7 +21,7 @@ PackedMatrix make(Generator& random, DType codes_dtype, DType scales_dtype, std:
   Tensor scales = wide;
   if (scales_dtype != DType::f32) {
     scales = Tensor::empty(shape, scales_dtype);
-    cast({wide, scales});
+    cast(CastArgs{wide, scales});
   }
   return {group, codes, scales, offsets ? random.normal(shape, DType::f32, 0.1) : Tensor()};
 }

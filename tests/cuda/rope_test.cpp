@@ -6,13 +6,13 @@
 namespace quench::testing {
 namespace {
 
-const Shape kShapes[] = {{1, 1, 2},   {7, 3, 8},    {50, 4, 64},    {3, 2, 100}, {200, 3, 34},
-                         {9, 5, 128}, {33, 1, 256}, {100, 32, 128}, {64, 40, 64}};
+const Shape kRopeShapes[] = {{1, 1, 2},   {7, 3, 8},    {50, 4, 64},    {3, 2, 100}, {200, 3, 34},
+                             {9, 5, 128}, {33, 1, 256}, {100, 32, 128}, {64, 40, 64}};
 
 TEST(CudaRope, MatchesTheCpuAndLeavesTheRestAlone) {
   std::uint32_t seed = 1;
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const Shape& shape : kShapes)
+    for (const Shape& shape : kRopeShapes)
       for (const Layout layout : kLayouts)
         for (const auto& [inverse, interleaved] :
              {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {

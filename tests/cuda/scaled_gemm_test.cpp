@@ -26,7 +26,7 @@ struct Operand {
 constexpr Operand kTensor{}, kRow{ElementFormat::e4m3, Granularity::row},
     kTensorE5m2{ElementFormat::e5m2, Granularity::tensor}, kRowE5m2{ElementFormat::e5m2, Granularity::row};
 
-struct Case {
+struct ScaledCase {
   std::int64_t m, n, k;
   Operand a, b;
   DType c = DType::bf16;
@@ -64,7 +64,7 @@ QuantTensor magnitudes(const QuantTensor& x) {
 }
 
 // C of random values on the GPU; poisoned where it must not be read.
-Tensor old_result(Generator& random, const Case& c) {
+Tensor old_result(Generator& random, const ScaledCase& c) {
   if (c.beta == 0.0f) return poisoned({c.m, c.n}, c.c);
   return on_gpu(random.normal({c.m, c.n}, c.c, 4.0));
 }
@@ -87,7 +87,7 @@ double accumulation_error(std::int64_t k, bool fast, double product, double magn
   return terms * magnitude + 0x1.0p-13 * std::ceil(in_one_sum / 32) * std::abs(product);
 }
 
-void check_against_exact(const Case& c, std::uint32_t seed) {
+void check_against_exact(const ScaledCase& c, std::uint32_t seed) {
   SCOPED_TRACE(c.describe());
   Generator random(seed);
   const QuantTensor a = random_operand(random, c.m, c.k, c.a), b = random_operand(random, c.n, c.k, c.b);
@@ -149,7 +149,7 @@ TEST(CudaScaledGemm, LargeProducts) {
 TEST(CudaScaledGemm, RowsOfCMayBeApart) {
   for (const DType c : {DType::bf16, DType::f32})
     for (const float beta : {0.0f, 1.0f}) {
-      const Case test{37, 64, 128, kRow, kRow, c, beta, false, 16};
+      const ScaledCase test{37, 64, 128, kRow, kRow, c, beta, false, 16};
       check_against_exact(test, 400);
       Generator random(401);
       const QuantTensor a = random_operand(random, test.m, test.k, kRow),

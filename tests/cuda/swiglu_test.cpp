@@ -5,10 +5,10 @@
 namespace quench::testing {
 namespace {
 
-const Shape kShapes[] = {{1, 1}, {3, 5}, {4, 16}, {33, 100}, {200, 129}, {7, 14336}, {150, 4096}};  // [N,I]
+const Shape kSwigluShapes[] = {{1, 1}, {3, 5}, {4, 16}, {33, 100}, {200, 129}, {7, 14336}, {150, 4096}};  // [N,I]
 
 // A contiguous tensor that starts one element after an aligned address.
-Tensor shifted(Generator& random, const Shape& shape, DType dtype, double scale = 1.0) {
+Tensor unaligned(Generator& random, const Shape& shape, DType dtype, double scale = 1.0) {
   const Tensor t = Tensor::empty({shape.numel() + 1}, dtype).narrow(0, 1, shape.numel()).view(shape);
   random.fill_normal(t, scale);
   return t;
@@ -17,14 +17,14 @@ Tensor shifted(Generator& random, const Shape& shape, DType dtype, double scale 
 TEST(CudaSwiglu, ForwardAndBackwardMatchTheCpu) {
   std::uint32_t seed = 1;
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const Shape& shape : kShapes)
+    for (const Shape& shape : kSwigluShapes)
       for (const bool aligned : {true, false}) {
         SCOPED_TRACE(fmt::format("{}{} aligned {}", to_string(dtype), shape.to_string(), aligned));
         Generator random(++seed);
         const Shape double_width{shape[0], 2 * shape[1]};
         const Tensor gate_up =
-            aligned ? random.normal(double_width, dtype, 3.0) : shifted(random, double_width, dtype, 3.0);
-        const Tensor dout = aligned ? random.normal(shape, dtype) : shifted(random, shape, dtype);
+            aligned ? random.normal(double_width, dtype, 3.0) : unaligned(random, double_width, dtype, 3.0);
+        const Tensor dout = aligned ? random.normal(shape, dtype) : unaligned(random, shape, dtype);
         const Tensor out = Tensor::empty(shape, dtype), dgate_up = Tensor::empty(double_width, dtype);
         swiglu({gate_up, out});
         swiglu_backward({dout, gate_up, dgate_up});

@@ -6,12 +6,13 @@
 
 #include "core/device/call_counter.h"
 #include "core/tensor/host_copy.h"
+#include "tests/cuda/gpu.h"
 #include "train/generation/generator.h"
 
 namespace quench {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
+using testing::kGpu;
 constexpr std::int64_t kVocabulary = 40, kContext = 2200;
 
 nn::ModelConfig tiny_config() {

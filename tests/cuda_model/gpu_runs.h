@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "core/device/determinism.h"
+#include "tests/cuda/gpu.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 
 namespace quench::testing {
-
-inline constexpr Device kGpu{DeviceType::cuda, 0};
 
 // The number of a line of TinyRun::losses().
 inline double loss_of(const std::string& logged) {

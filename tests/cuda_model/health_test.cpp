@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "recipes/health.h"
+#include "tests/cuda/gpu.h"
 #include "tests/recipes/float8_testing.h"
 #include "tests/train/run/trainer_fixture.h"
 
@@ -10,8 +11,6 @@ namespace quench {
 namespace {
 
 using namespace quench::testing;  // NOLINT: test helpers
-
-constexpr Device kGpu{DeviceType::cuda, 0};
 
 class CudaHealth : public ::testing::TestWithParam<std::string_view> {};
 

@@ -1,5 +1,6 @@
 // The decoder on a GPU against Hugging Face Transformers' f32 results: f32 without TF32, and bf16.
 
+#include "tests/cuda/gpu.h"
 #include "tests/train/model_folder/golden_model.h"
 
 namespace quench {
@@ -7,7 +8,7 @@ namespace {
 
 using testing::GoldenModel;
 
-constexpr Device kGpu{DeviceType::cuda, 0};
+using testing::kGpu;
 
 void expect_loss_and_gradients(GoldenModel& golden) {
   for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {

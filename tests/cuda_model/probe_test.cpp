@@ -7,6 +7,7 @@
 #include "core/device/determinism.h"
 #include "core/memory/allocator.h"
 #include "recipes/float8/hardware.h"
+#include "tests/cuda/gpu.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/probe/auto_recipe.h"
@@ -19,7 +20,7 @@ using testing::expect_same_tensors;
 using testing::TinyRun;
 using Words = std::vector<std::string>;
 
-constexpr Device kGpu{DeviceType::cuda, 0};
+using testing::kGpu;
 
 const Words kWide{"--model.hidden_size=512", "--model.intermediate_size=1536", "--model.num_hidden_layers=3",
                   "--training.dtype=bf16"};

@@ -5,14 +5,15 @@
 #include <thread>
 
 #include "core/device/call_counter.h"
+#include "tests/cuda/gpu.h"
 #include "train/generation/generator.h"
 
 namespace quench {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
+using testing::kGpu;
 
-nn::ModelConfig tiny_config() {
+nn::ModelConfig rehearsal_config() {
   return nn::parse_model_config(
       Json::parse(R"({"model_type": "llama", "vocab_size": 56, "hidden_size": 128, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.1,
@@ -32,13 +33,13 @@ std::vector<std::int32_t> continue_text(const nn::CausalLm& model, std::int64_t 
 }
 
 TEST(CudaRehearsal, FirstPassesFindEverythingMade) {
-  nn::CausalLm model(tiny_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
+  nn::CausalLm model(rehearsal_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
   model.initialize(3);
   std::int64_t before = made();
   (void)continue_text(model, 41);
   EXPECT_GT(made(), before) << "a prompt without rehearsal makes plans";
   // Beside a thread that writes the weights.
-  nn::CausalLm other(tiny_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
+  nn::CausalLm other(rehearsal_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
   std::thread beside([&] { rehearse_generation(other, 333); });
   other.initialize(3);
   beside.join();
@@ -49,7 +50,7 @@ TEST(CudaRehearsal, FirstPassesFindEverythingMade) {
 }
 
 TEST(CudaRehearsal, LengthsBeyondTheContextAreCut) {
-  nn::CausalLm model(tiny_config(), nn::ParameterOptions{.device = kGpu});
+  nn::CausalLm model(rehearsal_config(), nn::ParameterOptions{.device = kGpu});
   model.initialize(3);
   EXPECT_NO_THROW(rehearse_generation(model, 0));
   EXPECT_NO_THROW(rehearse_generation(model, 100000));

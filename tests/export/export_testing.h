@@ -6,7 +6,10 @@
 
 #include "core/number/random.h"
 #include "core/ops/packed_linear.h"
+#include "export/model_tensors.h"
 #include "export/quantized_weight.h"
+#include "export/round_to_nearest.h"
+#include "export/stored_weights.h"
 #include "tests/testing.h"
 
 namespace quench::testing {
@@ -27,6 +30,24 @@ inline Tensor unpacked(const PackedMatrix& packed, DType dtype = DType::f32) {
   const Tensor values = Tensor::empty(packed.codes().shape(), dtype);
   unpack({packed, values});
   return values;
+}
+
+// The weight of a layer, rounded where it has a scheme.
+inline ModelTensor tensor(std::string layer, const Tensor& w, const Scheme* scheme) {
+  ModelTensor t{
+      .name = layer + ".weight", .layer = layer, .shape = w.shape(), .dtype = w.dtype(), .value = [w] { return w; }};
+  if (scheme != nullptr) {
+    t.scheme = scheme;
+    t.quantized = std::make_shared<QuantizedWeight>(round_to_nearest(w, scheme->weights, t.name));
+  }
+  return t;
+}
+
+// A config.json that says nothing else.
+inline Json config_of(const Json& quantization) {
+  Json config = Json::object();
+  config.set(kQuantizationConfig, quantization);
+  return config;
 }
 
 inline bool equal_bytes(const Tensor& a, const Tensor& b) {

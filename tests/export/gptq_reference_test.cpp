@@ -3,17 +3,14 @@
 #include "core/json/json.h"
 #include "export/calibration/gptq.h"
 #include "tests/export/export_testing.h"
+#include "tests/reference_numbers.h"
 
 namespace quench {
 namespace {
 
-constexpr std::int64_t kRows = 16, kColumns = 256, kInputs = 300;
+using testing::mixed;
 
-std::uint32_t mixed(std::uint32_t i) {
-  i = (i ^ (i >> 16)) * 0x85EBCA6Bu;
-  i = (i ^ (i >> 13)) * 0xC2B2AE35u;
-  return i ^ (i >> 16);
-}
+constexpr std::int64_t kRows = 16, kColumns = 256, kInputs = 300;
 
 float small(std::int64_t i) {
   return static_cast<float>(mixed(static_cast<std::uint32_t>(i)) >> 28) - 8;

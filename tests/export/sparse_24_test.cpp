@@ -13,14 +13,8 @@ using namespace testing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ModelTensor tensor(const std::string& name, const std::string& layer, const Tensor& w) {
+ModelTensor named_tensor(const std::string& name, const std::string& layer, const Tensor& w) {
   return {.name = name, .layer = layer, .shape = w.shape(), .dtype = w.dtype(), .value = [w] { return w; }};
-}
-
-Json config_of(const Json& quantization) {
-  Json config = Json::object();
-  config.set(kQuantizationConfig, quantization);
-  return config;
 }
 
 TEST(Sparse24, ComesBackWithItsZeros) {
@@ -30,9 +24,10 @@ TEST(Sparse24, ComesBackWithItsZeros) {
       const Tensor w = two_of_four(normal_weight({96, columns}, dtype), TwoOfFour::magnitude),
                    tiles = two_of_four(normal_weight({8, columns}, dtype, 2), TwoOfFour::transposable),
                    dense = normal_weight({8, columns}, dtype, 5);
-      const Json config = config_of(write_sparse_24(
-          {tensor("a.weight", "a", w), tensor("b.weight", "b", tiles), tensor("lm_head.weight", "lm_head", dense)},
-          folder.path(), 1 << 30));
+      const Json config =
+          config_of(write_sparse_24({named_tensor("a.weight", "a", w), named_tensor("b.weight", "b", tiles),
+                                     named_tensor("lm_head.weight", "lm_head", dense)},
+                                    folder.path(), 1 << 30));
       EXPECT_FALSE(is_quantized(folder.path(), config));
       const auto stored = open_stored_weights(folder.path(), config);
       EXPECT_THAT(stored->names(), ElementsAre("a.weight", "b.weight", "lm_head.weight"));
@@ -52,7 +47,7 @@ TEST(Sparse24, ComesBackWithItsZeros) {
 TEST(Sparse24, BitsStandInOrder) {
   const TempDir folder;
   const Tensor w = Tensor::from_values<float>({1, 8}, std::array{0.f, 3.f, 0.f, -4.f, 5.f, 0.f, 0.f, 0.f});
-  (void)write_sparse_24({tensor("a.weight", "a", w)}, folder.path(), 1 << 30);
+  (void)write_sparse_24({named_tensor("a.weight", "a", w)}, folder.path(), 1 << 30);
   const SafetensorsFolder files(folder.path());
   std::uint8_t mask = 0;
   files.at("a.bitmask").read({reinterpret_cast<std::byte*>(&mask), 1});
@@ -74,10 +69,10 @@ TEST(Sparse24, WhatIsNotSparseAndWhatIsDamagedIsNamed) {
     return "no error";
   };
   const Tensor dense = normal_weight({4, 16}, DType::f32);
-  EXPECT_THAT(message([&] { (void)write_sparse_24({tensor("a.weight", "a", dense)}, folder.path(), 1 << 30); }),
+  EXPECT_THAT(message([&] { (void)write_sparse_24({named_tensor("a.weight", "a", dense)}, folder.path(), 1 << 30); }),
               HasSubstr("no linear layer of the model is 2:4 sparse"));
   const Tensor w = two_of_four(dense, TwoOfFour::magnitude);
-  const Json config = config_of(write_sparse_24({tensor("a.weight", "a", w)}, folder.path(), 1 << 30));
+  const Json config = config_of(write_sparse_24({named_tensor("a.weight", "a", w)}, folder.path(), 1 << 30));
   // All bits of the mask's first byte, which marked four of eight elements.
   std::string bytes = read_file(folder / "model.safetensors");
   const SafetensorsFolder files(folder.path());

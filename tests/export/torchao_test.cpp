@@ -16,22 +16,6 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kName = "model.layers.0.mlp.up_proj.weight";
 
-ModelTensor tensor(std::string layer, const Tensor& w, const Scheme* scheme) {
-  ModelTensor t{
-      .name = layer + ".weight", .layer = layer, .shape = w.shape(), .dtype = w.dtype(), .value = [w] { return w; }};
-  if (scheme != nullptr) {
-    t.scheme = scheme;
-    t.quantized = std::make_shared<QuantizedWeight>(round_to_nearest(w, scheme->weights, t.name));
-  }
-  return t;
-}
-
-Json config_of(const Json& quantization) {
-  Json config = Json::object();
-  config.set(kQuantizationConfig, quantization);
-  return config;
-}
-
 TEST(TorchaoFolder, EverySchemeComesBack) {
   int count = 0;
   for (const Scheme& scheme : scheme_table()) {

@@ -7,11 +7,14 @@
 
 #include "nn/attention/rope_scale.h"
 #include "nn/causal_lm.h"
+#include "tests/nn/config_testing.h"
 
 namespace quench::nn {
 namespace {
 
+using testing::fault_of;
 using ::testing::HasSubstr;
+using testing::parsed;
 
 Json deepseek() {
   return Json::parse(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": 48,
@@ -20,19 +23,6 @@ Json deepseek() {
       "num_experts_per_tok": 3, "moe_intermediate_size": 12, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
       "routed_scaling_factor": 1.5, "kv_lora_rank": 20, "q_lora_rank": 14, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6,
       "v_head_dim": 12, "attention_bias": true})");
-}
-
-ModelConfig parsed(const Json& json) {
-  return parse_model_config(json, "config.json");
-}
-
-std::string fault_of(const Json& json) {
-  try {
-    (void)parsed(json);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
 }
 
 TEST(DeepseekConfig, SaysWhatIsComputed) {

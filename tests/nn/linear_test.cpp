@@ -3,20 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "autograd/functions.h"
-#include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
 #include "nn/optim/adamw.h"
+#include "tests/nn/layer_reference.h"
 
 namespace quench::nn {
 namespace {
 
-Tensor numbers(const Shape& shape, std::uint64_t stream) {
-  Tensor t = Tensor::empty(shape, DType::f32);
-  for (std::int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = random_normal({3, stream, 0}, static_cast<std::uint64_t>(i));
-  return t;
-}
+using reference::numbers;
 
 struct Tree final : Module {
   Tree() : proj(4, 6, true, {}, 0.02f, {{"q_proj", 4}, {"k_proj", 2}}) {

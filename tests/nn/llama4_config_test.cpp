@@ -5,11 +5,14 @@
 
 #include "nn/attention/rope_table.h"
 #include "nn/causal_lm.h"
+#include "tests/nn/config_testing.h"
 
 namespace quench::nn {
 namespace {
 
+using testing::fault_of;
 using ::testing::HasSubstr;
+using testing::parsed;
 
 Json llama4() {
   return Json::parse(R"({"architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "vocab_size": 48,
@@ -25,23 +28,10 @@ Json with(std::string_view key, Json value) {
   return json;
 }
 
-ModelConfig parsed_llama4(const Json& json) {
-  return parse_model_config(json, "config.json");
-}
-
-std::string fault_of_llama4(const Json& json) {
-  try {
-    (void)parsed_llama4(json);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
 using Flags = std::vector<bool>;
 
 TEST(Llama4Config, SaysWhatIsComputed) {
-  const ModelConfig config = parsed_llama4(llama4());
+  const ModelConfig config = parsed(llama4());
   EXPECT_EQ(config.intermediate_size, 40);
   EXPECT_EQ(config.experts.intermediate_size, 12);
   EXPECT_EQ(config.experts.shared_width, 12);
@@ -64,11 +54,11 @@ TEST(Llama4Config, ReadsThePublishedFiles) {
   json.set("moe_layers", Json::parse("[3]"));
   json.set("rope_scaling", Json::parse(R"({"factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0,
                                            "original_max_position_embeddings": 8192, "rope_type": "llama3"})"));
-  const ModelConfig config = parsed_llama4(json);
+  const ModelConfig config = parsed(json);
   EXPECT_EQ(config.layer_attention.rotated, (Flags{true, true, true, false}));
   EXPECT_TRUE(config.layer_attention.scales_queries());
   EXPECT_EQ(config.experts.layers, (Flags{false, false, false, true}));
-  EXPECT_FALSE(parsed_llama4(with("attn_temperature_tuning", 0)).layer_attention.scales_queries());
+  EXPECT_FALSE(parsed(with("attn_temperature_tuning", 0)).layer_attention.scales_queries());
 }
 
 TEST(Llama4Config, IsWrittenAsItWasRead) {
@@ -77,7 +67,7 @@ TEST(Llama4Config, IsWrittenAsItWasRead) {
            Json::parse(R"(["full_attention", "chunked_attention", "full_attention", "full_attention"])"));
   json.set("use_qk_norm", false);
   json.set("attention_bias", true);
-  const ModelConfig config = parsed_llama4(json), again = parsed_llama4(to_hf_json(config, DType::f32));
+  const ModelConfig config = parsed(json), again = parsed(to_hf_json(config, DType::f32));
   EXPECT_EQ(again.layer_attention.rotated, (Flags{true, false, false, true}));
   EXPECT_EQ(again.layer_attention.chunked, (Flags{false, true, false, false}));
   EXPECT_FALSE(again.layer_attention.unit_norm);
@@ -90,7 +80,7 @@ TEST(Llama4Config, IsWrittenAsItWasRead) {
 }
 
 TEST(Llama4Config, SizesCountWhatTheModelHas) {
-  const ModelConfig config = parsed_llama4(llama4());
+  const ModelConfig config = parsed(llama4());
   CausalLm model(config, {});
   std::int64_t total = 0;
   for (const Parameter* p : model.parameters()) total += p->numel();
@@ -100,14 +90,14 @@ TEST(Llama4Config, SizesCountWhatTheModelHas) {
 
 // 40 tokens in chunks of 16: triangles of 16, 16 and 8, in three of four layers.
 TEST(Llama4Config, ChunksTakeFewerOperations) {
-  const ModelConfig config = parsed_llama4(llama4());
+  const ModelConfig config = parsed(llama4());
   const double attention = config.training_flops_per_token(40) - config.training_flops_per_token(0);
   const double chunked = (16.0 * 16 + 16 * 16 + 8 * 8) / 40;
   EXPECT_NEAR(attention, 6 * 4 * 8 * (3 * chunked + 40), 1e-6);
 }
 
 TEST(Llama4Config, ScalesOfQueriesGrowWithThePosition) {
-  const ModelConfig config = parsed_llama4(llama4());
+  const ModelConfig config = parsed(llama4());
   EXPECT_FALSE(make_query_scales(config, 3, Device{}).cos.defined()) << "all are 1";
   const RopeTable scales = make_query_scales(config, 64, Device{});
   for (const auto& [position, steps] : {std::pair{0, 0}, {2, 0}, {3, 1}, {6, 1}, {7, 2}, {63, 16}}) {
@@ -117,26 +107,26 @@ TEST(Llama4Config, ScalesOfQueriesGrowWithThePosition) {
 }
 
 TEST(Llama4Config, WhatCannotBeIsRefused) {
-  EXPECT_THAT(fault_of_llama4(with("num_experts_per_tok", 9)), HasSubstr("9 experts for each token of a model with 8"));
-  EXPECT_THAT(fault_of_llama4(with("moe_layers", Json::parse("[4]"))), HasSubstr("moe_layers: 4 is no layer"));
-  EXPECT_THAT(fault_of_llama4(with("no_rope_layers", Json::parse("[1, 0]"))),
+  EXPECT_THAT(fault_of(with("num_experts_per_tok", 9)), HasSubstr("9 experts for each token of a model with 8"));
+  EXPECT_THAT(fault_of(with("moe_layers", Json::parse("[4]"))), HasSubstr("moe_layers: 4 is no layer"));
+  EXPECT_THAT(fault_of(with("no_rope_layers", Json::parse("[1, 0]"))),
               HasSubstr("no_rope_layers: expected a list of 4 numbers"));
-  EXPECT_THAT(fault_of_llama4(with("no_rope_layers", Json::parse("[1, 0, 2, 1]"))),
+  EXPECT_THAT(fault_of(with("no_rope_layers", Json::parse("[1, 0, 2, 1]"))),
               HasSubstr("no_rope_layers: 2 of layer 2 is neither 0 nor 1"));
-  EXPECT_THAT(fault_of_llama4(with("layer_types", Json::parse(R"(["full_attention"])"))),
+  EXPECT_THAT(fault_of(with("layer_types", Json::parse(R"(["full_attention"])"))),
               HasSubstr("layer_types: expected a list of 4 names"));
   EXPECT_THAT(
-      fault_of_llama4(with("layer_types", Json::parse(R"(["full_attention", "full_attention",
+      fault_of(with("layer_types", Json::parse(R"(["full_attention", "full_attention",
                                                                   "sliding_attention", "full_attention"])"))),
       HasSubstr("layer_types: \"sliding_attention\" is not supported; known: full_attention, chunked_attention"));
-  EXPECT_THAT(fault_of_llama4(with("attention_chunk_size", 0)), HasSubstr("attention_chunk_size: 0 is outside 1.."));
-  EXPECT_THAT(fault_of_llama4(with("attention_chunk_size", Json())), HasSubstr("attention_chunk_size: null"));
-  EXPECT_THAT(fault_of_llama4(with("floor_scale", 0)), HasSubstr("floor_scale: 0 is not a positive number"));
-  EXPECT_THAT(fault_of_llama4(with("router_jitter_noise", 0.1)), HasSubstr("router_jitter_noise"));
-  EXPECT_THAT(fault_of_llama4(with("head_dim", 7)), HasSubstr("head_dim: 7 is odd"));
+  EXPECT_THAT(fault_of(with("attention_chunk_size", 0)), HasSubstr("attention_chunk_size: 0 is outside 1.."));
+  EXPECT_THAT(fault_of(with("attention_chunk_size", Json())), HasSubstr("attention_chunk_size: null"));
+  EXPECT_THAT(fault_of(with("floor_scale", 0)), HasSubstr("floor_scale: 0 is not a positive number"));
+  EXPECT_THAT(fault_of(with("router_jitter_noise", 0.1)), HasSubstr("router_jitter_noise"));
+  EXPECT_THAT(fault_of(with("head_dim", 7)), HasSubstr("head_dim: 7 is odd"));
   Json llama = Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40,
       "num_hidden_layers": 1, "num_attention_heads": 4, "attention_chunk_size": 16})");
-  EXPECT_THAT(fault_of_llama4(llama), HasSubstr("attention_chunk_size: 16 asks for what this version does not have"));
+  EXPECT_THAT(fault_of(llama), HasSubstr("attention_chunk_size: 16 asks for what this version does not have"));
 }
 
 }  // namespace

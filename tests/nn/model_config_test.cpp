@@ -4,27 +4,18 @@
 #include <gtest/gtest.h>
 
 #include "nn/attention/rope_table.h"
+#include "tests/nn/config_testing.h"
 
 namespace quench::nn {
 namespace {
 
+using testing::fault_of;
 using ::testing::HasSubstr;
 
 Json base() {
   return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128,
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 256})");
-}
-
-std::string fault_of(const Json& json, ErrorCode code = ErrorCode::bad_config) {
-  try {
-    (void)parse_model_config(json, "config.json");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "accepted: " << json.dump();
-  return {};
 }
 
 TEST(ModelConfig, DefaultsApplyWhereKeysAreAbsentOrNull) {

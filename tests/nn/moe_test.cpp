@@ -8,31 +8,19 @@
 #include "nn/causal_lm.h"
 #include "nn/experts/expert_load.h"
 #include "nn/mlp.h"
+#include "tests/nn/config_testing.h"
 
 namespace quench::nn {
 namespace {
 
+using testing::fault_of;
 using ::testing::HasSubstr;
+using testing::parsed;
 
 Json qwen() {
   return Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 48,
     "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "num_hidden_layers": 4,
     "num_attention_heads": 2, "num_key_value_heads": 1})");
-}
-
-ModelConfig parsed(const Json& json) {
-  return parse_model_config(json, "config.json");
-}
-
-std::string fault_of(const Json& json) {
-  try {
-    (void)parsed(json);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::bad_config);
-    return error.what();
-  }
-  ADD_FAILURE() << "accepted";
-  return {};
 }
 
 TEST(Moe, DenseAndSparseLayersMix) {

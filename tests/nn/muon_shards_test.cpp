@@ -49,8 +49,8 @@ class Mailbox {
   std::vector<std::vector<Tensor>> parts_;
 };
 
-struct Model {
-  explicit Model(DType dtype, const Sharding& sharding = {}) {
+struct ShardedModel {
+  explicit ShardedModel(DType dtype, const Sharding& sharding = {}) {
     const auto add = [&](const char* name, const Shape& shape, std::vector<ParameterPiece> pieces) {
       Parameter& p = parameters.emplace_back(make_parameter(shape, {.dtype = dtype, .sharding = sharding}));
       p.name = name;
@@ -104,14 +104,14 @@ TEST(MuonOnShards, GivesTheBitsOfWholeMatrices) {
     for (const bool master : {false, true})  // false: bf16 is rounded stochastically
       for (const int processes : {2, 3, 5}) {
         SCOPED_TRACE(fmt::format("{} master {} processes {}", to_string(dtype), master, processes));
-        Model whole(dtype);
+        ShardedModel whole(dtype);
         whole.train(nullptr, master);
         Mailbox box(processes);
         std::vector<std::thread> threads;
         for (int index = 0; index < processes; ++index)
           threads.emplace_back([&, index] {
             const Sharding sharding{index, processes};
-            Model part(dtype, sharding);
+            ShardedModel part(dtype, sharding);
             part.train(std::make_shared<Mailbox::End>(box, sharding), master);
             for (std::size_t i = 0; i < part.parameters.size(); ++i) {
               const Parameter& p = part.parameters[i];
@@ -127,20 +127,20 @@ TEST(MuonOnShards, GivesTheBitsOfWholeMatrices) {
 
 // A piece of a fused parameter steps as a parameter of its own does.
 TEST(MuonOnShards, PiecesAreMatricesOfTheirOwn) {
-  Model fused(DType::f32);
+  ShardedModel fused(DType::f32);
   fused.train(nullptr, false);
-  Model alone(DType::f32);
+  ShardedModel alone(DType::f32);
   Parameter& p = alone.parameters[0];
   const ParameterPiece k = p.pieces[1];
   Parameter single = make_parameter({k.rows, 8}, {});
   single.name = "k.weight";
-  Model::fill(single.variable.value(), k.row_begin * 8, 3);
+  ShardedModel::fill(single.variable.value(), k.row_begin * 8, 3);
   Muon muon({&single}, {});
   Tensor one = Tensor::empty({1}, DType::f32);
   one.data<float>()[0] = 1.0f;
   for (int step = 1; step <= 3; ++step) {
     const Tensor gradient = Tensor::empty({k.rows, 8}, DType::f32);
-    Model::fill(gradient, k.row_begin * 8, static_cast<std::uint64_t>(10 + step));
+    ShardedModel::fill(gradient, k.row_begin * 8, static_cast<std::uint64_t>(10 + step));
     single.variable.gradient()->contribute(gradient);
     muon.step(0.02, step, one);
     muon.zero_grad();

@@ -32,12 +32,12 @@ Element random_element(std::int64_t columns) {
   return [columns](std::int64_t row, std::int64_t column) { return draw(77, row * columns + column); };
 }
 
-using Matrix = std::vector<double>;
+using RowMajor = std::vector<double>;
 
 // [n, m] with n <= m: the transpose of a tall one.
-Matrix wide(const Tensor& x) {
+RowMajor wide(const Tensor& x) {
   const std::int64_t rows = x.size(0), columns = x.size(1);
-  Matrix result(static_cast<std::size_t>(x.numel()));
+  RowMajor result(static_cast<std::size_t>(x.numel()));
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const auto value = static_cast<double>(static_cast<float>(x.data<bfloat16>()[i]));
     result[static_cast<std::size_t>(rows <= columns ? i : i % columns * rows + i / columns)] = value;
@@ -46,8 +46,8 @@ Matrix wide(const Tensor& x) {
 }
 
 // a [n,k] b [k,m], in f32.
-Matrix product(const Matrix& a, const Matrix& b, std::size_t n, std::size_t k, std::size_t m) {
-  const auto tensor = [](const Matrix& values, std::size_t rows, std::size_t columns) {
+RowMajor product(const RowMajor& a, const RowMajor& b, std::size_t n, std::size_t k, std::size_t m) {
+  const auto tensor = [](const RowMajor& values, std::size_t rows, std::size_t columns) {
     Tensor x = Tensor::empty({static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)}, DType::f32);
     for (std::size_t i = 0; i < values.size(); ++i) x.data<float>()[i] = static_cast<float>(values[i]);
     return x;
@@ -57,25 +57,25 @@ Matrix product(const Matrix& a, const Matrix& b, std::size_t n, std::size_t k, s
   return {c.data<float>(), c.data<float>() + c.numel()};
 }
 
-double norm(const Matrix& x) {
+double norm(const RowMajor& x) {
   double sum = 0;
   for (const double v : x) sum += v * v;
   return std::sqrt(sum);
 }
 
 // The five iterations in f32, from x over its norm.
-Matrix expected(const Tensor& x) {
+RowMajor expected(const Tensor& x) {
   const auto n = static_cast<std::size_t>(std::min(x.size(0), x.size(1))),
              m = static_cast<std::size_t>(std::max(x.size(0), x.size(1)));
-  Matrix now = wide(x);
+  RowMajor now = wide(x);
   const double length = norm(now);
   for (double& v : now) v /= length;
   for (int iteration = 0; iteration < 5; ++iteration) {
-    Matrix transposed(n * m);
+    RowMajor transposed(n * m);
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t j = 0; j < m; ++j) transposed[j * n + i] = now[i * m + j];
-    const Matrix gram = product(now, transposed, n, m, n);
-    Matrix polynomial = product(gram, gram, n, n, n);
+    const RowMajor gram = product(now, transposed, n, m, n);
+    RowMajor polynomial = product(gram, gram, n, n, n);
     for (std::size_t i = 0; i < n * n; ++i)
       polynomial[i] = 2.0315 * polynomial[i] - 4.7750 * gram[i] + (i / n == i % n ? 3.4445 : 0.0);
     now = product(polynomial, now, n, n, m);
@@ -83,8 +83,8 @@ Matrix expected(const Tensor& x) {
   return now;
 }
 
-double distance(const Tensor& x, const Matrix& from) {
-  Matrix difference = wide(x);
+double distance(const Tensor& x, const RowMajor& from) {
+  RowMajor difference = wide(x);
   for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= from[i];
   return norm(difference) / norm(from);
 }
@@ -97,7 +97,7 @@ constexpr std::pair<int, int> kLargeShapes[] = {{256, 300}, {256, 512}, {400, 26
 void follows_f32(std::int64_t rows, std::int64_t columns) {
   const auto check = [&](const char* what, double most, const Element& element) {
     const Tensor x = matrix(rows, columns, element);
-    const Matrix wanted = expected(x);
+    const RowMajor wanted = expected(x);
     orthogonalize(x);
     EXPECT_LT(distance(x, wanted), most) << what << ", " << rows << " x " << columns;
   };

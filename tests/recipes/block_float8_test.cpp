@@ -13,6 +13,7 @@
 #include "core/ops/quantize/block_float8.h"
 #include "recipes/recipe.h"
 #include "tests/core/ops/op_testing.h"
+#include "tests/reference_numbers.h"
 #include "tests/testing.h"
 
 namespace quench::recipes {
@@ -21,15 +22,10 @@ namespace {
 using autograd::Variable;
 using testing::Generator;
 using ::testing::HasSubstr;
+using testing::mixed;
 using testing::same_bits;
 
 constexpr std::int64_t kReferenceRows = 384, kReferenceColumns = 256;
-
-std::uint32_t mixed(std::uint32_t i) {
-  i = (i ^ i >> 16) * 0x85EBCA6Bu;
-  i = (i ^ i >> 13) * 0xC2B2AE35u;
-  return i ^ i >> 16;
-}
 
 Tensor reference_matrix() {
   Tensor x = Tensor::empty({kReferenceRows, kReferenceColumns}, DType::bf16);
@@ -110,7 +106,7 @@ TEST(BlockFloat8, NanAndInfinityStayInTheirBlock) {
 }
 
 // Of rows of experts, or of one dense layer.
-struct Layer {
+struct BlockLayer {
   std::vector<std::int32_t> ends;  // empty: dense
   std::int64_t rows, in, out;
   [[nodiscard]] std::int64_t experts() const { return ends.empty() ? 1 : static_cast<std::int64_t>(ends.size()); }
@@ -127,12 +123,12 @@ struct Layer {
   }
 };
 
-struct Result {
+struct LayerProducts {
   Tensor y, dx, dw;
 };
 
-Result run(const Layer& layer, const Tensor& x, const Tensor& w, const Tensor& dy, const RecipeOptions& options = {},
-           bool kept_by_producer = false) {
+LayerProducts run(const BlockLayer& layer, const Tensor& x, const Tensor& w, const Tensor& dy,
+                  const RecipeOptions& options = {}, bool kept_by_producer = false) {
   const nn::LinearInfo info{.name = "layer", .in_features = layer.in, .out_features = layer.out};
   Variable in = Variable::leaf(x);
   if (kept_by_producer) in.set_kept_by_producer();
@@ -153,11 +149,11 @@ Result run(const Layer& layer, const Tensor& x, const Tensor& w, const Tensor& d
   return {value, in.grad(), weight.variable.grad()};
 }
 
-const Layer kDense{{}, 200, 136, 264}, kExperts{{128, 128, 384}, 512, 136, 264};
+const BlockLayer kDenseLayer{{}, 200, 136, 264}, kExpertLayer{{128, 128, 384}, 512, 136, 264};
 
 struct Operands {
   Tensor x, w, dy;
-  explicit Operands(const Layer& layer, DType dtype = DType::f32, std::uint32_t seed = 11) {
+  explicit Operands(const BlockLayer& layer, DType dtype = DType::f32, std::uint32_t seed = 11) {
     Generator random(seed);
     x = random.normal({layer.rows, layer.in}, dtype);
     w = random.normal({layer.experts() * layer.out, layer.in}, dtype, 0.1);
@@ -171,15 +167,15 @@ Tensor lines_of(const Tensor& x, Orientation orientation) {
   return out;
 }
 
-class BlockProductsOf : public ::testing::TestWithParam<const Layer*> {
+class BlockProductsOf : public ::testing::TestWithParam<const BlockLayer*> {
  protected:
-  const Layer& layer = *GetParam();
+  const BlockLayer& layer = *GetParam();
 };
 
-// Products of what the operands are worth, summed in f64. f32 sums of n terms are off by n roundings at most.
+// LayerProducts of what the operands are worth, summed in f64. f32 sums of n terms are off by n roundings at most.
 TEST_P(BlockProductsOf, SumsAreThoseOfTheValues) {
   const Operands o(layer);
-  const Result ours = run(layer, o.x, o.w, o.dy);
+  const LayerProducts ours = run(layer, o.x, o.w, o.dy);
   const Tensor x = lines_of(o.x, Orientation::natural), x_columns = lines_of(o.x, Orientation::transposed),
                dy = lines_of(o.dy, Orientation::natural), dy_columns = lines_of(o.dy, Orientation::transposed);
   const Tensor w = Tensor::empty({layer.experts(), layer.out, layer.in}, DType::f32);
@@ -228,7 +224,7 @@ TEST_P(BlockProductsOf, SumsAreThoseOfTheValues) {
 // Numerics 12.2 (a): an index that a product keeps has a scale of its own. (b): so has every block of the contraction.
 TEST_P(BlockProductsOf, ScalesStandWhereTheyShould) {
   const Operands o(layer);
-  const Result plain = run(layer, o.x, o.w, o.dy);
+  const LayerProducts plain = run(layer, o.x, o.w, o.dy);
   Generator random(17);
   const auto powers = [&](std::int64_t n, std::int64_t block) {
     std::vector<float> result;
@@ -263,9 +259,9 @@ TEST_P(BlockProductsOf, ScalesStandWhereTheyShould) {
 TEST_P(BlockProductsOf, WhatIsKeptChangesNoBit) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Operands o(layer, dtype);
-    const Result codes = run(layer, o.x, o.w, o.dy), input = run(layer, o.x, o.w, o.dy, {}, true),
-                 emulated = run(layer, o.x, o.w, o.dy, {.emulate = true});
-    for (const Result* other : {&input, &emulated}) {
+    const LayerProducts codes = run(layer, o.x, o.w, o.dy), input = run(layer, o.x, o.w, o.dy, {}, true),
+                        emulated = run(layer, o.x, o.w, o.dy, {.emulate = true});
+    for (const LayerProducts* other : {&input, &emulated}) {
       EXPECT_TRUE(same_bits(codes.y, other->y));
       EXPECT_TRUE(same_bits(codes.dx, other->dx));
       EXPECT_TRUE(same_bits(codes.dw, other->dw));
@@ -275,9 +271,9 @@ TEST_P(BlockProductsOf, WhatIsKeptChangesNoBit) {
 
 TEST_P(BlockProductsOf, CanStayInHighPrecision) {
   const Operands o(layer);
-  const Result all = run(layer, o.x, o.w, o.dy);
+  const LayerProducts all = run(layer, o.x, o.w, o.dy);
   for (const LinearGemm gemm : {LinearGemm::forward, LinearGemm::dgrad, LinearGemm::wgrad}) {
-    const Result some = run(layer, o.x, o.w, o.dy, {.high_precision = {gemm}});
+    const LayerProducts some = run(layer, o.x, o.w, o.dy, {.high_precision = {gemm}});
     EXPECT_EQ(same_bits(some.y, all.y), gemm != LinearGemm::forward);
     EXPECT_EQ(same_bits(some.dx, all.dx), gemm != LinearGemm::dgrad);
     EXPECT_EQ(same_bits(some.dw, all.dw), gemm != LinearGemm::wgrad);
@@ -339,7 +335,7 @@ TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
   EXPECT_GT(peak({.target = kPlanning, .emulate = true}), kCount * kOfOne) << "a GPU's host does not see the groups";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layers, BlockProductsOf, ::testing::Values(&kDense, &kExperts),
+INSTANTIATE_TEST_SUITE_P(Layers, BlockProductsOf, ::testing::Values(&kDenseLayer, &kExpertLayer),
                          [](const auto& layer) { return layer.param->ends.empty() ? "Dense" : "Experts"; });
 
 TEST(BlockFloat8, SaysWhichLayersItLeavesOut) {

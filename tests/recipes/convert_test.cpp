@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "nn/causal_lm.h"
+#include "tests/recipes/recipe_testing.h"
 
 namespace quench::recipes {
 namespace {
 
+using testing::conversion_of;
 using ::testing::HasSubstr;
 
 nn::ModelConfig tiny(bool tied) {
@@ -34,29 +36,23 @@ const Recipe kNarrow{"narrow",
                      },
                      {}};
 
-const LayerConversion& row(const std::vector<LayerConversion>& rows, const std::string& name) {
-  for (const LayerConversion& r : rows)
-    if (r.name == name) return r;
-  throw std::runtime_error("no layer " + name);
-}
-
 TEST(Convert, EveryLinearLayerGetsARow) {
   nn::CausalLm model(tiny(false), {});
   const auto rows = apply_recipe(model, kNarrow, {});
   ASSERT_EQ(rows.size(), 2u * 4 + 1);
-  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, "narrow");
-  EXPECT_EQ(row(rows, "model.layers.0.mlp.down_proj").kernel, "high precision");
-  EXPECT_EQ(row(rows, "model.layers.0.mlp.down_proj").skipped_because, "in_features is not 16");
-  EXPECT_EQ(row(rows, "model.layers.0.mlp.gate_up_proj").out_features, 48);
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.self_attn.qkv_proj").kernel, "narrow");
+  EXPECT_EQ(conversion_of(rows, "model.layers.0.mlp.down_proj").kernel, "high precision");
+  EXPECT_EQ(conversion_of(rows, "model.layers.0.mlp.down_proj").skipped_because, "in_features is not 16");
+  EXPECT_EQ(conversion_of(rows, "model.layers.0.mlp.gate_up_proj").out_features, 48);
 }
 
 TEST(Convert, FiltersMatchPathsAndPartsOfFusedLayers) {
   nn::CausalLm model(tiny(false), {});
   const auto rows = apply_recipe(model, kNarrow, {{"*.layers.0.*"}, {"*.gate_proj"}});
-  EXPECT_EQ(row(rows, "model.layers.0.self_attn.qkv_proj").kernel, "narrow");
-  EXPECT_EQ(row(rows, "model.layers.0.mlp.gate_up_proj").skipped_because, "in recipe.filter.exclude");
-  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").skipped_because, "not in recipe.filter.include");
-  EXPECT_EQ(row(rows, "lm_head").skipped_because, "not in recipe.filter.include");
+  EXPECT_EQ(conversion_of(rows, "model.layers.0.self_attn.qkv_proj").kernel, "narrow");
+  EXPECT_EQ(conversion_of(rows, "model.layers.0.mlp.gate_up_proj").skipped_because, "in recipe.filter.exclude");
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.self_attn.qkv_proj").skipped_because, "not in recipe.filter.include");
+  EXPECT_EQ(conversion_of(rows, "lm_head").skipped_because, "not in recipe.filter.include");
 }
 
 TEST(Convert, PatternsThatMatchNothingAreErrors) {
@@ -74,7 +70,8 @@ TEST(Convert, RowsSayWhichProductsAreFloat8) {
   using enum LinearGemm;
   const auto products = [](std::string_view recipe, const RecipeOptions& options) {
     nn::CausalLm model(tiny(false), {});
-    return row(apply_recipe(model, find_recipe(recipe), {{}, {"lm_head"}}, options), "model.layers.0.self_attn.o_proj")
+    return conversion_of(apply_recipe(model, find_recipe(recipe), {{}, {"lm_head"}}, options),
+                         "model.layers.0.self_attn.o_proj")
         .float8;
   };
   EXPECT_TRUE(products("bf16", {}).empty());
@@ -85,9 +82,9 @@ TEST(Convert, RowsSayWhichProductsAreFloat8) {
   // Not of layers that are left out, for whatever reason.
   nn::CausalLm model(tiny(false), {});
   const auto rows = apply_recipe(model, find_recipe("float8_rowwise"), {{}, {"lm_head"}});
-  EXPECT_TRUE(row(rows, "lm_head").float8.empty());
-  EXPECT_FALSE(row(rows, "model.layers.0.mlp.down_proj").skipped_because.empty());  // 24 is no multiple of 16
-  EXPECT_TRUE(row(rows, "model.layers.0.mlp.down_proj").float8.empty());
+  EXPECT_TRUE(conversion_of(rows, "lm_head").float8.empty());
+  EXPECT_FALSE(conversion_of(rows, "model.layers.0.mlp.down_proj").skipped_because.empty());  // 24 is no multiple of 16
+  EXPECT_TRUE(conversion_of(rows, "model.layers.0.mlp.down_proj").float8.empty());
 }
 
 TEST(Convert, ATiedHeadMayBeNamed) {

@@ -56,9 +56,9 @@ struct Vectors {
     const Tensor x = magnitude(a), w = magnitude(b), g = magnitude(gy);
     Products p{Tensor::empty(gy.shape(), DType::f32), Tensor::empty(a.shape(), DType::f32),
                Tensor::empty(b.shape(), DType::f32)};
-    grouped_gemm({x, w, ends, p.y, true});
-    grouped_gemm({g, w, ends, p.ga});
-    grouped_wgrad({g, x, ends, p.gb});
+    grouped_gemm(GroupedGemmArgs{x, w, ends, p.y, true});
+    grouped_gemm(GroupedGemmArgs{g, w, ends, p.ga});
+    grouped_wgrad(GroupedWgradArgs{g, x, ends, p.gb});
     return p;
   }
 

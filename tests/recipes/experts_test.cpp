@@ -9,12 +9,14 @@
 #include "nn/experts/expert_linear.h"
 #include "recipes/convert.h"
 #include "tests/core/ops/op_testing.h"
+#include "tests/recipes/recipe_testing.h"
 #include "tests/testing.h"
 
 namespace quench::recipes {
 namespace {
 
 using autograd::Variable;
+using testing::conversion_of;
 using testing::Generator;
 using ::testing::HasSubstr;
 
@@ -28,12 +30,12 @@ autograd::ExpertRows rows_of() {
   return rows;
 }
 
-struct Result {
+struct ExpertResult {
   Tensor y, dx, dw;
 };
 
-Result run(const Recipe& recipe, const Tensor& x, const Tensor& w, const Tensor& dy,
-           const RecipeOptions& options = {}) {
+ExpertResult run(const Recipe& recipe, const Tensor& x, const Tensor& w, const Tensor& dy,
+                 const RecipeOptions& options = {}) {
   const ExpertPlan plan = recipe.plan_experts({.name = "experts", .in_features = kIn, .out_features = kOut}, options);
   const Variable in = Variable::leaf(x);
   nn::Parameter weight;
@@ -58,7 +60,7 @@ std::vector<float> powers(Generator& random, std::int64_t n) {
 }
 
 // t[r][c] * of_row[r] * of_column[c]; an empty list is all ones.
-Tensor scaled(const Tensor& t, const std::vector<float>& of_row, const std::vector<float>& of_column) {
+Tensor rescaled(const Tensor& t, const std::vector<float>& of_row, const std::vector<float>& of_column) {
   Tensor result = t.clone();
   for (std::int64_t r = 0; r < t.size(0); ++r)
     for (std::int64_t c = 0; c < t.size(1); ++c)
@@ -84,11 +86,11 @@ class ExpertRecipe : public ::testing::TestWithParam<const Recipe*> {
 
 // Numerics 12.2 (a): an index that a product keeps has a scale of its own.
 TEST_P(ExpertRecipe, ScalesOfKeptIndicesPassThrough) {
-  const Result plain = run(recipe(), x, w, dy);
+  const ExpertResult plain = run(recipe(), x, w, dy);
   const auto rows = powers(random, kRows), outs = powers(random, kOut), ins = powers(random, kIn);
   // Of every expert its own.
   const auto outputs = powers(random, kExperts * kOut);
-  const Result forward = run(recipe(), scaled(x, rows, {}), scaled(w, outputs, {}), dy);
+  const ExpertResult forward = run(recipe(), rescaled(x, rows, {}), rescaled(w, outputs, {}), dy);
   for (std::int64_t r = 0; r < kRows; ++r) {
     const std::int64_t expert = r < 64 ? 0 : 2;
     for (std::int64_t n = 0; n < kOut; ++n)
@@ -96,10 +98,10 @@ TEST_P(ExpertRecipe, ScalesOfKeptIndicesPassThrough) {
                                                            rows[static_cast<std::size_t>(r)] *
                                                            outputs[static_cast<std::size_t>(expert * kOut + n)]);
   }
-  const Result dgrad = run(recipe(), x, scaled(w, {}, ins), scaled(dy, rows, {}));
-  EXPECT_TRUE(testing::same_bits(dgrad.dx, scaled(plain.dx, rows, ins)));
-  const Result wgrad = run(recipe(), scaled(x, {}, ins), w, scaled(dy, {}, outs));
-  EXPECT_TRUE(testing::same_bits(wgrad.dw, scaled(plain.dw, repeated(outs), ins)));
+  const ExpertResult dgrad = run(recipe(), x, rescaled(w, {}, ins), rescaled(dy, rows, {}));
+  EXPECT_TRUE(testing::same_bits(dgrad.dx, rescaled(plain.dx, rows, ins)));
+  const ExpertResult wgrad = run(recipe(), rescaled(x, {}, ins), w, rescaled(dy, {}, outs));
+  EXPECT_TRUE(testing::same_bits(wgrad.dw, rescaled(plain.dw, repeated(outs), ins)));
 }
 
 // Numerics 12.2 (b): every 32 elements along the contraction have a scale of their own.
@@ -107,7 +109,7 @@ TEST(MxExperts, ScalesOfBlocksCancel) {
   Generator random(29);
   const Tensor x = random.normal({kRows, kIn}, DType::f32), w = random.normal({kExperts * kOut, kIn}, DType::f32),
                dy = random.normal({kRows, kOut}, DType::f32);
-  const Result plain = run(kMxfp8, x, w, dy);
+  const ExpertResult plain = run(kMxfp8, x, w, dy);
   const auto of_blocks = [&](std::int64_t n, bool inverse) {
     Generator same(31);
     std::vector<float> result;
@@ -118,18 +120,18 @@ TEST(MxExperts, ScalesOfBlocksCancel) {
     return result;
   };
   EXPECT_TRUE(testing::same_bits(
-      run(kMxfp8, scaled(x, {}, of_blocks(kIn, false)), scaled(w, {}, of_blocks(kIn, true)), dy).y, plain.y));
+      run(kMxfp8, rescaled(x, {}, of_blocks(kIn, false)), rescaled(w, {}, of_blocks(kIn, true)), dy).y, plain.y));
   EXPECT_TRUE(testing::same_bits(
-      run(kMxfp8, x, scaled(w, repeated(of_blocks(kOut, true)), {}), scaled(dy, {}, of_blocks(kOut, false))).dx,
+      run(kMxfp8, x, rescaled(w, repeated(of_blocks(kOut, true)), {}), rescaled(dy, {}, of_blocks(kOut, false))).dx,
       plain.dx));
   EXPECT_TRUE(testing::same_bits(
-      run(kMxfp8, scaled(x, of_blocks(kRows, false), {}), w, scaled(dy, of_blocks(kRows, true), {})).dw, plain.dw));
+      run(kMxfp8, rescaled(x, of_blocks(kRows, false), {}), w, rescaled(dy, of_blocks(kRows, true), {})).dw, plain.dw));
 }
 
 TEST_P(ExpertRecipe, ProductsCanStayInHighPrecision) {
   RecipeOptions options;
-  const Result rounded = run(recipe(), x, w, dy),
-               exact = run(recipe(), x, w, dy, {.high_precision = {LinearGemm::wgrad}});
+  const ExpertResult rounded = run(recipe(), x, w, dy),
+                     exact = run(recipe(), x, w, dy, {.high_precision = {LinearGemm::wgrad}});
   EXPECT_TRUE(testing::same_bits(rounded.y, exact.y));
   EXPECT_TRUE(testing::same_bits(rounded.dx, exact.dx));
   EXPECT_FALSE(testing::same_bits(rounded.dw, exact.dw));
@@ -170,9 +172,9 @@ TEST_P(ExpertRecipe, CopiesAndSumsOfOthersChangeNothing) {
         // Nobody else holds the gradient, as in a model.
         y.gradient()->contribute(gradient.clone());
         tape.backward();
-        return Result{made, in.grad(), weight.variable.grad()};
+        return ExpertResult{made, in.grad(), weight.variable.grad()};
       };
-      const auto expect_same = [](const Result& a, const Result& b) {
+      const auto expect_same = [](const ExpertResult& a, const ExpertResult& b) {
         EXPECT_TRUE(testing::same_bits(a.y, b.y));
         EXPECT_TRUE(testing::same_bits(a.dx, b.dx));
         EXPECT_TRUE(testing::same_bits(a.dw, b.dw));
@@ -210,7 +212,7 @@ TEST(MxExperts, SwigluRoundsForTheProductBehindIt) {
       for (const std::vector<LinearGemm>& high_precision : {std::vector<LinearGemm>{}, {LinearGemm::wgrad}}) {
         const ExpertPlan plan = kMxfp8.plan_experts({.name = "down", .in_features = kWidth, .out_features = kOut},
                                                     {.high_precision = high_precision});
-        std::vector<Result> results;
+        std::vector<ExpertResult> results;
         for (const bool asks : {true, false}) {
           Generator random(43);
           const Tensor values = random.normal({rows.pairs.size(0), 2 * kWidth}, DType::bf16);
@@ -248,11 +250,6 @@ std::vector<const Recipe*> weight_recipes() {
   return recipes;
 }
 
-double distance(const Tensor& a, const Tensor& b) {
-  const auto n = static_cast<std::size_t>(a.numel());
-  return testing::relative_l2(std::span<const float>(a.data<float>(), n), std::span<const float>(b.data<float>(), n));
-}
-
 class FakeQuantizedExperts : public ::testing::TestWithParam<const Recipe*> {
  protected:
   [[nodiscard]] const Recipe& recipe() const { return *GetParam(); }
@@ -267,7 +264,7 @@ TEST_P(FakeQuantizedExperts, AreLinearLayers) {
   for (const std::int64_t first : {0, 64}) x.data<float>()[first * kIn] = 16.0f;
   for (const bool keep : {false, true}) {
     const RecipeOptions options{.keep_weights = keep};
-    const Result all = run(recipe(), x, w, dy, options);
+    const ExpertResult all = run(recipe(), x, w, dy, options);
     const std::pair<std::int64_t, std::int64_t> groups[] = {{0, 64}, {64, 0}, {64, 96}};
     for (std::int64_t e = 0; e < kExperts; ++e) {
       SCOPED_TRACE(fmt::format("expert {}, weights kept: {}", e, keep));
@@ -287,11 +284,11 @@ TEST_P(FakeQuantizedExperts, AreLinearLayers) {
         const autograd::TapeScope scope(tape);
         y = plan.kernel->apply(in, weight, {});
       }
-      EXPECT_LT(distance(all.y.narrow(0, begin, count), y.value()), 1e-6);
+      EXPECT_LT(testing::distance(all.y.narrow(0, begin, count), y.value()), 1e-6);
       y.gradient()->contribute(dy.narrow(0, begin, count).clone());
       tape.backward();
-      EXPECT_LT(distance(all.dx.narrow(0, begin, count), in.grad()), 1e-6);
-      EXPECT_LT(distance(of_expert, weight.variable.grad()), 1e-6);
+      EXPECT_LT(testing::distance(all.dx.narrow(0, begin, count), in.grad()), 1e-6);
+      EXPECT_LT(testing::distance(of_expert, weight.variable.grad()), 1e-6);
     }
   }
 }
@@ -308,7 +305,7 @@ TEST_P(FakeQuantizedExperts, CopiesOfTokensHaveTheTokensCodes) {
                dy = random.normal({rows.pairs.size(0), kOut}, DType::bf16);
   const ExpertPlan plan =
       recipe().plan_experts({.name = "experts", .in_features = kIn, .out_features = kOut}, RecipeOptions{});
-  std::vector<Result> results;
+  std::vector<ExpertResult> results;
   for (const bool copied : {false, true}) {
     const Variable in = Variable::leaf(x);
     nn::Parameter weight;
@@ -340,19 +337,13 @@ nn::ModelConfig moe() {
                                 "config.json");
 }
 
-const LayerConversion& row(const std::vector<LayerConversion>& rows, const std::string& name) {
-  for (const LayerConversion& r : rows)
-    if (r.name == name) return r;
-  throw std::runtime_error("no layer " + name);
-}
-
 TEST(ConvertExperts, AreLayersOfTheWalk) {
   nn::CausalLm model(moe(), {});
   const auto rows = apply_recipe(model, kMxfp8, {{}, {"lm_head"}});
-  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.gate_up_proj").kernel, "mxfp8");
-  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.gate_up_proj").out_features, 64);
-  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").experts, 4);
-  EXPECT_EQ(row(rows, "model.layers.0.mlp.gate_up_proj").kernel, "mxfp8");
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.mlp.experts.gate_up_proj").kernel, "mxfp8");
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.mlp.experts.gate_up_proj").out_features, 64);
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.mlp.experts.down_proj").experts, 4);
+  EXPECT_EQ(conversion_of(rows, "model.layers.0.mlp.gate_up_proj").kernel, "mxfp8");
   EXPECT_THAT(conversion_report(rows), HasSubstr("model.layers.*.mlp.experts.down_proj of 4 experts"));
   for (const LayerConversion& r : rows) EXPECT_THAT(r.name, ::testing::Not(HasSubstr("mlp.gate."))) << "the router";
 }
@@ -360,19 +351,20 @@ TEST(ConvertExperts, AreLayersOfTheWalk) {
 TEST(ConvertExperts, FiltersNameThem) {
   nn::CausalLm model(moe(), {});
   const auto only = apply_recipe(model, kFloat8Rowwise, {{"*experts*"}, {}}, {.emulate = true});
-  EXPECT_EQ(row(only, "model.layers.1.mlp.experts.down_proj").kernel, "float8_rowwise");
-  EXPECT_EQ(row(only, "model.layers.1.self_attn.qkv_proj").kernel, "high precision");
+  EXPECT_EQ(conversion_of(only, "model.layers.1.mlp.experts.down_proj").kernel, "float8_rowwise");
+  EXPECT_EQ(conversion_of(only, "model.layers.1.self_attn.qkv_proj").kernel, "high precision");
   const auto without = apply_recipe(model, kMxfp8, {{}, {"*experts.gate_proj", "lm_head"}});
-  EXPECT_EQ(row(without, "model.layers.1.mlp.experts.gate_up_proj").skipped_because, "in recipe.filter.exclude");
-  EXPECT_EQ(row(without, "model.layers.1.mlp.experts.down_proj").kernel, "mxfp8");
+  EXPECT_EQ(conversion_of(without, "model.layers.1.mlp.experts.gate_up_proj").skipped_because,
+            "in recipe.filter.exclude");
+  EXPECT_EQ(conversion_of(without, "model.layers.1.mlp.experts.down_proj").kernel, "mxfp8");
 }
 
 TEST(ConvertExperts, RecipesWithoutGroupedProductsSaySo) {
   nn::CausalLm model(moe(), {});
   const auto rows = apply_recipe(model, kFloat8Tensorwise, {{}, {"lm_head"}}, {.emulate = true});
-  EXPECT_EQ(row(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
             "float8_tensorwise has no products of experts");
-  EXPECT_EQ(row(rows, "model.layers.1.self_attn.qkv_proj").kernel, "float8_tensorwise");
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.self_attn.qkv_proj").kernel, "float8_tensorwise");
 }
 
 // What is trained under such a recipe will be stored in few bits: experts too.

@@ -19,8 +19,6 @@ namespace {
 using namespace quench::testing;  // NOLINT: test helpers
 using ::testing::HasSubstr;
 
-constexpr std::string_view kRecipes[] = {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"};
-
 class Float8Recipe : public ::testing::TestWithParam<std::string_view> {};
 
 // One bf16 ulp, or 1e-5 of the largest value where sums cancel (the order of f32 sums differs).
@@ -266,7 +264,7 @@ TEST_P(Float8Recipe, LayersThatTensorCoresDoNotTakeAreSkippedOrPadded) {
   EXPECT_EQ(result.dw.shape(), Shape({20, 24}));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Float8Recipe, ::testing::ValuesIn(kRecipes),
+INSTANTIATE_TEST_SUITE_P(All, Float8Recipe, ::testing::ValuesIn(kFloat8Recipes),
                          [](const auto& entry) { return std::string(entry.param); });
 
 }  // namespace

@@ -14,6 +14,9 @@
 
 namespace quench::testing {
 
+inline constexpr std::string_view kFloat8Recipes[] = {"float8_tensorwise", "float8_rowwise",
+                                                      "float8_rowwise_with_gw_hp"};
+
 struct LinearCase {
   Tensor x, w, dy;  // [M,K], [N,K], [M,N] on the CPU
   Tensor bias = {};

@@ -19,7 +19,6 @@ namespace {
 using namespace quench::testing;  // NOLINT: test helpers
 using autograd::Variable;
 
-constexpr std::string_view kRecipes[] = {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"};
 constexpr std::uint64_t kSeed = 9;
 
 bool equal(const Tensor& a, const Tensor& b) {
@@ -185,7 +184,7 @@ TEST(GradientRoundingOfAMatrix, OneScaleGivesOneSetOfCodes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GradientRounding, ::testing::ValuesIn(kRecipes),
+INSTANTIATE_TEST_SUITE_P(All, GradientRounding, ::testing::ValuesIn(kFloat8Recipes),
                          [](const auto& entry) { return std::string(entry.param); });
 
 }  // namespace

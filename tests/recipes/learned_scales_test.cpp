@@ -8,22 +8,20 @@
 #include "nn/optim/table.h"
 #include "recipes/qat/scale_parameter.h"
 #include "recipes/recipe.h"
+#include "tests/core/ops/op_testing.h"
 #include "tests/recipes/float8_testing.h"
+#include "tests/reference_numbers.h"
 #include "tests/testing.h"
 
 namespace quench::recipes {
 namespace {
 
 using autograd::Variable;
+using testing::floats;
+using testing::mixed;
 using testing::random_matrix;
 
-constexpr std::int64_t kRows = 12, kOut = 6, kIn = 32;
-
-std::uint32_t mixed(std::uint32_t i) {
-  i = (i ^ (i >> 16)) * 0x85EBCA6Bu;
-  i = (i ^ (i >> 13)) * 0xC2B2AE35u;
-  return i ^ (i >> 16);
-}
+constexpr std::int64_t kBatch = 12, kOutputs = 6, kInputs = 32;
 
 Tensor matrix(std::int64_t rows, std::int64_t columns, std::uint32_t first) {
   const Tensor t = Tensor::empty({rows, columns}, DType::f32);
@@ -32,27 +30,22 @@ Tensor matrix(std::int64_t rows, std::int64_t columns, std::uint32_t first) {
   return t;
 }
 
-std::vector<float> values(const Tensor& t) {
-  const Tensor wide = testing::as_f32(t);
-  return {wide.data<float>(), wide.data<float>() + wide.numel()};
-}
-
 double distance(const Tensor& actual, const std::vector<float>& expected) {
-  const std::vector<float> found = values(actual);
+  const std::vector<float> found = floats(actual);
   return testing::relative_l2(std::span<const float>(found), std::span<const float>(expected));
 }
 
-// A layer [kOut,kIn] under recipe, with scales of its own or without.
+// A layer [kOutputs,kInputs] under recipe, with scales of its own or without.
 struct Layer {
   explicit Layer(const char* recipe, const RecipeOptions& options, bool learned = true) {
     RecipeOptions all = options;
     all.learned_scales = learned;
     kernel = find_recipe(recipe)
-                 .plan({.name = "layer", .in_features = kIn, .out_features = kOut, .parameters = {}}, all)
+                 .plan({.name = "layer", .in_features = kInputs, .out_features = kOutputs, .parameters = {}}, all)
                  .kernel;
     weight.name = "layer.weight";
-    weight.variable = Variable::leaf(matrix(kOut, kIn, 10'000));
-    weight.global_shape = {kOut, kIn};
+    weight.variable = Variable::leaf(matrix(kOutputs, kInputs, 10'000));
+    weight.global_shape = {kOutputs, kInputs};
     if (learned) scales = kernel->parameters().at(0).parameter;
   }
 
@@ -83,10 +76,10 @@ TEST(LearnedScales, GradientsAreThoseOfPyTorch) {
       SCOPED_TRACE(fmt::format("{} bits, groups of {}", bits, group));
       const Layer layer("qat_intx_weight_only", {.weight_bits = bits, .group_size = group});
       Tensor scales = layer.scales->variable.value();
-      const Tensor above = matrix(kOut, scales.size(1), 90'000);
+      const Tensor above = matrix(kOutputs, scales.size(1), 90'000);
       for (std::int64_t i = 0; i < scales.numel(); ++i)
         scales.data<float>()[i] = (1.25f + above.data<float>()[i]) / static_cast<float>(int_range(bits).highest + 1);
-      const Tensor y = layer.run(matrix(kRows, kIn, 1), matrix(kRows, kOut, 50'000));
+      const Tensor y = layer.run(matrix(kBatch, kInputs, 1), matrix(kBatch, kOutputs, 50'000));
       const Json& expected = reference.at(fmt::format("int{} group {}", bits, group));
       const auto numbers = [&](const char* what) {
         std::vector<float> list;
@@ -132,10 +125,11 @@ TEST(LearnedScales, BeginAsThoseThatFollowFromTheWeight) {
     const Layer layer(recipe, {});
     layer.kernel->begin_with(layer.weight);
     EXPECT_EQ(layer.kernel->weight_scales(), layer.scales);
-    const Tensor x = matrix(kRows, kIn, 1);
-    const auto plain = find_recipe(recipe).plan({.name = "layer", .in_features = kIn, .out_features = kOut}, {}).kernel;
-    EXPECT_EQ(values(layer.kernel->apply(Variable(x), layer.weight, {}).value()),
-              values(plain->apply(Variable(x), layer.weight, {}).value()));
+    const Tensor x = matrix(kBatch, kInputs, 1);
+    const auto plain =
+        find_recipe(recipe).plan({.name = "layer", .in_features = kInputs, .out_features = kOutputs}, {}).kernel;
+    EXPECT_EQ(floats(layer.kernel->apply(Variable(x), layer.weight, {}).value()),
+              floats(plain->apply(Variable(x), layer.weight, {}).value()));
   }
 }
 
@@ -146,9 +140,9 @@ TEST(LearnedScales, MicroBatchesAddUp) {
     const Layer layer("qat_int4_weight_only", {.keep_weights = keep, .group_size = 16});
     layer.kernel->begin_with(layer.weight);
     for (const std::uint32_t first : {1u, 1000u})
-      (void)layer.run(matrix(kRows, kIn, first), matrix(kRows, kOut, 50'000));
-    weights.push_back(values(layer.weight.variable.grad()));
-    scales.push_back(values(layer.scales->variable.grad()));
+      (void)layer.run(matrix(kBatch, kInputs, first), matrix(kBatch, kOutputs, 50'000));
+    weights.push_back(floats(layer.weight.variable.grad()));
+    scales.push_back(floats(layer.scales->variable.grad()));
   }
   EXPECT_EQ(weights[0], weights[1]);
   EXPECT_EQ(scales[0], scales[1]);
@@ -156,8 +150,8 @@ TEST(LearnedScales, MicroBatchesAddUp) {
   for (const std::uint32_t first : {1u, 1000u}) {
     const Layer alone("qat_int4_weight_only", {.group_size = 16});
     alone.kernel->begin_with(alone.weight);
-    (void)alone.run(matrix(kRows, kIn, first), matrix(kRows, kOut, 50'000));
-    const std::vector<float> part = values(alone.scales->variable.grad());
+    (void)alone.run(matrix(kBatch, kInputs, first), matrix(kBatch, kOutputs, 50'000));
+    const std::vector<float> part = floats(alone.scales->variable.grad());
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
   EXPECT_LT(distance(Tensor::from_values<float>({static_cast<std::int64_t>(sum.size())}, sum), scales[0]), 1e-6);
@@ -169,17 +163,17 @@ TEST(LearnedScales, OptimizersDoNotDecayThem) {
     SCOPED_TRACE(entry.name);
     const Layer layer("qat_int4_weight_only", {.group_size = 8});
     layer.kernel->begin_with(layer.weight);
-    const std::vector<float> before = values(layer.scales->variable.value());
+    const std::vector<float> before = floats(layer.scales->variable.value());
     const auto optimizer = nn::make_optimizer(entry, {layer.scales}, {.weight_decay = 0.5});
     optimizer->step(1e-2, 1, Tensor::from_values<float>({1}, std::array{1.0f}));
-    EXPECT_EQ(values(layer.scales->variable.value()), before);
+    EXPECT_EQ(floats(layer.scales->variable.value()), before);
   }
 }
 
 // A layer that learns the products of another weight in 2 bits: scales of the largest magnitudes are too large for most
 // values, and learned ones find better.
 TEST(LearnedScales, EndBelowTheErrorOfThoseThatFollowFromTheWeight) {
-  const Tensor wanted = matrix(kOut, kIn, 10'000);
+  const Tensor wanted = matrix(kOutputs, kInputs, 10'000);
   for (const double rate : {3e-4, 1e-3, 1e-2}) {
     SCOPED_TRACE(rate);
     double errors[2];
@@ -194,18 +188,18 @@ TEST(LearnedScales, EndBelowTheErrorOfThoseThatFollowFromTheWeight) {
       double& error = errors[learned ? 1 : 0];  // mean of the last hundred steps: codes flip until the end
       error = 0;
       for (int step = 1; step <= 300; ++step) {
-        const Tensor x = matrix(kRows, kIn, static_cast<std::uint32_t>(step) * 1000);
-        const Tensor y = Tensor::empty({kRows, kOut}, DType::f32);
+        const Tensor x = matrix(kBatch, kInputs, static_cast<std::uint32_t>(step) * 1000);
+        const Tensor y = Tensor::empty({kBatch, kOutputs}, DType::f32);
         gemm({.a = x, .b = wanted, .c = y, .transpose_b = true});
         const Tensor dy = layer.kernel->apply(Variable(x), layer.weight, {}).value().clone();
-        if (step > 200) error += distance(dy, values(y)) / 100;
+        if (step > 200) error += distance(dy, floats(y)) / 100;
         for (std::int64_t i = 0; i < dy.numel(); ++i) dy.data<float>()[i] -= y.data<float>()[i];
         (void)layer.run(x, dy);
         optimizer->step(rate, step, one);
         optimizer->zero_grad();
       }
       if (!learned) continue;
-      for (const float scale : values(layer.scales->variable.value())) EXPECT_GT(scale, 0);
+      for (const float scale : floats(layer.scales->variable.value())) EXPECT_GT(scale, 0);
     }
     EXPECT_LT(errors[1], 0.97 * errors[0]);
   }

@@ -6,19 +6,18 @@
 #include "nn/causal_lm.h"
 #include "recipes/convert.h"
 #include "recipes/qat/fake_quantizer.h"
+#include "tests/core/ops/op_testing.h"
 #include "tests/recipes/float8_testing.h"
+#include "tests/recipes/qat_testing.h"
 #include "tests/testing.h"
 
 namespace quench::recipes {
 namespace {
 
 using autograd::Variable;
+using testing::floats;
 using ::testing::HasSubstr;
-
-std::vector<float> values(const Tensor& t) {
-  const Tensor wide = testing::as_f32(t);
-  return {wide.data<float>(), wide.data<float>() + wide.numel()};
-}
+using testing::integers;
 
 nn::ModelConfig config(bool tied) {
   return nn::parse_model_config(
@@ -30,10 +29,6 @@ nn::ModelConfig config(bool tied) {
 
 Tensor ids() {
   return Tensor::from_values<std::int32_t>({8}, std::vector<std::int32_t>{3, 1, 47, 3, 0, 9, 3, 20});
-}
-
-FakeFormat integers(int bits, std::int64_t group) {
-  return {.kind = FakeFormat::Kind::integer, .integers = {.bits = bits, .group_size = group}};
 }
 
 // Rows of the quantized table, and the gradient of those without what was clipped.
@@ -54,15 +49,15 @@ TEST(QatEmbedding, RowsAreThoseOfTheQuantizedTable) {
         const autograd::TapeScope scope(tape);
         out = plan.kernel->apply(table, ids());
       }
-      EXPECT_EQ(values(out.value()), values(expected));
+      EXPECT_EQ(floats(out.value()), floats(expected));
       out.gradient()->contribute(dy);
       tape.backward();
       const Tensor gradient = Tensor::zeros({48, 64}, DType::f32);
       embedding_backward({.dout = dy, .ids = ids(), .dtable = gradient});
-      const std::vector<float> dense = values(gradient);
+      const std::vector<float> dense = floats(gradient);
       stop_gradient(gradient, whole.mask);
-      EXPECT_EQ(values(table.variable.grad()), values(gradient));
-      EXPECT_NE(values(gradient), dense) << "nothing was clipped";
+      EXPECT_EQ(floats(table.variable.grad()), floats(gradient));
+      EXPECT_NE(floats(gradient), dense) << "nothing was clipped";
     }
 }
 
@@ -92,7 +87,7 @@ TEST(QatEmbedding, TheModelIsThatOfAQuantizedTable) {
       tape.backward(loss);
       Tensor gradient = weight.variable.grad();
       if (before) stop_gradient(gradient, table.mask);
-      results[before] = {values(loss.value()), values(gradient), values(model.logits(model.hidden(ids(), context)))};
+      results[before] = {floats(loss.value()), floats(gradient), floats(model.logits(model.hidden(ids(), context)))};
     }
     EXPECT_EQ(results[0], results[1]);
   }
@@ -101,7 +96,7 @@ TEST(QatEmbedding, TheModelIsThatOfAQuantizedTable) {
 TEST(QatEmbedding, OtherRecipesTakeItBack) {
   nn::CausalLm model(config(true), {});
   model.initialize(5);
-  const auto logits = [&] { return values(model.logits(model.hidden(ids(), model.make_context({{0, 8, 0, 8}}, 8)))); };
+  const auto logits = [&] { return floats(model.logits(model.hidden(ids(), model.make_context({{0, 8, 0, 8}}, 8)))); };
   const std::vector<float> plain = logits();
   (void)apply_recipe(model, kQatInt8, {{}, {"*"}}, {.embedding_bits = 2});
   EXPECT_NE(logits(), plain);

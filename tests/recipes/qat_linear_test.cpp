@@ -10,25 +10,20 @@
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/two_of_four.h"
 #include "recipes/recipe.h"
+#include "tests/core/ops/op_testing.h"
 #include "tests/recipes/float8_testing.h"
+#include "tests/recipes/qat_testing.h"
 #include "tests/testing.h"
 
 namespace quench::recipes {
 namespace {
 
 using autograd::Variable;
+using testing::floats;
 using ::testing::HasSubstr;
+using testing::integers;
 using testing::LinearCase;
 using testing::random_matrix;
-
-std::vector<float> values(const Tensor& t) {
-  const Tensor wide = testing::as_f32(t);
-  return {wide.data<float>(), wide.data<float>() + wide.numel()};
-}
-
-FakeFormat integers(int bits, std::int64_t group, IntMapping mapping = IntMapping::symmetric) {
-  return {.kind = FakeFormat::Kind::integer, .integers = {.bits = bits, .mapping = mapping, .group_size = group}};
-}
 
 TEST(FakeQuantizer, Float8IsTheCodeTimesItsScale) {
   const Tensor x = random_matrix(5, 24, 1, 3.0f, DType::f32);
@@ -46,10 +41,10 @@ TEST(FakeQuantizer, Float8IsTheCodeTimesItsScale) {
 
 TEST(FakeQuantizer, BlockFormatsAreTheirCasts) {
   const Tensor x = random_matrix(4, 64, 1, 1.0f, DType::bf16);
-  EXPECT_EQ(values(fake_quantize(x, {.kind = FakeFormat::Kind::mx, .element = ElementFormat::e2m1}, false).values),
-            values(dequantize(quantize_mx(x, {.element = ElementFormat::e2m1}), DType::bf16)));
-  EXPECT_EQ(values(fake_quantize(x, {.kind = FakeFormat::Kind::nvfp4}, false).values),
-            values(dequantize(quantize_nvfp4(x, nvfp4_global_scale(amax(x, Granularity::tensor))), DType::bf16)));
+  EXPECT_EQ(floats(fake_quantize(x, {.kind = FakeFormat::Kind::mx, .element = ElementFormat::e2m1}, false).values),
+            floats(dequantize(quantize_mx(x, {.element = ElementFormat::e2m1}), DType::bf16)));
+  EXPECT_EQ(floats(fake_quantize(x, {.kind = FakeFormat::Kind::nvfp4}, false).values),
+            floats(dequantize(quantize_nvfp4(x, nvfp4_global_scale(amax(x, Granularity::tensor))), DType::bf16)));
 }
 
 TEST(QatRecipes, LayersThatGroupsDoNotDivideAreNamedWithSizesThatFit) {
@@ -79,7 +74,7 @@ TEST(QatLinear, BitsAndMappingAreOptions) {
               .values;
       const Tensor expected = Tensor::empty({6, 5}, DType::f32);
       gemm({.a = c.x, .b = w, .c = expected, .transpose_b = true});
-      EXPECT_EQ(values(testing::run_linear(*kernel, c, {}, DType::f32).y), values(expected)) << bits;
+      EXPECT_EQ(floats(testing::run_linear(*kernel, c, {}, DType::f32).y), floats(expected)) << bits;
     }
 }
 
@@ -96,15 +91,15 @@ TEST(SparseRecipes, GradientsReachWhatIsPruned) {
     gemm({.a = c.x, .b = w, .c = y, .transpose_b = true});
     gemm({.a = c.dy, .b = w, .c = dx});
     const auto result = testing::run_linear(*testing::make_kernel(name, c, {}), c, {}, DType::f32);
-    EXPECT_EQ(values(result.y), values(y)) << name;
-    EXPECT_EQ(values(result.dx), values(dx)) << name;
-    EXPECT_EQ(values(result.dw), values(dense)) << name;
+    EXPECT_EQ(floats(result.y), floats(y)) << name;
+    EXPECT_EQ(floats(result.dx), floats(dx)) << name;
+    EXPECT_EQ(floats(result.dw), floats(dense)) << name;
   }
   const Tensor codes = fake_quantize(two_of_four(c.w, TwoOfFour::magnitude), integers(4, 32), false).values,
                y = Tensor::empty({24, 16}, DType::f32);
   gemm({.a = c.x, .b = codes, .c = y, .transpose_b = true});
   const auto kernel = testing::make_kernel("qat_int4_weight_only_sparse24", c, {});
-  EXPECT_EQ(values(testing::run_linear(*kernel, c, {}, DType::f32).y), values(y));
+  EXPECT_EQ(floats(testing::run_linear(*kernel, c, {}, DType::f32).y), floats(y));
 }
 
 TEST(SparseRecipes, ShapesThatTheyCannotPruneAreSkippedByName) {
@@ -138,11 +133,11 @@ TEST(QatLinear, MicroBatchesAddUpUnderTheMask) {
       y.gradient()->contribute(c.dy);
       tape.backward();
     }
-    sums.push_back(values(weight.variable.grad()));
+    sums.push_back(floats(weight.variable.grad()));
   }
   EXPECT_EQ(sums[0], sums[1]);
   const auto alone = [&](const LinearCase& c) {
-    return values(testing::run_linear(*testing::make_kernel("qat_int8dyn_int4", c, {}), c, {}, DType::f32).dw);
+    return floats(testing::run_linear(*testing::make_kernel("qat_int8dyn_int4", c, {}), c, {}, DType::f32).dw);
   };
   const std::vector<float> a = alone(first), b = alone(second);
   int zeros = 0;
@@ -181,8 +176,8 @@ TEST(QatLinear, InputsAreKeptOnce) {
     }
     y.gradient()->contribute(c.dy);
     tape.backward();
-    kept.dx = values(in.grad());
-    kept.dw = values(weight.variable.grad());
+    kept.dx = floats(in.grad());
+    kept.dw = floats(weight.variable.grad());
     return kept;
   };
   for (const char* recipe : {"qat_int8dyn_int4", "qat_float8", "qat_nvfp4", "qat_int4_weight_only"}) {
@@ -232,10 +227,10 @@ TEST(QatLinear, AnAdapterTakesPartInWhatIsQuantized) {
     const autograd::TapeScope scope(tape);
     y = kernel->apply(x, frozen, {});
   }
-  EXPECT_EQ(values(y.value()), values(reference.y));
+  EXPECT_EQ(floats(y.value()), floats(reference.y));
   y.gradient()->contribute(c.dy);
   tape.backward();
-  EXPECT_EQ(values(x.grad()), values(reference.dx));
+  EXPECT_EQ(floats(x.grad()), floats(reference.dx));
 
   // dB = scale * dW A^T and dA = scale * B^T dW, with dW = dy^T q(x).
   const Tensor dw = Tensor::empty({16, 64}, DType::f32), qx = fake_quantize(c.x, input, false).values;
@@ -249,7 +244,7 @@ TEST(QatLinear, AnAdapterTakesPartInWhatIsQuantized) {
     gemm({.a = rows, .b = a, .c = db, .transpose_b = true, .alpha = piece.scale});
     gemm({.a = adapter->b(i).variable.value(), .b = rows, .c = da, .transpose_a = true, .alpha = piece.scale});
     const auto close = [](const Tensor& actual, const Tensor& expected) {
-      const std::vector<float> left = values(actual), right = values(expected);
+      const std::vector<float> left = floats(actual), right = floats(expected);
       return testing::relative_l2(std::span<const float>(left), std::span<const float>(right));
     };
     EXPECT_LT(close(adapter->b(i).variable.grad(), db), 1e-5);

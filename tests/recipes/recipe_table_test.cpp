@@ -11,6 +11,8 @@
 #include "nn/optim/adamw.h"
 #include "recipes/convert.h"
 #include "tests/autograd/borrowed_weight.h"
+#include "tests/core/ops/op_testing.h"
+#include "tests/recipes/recipe_testing.h"
 #include "tests/seams/added_recipe.h"  // one more entry of the table
 #include "tests/testing.h"
 
@@ -18,6 +20,7 @@ namespace quench::recipes {
 namespace {
 
 using autograd::Variable;
+using testing::floats;
 
 Tensor randn(const Shape& shape, std::uint64_t stream, float scale = 1.0f) {
   Tensor t = Tensor::empty(shape, DType::f32);
@@ -30,11 +33,6 @@ Tensor as(const Tensor& t, DType dtype) {
   Tensor copy = Tensor::empty(t.shape(), dtype);
   cast({t, copy});
   return copy;
-}
-
-std::vector<float> values(const Tensor& t) {
-  const Tensor wide = as(t, DType::f32);
-  return {wide.data<float>(), wide.data<float>() + wide.numel()};
 }
 
 struct LayerResult {
@@ -57,12 +55,6 @@ LayerResult run_layer(const nn::LinearKernel& kernel, const Tensor& x, const Ten
   return {as(value, DType::f32), as(in.grad(), DType::f32), as(weight.variable.grad(), DType::f32)};
 }
 
-double distance(const Tensor& a, const Tensor& b) {
-  const auto n = static_cast<std::size_t>(a.numel());
-  return quench::testing::relative_l2(std::span<const float>(a.data<float>(), n),
-                                      std::span<const float>(b.data<float>(), n));
-}
-
 class EveryRecipe : public ::testing::TestWithParam<std::size_t> {
  protected:
   [[nodiscard]] const Recipe& recipe() const { return recipe_table()[GetParam()]; }
@@ -76,9 +68,9 @@ TEST_P(EveryRecipe, LayerStaysWithinItsTolerances) {
   const LayerResult ours = run_layer(*plan.kernel, x, w, dy);
   const LayerResult exact =
       run_layer(*nn::high_precision_linear_kernel(), as(x, DType::f32), as(w, DType::f32), as(dy, DType::f32));
-  EXPECT_LT(distance(ours.y, exact.y), recipe().tolerances.output_relative_l2);
-  EXPECT_LT(distance(ours.dx, exact.dx), recipe().tolerances.gradient_relative_l2);
-  EXPECT_LT(distance(ours.dw, exact.dw), recipe().tolerances.gradient_relative_l2);
+  EXPECT_LT(testing::distance(ours.y, exact.y), recipe().tolerances.output_relative_l2);
+  EXPECT_LT(testing::distance(ours.dx, exact.dx), recipe().tolerances.gradient_relative_l2);
+  EXPECT_LT(testing::distance(ours.dw, exact.dw), recipe().tolerances.gradient_relative_l2);
 }
 
 // Mean loss of the last ten of sixty steps of a small model, each step on fresh text of a noisy Markov chain.
@@ -160,8 +152,8 @@ TEST_P(EveryRecipe, NoLayerKeepsTheBytesOfAWeight) {
       }
       tape.backward(root);
       auto& result = results[elsewhere];
-      result.push_back(values(root.value()));
-      for (const nn::Parameter* parameter : model.parameters()) result.push_back(values(parameter->variable.grad()));
+      result.push_back(floats(root.value()));
+      for (const nn::Parameter* parameter : model.parameters()) result.push_back(floats(parameter->variable.grad()));
     }
     EXPECT_EQ(results[0], results[1]);
     EXPECT_TRUE(std::isfinite(results[1][0][0]));

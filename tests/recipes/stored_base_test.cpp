@@ -14,7 +14,7 @@
 namespace quench::recipes {
 namespace {
 
-nn::ModelConfig small_model() {
+nn::ModelConfig stored_model() {
   return nn::parse_model_config(Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 64,
       "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})"),
                                 "config.json");
@@ -22,7 +22,7 @@ nn::ModelConfig small_model() {
 
 // Loss and the adapters' gradients of one pass.
 std::vector<float> results(BaseForm form, bool dense, autograd::Recompute level) {
-  nn::CausalLm model(small_model(), {.dtype = DType::bf16});
+  nn::CausalLm model(stored_model(), {.dtype = DType::bf16});
   const LoraOptions options{.rank = 4, .alpha = 8, .targets = {"q_proj", "down_proj"}};
   const Adapters adapters(model, lora_layers(model, options), options, {.dtype = DType::bf16});
   freeze_base(model);
@@ -62,7 +62,7 @@ TEST(StoredBase, KeepsTheBitsItPromises) {
   for (const auto& [form, bits] : {std::pair{BaseForm::nf4, 4.2}, {BaseForm::float8, 8.6}}) {
     const auto used = [] { return static_cast<double>(Allocator::of(Device{}).stats().current); };
     const double before = used();
-    nn::CausalLm model(small_model(), {.dtype = DType::bf16, .trainable = false});
+    nn::CausalLm model(stored_model(), {.dtype = DType::bf16, .trainable = false});
     model.initialize(3);
     const double dense = used() - before;
     store_base(model, form);
@@ -75,7 +75,7 @@ TEST(StoredBase, KeepsTheBitsItPromises) {
 }
 
 TEST(StoredBase, RoundsAsItsCastsDo) {
-  nn::CausalLm model(small_model(), {.trainable = false});
+  nn::CausalLm model(stored_model(), {.trainable = false});
   model.initialize(3);
   nn::Parameter* weight = nullptr;
   for (nn::Parameter* parameter : model.parameters())

@@ -9,12 +9,13 @@
 #include "core/number/float6.h"
 #include "core/number/float8.h"
 #include "core/number/random.h"
+#include "tests/core/number/special_floats.h"
 
 namespace quench {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 
 TEST(E8m0, EveryByteDecodesToItsPowerOfTwo) {
   for (int byte = 0; byte < 255; ++byte) {

@@ -7,6 +7,7 @@
 #include "core/number/float8.h"
 #include "core/number/random.h"
 #include "tests/core/number/minifloat_reference.h"
+#include "tests/core/number/special_floats.h"
 
 namespace quench {
 namespace {
@@ -151,7 +152,7 @@ TEST(Float8, PowerOfTwoScaleRoundsDown) {
 }
 
 TEST(Float8, ScaleOfNonFiniteAmax) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
+  using testing::kInf;
   for (const bool power_of_two : {false, true}) {
     EXPECT_TRUE(std::isnan(float8_scale(std::numeric_limits<float>::quiet_NaN(), E4m3::kMax, power_of_two)));
     EXPECT_EQ(float8_scale(kInf, E4m3::kMax, power_of_two), 0.0f);

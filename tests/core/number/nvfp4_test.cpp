@@ -4,13 +4,14 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
+
+#include "tests/core/number/special_floats.h"
 
 namespace quench {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 
 TEST(Nvfp4, TwoLevelWorkedExample) {
   const float global = nvfp4_global_scale(4.0f);

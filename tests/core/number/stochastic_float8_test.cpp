@@ -12,8 +12,8 @@ using namespace quench::testing;
 
 template <class Element>
 class StochasticFloat8 : public ::testing::Test {};
-using Elements = ::testing::Types<E4m3, E5m2>;
-TYPED_TEST_SUITE(StochasticFloat8, Elements);
+using Float8Elements = ::testing::Types<E4m3, E5m2>;
+TYPED_TEST_SUITE(StochasticFloat8, Float8Elements);
 
 // All 65536 draws: away from zero as often as the distance says, to half a draw, between subnormals too.
 TYPED_TEST(StochasticFloat8, ProbabilityIsTheDistanceFromTheLowerNeighbour) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/system/check.h"
+#include "tests/core/number/special_floats.h"
 
 namespace quench {
 namespace {
@@ -42,7 +43,7 @@ TEST(StochasticRounding, CarriesIntoTheExponentAndToInfinity) {
 }
 
 TEST(StochasticRounding, SpecialValuesStay) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
+  using testing::kInf;
   for (const std::uint32_t random : {0u, 0x8000u, 0xFFFFu}) {
     EXPECT_EQ(stochastic_round_bf16(kInf, random).bits, 0x7F80);
     EXPECT_EQ(stochastic_round_bf16(-kInf, random).bits, 0xFF80);

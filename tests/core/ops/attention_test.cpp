@@ -15,15 +15,16 @@ struct Problem {
   std::int64_t window = 0;
 };
 
-struct Reference {
+struct AttentionReference {
   std::vector<double> out, lse, dq, dk, dv;
 };
 
-Reference reference(const Problem& p) {
+AttentionReference reference(const Problem& p) {
   const std::int64_t nq = p.q.size(0), heads = p.q.size(1), dim = p.q.size(2), kv_heads = p.k.size(1);
   const auto q = values(p.q), k = values(p.k), v = values(p.v), dout = values(p.dout);
-  Reference r{std::vector<double>(q.size()), std::vector<double>(static_cast<std::size_t>(heads * nq), -INFINITY),
-              std::vector<double>(q.size()), std::vector<double>(k.size()), std::vector<double>(k.size())};
+  AttentionReference r{std::vector<double>(q.size()),
+                       std::vector<double>(static_cast<std::size_t>(heads * nq), -INFINITY),
+                       std::vector<double>(q.size()), std::vector<double>(k.size()), std::vector<double>(k.size())};
   std::vector<double> s, weight;
   for (const SequenceRange& range : p.sequences)
     for (std::int64_t h = 0; h < heads; ++h)
@@ -133,7 +134,7 @@ void check(const Problem& p) {
                            p.causal, p.window, p.sequences.size(), p.sequences.empty() ? 0 : p.sequences[0].q_length,
                            p.sequences.empty() ? 0 : p.sequences[0].k_length));
   const Result result(p);
-  const Reference expected = reference(p);
+  const AttentionReference expected = reference(p);
   result.forward(p);
   const bool bf16 = p.q.dtype() == DType::bf16;
   EXPECT_TRUE(close(result.out, expected.out, rounding(p.q.dtype()) * 1.01, bf16 ? 4e-3 : 3e-6));
@@ -301,7 +302,7 @@ TEST(Attention, WorksOnViewsOfAFusedProjection) {
   result.dv = part(gradient, heads + kv_heads, kv_heads);
   result.forward(p);
   result.backward(p);
-  const Reference expected = reference(p);
+  const AttentionReference expected = reference(p);
   EXPECT_TRUE(close(result.dq, expected.dq, 0, 1e-5));
   EXPECT_TRUE(close(result.dk, expected.dk, 0, 1e-5));
   EXPECT_TRUE(close(result.dv, expected.dv, 0, 1e-5));

@@ -7,14 +7,14 @@ namespace {
 
 using namespace testing;
 
-struct Reference {
+struct CrossEntropyReference {
   std::vector<double> losses, gradients;
 };
 
-Reference reference(const Tensor& logits, const Tensor& labels, double scale) {
+CrossEntropyReference reference(const Tensor& logits, const Tensor& labels, double scale) {
   const auto x = values(logits);
   const auto n = static_cast<std::size_t>(logits.size(0)), vocab = static_cast<std::size_t>(logits.size(1));
-  Reference result{std::vector<double>(n), std::vector<double>(n * vocab)};
+  CrossEntropyReference result{std::vector<double>(n), std::vector<double>(n * vocab)};
   for (std::size_t i = 0; i < n; ++i) {
     const std::int32_t label = labels.data<std::int32_t>()[i];
     if (label == kIgnoreLabel) continue;
@@ -42,7 +42,7 @@ TEST(CrossEntropy, LossAndGradientMatchTheFormula) {
           labels.data<std::int32_t>()[0] = kIgnoreLabel;
           const Tensor losses = Tensor::empty({n}, DType::f32), dlogits = Tensor::empty({n, vocab}, gradient);
           const float scale = 1.0f / static_cast<float>(n);
-          const Reference expected = reference(logits, labels, scale);
+          const CrossEntropyReference expected = reference(logits, labels, scale);
           cross_entropy(
               {.logits = logits, .labels = labels, .losses = losses, .dlogits = dlogits, .grad_scale = scale});
           EXPECT_TRUE(close(losses, expected.losses, 1e-6, 1e-6));

@@ -9,7 +9,7 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct GemmCase {
   std::int64_t m, n, k;
   bool transpose_a = false, transpose_b = false, bias = false;
   float alpha = 1.0f, beta = 0.0f;
@@ -18,7 +18,7 @@ struct Case {
   bool addend = false;  // beta multiplies another matrix than c
 };
 
-void check(const Case& c, std::uint32_t seed) {
+void check(const GemmCase& c, std::uint32_t seed) {
   SCOPED_TRACE(fmt::format("m {} n {} k {} ta {} tb {} bias {} alpha {} beta {} {} -> {} gap {}", c.m, c.n, c.k,
                            c.transpose_a, c.transpose_b, c.bias, c.alpha, c.beta, to_string(c.dtype),
                            to_string(c.c_dtype), c.gap));

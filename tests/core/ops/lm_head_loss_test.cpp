@@ -9,15 +9,15 @@ namespace {
 
 using namespace testing;
 
-struct Reference {
+struct LossReference {
   std::vector<double> losses, dhidden, dweight;
 };
 
-Reference reference(const Tensor& hidden, const Tensor& weight, const Tensor& labels, double scale) {
+LossReference reference(const Tensor& hidden, const Tensor& weight, const Tensor& labels, double scale) {
   const auto h = values(hidden), w = values(weight);
   const auto n = static_cast<std::size_t>(hidden.size(0)), width = static_cast<std::size_t>(hidden.size(1));
   const auto vocab = static_cast<std::size_t>(weight.size(0));
-  Reference result{std::vector<double>(n), std::vector<double>(h.size()), std::vector<double>(w.size())};
+  LossReference result{std::vector<double>(n), std::vector<double>(h.size()), std::vector<double>(w.size())};
   std::vector<double> p(vocab);
   for (std::size_t i = 0; i < n; ++i) {
     const std::int32_t label = labels.data<std::int32_t>()[i];
@@ -55,7 +55,7 @@ TEST(LmHeadLoss, AnyChunkingGivesTheLossAndBothGradients) {
           labels.data<std::int32_t>()[3] = kIgnoreLabel;
           const Tensor losses = Tensor::empty({n}, DType::f32), dhidden = Tensor::empty({n, width}, dtype);
           const Tensor dweight = random.normal({vocab, width}, wide ? DType::f32 : dtype);
-          Reference expected = reference(hidden, weight, labels, 1.0 / 29);
+          LossReference expected = reference(hidden, weight, labels, 1.0 / 29);
           const auto old = values(dweight);
           for (std::size_t i = 0; accumulate && i < old.size(); ++i) expected.dweight[i] += old[i];
           lm_head_loss({.hidden = hidden,
@@ -85,7 +85,7 @@ TEST(LmHeadLoss, CompactLogitsStayWithinTheirRoundings) {
                  weight = random.normal({vocab, width}, DType::bf16, 0.3), labels = random.integers(n, vocab);
     const Tensor losses = Tensor::empty({n}, DType::f32), dhidden = Tensor::empty({n, width}, DType::bf16);
     const Tensor dweight = Tensor::empty({vocab, width}, DType::bf16);
-    const Reference expected = reference(hidden, weight, labels, 1.0 / 30);
+    const LossReference expected = reference(hidden, weight, labels, 1.0 / 30);
     lm_head_loss({.hidden = hidden,
                   .weight = weight,
                   .labels = labels,

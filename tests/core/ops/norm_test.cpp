@@ -13,13 +13,13 @@ double rounded(double value, DType dtype) {
   return dtype == DType::bf16 ? static_cast<double>(bfloat16(static_cast<float>(value))) : value;
 }
 
-struct Reference {
+struct NormReference {
   std::vector<double> y, rstd;
 };
 
-Reference reference(const std::vector<double>& x, const std::vector<double>& weight, DType dtype) {
+NormReference reference(const std::vector<double>& x, const std::vector<double>& weight, DType dtype) {
   const std::size_t width = weight.size(), rows = x.size() / width;
-  Reference result{std::vector<double>(x.size()), std::vector<double>(rows)};
+  NormReference result{std::vector<double>(x.size()), std::vector<double>(rows)};
   for (std::size_t r = 0; r < rows; ++r) {
     double squares = 0;
     for (std::size_t i = 0; i < width; ++i) squares += x[r * width + i] * x[r * width + i];
@@ -30,12 +30,12 @@ Reference reference(const std::vector<double>& x, const std::vector<double>& wei
   return result;
 }
 
-const Shape kShapes[] = {{1, 1}, {3, 7}, {5, 16}, {40, 33}, {2, 768}, {70, 129}, {6, 3, 32}, {40, 2, 20}};
+const Shape kNormShapes[] = {{1, 1}, {3, 7}, {5, 16}, {40, 33}, {2, 768}, {70, 129}, {6, 3, 32}, {40, 2, 20}};
 
 TEST(RmsNorm, MatchesTheFormulaOnStridedRows) {
   std::uint32_t seed = 1;
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const Shape& shape : kShapes)
+    for (const Shape& shape : kNormShapes)
       for (const std::int64_t gap : {0, 5}) {
         SCOPED_TRACE(fmt::format("{}{} gap {}", to_string(dtype), shape.to_string(), gap));
         Generator random(++seed);
@@ -44,7 +44,7 @@ TEST(RmsNorm, MatchesTheFormulaOnStridedRows) {
         Shape rows;
         for (int i = 0; i + 1 < shape.rank(); ++i) rows.push_back(shape[i]);
         const Tensor rstd = Tensor::empty(rows, DType::f32);
-        const Reference expected = reference(values(x), values(weight), dtype);
+        const NormReference expected = reference(values(x), values(weight), dtype);
         rms_norm({.x = x, .weight = weight, .eps = kEps, .y = y, .rstd = rstd});
         // In bf16 a value next to a rounding boundary may fall to the other side: one more bf16 step.
         EXPECT_TRUE(close(y, expected.y, dtype == DType::bf16 ? 0x1.8p-7 : 1e-6, 1e-7));
@@ -100,7 +100,7 @@ Gradients reference_gradients(const std::vector<double>& x, const std::vector<do
 TEST(RmsNormBackward, MatchesTheFormula) {
   std::uint32_t seed = 100;
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const Shape& shape : kShapes)
+    for (const Shape& shape : kNormShapes)
       for (const bool accumulate : {false, true}) {
         SCOPED_TRACE(fmt::format("{}{} accumulate {}", to_string(dtype), shape.to_string(), accumulate));
         Generator random(++seed);

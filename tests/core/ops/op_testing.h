@@ -44,6 +44,12 @@ inline std::vector<double> values(const Tensor& t) {
   return result;
 }
 
+// The same in f32.
+inline std::vector<float> floats(const Tensor& t) {
+  const std::vector<double> wide = values(t);
+  return {wide.begin(), wide.end()};
+}
+
 inline void fill(const Tensor& t, double value) {
   for (std::int64_t i = 0; i < t.numel(); ++i) set_element(t, offset_of(t, i), value);
 }
@@ -84,6 +90,11 @@ class Generator {
  private:
   std::mt19937 engine_;
 };
+
+// Where groups of rows end.
+inline Tensor ends_of(const std::vector<std::int32_t>& ends) {
+  return Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(ends.size())}, ends);
+}
 
 // Largest relative error of one rounding to the dtype.
 inline double rounding(DType dtype) {

@@ -37,13 +37,13 @@ double code_value(const Tensor& codes, std::int64_t i) {
   }
 }
 
-struct Case {
+struct PackedCase {
   DType codes, scales;
   std::int64_t rows, columns, group;
   bool offsets;
 };
 
-PackedMatrix make(Generator& random, const Case& c) {
+PackedMatrix make(Generator& random, const PackedCase& c) {
   const std::int64_t groups = (c.columns + c.group - 1) / c.group;
   const Tensor wide = random.normal({c.rows, groups}, DType::f32, 0.1);
   Tensor scales = wide;
@@ -66,8 +66,8 @@ std::vector<double> expected_values(const PackedMatrix& m) {
   return result;
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<PackedCase> cases() {
+  std::vector<PackedCase> all;
   for (const DType codes : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
     for (const DType scales : {DType::f32, DType::bf16, DType::f16})
       for (const bool offsets : {false, true})
@@ -87,14 +87,14 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::string name(const Case& c) {
+std::string name(const PackedCase& c) {
   return fmt::format("{} {} {}x{} groups of {}{}", to_string(c.codes), to_string(c.scales), c.rows, c.columns, c.group,
                      c.offsets ? " offsets" : "");
 }
 
 TEST(PackedLinear, UnpackGivesTheValues) {
   Generator random(1);
-  for (const Case& c : cases()) {
+  for (const PackedCase& c : cases()) {
     SCOPED_TRACE(name(c));
     const PackedMatrix m = make(random, c);
     const std::vector<double> expected = expected_values(m);
@@ -111,7 +111,7 @@ TEST(PackedLinear, UnpackGivesTheValues) {
 
 TEST(PackedLinear, UnpackInBf16RoundsTheValuesOnce) {
   Generator random(1);
-  for (const Case& c : cases()) {
+  for (const PackedCase& c : cases()) {
     SCOPED_TRACE(name(c));
     const PackedMatrix m = make(random, c);
     const Tensor wide = Tensor::empty({c.rows, c.columns}, DType::f32);
@@ -125,7 +125,7 @@ TEST(PackedLinear, UnpackInBf16RoundsTheValuesOnce) {
 
 TEST(PackedLinear, ProductIsThatOfTheValues) {
   Generator random(2);
-  for (const Case& c : cases())
+  for (const PackedCase& c : cases())
     for (const std::int64_t m : {1, 2, 3, 4, 9, 18}) {
       const bool bias = m % 2 == 0;
       SCOPED_TRACE(fmt::format("{}, {} rows{}", name(c), m, bias ? ", bias" : ""));
@@ -172,7 +172,7 @@ TEST(PackedLinear, ZerosKeepTheirSign) {
 // Exact integer sums by group: what is left are the roundings of scales in f32.
 TEST(PackedIntegerLinear, ProductIsThatOfTheCodes) {
   Generator random(6);
-  for (const Case& c : cases()) {
+  for (const PackedCase& c : cases()) {
     if (c.codes != DType::i4 && c.codes != DType::i8) continue;
     const PackedMatrix weight = make(random, c);
     if (!has_integer_products(weight)) continue;
@@ -243,7 +243,7 @@ TEST(PackedLinear, ThreadsChangeNothing) {
 
 TEST(PackedLinear, RowsOfSeveralMatricesStandBelowEachOther) {
   Generator random(4);
-  const Case c{DType::i4, DType::bf16, 6, 64, 32, true};
+  const PackedCase c{DType::i4, DType::bf16, 6, 64, 32, true};
   const PackedMatrix a = make(random, c), b = make(random, c);
   const PackedMatrix both = concatenate_rows(std::array{a, b});
   ASSERT_EQ(both.rows(), 12);

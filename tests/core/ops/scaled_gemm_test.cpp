@@ -39,7 +39,7 @@ std::vector<double> exact(const QuantTensor& x) {
   return result;
 }
 
-struct Case {
+struct ScaledCase {
   std::int64_t m, n, k;
   Operand a, b;
   DType dtype = DType::bf16;
@@ -48,7 +48,7 @@ struct Case {
   bool fast = false;
 };
 
-void check_against_f64(const Case& c, std::uint32_t seed) {
+void check_against_f64(const ScaledCase& c, std::uint32_t seed) {
   SCOPED_TRACE(fmt::format("{} x {} x {}, {} {} x {} {} -> {}, beta {}, gap {}", c.m, c.n, c.k, to_string(c.a.element),
                            to_string(c.a.granularity), to_string(c.b.element), to_string(c.b.granularity),
                            to_string(c.dtype), c.beta, c.gap));

@@ -11,12 +11,12 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-const Shape kShapes[] = {{1, 1}, {3, 5}, {4, 16}, {33, 100}, {200, 129}};  // [N,I]
+const Shape kSwigluShapes[] = {{1, 1}, {3, 5}, {4, 16}, {33, 100}, {200, 129}};  // [N,I]
 
 TEST(Swiglu, ForwardAndBackwardMatchTheFormula) {
   std::uint32_t seed = 1;
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const Shape& shape : kShapes) {
+    for (const Shape& shape : kSwigluShapes) {
       SCOPED_TRACE(fmt::format("{}{}", to_string(dtype), shape.to_string()));
       Generator random(++seed);
       const std::int64_t n = shape[0], width = shape[1];

@@ -1,10 +1,13 @@
 #pragma once
 // Builds safetensors files byte by byte, valid or not.
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/safetensors/safetensors.h"
 
@@ -22,6 +25,14 @@ inline std::string safetensors_file(std::string_view header, std::size_t data_by
   file += header;
   for (std::size_t i = 0; i < data_bytes; ++i) file += static_cast<char>(i % 251);
   return file;
+}
+
+// The names of a folder's files, sorted.
+inline std::vector<std::string> files_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 inline SafetensorsHeader parse_file_bytes(std::string_view file) {

@@ -13,6 +13,7 @@ namespace quench {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::files_in;
 using ::testing::HasSubstr;
 using testing::safetensors_file;
 
@@ -32,13 +33,6 @@ std::string read_tensor(const SafetensorsFolder& folder, std::string_view name) 
   std::string bytes(location.entry->nbytes(), '\0');
   location.read(std::as_writable_bytes(std::span(bytes)));
   return bytes;
-}
-
-std::vector<std::string> files_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 // The message of the error that opening raises, after checking its code.

@@ -13,6 +13,7 @@ namespace quench {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::files_in;
 using ::testing::HasSubstr;
 
 std::span<const std::byte> as_bytes(std::string_view text) {
@@ -21,13 +22,6 @@ std::span<const std::byte> as_bytes(std::string_view text) {
 
 SafetensorsItem item(std::string name, DType dtype, Shape shape, std::string_view data) {
   return {.name = std::move(name), .dtype = dtype, .shape = shape, .data = as_bytes(data)};
-}
-
-std::vector<std::string> files_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 std::string read_tensor(const SafetensorsReader& reader, std::string_view name) {

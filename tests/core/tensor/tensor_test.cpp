@@ -153,13 +153,13 @@ TEST(Tensor, StridedReadsAnyPatternWithinTheTensor) {
 
 TEST(Tensor, StridedRefusesWhatReachesOutside) {
   const Tensor t = counting({6});
-  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  constexpr std::int64_t kHugeStride = std::int64_t{1} << 62;
   EXPECT_THROW((void)t.strided({3}, {3}, 0), Error);
   EXPECT_THROW((void)t.strided({3}, {1}, 4), Error);
   EXPECT_THROW((void)t.strided({1}, {1}, -1), Error);
-  EXPECT_THROW((void)t.strided({2}, {-1}, 0), Error);               // below the first element
-  EXPECT_THROW((void)t.strided({2, 2}, {-3, 3}, 2), Error);         // ends cancel in a sum, not in memory
-  EXPECT_THROW((void)t.strided({3, 3}, {kHuge, kHuge}, 0), Error);  // overflow
+  EXPECT_THROW((void)t.strided({2}, {-1}, 0), Error);                           // below the first element
+  EXPECT_THROW((void)t.strided({2, 2}, {-3, 3}, 2), Error);                     // ends cancel in a sum, not in memory
+  EXPECT_THROW((void)t.strided({3, 3}, {kHugeStride, kHugeStride}, 0), Error);  // overflow
   EXPECT_THROW((void)t.strided({2, 2}, {1}, 0), Error);
   EXPECT_THROW((void)t.transpose(0, 0).narrow(0, 0, 6).strided({7}, {1}, 0), Error);
 }

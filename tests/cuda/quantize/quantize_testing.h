@@ -9,6 +9,9 @@
 
 namespace quench::testing {
 
+// The results that a cast is asked for.
+enum class Wanted { natural, transposed, both };
+
 // The bytes of a tensor on the GPU, as a CPU tensor of its dtype and shape.
 inline Tensor fetch(const Tensor& t) {
   const Tensor result = Tensor::empty(t.shape(), t.dtype());

@@ -31,8 +31,6 @@ struct Guarded {
   }
 };
 
-enum class Wanted { natural, transposed, both };
-
 // One cast into poisoned memory against the CPU's, twice.
 void check_cast(const Tensor& x, ElementFormat element, Granularity granularity, Wanted wanted, std::int64_t shift) {
   // One NaN must not make a tensor's every code NaN here: its scale is a given one.

@@ -11,8 +11,6 @@ namespace {
 
 const RandomKey kKey{0x123456789ABCDEFull, hash64("model.layers.0.mlp.down_proj.output_gradient"), (7ull << 32) + 3};
 
-enum class Wanted { natural, transposed, both };
-
 // A payload on the GPU of one byte everywhere, `shift` bytes off an aligned address.
 Tensor poisoned(const Shape& shape, DType dtype, std::int64_t shift) {
   const Tensor host = Tensor::empty({shape.numel() + shift}, dtype);

@@ -9,16 +9,11 @@ using testing::bytes_of;
 using testing::expect_error;
 using testing::llmq_header;
 using testing::packed_bits;
+using testing::read_mask;
 using testing::TempDir;
 using testing::write_file;
 
 const std::vector<std::int32_t> kTokens{10, 11, 12, 13, 14, 15, 16, 17, 18, 19};
-
-std::vector<std::uint8_t> read_mask(const TokenSource& source, std::uint64_t begin, std::size_t count) {
-  std::vector<std::uint8_t> mask(count, 7);
-  source.read_target_mask(begin, mask);
-  return mask;
-}
 
 TEST(LlmqFormat, ReadsEveryVersion) {
   TempDir folder;

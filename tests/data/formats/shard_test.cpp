@@ -8,14 +8,9 @@ namespace quench {
 namespace {
 
 using testing::expect_error;
+using testing::read_mask;
 using testing::TempDir;
 using testing::write_file;
-
-std::vector<std::uint8_t> read_mask(const TokenSource& source, std::uint64_t begin, std::size_t count) {
-  std::vector<std::uint8_t> mask(count, 7);
-  source.read_target_mask(begin, mask);
-  return mask;
-}
 
 void write_small_shard(const std::filesystem::path& path, std::uint64_t vocab_size = 300, bool mask = false) {
   ShardWriter writer(path,

@@ -113,6 +113,12 @@ inline std::vector<std::int32_t> read_tokens(const TokenSource& source, std::uin
   return tokens;
 }
 
+inline std::vector<std::uint8_t> read_mask(const TokenSource& source, std::uint64_t begin, std::size_t count) {
+  std::vector<std::uint8_t> mask(count, 7);
+  source.read_target_mask(begin, mask);
+  return mask;
+}
+
 inline std::vector<std::int32_t> read_all_tokens(const TokenSource& source) {
   return read_tokens(source, 0, static_cast<std::size_t>(source.size()));
 }

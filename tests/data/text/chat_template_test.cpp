@@ -18,11 +18,11 @@ std::string decoded_targets(const Tokenizer& tokenizer, const EncodedDocument& d
   return tokenizer.decode(targets);
 }
 
-const std::vector<ChatMessage> kChat = {{"system", "You are terse."},
-                                        {"user", "What is 2 + 2?\nAnd 3 * 3?"},
-                                        {"assistant", "4, and 9."},
-                                        {"user", "Thanks. Göodbye 你好"},
-                                        {"assistant", "Bye!\n\nSee you."}};
+const std::vector<ChatMessage> kConversation = {{"system", "You are terse."},
+                                                {"user", "What is 2 + 2?\nAnd 3 * 3?"},
+                                                {"assistant", "4, and 9."},
+                                                {"user", "Thanks. Göodbye 你好"},
+                                                {"assistant", "Bye!\n\nSee you."}};
 
 const ChatTemplate* named(const char* name) {
   return &chat_templates().require(name);
@@ -78,7 +78,7 @@ TEST_P(ChatTemplatesGolden, TheJinjaTextIsTheSameTemplate) {
     Conversation conversation = openai_conversation(c);
     EXPECT_EQ(whole(renderer.render(conversation, TrainOn::assistant)), c.at("text").as_string());
   }
-  std::vector<ChatMessage> messages = kChat;
+  std::vector<ChatMessage> messages = kConversation;
   if (!is_llama2()) messages.push_back({"tool", " 42\n"});
   if (is_llama2()) messages.push_back({"user", " And now? "});
   Json record = Json::array();
@@ -95,7 +95,7 @@ TEST_P(ChatTemplatesGolden, TheJinjaTextIsTheSameTemplate) {
 }
 
 TEST_P(ChatTemplates, TargetsAreTheAnswersAndTheirEnds) {
-  const EncodedDocument encoded = encode(kChat);
+  const EncodedDocument encoded = encode(kConversation);
   ASSERT_EQ(encoded.targets.size(), encoded.ids.size());
   // The space on both sides of an answer belongs to it in Llama 2's template.
   const std::string space = is_llama2() ? " " : "";
@@ -150,11 +150,11 @@ TEST(ChatTemplate, NamesAndMissingTokens) {
                [] { (void)chat_template_from_string("jinja"); });
   const auto tokenizer = load_tokenizer("bytes");
   const DocumentEncoder encoder(*tokenizer, {});
-  const std::vector<Document> documents{{.pieces = render_chat(named("chatml"), kChat), .complete = true}};
+  const std::vector<Document> documents{{.pieces = render_chat(named("chatml"), kConversation), .complete = true}};
   expect_error(ErrorCode::bad_config, {"<|im_start|>", "data.chat_template"}, [&] { (void)encoder.encode(documents); });
   EXPECT_EQ(fitting_chat_template(*tokenizer), nullptr);
   expect_error(ErrorCode::bad_config, {"data.chat_template", "llama3, chatml, llama2 or the path"},
-               [] { (void)render_chat(nullptr, kChat); });
+               [] { (void)render_chat(nullptr, kConversation); });
 }
 
 }  // namespace

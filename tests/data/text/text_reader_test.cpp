@@ -11,17 +11,17 @@ using testing::write_file;
 using Texts = std::vector<std::string>;
 
 // A document a string; the parts of one document are joined by '|'.
-struct Reading {
+struct TextReading {
   Texts texts;
   Texts origins;  // line numbers
   ReadReport report;
 };
 
-Reading read(const std::string& bytes, ReaderOptions options) {
+TextReading read_text(const std::string& bytes, ReaderOptions options) {
   TempDir folder;
   write_file(folder / "a.txt", bytes);
   const auto reader = open_document_reader(folder / "a.txt", options);
-  Reading reading;
+  TextReading reading;
   Document document;
   bool open = false;
   while (reader->next(document)) {
@@ -44,33 +44,33 @@ Reading read(const std::string& bytes, ReaderOptions options) {
 
 TEST(TextReader, AWholeFileIsKeptAsItIs) {
   const std::string text = "first\r\n\r\n  second \n<|endoftext|>\n\n";
-  EXPECT_EQ(read(text, {}).texts, Texts{text});
-  EXPECT_EQ(read("\xEF\xBB\xBFx", {}).texts, Texts{"x"});
-  const Reading empty = read(" \n\t\n", {});
+  EXPECT_EQ(read_text(text, {}).texts, Texts{text});
+  EXPECT_EQ(read_text("\xEF\xBB\xBFx", {}).texts, Texts{"x"});
+  const TextReading empty = read_text(" \n\t\n", {});
   EXPECT_EQ(empty.texts, Texts{});
   EXPECT_EQ(empty.report.empty, 1u);
-  EXPECT_EQ(read("", {}).texts, Texts{});
+  EXPECT_EQ(read_text("", {}).texts, Texts{});
 }
 
 TEST(TextReader, BlankLinesSeparateDocuments) {
   const ReaderOptions options{.split = TextSplit::blank_line};
-  const Reading reading = read("\na\nb\n\n\nc\n \t\nd\r\n\r\ne\n\n", options);
+  const TextReading reading = read_text("\na\nb\n\n\nc\n \t\nd\r\n\r\ne\n\n", options);
   EXPECT_EQ(reading.texts, (Texts{"a\nb", "c", "d", "e"}));
   EXPECT_EQ(reading.origins, (Texts{"2", "6", "8", "10"}));
   EXPECT_EQ(reading.report.documents, 4u);
-  EXPECT_EQ(read("only", options).texts, Texts{"only"});
-  EXPECT_EQ(read("\n\n\n", options).texts, Texts{});
-  EXPECT_EQ(read("a\n  b", options).texts, Texts{"a\n  b"});
+  EXPECT_EQ(read_text("only", options).texts, Texts{"only"});
+  EXPECT_EQ(read_text("\n\n\n", options).texts, Texts{});
+  EXPECT_EQ(read_text("a\n  b", options).texts, Texts{"a\n  b"});
 }
 
 TEST(TextReader, MarkersSeparateDocuments) {
   const ReaderOptions options{.split = TextSplit::marker};
-  EXPECT_EQ(read("a<|endoftext|>b\n\nc\n<|endoftext|>\nd\n", options).texts, (Texts{"a", "b\n\nc", "d"}));
-  EXPECT_EQ(read("<|endoftext|>\n<|endoftext|>", options).texts, Texts{});
-  EXPECT_EQ(read("x<|endoftext|", options).texts, Texts{"x<|endoftext|"});
-  EXPECT_EQ(read("x\n---\ny", {.split = TextSplit::marker, .marker = "\n---\n"}).texts, (Texts{"x", "y"}));
+  EXPECT_EQ(read_text("a<|endoftext|>b\n\nc\n<|endoftext|>\nd\n", options).texts, (Texts{"a", "b\n\nc", "d"}));
+  EXPECT_EQ(read_text("<|endoftext|>\n<|endoftext|>", options).texts, Texts{});
+  EXPECT_EQ(read_text("x<|endoftext|", options).texts, Texts{"x<|endoftext|"});
+  EXPECT_EQ(read_text("x\n---\ny", {.split = TextSplit::marker, .marker = "\n---\n"}).texts, (Texts{"x", "y"}));
   expect_error(ErrorCode::bad_config, {"marker is empty"},
-               [] { read("x", {.split = TextSplit::marker, .marker = ""}); });
+               [] { read_text("x", {.split = TextSplit::marker, .marker = ""}); });
 }
 
 // Documents of all lengths over several blocks of the reader, so that separators fall on every border.
@@ -81,7 +81,7 @@ TEST(TextReader, SeparatorsOnBlockBorders) {
       Texts expected{std::string((1 << 20) - shift, 'a'), "b", std::string((1 << 20) + 3, 'c'), "d"};
       std::string bytes;
       for (const std::string& text : expected) bytes += text + separator;
-      EXPECT_EQ(read(bytes, {.split = split}).texts, expected) << shift;
+      EXPECT_EQ(read_text(bytes, {.split = split}).texts, expected) << shift;
     }
   }
   Texts many;
@@ -90,27 +90,27 @@ TEST(TextReader, SeparatorsOnBlockBorders) {
     many.push_back("document " + std::to_string(i) + std::string(static_cast<std::size_t>(i % 300), 'x'));
     bytes += many.back() + "\n\n";
   }
-  EXPECT_EQ(read(bytes, {.split = TextSplit::blank_line}).texts, many);
+  EXPECT_EQ(read_text(bytes, {.split = TextSplit::blank_line}).texts, many);
 }
 
 TEST(TextReader, LargeDocumentsComeInParts) {
-  EXPECT_EQ(read("ab\ncd\nef gh", {.max_document_bytes = 8}).texts, Texts{"ab\ncd\n|ef gh"});
-  EXPECT_EQ(read("word word word", {.max_document_bytes = 8}).texts, Texts{"word| word| word"});
-  EXPECT_EQ(read("ab\n  cd\n\nef", {.max_document_bytes = 10}).texts, Texts{"ab\n  cd\n\n|ef"});
+  EXPECT_EQ(read_text("ab\ncd\nef gh", {.max_document_bytes = 8}).texts, Texts{"ab\ncd\n|ef gh"});
+  EXPECT_EQ(read_text("word word word", {.max_document_bytes = 8}).texts, Texts{"word| word| word"});
+  EXPECT_EQ(read_text("ab\n  cd\n\nef", {.max_document_bytes = 10}).texts, Texts{"ab\n  cd\n\n|ef"});
   // Never inside a character.
   const std::string greek = "αβγδεζηθικ";
   for (std::uint64_t limit = 4; limit < 20; ++limit) {
-    const Texts texts = read(greek, {.max_document_bytes = limit}).texts;
+    const Texts texts = read_text(greek, {.max_document_bytes = limit}).texts;
     ASSERT_EQ(texts.size(), 1u);
     std::string joined = texts[0];
     joined.erase(std::remove(joined.begin(), joined.end(), '|'), joined.end());
     EXPECT_EQ(joined, greek);
   }
-  EXPECT_EQ(read("word word word\n\nx", {.split = TextSplit::blank_line, .max_document_bytes = 8}).texts,
+  EXPECT_EQ(read_text("word word word\n\nx", {.split = TextSplit::blank_line, .max_document_bytes = 8}).texts,
             (Texts{"word| word| word", "x"}));
   // A marker at the cut is still found.
   for (std::uint64_t limit = 1; limit < 30; ++limit) {
-    Texts texts = read("abc def<|endoftext|>ghi", {.split = TextSplit::marker, .max_document_bytes = limit}).texts;
+    Texts texts = read_text("abc def<|endoftext|>ghi", {.split = TextSplit::marker, .max_document_bytes = limit}).texts;
     ASSERT_EQ(texts.size(), 2u) << limit;
     for (auto& text : texts) text.erase(std::remove(text.begin(), text.end(), '|'), text.end());
     EXPECT_EQ(texts, (Texts{"abc def", "ghi"})) << limit;
@@ -120,8 +120,8 @@ TEST(TextReader, LargeDocumentsComeInParts) {
 // White space without end is neither held nor quadratic: the whole is cut into parts of at most the limit.
 TEST(TextReader, LongRunsOfWhiteSpace) {
   const ReaderOptions options{.split = TextSplit::blank_line, .max_document_bytes = 1000};
-  EXPECT_EQ(read("a" + std::string(3 << 20, '\n') + "b", options).texts, (Texts{"a", "b"}));
-  std::string spaces = read("a\n" + std::string(3 << 20, ' ') + "\nb", options).texts.at(0);
+  EXPECT_EQ(read_text("a" + std::string(3 << 20, '\n') + "b", options).texts, (Texts{"a", "b"}));
+  std::string spaces = read_text("a\n" + std::string(3 << 20, ' ') + "\nb", options).texts.at(0);
   EXPECT_EQ(std::count(spaces.begin(), spaces.end(), ' '), 3 << 20);
   EXPECT_EQ(spaces.substr(spaces.size() - 2), "\nb");
 }
@@ -129,17 +129,17 @@ TEST(TextReader, LongRunsOfWhiteSpace) {
 TEST(TextReader, BadTextIsAnErrorOrSkippedWithItsLine) {
   const std::string bytes = "good\n\nbad \xFF here\n\ngood too\n\nzero\nb" + std::string(1, '\0') + "te\n\nlast";
   const ReaderOptions strict{.split = TextSplit::blank_line};
-  expect_error(ErrorCode::corrupt, {"a.txt:3", "0xff"}, [&] { read(bytes, strict); });
-  const Reading reading = read(bytes, {.split = TextSplit::blank_line, .on_bad_record = BadRecord::skip});
+  expect_error(ErrorCode::corrupt, {"a.txt:3", "0xff"}, [&] { read_text(bytes, strict); });
+  const TextReading reading = read_text(bytes, {.split = TextSplit::blank_line, .on_bad_record = BadRecord::skip});
   EXPECT_EQ(reading.texts, (Texts{"good", "good too", "last"}));
   EXPECT_EQ(reading.report.bad_records, 2u);
   ASSERT_EQ(reading.report.first_bad.size(), 2u);
   EXPECT_THAT(reading.report.first_bad[0], ::testing::HasSubstr("a.txt:3: byte 0xff"));
   EXPECT_THAT(reading.report.first_bad[1], ::testing::HasSubstr("a.txt:8: a zero byte"));
   // A bad part leaves a gap.
-  EXPECT_EQ(read("ab\nc\xFF\nef\n", {.on_bad_record = BadRecord::skip, .max_document_bytes = 4}).texts,
+  EXPECT_EQ(read_text("ab\nc\xFF\nef\n", {.on_bad_record = BadRecord::skip, .max_document_bytes = 4}).texts,
             Texts{"ab\n||ef\n"});
-  expect_error(ErrorCode::unsupported, {"UTF-16"}, [] { read("\xFF\xFEx", {}); });
+  expect_error(ErrorCode::unsupported, {"UTF-16"}, [] { read_text("\xFF\xFEx", {}); });
 }
 
 }  // namespace

@@ -20,6 +20,12 @@ namespace quench::testing {
 
 using Ids = std::vector<std::int32_t>;
 
+inline Ids ids_of(const Json& list) {
+  Ids ids;
+  for (const Json& id : list.as_array()) ids.push_back(static_cast<std::int32_t>(id.as_int()));
+  return ids;
+}
+
 inline Json byte_level(bool add_prefix_space, bool use_regex) {
   return Json::Object{
       {"type", "ByteLevel"}, {"add_prefix_space", add_prefix_space}, {"trim_offsets", true}, {"use_regex", use_regex}};
@@ -71,6 +77,10 @@ inline std::string error_of(const std::function<void()>& action) {
     return std::string(to_string(error.code())) + ": " + error.what();
   }
   return "";
+}
+
+inline std::string load_error(const Json& json) {
+  return error_of([&] { load(json); });
 }
 
 inline std::string random_bytes(std::mt19937& random, std::size_t size, std::string_view alphabet) {

@@ -6,16 +6,13 @@
 
 #include "core/json/json.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tests/data/tokenizer/bpe_fixtures.h"
 #include "tests/testing.h"
 
 namespace quench {
 namespace {
 
-std::vector<std::int32_t> ids_of(const Json& list) {
-  std::vector<std::int32_t> ids;
-  for (const Json& id : list.as_array()) ids.push_back(static_cast<std::int32_t>(id.as_int()));
-  return ids;
-}
+using testing::ids_of;
 
 TEST(TokenizerGolden, EncodesAndDecodesEveryCase) {
   const auto folder = testing::golden_dir() / "tokenizer";

@@ -16,11 +16,8 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using testing::Ids;
 using testing::load;
+using testing::load_error;
 using ::testing::StartsWith;
-
-std::string load_error(const Json& json) {
-  return error_of([&] { load(json); });
-}
 
 Json& model(Json& json) {
   return *json.find("model");

@@ -12,12 +12,7 @@ namespace quench {
 namespace {
 
 using testing::Ids;
-
-Ids ids_of(const Json& list) {
-  Ids ids;
-  for (const Json& id : list.as_array()) ids.push_back(static_cast<std::int32_t>(id.as_int()));
-  return ids;
-}
+using testing::ids_of;
 
 void expect_equal(const Tokenizer& tokenizer, const std::string& text, const Json::Array& expected) {
   const Ids plain = tokenizer.encode(text, {.add_special_tokens = false});

@@ -16,6 +16,7 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using testing::Ids;
 using testing::load;
+using testing::load_error;
 using ::testing::StartsWith;
 
 constexpr const char* kMark = "\u2581";
@@ -56,10 +57,6 @@ Json text_description() {
                              {"byte_fallback", true},
                              {"vocab", std::move(vocabulary)},
                              {"merges", Json::Array{Json::Array{kMark, "a"}, "a b"}}}}};
-}
-
-std::string load_error(const Json& json) {
-  return error_of([&] { load(json); });
 }
 
 TEST(TextTokenizer, FallsBackToBytesAndMarksTheTextsBeginning) {

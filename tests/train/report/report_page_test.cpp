@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t count_of(const std::string& text, const std::string& part) {
   std::size_t count = 0;
@@ -79,7 +79,8 @@ ChartSeries series(const Curve& points, ChartSeries::Look look = ChartSeries::Lo
 }
 
 TEST(ReportChart, AGapInterruptsTheLine) {
-  const std::string chart = render_chart({.title = "t"}, {series({{1, 1}, {2, 2}, {3, kNan}, {4, 3}, {5, 4}})}, "a");
+  const std::string chart =
+      render_chart({.title = "t"}, {series({{1, 1}, {2, 2}, {3, kNoValue}, {4, 3}, {5, 4}})}, "a");
   check_tags(chart);
   const std::size_t at = chart.find("<path class=\"line");
   const std::string path = chart.substr(at, chart.find("/>", at) - at);
@@ -98,7 +99,7 @@ TEST(ReportChart, ASingleValueIsADot) {
 TEST(ReportChart, NothingToShowIsNothing) {
   EXPECT_EQ(render_chart({.title = "t"}, {}, "a"), "");
   EXPECT_EQ(render_chart({.title = "t"}, {series({})}, "a"), "");
-  EXPECT_EQ(render_chart({.title = "t"}, {series({{1, kNan}, {2, kNan}})}, "a"), "");
+  EXPECT_EQ(render_chart({.title = "t"}, {series({{1, kNoValue}, {2, kNoValue}})}, "a"), "");
 }
 
 TEST(ReportChart, TheLogViewExistsWhereThereAreValuesForIt) {

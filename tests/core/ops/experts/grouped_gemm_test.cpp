@@ -9,10 +9,6 @@ namespace {
 
 using namespace testing;
 
-Tensor ends_of(const std::vector<std::int32_t>& ends) {
-  return Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(ends.size())}, ends);
-}
-
 // Uneven and empty groups; rows behind the last one.
 const std::vector<std::vector<std::int32_t>> kEnds = {
     {32, 32, 96, 160}, {0, 0, 0, 160}, {1, 38, 39, 150}, {0, 0, 0, 0}, {160, 160, 160, 160}};

@@ -32,17 +32,17 @@ Tensor wide_range(Generator& random, const Shape& shape, DType dtype) {
 }
 
 TEST(RoundRowsMx, IsTheCopyAndARoundingForEachForm) {
-  constexpr std::int64_t kTokens = 20, kChoices = 3, kRows = 64, kWidth = 96;
+  constexpr std::int64_t kTokens = 20, kChoices = 3, kPairs = 64, kWidth = 96;
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const MxScaleMode mode : {MxScaleMode::rceil, MxScaleMode::even})
       for (const bool gathered : {false, true}) {
         SCOPED_TRACE(fmt::format("{} {} {}", to_string(dtype), to_string(mode), gathered));
         Generator random(7);
-        const Tensor x = wide_range(random, {gathered ? kTokens : kRows, kWidth}, dtype);
-        const Tensor pairs = gathered ? pairs_of(kRows, kTokens, kChoices) : Tensor();
+        const Tensor x = wide_range(random, {gathered ? kTokens : kPairs, kWidth}, dtype);
+        const Tensor pairs = gathered ? pairs_of(kPairs, kTokens, kChoices) : Tensor();
         Tensor copies = x.clone();
         if (gathered) {
-          copies = Tensor::empty({kRows, kWidth}, dtype);
+          copies = Tensor::empty({kPairs, kWidth}, dtype);
           gather_rows({.x = x, .pairs = pairs, .choices = kChoices, .out = copies});
         }
         const Tensor columns = Tensor::empty_like(copies), rows = Tensor::empty_like(copies);

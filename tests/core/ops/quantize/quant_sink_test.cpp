@@ -31,23 +31,19 @@ Float8Sink sink_of(const Tensor& x, ElementFormat element = ElementFormat::e4m3,
           .column_amax = Tensor::zeros({1, x.size(1)}, DType::f32)};
 }
 
-bool same_bytes(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw_data(), b.raw_data(), a.nbytes()) == 0;
-}
-
 // The sink has what the casts make of the stored result.
 void expect_filled(const Float8Sink& sink, const Tensor& result) {
   if (sink.amax.defined()) {
-    EXPECT_TRUE(same_bytes(sink.amax, amax(result, Granularity::tensor)));
+    EXPECT_TRUE(same_bits(sink.amax, amax(result, Granularity::tensor)));
   }
   if (sink.column_amax.defined()) {
-    EXPECT_TRUE(same_bytes(sink.column_amax, amax(result, Granularity::column)));
+    EXPECT_TRUE(same_bits(sink.column_amax, amax(result, Granularity::column)));
   }
   if (!sink.rows.defined()) return;
   const QuantTensor expected =
       quantize_float8(result, {sink.rows.format().element, Granularity::row, sink.power_of_two});
-  EXPECT_TRUE(same_bytes(sink.rows.payload(), expected.payload()));
-  EXPECT_TRUE(same_bytes(sink.rows.scales(), expected.scales()));
+  EXPECT_TRUE(same_bits(sink.rows.payload(), expected.payload()));
+  EXPECT_TRUE(same_bits(sink.rows.scales(), expected.scales()));
 }
 
 TEST(QuantizeSink, HasWhatTheCastsMakeOfTheResult) {
@@ -123,7 +119,7 @@ TEST(QuantizeSink, EmptyResults) {
     fill_sink(sink, x);
     EXPECT_EQ(*sink.amax.data<float>(), 2.0f);
     for (const double value : values(sink.column_amax)) EXPECT_EQ(value, 3.0);
-    EXPECT_TRUE(same_bytes(sink.rows.scales(), quantize_float8(x, {.granularity = Granularity::row}).scales()));
+    EXPECT_TRUE(same_bits(sink.rows.scales(), quantize_float8(x, {.granularity = Granularity::row}).scales()));
     // The ops do it as well, which have nothing else to do.
     const auto scales = [&](const std::function<void(const Float8Sink&)>& op, std::int64_t width) {
       const Float8Sink own = sink_of(Tensor::empty({shape[0], width}, DType::bf16));

@@ -14,11 +14,9 @@
 
 #include "core/number/random.h"
 #include "core/ops/quantize/quantize.h"
+#include "tests/core/number/special_floats.h"
 
 namespace quench::testing {
-
-inline constexpr float kInf = std::numeric_limits<float>::infinity();
-inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // Normal values over a range of binades.
 template <class T = float>

@@ -1,12 +1,14 @@
 #include "core/ops/quantize/quantize_int.h"
 
 #include "tests/core/ops/golden_file.h"
+#include "tests/core/ops/op_testing.h"
 #include "tests/core/ops/quantize/quantize_inputs.h"
 
 namespace quench {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::floats;
 using testing::GoldenFile;
 using testing::kInf;
 using testing::kNan;
@@ -14,9 +16,6 @@ using testing::of;
 using testing::random_tensor;
 using testing::same_bytes;
 
-std::vector<float> floats(const Tensor& t) {
-  return {t.data<float>(), t.data<float>() + t.numel()};
-}
 std::vector<int> codes_of(const Tensor& t) {
   return {t.data<std::int8_t>(), t.data<std::int8_t>() + t.numel()};
 }

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <limits>
+
+namespace quench::testing {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+}  // namespace quench::testing
