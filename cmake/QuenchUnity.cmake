@@ -1,11 +1,13 @@
-# quench_unity(target): with QUENCH_UNITY, the target's .cpp files of a folder are compiled together, up to twelve at a time,
-# so that headers they share are read once. Names in the anonymous namespaces of a folder therefore have to differ; no
-# batch spans folders. CMake compiles files with compile options of their own, and .cu files, alone.
+# quench_unity(target [most]): with QUENCH_UNITY, the target's .cpp files of a folder are compiled together, up to `most`
+# (12) at a time, so that headers they share are read once. Names in the anonymous namespaces of a folder therefore have to
+# differ; no batch spans folders. CMake compiles files with compile options of their own, and .cu files, alone.
 
 function(quench_unity target)
   if(NOT QUENCH_UNITY)
     return()
   endif()
+  set(most ${ARGN} 12)
+  list(GET most 0 most)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   set(folders "")
@@ -20,7 +22,7 @@ function(quench_unity target)
   list(REMOVE_DUPLICATES folders)
   foreach(folder IN LISTS folders)
     list(LENGTH in_${folder} count)
-    math(EXPR batches "(${count} + 11) / 12")
+    math(EXPR batches "(${count} + ${most} - 1) / ${most}")
     set(index 0)
     foreach(source IN LISTS in_${folder})
       math(EXPR batch "${index} * ${batches} / ${count}")
