@@ -2,9 +2,9 @@
 
 #include <cmath>
 
+#include "core/ops/adapters/magnitude.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/magnitude.h"
 
 namespace quench::nn {
 namespace {

@@ -1,7 +1,7 @@
 // Speed of the GPU kernels alone, as tables: attention in TFLOP/s, the memory-bound kernels as a share of the rate of a
 // device-to-device copy measured in the same process.
-//   quench_cuda_bench [attention] [casts] [experts] [fused] [gemm8] [generation] [optimizer]   all of them without
-//   arguments
+//   quench_cuda_bench [attention] [casts] [experts] [fused] [gemm8] [generation] [low_rank] [optimizer]   all of them
+//   without arguments
 
 #include <cstdio>
 #include <string_view>
@@ -17,13 +17,14 @@ int main(int argc, char** argv) {
       {"attention", quench::bench::measure_attention},   {"fused", quench::bench::measure_fused_kernels},
       {"casts", quench::bench::measure_casts},           {"experts", quench::bench::measure_experts},
       {"gemm8", quench::bench::measure_float8_products}, {"generation", quench::bench::measure_generation},
-      {"optimizer", quench::bench::measure_optimizer}};
+      {"low_rank", quench::bench::measure_low_rank},     {"optimizer", quench::bench::measure_optimizer}};
   try {
     for (int i = 1; i < argc; ++i) {
       bool known = false;
       for (const Part& part : kParts) known = known || part.name == argv[i];
       QUENCH_CHECK_AS(quench::ErrorCode::bad_config, known,
-                      "'{}' is none of attention, casts, experts, fused, gemm8, generation, optimizer", argv[i]);
+                      "'{}' is none of attention, casts, experts, fused, gemm8, generation, low_rank, optimizer",
+                      argv[i]);
     }
     for (const Part& part : kParts) {
       bool wanted = argc == 1;

@@ -1,11 +1,13 @@
 #include "recipes/lora/lora_linear.h"
 
+#include <algorithm>
 #include <array>
 
+#include "core/ops/adapters/low_rank_gemm.h"
+#include "core/ops/adapters/magnitude.h"
 #include "core/ops/dropout.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/magnitude.h"
 
 namespace quench::recipes {
 
@@ -30,15 +32,24 @@ Tensor output_of(const Tensor& x, const nn::Parameter& weight) {
   return Tensor::empty({x.size(0), weight.global_shape[0]}, x.dtype(), x.device());
 }
 
+float common_scale(const std::vector<nn::LowRankPiece>& pieces) {
+  for (const nn::LowRankPiece& piece : pieces)
+    if (piece.scale != pieces.front().scale) return 1.0f;
+  return pieces.empty() ? 1.0f : pieces.front().scale;
+}
+
 }  // namespace
 
-// Of the update alone: the base has a backward function of its own.
+// Of the update alone where the base has a backward function of its own; of both, but for the gradient of the frozen
+// weight, where they are one product.
 struct LoraLinear::Backward {
   std::shared_ptr<nn::LowRankAdapter> adapter;
   double probability;
   std::optional<RandomKey> key;
+  float hidden_scale;
+  Weight weight;  // the base's, where both are one product
   Saved saved_x;
-  Tensor hidden;  // A x
+  Tensor hidden;
   std::shared_ptr<Gradient> dx, da, base, dy_of;
   std::vector<std::shared_ptr<Gradient>> db;
 
@@ -61,11 +72,11 @@ struct LoraLinear::Backward {
             .b = hidden.narrow(1, piece.rank_begin, piece.rank),
             .c = into.tensor,
             .transpose_a = true,
-            .alpha = piece.scale,
+            .alpha = piece.scale / hidden_scale,
             .beta = into.accumulate ? 1.0f : 0.0f});
     }
     if (da) gradient_of_a(dhidden);
-    if (dx) input_gradient(dhidden);
+    if (dx) weight.defined() ? whole_input_gradient(dy, dhidden) : input_gradient(dhidden);
   }
 
   // Waits for x where it is made again anyway.
@@ -81,6 +92,15 @@ struct LoraLinear::Backward {
       da->end_use();
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
+  }
+
+  void whole_input_gradient(const Tensor& dy, const Tensor& dhidden) const {
+    const Weight::Use a = adapter->a().weight().use(), w = weight.use();
+    const GradientTarget into = dx->target();
+    if (!into.accumulate)
+      return low_rank_gemm({.a = dy, .b = w.value(), .u = dhidden, .c = into.tensor, .blocks = {{.v = a.value()}}});
+    gemm({.a = dhidden, .b = a.value(), .c = into.tensor, .beta = 1.0f});
+    gemm({.a = dy, .b = w.value(), .c = into.tensor, .beta = 1.0f});
   }
 
   void input_gradient(const Tensor& dhidden) const {
@@ -102,6 +122,7 @@ LoraLinear::LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared
     : LinearKernelWrapper(std::move(base)),
       adapter_(std::move(adapter)),
       dropout_(dropout),
+      hidden_scale_(common_scale(adapter_->pieces())),
       name_(fmt::format("{} + {}", wrapped().name(), adapter_->has_magnitudes() ? "dora" : "lora")) {}
 
 std::vector<nn::KernelParameter> LoraLinear::parameters() const {
@@ -117,12 +138,18 @@ std::optional<RandomKey> LoraLinear::draws() const {
   return key;
 }
 
-Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key, float beta) const {
+Tensor LoraLinear::hidden_of(const Tensor& x, const std::optional<RandomKey>& key) const {
   const Tensor hidden = Tensor::empty({x.size(0), adapter_->rank()}, x.dtype(), x.device());
   gemm({.a = dropped(x, dropout_.probability, key),
         .b = adapter_->a().weight().use().value(),
         .c = hidden,
-        .transpose_b = true});
+        .transpose_b = true,
+        .alpha = hidden_scale_});
+  return hidden;
+}
+
+Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key, float beta) const {
+  const Tensor hidden = hidden_of(x, key);
   const auto& pieces = adapter_->pieces();
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const nn::LowRankPiece& piece = pieces[i];
@@ -130,10 +157,32 @@ Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optio
           .b = adapter_->b(i).weight().use().value(),
           .c = y.narrow(1, piece.row_begin, piece.rows),
           .transpose_b = true,
-          .alpha = piece.scale,
+          .alpha = piece.scale / hidden_scale_,
           .beta = beta});
   }
   return hidden;
+}
+
+bool LoraLinear::is_one_product(const nn::Parameter& weight, const Weight& bias,
+                                const std::optional<RandomKey>& key) const {
+  const auto& pieces = adapter_->pieces();
+  return &wrapped() == nn::high_precision_linear_kernel().get() && !weight.weight().requires_grad() &&
+         !bias.defined() && !key &&
+         std::ranges::all_of(pieces, [&](const nn::LowRankPiece& piece) { return piece.scale == hidden_scale_; });
+}
+
+Tensor LoraLinear::in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden) const {
+  const Tensor y = output_of(x, weight);
+  const Weight::Use w = weight.weight().use();
+  std::vector<Weight::Use> b;
+  LowRankGemmArgs args{.a = x, .b = w.value(), .u = hidden, .c = y, .blocks = {}, .transpose_b = true};
+  for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
+    const nn::LowRankPiece& piece = adapter_->pieces()[i];
+    b.push_back(adapter_->b(i).weight().use());
+    args.blocks.push_back({b.back().value(), piece.row_begin, piece.rank_begin});
+  }
+  low_rank_gemm(args);
+  return y;
 }
 
 bool LoraLinear::update_is_first(const nn::Parameter& weight) const {
@@ -216,8 +265,13 @@ Variable LoraLinear::apply(const Variable& x, const nn::Parameter& weight, const
 Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
   const std::optional<RandomKey> key = draws();
+  const bool one_product = is_one_product(weight, bias, key);
   Tensor hidden;
   const Variable base = [&] {
+    if (one_product) {
+      hidden = hidden_of(x.value(), key);
+      return Variable(in_one_product(x.value(), weight, hidden));
+    }
     if (!update_is_first(weight)) {
       Variable u = wrapped().apply(x, weight, bias);
       hidden = add_update(x.value(), u.value(), key, 1.0f);
@@ -228,12 +282,15 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
     return wrapped().apply_onto(x, weight, bias, u);
   }();
   Variable y(base.value());
-  std::vector<Tape::Input> inputs{x, base, adapter_->a().weight()};
+  std::vector<Tape::Input> inputs{x, one_product ? Tape::Input(weight.weight()) : Tape::Input(base),
+                                  adapter_->a().weight()};
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) inputs.emplace_back(adapter_->b(i).weight());
   Tape::record("lora", inputs, std::array{&y}, [&] {
     Backward backward{adapter_,
                       dropout_.probability,
                       key,
+                      hidden_scale_,
+                      one_product ? weight.weight() : Weight(),
                       adapter_->a().weight().requires_grad() ? Saved(x) : Saved(),
                       hidden,
                       x.gradient(),
@@ -252,12 +309,15 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
 
 Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const std::optional<RandomKey> key = draws();
-  const autograd::NoGrad no_grad;
-  const MemoryScope scope(MemoryCategory::activations);
   const bool scales = adapter_->has_magnitudes();
   const Weight of_product = scales ? Weight() : bias;
+  const bool one_product = is_one_product(weight, of_product, key);
+  const autograd::NoGrad no_grad;
+  const MemoryScope scope(MemoryCategory::activations);
   Tensor y;
-  if (update_is_first(weight)) {
+  if (one_product) {
+    y = in_one_product(x.value(), weight, hidden_of(x.value(), key));
+  } else if (update_is_first(weight)) {
     y = output_of(x.value(), weight);
     (void)add_update(x.value(), y, key, 0.0f);
     y = wrapped().apply_onto(x, weight, of_product, y).value();

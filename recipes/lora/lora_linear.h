@@ -15,10 +15,11 @@ struct LoraDropout {
   RandomKey key = {};  // seed and stream of the layer; the step is the pass's (autograd::Tape::pass)
 };
 
-// A bias is added behind the factors of magnitudes. The products of the update run in the dtype of x; the
-// base's product is added to their results, or these to the base's output, in place. Saved for the backward pass: x, or
-// the way to it, and A x; with magnitudes u as well. The projections of a fused layer share the draws of their dropout,
-// which acts while a tape records.
+// A bias is added behind the factors of magnitudes. The products of the update run in the dtype of x. Where the base is
+// frozen and its product a plain one, base and update are one product, in the forward pass and for the gradient of x;
+// else the base's product is added to the update's, or this to the base's output, in place. Saved for the backward
+// pass: x, or the way to it, and scale * A x; with magnitudes u as well. The projections of a fused layer share the
+// draws of their dropout, which acts while a tape records.
 class LoraLinear final : public nn::LinearKernelWrapper {
  public:
   LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared_ptr<nn::LowRankAdapter> adapter,
@@ -35,11 +36,18 @@ class LoraLinear final : public nn::LinearKernelWrapper {
   struct Backward;
   // Key of the current pass; absent: no dropout.
   [[nodiscard]] std::optional<RandomKey> draws() const;
-  // y = beta y + the update of x; returns A x [N, rank].
+  // hidden_scale() * A x [N, rank].
+  [[nodiscard]] Tensor hidden_of(const Tensor& x, const std::optional<RandomKey>& key) const;
+  // y = beta y + the update of x; returns hidden_of(x).
   Tensor add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key, float beta) const;
   // Whether the update is written first and the base's product added to it: the base does that, and the update has all
   // columns. Then y is not read for the update.
   [[nodiscard]] bool update_is_first(const nn::Parameter& weight) const;
+  // Whether base and update are one product.
+  [[nodiscard]] bool is_one_product(const nn::Parameter& weight, const nn::Weight& bias,
+                                    const std::optional<RandomKey>& key) const;
+  // u of x and hidden_of(x).
+  [[nodiscard]] Tensor in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden) const;
   // u; with magnitudes it is asked for without the bias.
   [[nodiscard]] nn::Variable apply_update(const nn::Variable& x, const nn::Parameter& weight,
                                           const nn::Weight& bias) const;
@@ -49,6 +57,8 @@ class LoraLinear final : public nn::LinearKernelWrapper {
 
   std::shared_ptr<nn::LowRankAdapter> adapter_;
   LoraDropout dropout_;
+  // Of A x: the scale of all pieces, or 1 where they differ. The rest of a piece's scale goes with its B.
+  float hidden_scale_;
   std::string name_;
 };
 

@@ -1,4 +1,4 @@
-#include "core/ops/magnitude.h"
+#include "core/ops/adapters/magnitude.h"
 
 #include "tests/cuda/cuda_testing.h"
 

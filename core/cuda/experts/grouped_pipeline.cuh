@@ -1,6 +1,6 @@
 #pragma once
-// What the persistent kernels of grouped products share: which tile comes next, and the ring of stages in shared memory
-// that one warp fills by TMA. How sums leave: tile_results.cuh.
+// What the persistent kernels of grouped products (symmetric ones, those with a low-rank update) share: which tile
+// comes next, and the ring of stages in shared memory that one warp fills by TMA. How sums leave: tile_results.cuh.
 //
 // A cluster of blocks, one a multiprocessor, takes tiles in turn: 128 rows a block, below each other, and the same 256
 // columns, whose operand every block fetches a part of for all. One warp queues copies, 128 bytes of the contraction at
@@ -28,8 +28,12 @@ inline constexpr std::uint32_t kStageBytes = kLeftBytes + kRightBytes, kBoxBytes
 inline constexpr std::uint32_t kOutLine = kLineBytes + 16, kOutBytes = 16 * kOutLine;
 // Of a warp's copy of the columns' factors.
 inline constexpr std::uint32_t kFactorBytes = kTileColumns * 4;
-inline constexpr std::size_t kTileSharedBytes =
-    kStages * kStageBytes + kConsumerWarps * (kOutBytes + kFactorBytes) + 1024 + 2 * kStages * 8;
+inline constexpr std::uint32_t kResultBytes = kConsumerWarps * (kOutBytes + kFactorBytes);
+// With `result_bytes` behind the stages.
+[[nodiscard]] constexpr std::size_t tile_shared_bytes(std::uint32_t result_bytes) {
+  return kStages * kStageBytes + result_bytes + 1024 + 2 * kStages * 8;
+}
+inline constexpr std::size_t kTileSharedBytes = tile_shared_bytes(kResultBytes);
 static_assert(kTileSharedBytes <= 227 * 1024);
 // Fewer rows are a matter of reading the weights, which smaller tiles do as well.
 inline constexpr std::int64_t kFewestTiledRows = 512;
@@ -221,15 +225,15 @@ __device__ void release_stage(const TileMemory& shared, int stage) {
   }
 }
 
-// The frame of a kernel: `multiply(shared)` is what the warp groups that multiply do.
-template <Product kProduct, class Operand, int kCluster, class Multiply>
-__device__ void run_tiles(unsigned char* memory, const CUtensorMap* left, const CUtensorMap* right,
-                          const std::int32_t* ends, const TileShape& s, const Multiply& multiply) {
+// The frame of a kernel: `produce(shared, rank)` is what the warp does that fills the stages, `multiply(shared, rank)`
+// what the warp groups do that multiply. rank: the block's in its cluster. Results have kBytes behind the stages.
+template <int kCluster, std::uint32_t kBytes, class Produce, class Multiply>
+__device__ void run_roles(unsigned char* memory, const Produce& produce, const Multiply& multiply) {
   TileMemory shared;
   shared.stages = (shared_address(memory) + 1023u) & ~1023u;
   shared.out = shared.stages + kStages * kStageBytes;
   shared.factors = shared.out + kConsumerWarps * kOutBytes;
-  shared.barriers = shared.factors + kConsumerWarps * kFactorBytes;
+  shared.barriers = shared.out + kBytes;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       init_barrier(shared.full(i), 1);
@@ -246,7 +250,7 @@ __device__ void run_tiles(unsigned char* memory, const CUtensorMap* left, const 
   }
   if (threadIdx.x < 128) {
     give_registers<40>();
-    if (threadIdx.x < 32) produce<kProduct, Operand, kCluster>(shared, left, right, ends, s, rank);
+    if (threadIdx.x < 32) produce(shared, rank);
   } else {
     take_registers<232>();
     multiply(shared, rank);
@@ -256,6 +260,18 @@ __device__ void run_tiles(unsigned char* memory, const CUtensorMap* left, const 
     __syncwarp();
     cluster_barrier();
   }
+}
+
+// That of a grouped or symmetric product.
+template <Product kProduct, class Operand, int kCluster, class Multiply>
+__device__ void run_tiles(unsigned char* memory, const CUtensorMap* left, const CUtensorMap* right,
+                          const std::int32_t* ends, const TileShape& s, const Multiply& multiply) {
+  run_roles<kCluster, kResultBytes>(
+      memory,
+      [&](const TileMemory& shared, std::uint32_t rank) {
+        produce<kProduct, Operand, kCluster>(shared, left, right, ends, s, rank);
+      },
+      multiply);
 }
 
 [[nodiscard]] inline int tiles_of(std::int64_t n, std::int64_t tile) {

@@ -103,6 +103,34 @@ __device__ inline void copy_box_to(std::uint16_t blocks, std::uint32_t shared, c
       : "memory");
 }
 
+// What ordinary stores wrote to shared memory is seen by copies that are queued behind this.
+__device__ inline void fence_for_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// A box from shared memory to a matrix, but for what lies outside it. Committed boxes are a group of the thread's.
+__device__ inline void store_box(const CUtensorMap* map, std::uint32_t shared, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(shared), "r"(x), "r"(y)
+               : "memory");
+}
+__device__ inline void commit_boxes() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Returns when the shared memory of all but the last `kPending` groups has been read.
+template <int kPending>
+__device__ inline void wait_boxes_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Four matrices of 8 x 8 of 16 bits from registers, as sums of products lie in them, two a register; lane 8 i + j has
+// the address of row j of matrix i.
+__device__ inline void store_matrices(std::uint32_t shared, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                      std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+
 template <int kRegisters>
 __device__ inline void give_registers() {
 #ifdef QUENCH_HAS_WGMMA

@@ -1,4 +1,4 @@
-#include "core/ops/magnitude.h"
+#include "core/ops/adapters/magnitude.h"
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/partial_sum.cuh"

@@ -1,0 +1,102 @@
+// Products with a low-rank update, those of a layer of Llama 3.2 1B with adapters of rank 16 on 16,384 tokens: the
+// product alone, by gemm()s that write the update, and in one. By turns, so that all of them have the card at its power
+// limit.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "bench/cuda/measure.h"
+#include "bench/cuda/rates.h"
+#include "core/cuda/common/cuda_error.h"
+#include "core/ops/adapters/low_rank_gemm.h"
+#include "core/ops/gemm.h"
+
+namespace quench::bench {
+namespace {
+
+struct Way {
+  std::function<void()> call;
+  std::vector<double> milliseconds{};
+};
+
+void take_turn(Way& way, int calls) {
+  const auto require = [](cudaError_t status) { cuda::check(status, "measurement", kGpu); };
+  cudaEvent_t begin = nullptr, end = nullptr;
+  require(cudaEventCreate(&begin));
+  require(cudaEventCreate(&end));
+  auto* stream = cuda::native(current_stream(kGpu));
+  way.call();
+  require(cudaEventRecord(begin, stream));
+  for (int i = 0; i < calls; ++i) way.call();
+  require(cudaEventRecord(end, stream));
+  require(cudaEventSynchronize(end));
+  float ms = 0;
+  require(cudaEventElapsedTime(&ms, begin, end));
+  way.milliseconds.push_back(static_cast<double>(ms) / calls);
+  require(cudaEventDestroy(begin));
+  require(cudaEventDestroy(end));
+}
+
+// Of the turns behind the contest of the library's algorithms.
+double median(std::vector<double> times) {
+  constexpr int kLast = 7;
+  times.erase(times.begin(), times.end() - kLast);
+  std::nth_element(times.begin(), times.begin() + kLast / 2, times.end());
+  return times[kLast / 2];
+}
+
+// `widths`: columns of each projection, with an adapter of its own.
+void measure_product(std::int64_t n, std::int64_t k, const std::vector<std::int64_t>& widths, bool transpose) {
+  constexpr std::int64_t kRows = 16384, kRank = 16;
+  constexpr int kTurns = 18;
+  const std::int64_t rank = kRank * static_cast<std::int64_t>(widths.size());
+  const auto right = [&](std::int64_t columns, std::int64_t depth) {
+    return random_on_gpu(transpose ? Shape{columns, depth} : Shape{depth, columns}, DType::bf16, 0.02);
+  };
+  LowRankGemmArgs args{.a = random_on_gpu({kRows, k}, DType::bf16, 1.0),
+                       .b = right(n, k),
+                       .u = random_on_gpu({kRows, rank}, DType::bf16, 1.0),
+                       .c = Tensor::empty({kRows, n}, DType::bf16, kGpu),
+                       .blocks = {},
+                       .transpose_b = transpose};
+  std::int64_t column = 0;
+  if (transpose) {
+    for (std::size_t i = 0; i < widths.size(); column += widths[i++])
+      args.blocks.push_back({right(widths[i], kRank), column, kRank * static_cast<std::int64_t>(i)});
+  } else {
+    args.blocks.push_back({right(n, rank)});
+  }
+  Way ways[]{{[&] { gemm({.a = args.a, .b = args.b, .c = args.c, .transpose_b = transpose}); }},
+             {[&] { low_rank_gemm_in_products(args); }},
+             {[&] { low_rank_gemm(args); }}};
+  const double teraflops = 2e-12 * static_cast<double>(kRows) * static_cast<double>(n) * static_cast<double>(k);
+  const int calls = std::max(6, static_cast<int>(10 / teraflops));
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (Way& way : ways) take_turn(way, calls);
+  fmt::print("{:<45}", op_label(args));
+  for (const Way& way : ways) {
+    const double ms = median(way.milliseconds);
+    fmt::print("  {:>7.4f} ms {:>4.0f}", ms, 1e3 * teraflops / ms);
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void measure_low_rank() {
+  const GemmTuning tuning;
+  fmt::print("low-rank updates, TFLOP/s of the product {:>25} {:>17} {:>17}\n", "alone", "update written", "in one");
+  measure_product(16384, 2048, {8192, 8192}, true);
+  measure_product(2048, 8192, {2048}, true);
+  measure_product(3072, 2048, {2048, 512, 512}, true);
+  measure_product(2048, 2048, {2048}, true);
+  measure_product(2048, 16384, {8192, 8192}, false);
+  measure_product(8192, 2048, {2048}, false);
+  measure_product(2048, 3072, {2048, 512, 512}, false);
+  measure_product(2048, 2048, {2048}, false);
+}
+
+}  // namespace quench::bench

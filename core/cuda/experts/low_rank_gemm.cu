@@ -1,0 +1,247 @@
+// Products with a low-rank update, for compute capability 9.0: the contraction of a tile goes on, behind K, with the
+// columns of U and the V that its columns have (grouped_pipeline.cuh). Nothing of the update is written.
+
+#include "core/ops/adapters/low_rank_gemm.h"
+
+#include "core/cuda/experts/grouped_pipeline.cuh"
+#include "core/cuda/experts/tensor_map.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kPairOfBlocks = 2, kMostBlocks = 4;
+// Of results, that a warp copies away at a time; two boxes a warp.
+constexpr int kBoxRows = 16, kBoxColumns = kLineBytes / sizeof(bfloat16), kBoxes = 2;
+constexpr std::uint32_t kOutBoxBytes = kBoxRows * kLineBytes, kOutBoxesBytes = kConsumerWarps * kBoxes * kOutBoxBytes;
+static_assert(tile_shared_bytes(kOutBoxesBytes) <= 227 * 1024);
+
+template <bool kOuterRight>
+using UpdatedLayout = TileLayout<kOuterRight ? Product::dgrad : Product::forward, bfloat16>;
+
+// The update as the kernel takes it.
+struct UpdateBlock {
+  CUtensorMap v;
+  int column, end, rank_begin, rank;
+};
+struct UpdateBlocks {
+  CUtensorMap u;
+  UpdateBlock blocks[kMostBlocks];
+  int count;
+};
+
+// Tiles go by bands of rows, columns last.
+__device__ TileWork find_updated_work(const TileShape& s, int tile, std::uint32_t rank) {
+  constexpr int kBand = kBandRows / kPairOfBlocks;
+  if (tile >= s.row_tiles * s.column_tiles) return {};
+  const int band = tile / (kBand * s.column_tiles), first = band * kBand;
+  const int in_band = min(kBand, s.row_tiles - first), rest = tile - first * s.column_tiles, column = rest / in_band;
+  TileWork work;
+  work.group = 0;
+  work.row = std::int64_t{first + rest - column * in_band} * (kTileRows * kPairOfBlocks) + rank * kTileRows;
+  work.end = s.rows;
+  work.column = std::int64_t{column} * kTileColumns;
+  work.depth = s.depth;
+  return work;
+}
+
+// Calls body(block, k) for the steps of a tile's update: those of the blocks that have columns of it.
+template <class Body>
+__device__ __forceinline__ void for_update_steps(const UpdateBlocks& update, const TileWork& work, int step,
+                                                 const Body& body) {
+  const int column = static_cast<int>(work.column);
+  for (int i = 0; i < update.count; ++i) {
+    const UpdateBlock& block = update.blocks[i];
+    if (block.column >= column + kTileColumns || block.end <= column) continue;
+    for (int k = 0; k < block.rank; k += step) body(block, k);
+  }
+}
+
+// A stage of both operands, from these indices of the contraction on; what lies outside a matrix is 0.
+template <bool kOuterRight>
+__device__ void queue_operands(const TileMemory& shared, int stage, const CUtensorMap* left, int left_at, int row,
+                               const CUtensorMap* right, int right_at, int column, std::uint32_t rank) {
+  constexpr auto kAll = static_cast<std::uint16_t>((1 << kPairOfBlocks) - 1);
+  constexpr int kColumns = kTileColumns / kPairOfBlocks;
+  const std::uint32_t barrier = shared.full(stage);
+  arrive_expecting(barrier, kStageBytes);
+  copy_box(shared.left(stage), left, barrier, left_at, row);
+  const std::uint32_t to = shared.right(stage) + rank * (kRightBytes / kPairOfBlocks);
+  const int first = column + static_cast<int>(rank) * kColumns;
+  if constexpr (kOuterRight) {
+#pragma unroll
+    for (int i = 0; i < kColumns / 64; ++i)
+      copy_box_to(kAll, to + static_cast<std::uint32_t>(i) * kBoxBytes, right, barrier, first + 64 * i, right_at);
+  } else {
+    copy_box_to(kAll, to, right, barrier, right_at, first);
+  }
+}
+
+template <bool kOuterRight>
+__device__ void produce_updated(const TileMemory& shared, const CUtensorMap* left, const CUtensorMap* right,
+                                const UpdateBlocks& update, const TileShape& s, std::uint32_t rank) {
+  constexpr int kDepth = UpdatedLayout<kOuterRight>::kDepth;
+  TileRing ring;
+  for (int tile = static_cast<int>(blockIdx.x) / kPairOfBlocks;; tile += static_cast<int>(gridDim.x) / kPairOfBlocks) {
+    const TileWork work = find_updated_work(s, tile, rank);
+    if (work.group < 0) return;
+    if (threadIdx.x != 0) continue;
+    const int row = static_cast<int>(work.row), column = static_cast<int>(work.column);
+    for (int k = 0; k < work.depth; k += kDepth) {
+      wait_barrier(shared.empty(ring.stage), ring.parity ^ 1);
+      queue_operands<kOuterRight>(shared, ring.stage, left, k, row, right, k, column, rank);
+      ring.advance();
+    }
+    for_update_steps(update, work, kDepth, [&](const UpdateBlock& block, int k) {
+      wait_barrier(shared.empty(ring.stage), ring.parity ^ 1);
+      queue_operands<kOuterRight>(shared, ring.stage, &update.u, block.rank_begin + k, row, &block.v, k,
+                                  column - block.column, rank);
+      ring.advance();
+    });
+  }
+}
+
+// A warp's 16 x 256 results leave by copies of boxes, which go on beside the next tile's products.
+__device__ __forceinline__ void send_tile(const TileMemory& shared, const float (&sums)[128], const CUtensorMap* c,
+                                          const TileWork& work) {
+  const std::uint32_t lane = threadIdx.x % 32, consumer = threadIdx.x / 32 - 4;
+  const std::uint32_t boxes = shared.out + consumer * kBoxes * kOutBoxBytes;
+  const std::uint32_t row_of_lane = (lane % 8 + lane / 8 % 2 * 8) * kLineBytes;
+#pragma unroll
+  for (int part = 0; part < kTileColumns / kBoxColumns; ++part) {
+    const std::uint32_t box = boxes + static_cast<std::uint32_t>(part % kBoxes) * kOutBoxBytes;
+    if (lane == 0) wait_boxes_read<kBoxes - 1>();
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kBoxColumns / 8; j += 2) {
+      const float* d = sums + 4 * (part * (kBoxColumns / 8) + j);
+      const std::uint32_t piece = (static_cast<std::uint32_t>(j) + lane / 16) ^ lane % 8;  // the 128-byte swizzle
+      store_matrices(box + row_of_lane + piece * 16, pack_pair<bfloat16>(d[0], d[1]), pack_pair<bfloat16>(d[2], d[3]),
+                     pack_pair<bfloat16>(d[4], d[5]), pack_pair<bfloat16>(d[6], d[7]));
+    }
+    fence_for_copies();
+    __syncwarp();
+    if (lane == 0) {
+      store_box(c, box, static_cast<int>(work.column) + part * kBoxColumns,
+                static_cast<int>(work.row) + static_cast<int>(consumer) * kBoxRows);
+      commit_boxes();
+    }
+  }
+}
+
+template <bool kOuterRight>
+__device__ void consume_updated(const TileMemory& shared, const CUtensorMap* c, const UpdateBlocks& update,
+                                const TileShape& s, std::uint32_t rank) {
+  using Layout = UpdatedLayout<kOuterRight>;
+  constexpr int kSlices = Layout::kDepth / Layout::kSlice;
+  const int half = static_cast<int>(threadIdx.x) / 128 - 1;
+  TileRing ring;
+  float sums[128];
+  int tile = static_cast<int>(blockIdx.x) / kPairOfBlocks;
+  TileWork work = find_updated_work(s, tile, rank);
+  while (work.group >= 0) {
+    int previous = -1;
+    const auto multiply = [&](int slice, bool add) {
+      const std::uint32_t a = shared.left(ring.stage) + static_cast<std::uint32_t>(half) * kBoxBytes;
+      multiply_bf16<false, kOuterRight>(
+          sums, matrix_descriptor(a + static_cast<std::uint32_t>(slice) * Layout::kLeftStep, kBoxBytes),
+          matrix_descriptor(shared.right(ring.stage) + static_cast<std::uint32_t>(slice) * Layout::kRightStep,
+                            kBoxBytes),
+          add);
+    };
+    const auto next_stage = [&] {
+      wait_products<1>();
+      if (previous >= 0) release_stage<kPairOfBlocks>(shared, previous);
+      previous = ring.stage;
+      ring.advance();
+    };
+    for (std::int64_t k = 0; k < work.depth; k += Layout::kDepth) {
+      wait_barrier(shared.full(ring.stage), ring.parity);
+      begin_products();
+#pragma unroll
+      for (int i = 0; i < kSlices; ++i) multiply(i, k > 0 || i > 0);
+      commit_products();
+      next_stage();
+    }
+    for_update_steps(update, work, Layout::kDepth, [&](const UpdateBlock& block, int k) {
+      wait_barrier(shared.full(ring.stage), ring.parity);
+      // Behind the block's rank V is 0, and U another block's.
+      const int slices = min(kSlices, (block.rank - k + Layout::kSlice - 1) / Layout::kSlice);
+#pragma unroll 1
+      for (int i = 0; i < slices; ++i) {
+        begin_products();
+        multiply(i, true);
+        commit_products();
+      }
+      next_stage();
+    });
+    tile += static_cast<int>(gridDim.x) / kPairOfBlocks;
+    const TileWork next = find_updated_work(s, tile, rank);
+    wait_products<0>();
+    settle(sums);
+    release_stage<kPairOfBlocks>(shared, previous);
+    send_tile(shared, sums, c, work);
+    work = next;
+  }
+  if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
+}
+
+template <bool kOuterRight>
+__global__ __cluster_dims__(kPairOfBlocks, 1, 1)
+    __launch_bounds__(kTileThreads, 1) void low_rank_kernel(const __grid_constant__ CUtensorMap left,
+                                                            const __grid_constant__ CUtensorMap right,
+                                                            const __grid_constant__ UpdateBlocks update,
+                                                            const __grid_constant__ CUtensorMap c, TileShape s) {
+  extern __shared__ unsigned char memory[];
+  run_roles<kPairOfBlocks, kOutBoxesBytes>(
+      memory,
+      [&](const TileMemory& shared, std::uint32_t rank) {
+        produce_updated<kOuterRight>(shared, &left, &right, update, s, rank);
+      },
+      [&](const TileMemory& shared, std::uint32_t rank) { consume_updated<kOuterRight>(shared, &c, update, s, rank); });
+}
+
+template <bool kOuterRight>
+void launch_updated(const OpLaunch& launch, const LowRankGemmArgs& args) {
+  constexpr int kWide = kOuterRight ? 1 : 0, kDepth = UpdatedLayout<kOuterRight>::kDepth;
+  const auto map_of_right = [](const Tensor& t) {
+    return kOuterRight ? make_tensor_map(t, kDepth, 64) : make_tensor_map(t, kTileColumns / kPairOfBlocks, kDepth);
+  };
+  UpdateBlocks update{.u = make_tensor_map(args.u, kTileRows, kDepth), .blocks = {}, .count = 0};
+  for (const LowRankBlock& block : args.blocks) {
+    const auto column = static_cast<int>(block.column);
+    update.blocks[update.count++] = {map_of_right(block.v), column, column + static_cast<int>(block.v.size(kWide)),
+                                     static_cast<int>(block.rank_begin), static_cast<int>(block.v.size(1 - kWide))};
+  }
+  const TileShape shape{.groups = 1,
+                        .row_tiles = tiles_of(args.c.size(0), kTileRows * kPairOfBlocks),
+                        .column_tiles = tiles_of(args.c.size(1), kTileColumns),
+                        .rows = args.c.size(0),
+                        .columns = args.c.size(1),
+                        .depth = args.a.size(1)};
+  const unsigned blocks = tile_blocks(launch, std::int64_t{shape.row_tiles} * shape.column_tiles, kPairOfBlocks);
+  launch(low_rank_kernel<kOuterRight>, blocks, kTileThreads, tile_shared_bytes(kOutBoxesBytes),
+         make_tensor_map(args.a, kTileRows, kDepth), map_of_right(args.b), update,
+         make_tensor_map(args.c, kBoxRows, kBoxColumns), shape);
+}
+
+bool has_updated_tiles(const LowRankGemmArgs& args, const OpLaunch& launch) {
+  const auto is_tileable = [](const Tensor& t) {
+    return t.dtype() == DType::bf16 && t.numel() > 0 && t.is_contiguous() && is_small(t) &&
+           rows_are_wide<bfloat16>(t.raw_data(), t.size(1), t.size(1));
+  };
+  return args.c.size(0) >= kFewestTiledRows && args.blocks.size() <= kMostBlocks && is_tileable(args.a) &&
+         is_tileable(args.b) && is_tileable(args.u) && is_tileable(args.c) &&
+         std::ranges::all_of(args.blocks, [&](const LowRankBlock& block) { return is_tileable(block.v); }) &&
+         has_tile_code(launch.device());
+}
+
+void low_rank_gemm_cuda(const LowRankGemmArgs& args) {
+  const OpLaunch launch("low_rank_gemm", {&args.a, &args.b, &args.u, &args.c});
+  if (!has_updated_tiles(args, launch)) return low_rank_gemm_in_products(args);
+  args.transpose_b ? launch_updated<false>(launch, args) : launch_updated<true>(launch, args);
+}
+
+QUENCH_CUDA_KERNEL(low_rank_gemm_slot, low_rank_gemm_cuda);
+
+}  // namespace
+}  // namespace quench::cuda

@@ -1,0 +1,64 @@
+#include "core/ops/adapters/low_rank_gemm.h"
+
+#include "core/ops/gemm.h"
+#include "core/ops/op_checks.h"
+
+namespace quench {
+
+constinit KernelSlot<LowRankGemmArgs> low_rank_gemm_slot("low_rank_gemm");
+
+std::string op_label(const LowRankGemmArgs& args) {
+  return fmt::format("low-rank gemm N{} {}x{}x{}+{} {}", args.transpose_b ? 'T' : 'N', args.c.size(0), args.c.size(1),
+                     args.a.size(1), args.u.size(1), to_string(args.c.dtype()));
+}
+
+void low_rank_gemm(const LowRankGemmArgs& args) {
+  constexpr std::string_view op = "low_rank_gemm";
+  const auto& [a, b, u, c, blocks, transpose_b] = args;
+  check_float_tensor(op, "a", a, 2);
+  const std::int64_t m = a.size(0), k = a.size(1);
+  check_tensor(op, "b", b, transpose_b ? Shape{-1, k} : Shape{k, -1}, a.dtype());
+  const std::int64_t n = b.size(transpose_b ? 0 : 1);
+  check_tensor(op, "u", u, {m, -1}, a.dtype());
+  check_tensor(op, "c", c, {m, n}, c.defined() && c.dtype() == DType::f32 ? DType::f32 : a.dtype());
+  for (const auto& [name, tensor] : {std::pair{"a", &a}, {"b", &b}, {"u", &u}, {"c", &c}})
+    check_contiguous_rows(op, name, *tensor);
+  check_same_device(op, {&a, &b, &u, &c});
+  std::int64_t next = 0;
+  for (const LowRankBlock& block : blocks) {
+    check_tensor(op, "v", block.v, {-1, -1}, a.dtype());
+    check_contiguous_rows(op, "v", block.v);
+    check_same_device(op, {&a, &block.v});
+    const std::int64_t width = block.v.size(transpose_b ? 0 : 1), rank = block.v.size(transpose_b ? 1 : 0);
+    QUENCH_CHECK(block.column >= next && block.column + width <= n && block.rank_begin >= 0 &&
+                     block.rank_begin + rank <= u.size(1),
+                 "{}: a block of columns {} to {} and of columns {} to {} of u, where u is {}, c {} and the block in "
+                 "front of it ends at {}",
+                 op, block.column, block.column + width, block.rank_begin, block.rank_begin + rank, u.describe(),
+                 c.describe(), next);
+    next = block.column + width;
+  }
+  if (c.numel() == 0) return;
+  if (!low_rank_gemm_slot.filled(c.device().type)) return low_rank_gemm_in_products(args);
+  low_rank_gemm_slot(c.device().type, args);
+}
+
+void low_rank_gemm_in_products(const LowRankGemmArgs& args) {
+  const int wide = args.transpose_b ? 0 : 1;
+  std::int64_t covered = 0;
+  for (const LowRankBlock& block : args.blocks) covered += block.v.size(wide);
+  const bool update_first = covered == args.c.size(1);
+  const auto product = [&] {
+    gemm({.a = args.a, .b = args.b, .c = args.c, .transpose_b = args.transpose_b, .beta = update_first ? 1.0f : 0.0f});
+  };
+  if (!update_first) product();
+  for (const LowRankBlock& block : args.blocks)
+    gemm({.a = args.u.narrow(1, block.rank_begin, block.v.size(1 - wide)),
+          .b = block.v,
+          .c = args.c.narrow(1, block.column, block.v.size(wide)),
+          .transpose_b = args.transpose_b,
+          .beta = update_first ? 0.0f : 1.0f});
+  if (update_first) product();
+}
+
+}  // namespace quench
