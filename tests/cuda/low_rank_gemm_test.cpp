@@ -15,7 +15,7 @@ LowRankGemmArgs moved_to_gpu(const LowRankGemmArgs& args) {
   return result;
 }
 
-void expect_product(const LowRankCase& c, double roundings) {
+void expect_product_and_update(const LowRankCase& c, double roundings) {
   const LowRankGemmArgs args = moved_to_gpu(c.on_cpu);
   low_rank_gemm(args);
   c.check(on_cpu(args.c), roundings);
@@ -37,7 +37,7 @@ TEST(CudaLowRankGemm, GivesTheProductAndTheUpdate) {
                            {2100, 1800, 40, 48, {{0, 1024, 0, 16}, {1024, 256, 16, 16}, {1280, 520, 32, 16}}}})
     for (const bool transpose : {false, true}) {
       SCOPED_TRACE(fmt::format("m {} n {} k {} blocks {} transpose {}", p.m, p.n, p.k, p.spans.size(), transpose));
-      expect_product(LowRankCase(DType::bf16, p.m, p.n, p.k, p.all_ranks, p.spans, transpose), 1);
+      expect_product_and_update(LowRankCase(DType::bf16, p.m, p.n, p.k, p.all_ranks, p.spans, transpose), 1);
     }
 }
 
@@ -45,9 +45,9 @@ TEST(CudaLowRankGemm, GivesTheProductAndTheUpdate) {
 TEST(CudaLowRankGemm, OtherSizesAndDtypes) {
   for (const bool transpose : {false, true}) {
     for (const DType dtype : {DType::f32, DType::bf16})
-      expect_product(LowRankCase(dtype, 40, 48, 24, 16, {{0, 24, 0, 8}, {24, 24, 8, 8}}, transpose), 3);
-    expect_product(LowRankCase(DType::bf16, 600, 72, 24, 7, {{0, 72, 2, 5}}, transpose), 3);
-    expect_product(LowRankCase(DType::bf16, 600, 73, 24, 8, {{3, 24, 0, 8}}, transpose), 3);
+      expect_product_and_update(LowRankCase(dtype, 40, 48, 24, 16, {{0, 24, 0, 8}, {24, 24, 8, 8}}, transpose), 3);
+    expect_product_and_update(LowRankCase(DType::bf16, 600, 72, 24, 7, {{0, 72, 2, 5}}, transpose), 3);
+    expect_product_and_update(LowRankCase(DType::bf16, 600, 73, 24, 8, {{3, 24, 0, 8}}, transpose), 3);
   }
 }
 
