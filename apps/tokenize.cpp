@@ -35,13 +35,6 @@ struct TokenizeArguments {
   int threads = 0;
 };
 
-EosPolicy eos_policy(const std::string& name) {
-  if (name == "auto") return EosPolicy::automatic;
-  if (name == "append") return EosPolicy::append;
-  if (name == "none") return EosPolicy::none;
-  QUENCH_FAIL(ErrorCode::bad_config, "--eos '{}' is unknown; use auto, append or none", name);
-}
-
 Json shards_json(const std::vector<TokenizedShard>& shards) {
   Json list = Json::array();
   for (const TokenizedShard& shard : shards) {
@@ -73,8 +66,8 @@ void run_tokenize(TokenizeArguments& a) {
   const auto tokenizer = load_tokenizer(a.tokenizer);
   a.options.reader = reader_options(a.reader);
   a.options.reader.vocab_size = tokenizer->vocab_size();
-  a.options.encoder = {.eos = eos_policy(a.eos), .add_special_tokens = !a.no_special};
-  a.options.validation_split = validation_split_from_string(a.validation_split);
+  a.options.encoder = {.eos = require_enum<EosPolicy>(a.eos, "--eos"), .add_special_tokens = !a.no_special};
+  a.options.validation_split = require_enum<ValidationSplit>(a.validation_split, "--validation-split");
   const TokenizeResult result = [&] {
     ProgressLine line("tokenizing");
     TokenizeOptions options = a.options;
@@ -174,9 +167,14 @@ void add_tokenize_verb(const Command& app) {
   verb.add_option("--output", a->options.output, "Folder to write");
   verb.add_flag("--overwrite", a->options.overwrite, "Replace a folder that holds token shards and nothing else");
   verb.add_option("--validation", a->options.validation_fraction, "Fraction to hold out").show_default();
-  verb.add_option("--validation-split", a->validation_split, "tail or hash").show_default();
+  verb.add_option("--validation-split", a->validation_split,
+                  fmt::format("{}", fmt::join(enum_names<ValidationSplit>(), " or ")))
+      .show_default();
   verb.add_option("--max-shard-tokens", a->options.max_shard_tokens, "Largest shard").show_default();
-  verb.add_option("--eos", a->eos, "End-of-sequence token after each document: auto, append or none").show_default();
+  verb.add_option(
+          "--eos", a->eos,
+          fmt::format("End-of-sequence token after each document: {}", fmt::join(enum_names<EosPolicy>(), ", ")))
+      .show_default();
   verb.add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
   verb.add_option("--threads", a->threads, "CPU threads; 0: all").show_default();
   verb.add_flag("--json", a->json, "Print the result as JSON");

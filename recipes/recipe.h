@@ -16,6 +16,7 @@
 #include "nn/experts/expert_kernel.h"
 #include "nn/linear_kernel.h"
 #include "recipes/health.h"
+#include "recipes/linear_gemm.h"
 
 namespace quench::recipes {
 
@@ -25,9 +26,6 @@ struct RecipeTolerances {
   double gradient_relative_l2 = 0;  // of one layer's dx and dw
   double loss_relative = 0;         // of the final loss of a short training run against f32
 };
-
-// The three products of a linear layer: y = x W^T, dx = dy W, dW = dy^T x.
-enum class LinearGemm { forward, dgrad, wgrad };
 
 // The layers that a run under a recipe must have, of those that its filter gives to the recipe.
 enum class RequiredLayers {

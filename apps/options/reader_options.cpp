@@ -14,14 +14,14 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
                               : fmt::format("auto (by file name), {}", fmt::join(text_formats().names(), " or ")))
       .show_default();
   verb.add_option("--split", a.split,
-                  fmt::format("Where a text file's documents end: {} ({})", fmt::join(text_split_names(), ", "),
+                  fmt::format("Where a text file's documents end: {} ({})", fmt::join(enum_names<TextSplit>(), ", "),
                               ReaderOptions().marker))
       .show_default();
   verb.add_option("--record", a.record,
                   fmt::format("What a JSON line holds: {}", fmt::join(names_with_auto(record_kinds()), ", ")))
       .show_default();
   verb.add_option("--field", a.field, "JSON field with the text").show_default();
-  verb.add_option("--on-bad-record", a.on_bad_record, fmt::format("{}", fmt::join(bad_record_names(), " or ")))
+  verb.add_option("--on-bad-record", a.on_bad_record, fmt::format("{}", fmt::join(enum_names<BadRecord>(), " or ")))
       .show_default();
   verb.add_option(
           "--chat-template", a.chat_template,
@@ -30,7 +30,7 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
       .show_default();
   verb.add_option("--chat-date", a.chat_date, "What a template that asks for today's date is told, as 2024-07-26");
   verb.add_option("--train-on", a.train_on,
-                  fmt::format("Which tokens of a chat are targets: {}", fmt::join(train_on_names(), ", ")))
+                  fmt::format("Which tokens of a chat are targets: {}", fmt::join(enum_names<TrainOn>(), ", ")))
       .show_default();
 }
 
@@ -38,13 +38,13 @@ ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   ReaderOptions options;
   options.format = token_files ? data_format_named(a.format, "--format").text
                                : require_or_auto(text_formats(), a.format, "--format");
-  options.split = text_split_from_string(a.split);
+  options.split = require_enum<TextSplit>(a.split, "--split");
   options.record = require_or_auto(record_kinds(), a.record, "--record");
   options.field = a.field;
-  options.on_bad_record = bad_record_from_string(a.on_bad_record);
+  options.on_bad_record = require_enum<BadRecord>(a.on_bad_record, "--on-bad-record");
   set_chat_template(options, a.chat_template);
   options.chat_date = a.chat_date;
-  options.train_on = train_on_from_string(a.train_on);
+  options.train_on = require_enum<TrainOn>(a.train_on, "--train-on");
   return options;
 }
 

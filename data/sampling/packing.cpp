@@ -9,26 +9,6 @@
 #include "data/sampling/bin_packing.h"
 
 namespace quench {
-namespace {
-
-constexpr std::array<std::pair<LongDocuments, std::string_view>, 3> kLongDocuments = {
-    {{LongDocuments::split, "split"}, {LongDocuments::truncate, "truncate"}, {LongDocuments::drop, "drop"}}};
-
-}  // namespace
-
-std::vector<std::string> long_documents_names() {
-  std::vector<std::string> names;
-  for (const auto& [value, name] : kLongDocuments) names.emplace_back(name);
-  return names;
-}
-
-LongDocuments long_documents_from_string(std::string_view name) {
-  for (const auto& [value, known] : kLongDocuments)
-    if (known == name) return value;
-  QUENCH_FAIL(ErrorCode::bad_config, "'{}' is nothing to do with long documents; known: {}", name,
-              fmt::join(long_documents_names(), ", "));
-}
-
 PackedRows::PackedRows(std::shared_ptr<const TokenSource> source, const PackingOptions& options)
     : source_(std::move(source)), options_(options) {
   QUENCH_CHECK(options.seq_len > 0, "rows of {} tokens", options.seq_len);

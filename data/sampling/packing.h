@@ -22,17 +22,9 @@
 
 #include "core/ops/attention.h"
 #include "data/formats/token_source.h"
+#include "data/sampling/long_documents.h"
 
 namespace quench {
-
-enum class LongDocuments : std::uint8_t {
-  split,     // further rows continue the document: every token but its first is a target once
-  truncate,  // the first seq_len + 1 tokens are used; a document that has no target there is left out
-  drop,      // documents of more than seq_len + 1 tokens are left out
-};
-[[nodiscard]] std::vector<std::string> long_documents_names();  // "split" first
-// Throws bad_config listing the names.
-[[nodiscard]] LongDocuments long_documents_from_string(std::string_view name);
 
 struct PackingOptions {
   std::int64_t seq_len = 0;

@@ -14,9 +14,6 @@ namespace {
 
 using jinja::Range;
 
-constexpr std::array<std::pair<TrainOn, std::string_view>, 3> kTrainOn = {
-    {{TrainOn::assistant, "assistant"}, {TrainOn::last, "last"}, {TrainOn::all, "all"}}};
-
 std::tm date_of(std::string_view text) {
   std::tm date{};
   const std::string copy(text);
@@ -61,24 +58,6 @@ std::size_t common_prefix(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
-
-std::vector<std::string> train_on_names() {
-  std::vector<std::string> names;
-  for (const auto& [value, name] : kTrainOn) names.emplace_back(name);
-  return names;
-}
-
-TrainOn train_on_from_string(std::string_view name) {
-  for (const auto& [value, known] : kTrainOn)
-    if (known == name) return value;
-  QUENCH_FAIL(ErrorCode::bad_config, "cannot train on '{}'; known: {}", name, fmt::join(train_on_names(), ", "));
-}
-
-std::string_view to_string(TrainOn train_on) noexcept {
-  for (const auto& [value, name] : kTrainOn)
-    if (value == train_on) return name;
-  return "unknown";
-}
 
 ChatRenderer::ChatRenderer(std::string_view source, const std::string& name, const Tokenizer& tokenizer,
                            std::string_view date)

@@ -10,20 +10,10 @@
 #include "data/jinja/jinja_template.h"
 #include "data/text/conversation.h"
 #include "data/text/document.h"
+#include "data/text/policies.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace quench {
-
-// Which tokens of a conversation are targets.
-// Nothing of a message that its record says not to train on is one.
-enum class TrainOn : std::uint8_t {
-  assistant,  // what the assistant is to produce: its messages and the tokens that end them
-  last,       // of those, the last message's
-  all,        // every token
-};
-[[nodiscard]] std::vector<std::string> train_on_names();            // "assistant" first
-[[nodiscard]] TrainOn train_on_from_string(std::string_view name);  // throws bad_config listing the names
-[[nodiscard]] std::string_view to_string(TrainOn train_on) noexcept;
 
 class ChatRenderer {
  public:

@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "data/text/document.h"
+#include "data/text/policies.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace quench {
-
-enum class EosPolicy : std::uint8_t {
-  automatic,  // append the tokenizer's EOS where it has one
-  append,     // the same, but a tokenizer without one is an error
-  none,
-};
 
 struct EncoderOptions {
   EosPolicy eos = EosPolicy::automatic;

@@ -1,6 +1,5 @@
 #include "data/text/document_reader.h"
 
-#include <array>
 #include <utility>
 
 #include "core/system/check.h"
@@ -13,54 +12,7 @@ namespace {
 
 constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{1} << 20;
 
-template <class T, std::size_t N>
-using Names = std::array<std::pair<T, std::string_view>, N>;
-
-constexpr Names<TextSplit, 3> kSplits = {
-    {{TextSplit::file, "file"}, {TextSplit::blank_line, "blank_line"}, {TextSplit::marker, "marker"}}};
-constexpr Names<BadRecord, 2> kPolicies = {{{BadRecord::error, "error"}, {BadRecord::skip, "skip"}}};
-
-template <class T, std::size_t N>
-std::string_view name_of(const Names<T, N>& names, T value) noexcept {
-  for (const auto& [known, name] : names)
-    if (known == value) return name;
-  return "unknown";
-}
-
-template <class T, std::size_t N>
-std::vector<std::string> names_of(const Names<T, N>& names) {
-  std::vector<std::string> list;
-  for (const auto& [value, name] : names) list.emplace_back(name);
-  return list;
-}
-
-template <class T, std::size_t N>
-T value_of(const Names<T, N>& names, std::string_view what, std::string_view text) {
-  for (const auto& [value, name] : names)
-    if (name == text) return value;
-  QUENCH_FAIL(ErrorCode::bad_config, "unknown {} '{}'; known: {}", what, text, fmt::join(names_of(names), ", "));
-}
-
 }  // namespace
-
-std::vector<std::string> text_split_names() {
-  return names_of(kSplits);
-}
-std::vector<std::string> bad_record_names() {
-  return names_of(kPolicies);
-}
-TextSplit text_split_from_string(std::string_view name) {
-  return value_of(kSplits, "document split", name);
-}
-BadRecord bad_record_from_string(std::string_view name) {
-  return value_of(kPolicies, "bad record policy", name);
-}
-std::string_view to_string(TextSplit split) noexcept {
-  return name_of(kSplits, split);
-}
-std::string_view to_string(BadRecord policy) noexcept {
-  return name_of(kPolicies, policy);
-}
 
 void ReadReport::add(const ReadReport& other) {
   documents += other.documents;

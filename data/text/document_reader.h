@@ -11,20 +11,12 @@
 #include "data/text/chat_renderer.h"
 #include "data/text/chat_template.h"
 #include "data/text/document.h"
+#include "data/text/policies.h"
 
 namespace quench {
 
 struct RecordKind;  // data/text/record_kind.h
 struct TextFormat;  // data/text/text_format.h
-
-// Where a document of a text file ends.
-enum class TextSplit : std::uint8_t {
-  file,        // at the end of the file
-  blank_line,  // at one or more lines that are empty or hold only spaces and tabs
-  marker,      // at every occurrence of a marker such as <|endoftext|>
-};
-
-enum class BadRecord : std::uint8_t { error, skip };
 
 struct ReaderOptions {
   const TextFormat* format = nullptr;  // null: by the file's name
@@ -39,7 +31,7 @@ struct ReaderOptions {
   std::string chat_date{};                     // "2024-07-26": what the template's strftime_now tells
   TrainOn train_on = TrainOn::assistant;
   std::shared_ptr<const ChatRenderer> chat_renderer{};  // set by resolve_chats; null: chat_template
-  BadRecord on_bad_record = BadRecord::error;
+  BadRecord on_bad_record = BadRecord::stop;
   // A JSON line above this is a bad record; a text document above it comes in parts, cut at the start of a line.
   std::uint64_t max_document_bytes = std::uint64_t{64} << 20;
   std::int64_t vocab_size = 0;  // ids of `tokens` records must be below it; 0: not checked here
@@ -86,13 +78,5 @@ void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer);
 // Throws bad_config when the format is automatic and the name does not say, and what the formats' readers throw.
 [[nodiscard]] std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path& path,
                                                                    const ReaderOptions& options);
-
-// The names of the policies above; an unknown one is bad_config with a list of them.
-[[nodiscard]] std::vector<std::string> text_split_names();
-[[nodiscard]] std::vector<std::string> bad_record_names();
-[[nodiscard]] TextSplit text_split_from_string(std::string_view name);
-[[nodiscard]] BadRecord bad_record_from_string(std::string_view name);
-[[nodiscard]] std::string_view to_string(TextSplit split) noexcept;
-[[nodiscard]] std::string_view to_string(BadRecord policy) noexcept;
 
 }  // namespace quench

@@ -177,7 +177,7 @@ Json describe_dataset(const Tokenizer& tokenizer, const DocumentEncoder& encoder
                                   {"bytes", corpus.sizes()[i]}});
   Json settings = describe_options(options.reader, options.encoder);
   settings.set("validation_fraction", options.validation_fraction);
-  settings.set("validation_split", to_string(options.validation_split));
+  settings.set("validation_split", enum_name(options.validation_split));
   settings.set("max_shard_tokens", options.max_shard_tokens);
   return Json::Object{{"tokenizer", Json::Object{{"fingerprint", fingerprint_text(tokenizer)},
                                                  {"vocab_size", tokenizer.vocab_size()},
@@ -262,30 +262,19 @@ fs::path journal_of(const fs::path& output) {
   return fs::path(resolved_path(output).string() + ".journal");
 }
 
-std::string_view to_string(ValidationSplit split) noexcept {
-  return split == ValidationSplit::tail ? "tail" : "hash";
-}
-
-ValidationSplit validation_split_from_string(std::string_view name) {
-  if (name == "tail") return ValidationSplit::tail;
-  if (name == "hash") return ValidationSplit::hash;
-  QUENCH_FAIL(ErrorCode::bad_config, "unknown validation split '{}'; known: tail, hash", name);
-}
-
 Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder) {
-  constexpr std::string_view kEos[] = {"auto", "append", "none"};
   return Json::Object{{"format", name_or_auto(reader.format)},
-                      {"split", to_string(reader.split)},
+                      {"split", enum_name(reader.split)},
                       {"marker", reader.marker},
                       {"record", name_or_auto(reader.record)},
                       {"field", reader.field},
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
-                      {"train_on", to_string(reader.train_on)},
+                      {"train_on", enum_name(reader.train_on)},
                       {"message_flags", true},  // what was tokenized before they counted is made anew
-                      {"on_bad_record", to_string(reader.on_bad_record)},
+                      {"on_bad_record", enum_name(reader.on_bad_record)},
                       {"max_document_bytes", reader.max_document_bytes},
-                      {"eos", kEos[static_cast<std::size_t>(encoder.eos)]},
+                      {"eos", enum_name(encoder.eos)},
                       {"add_special_tokens", encoder.add_special_tokens},
                       {"parse_special", encoder.parse_special}};
 }

@@ -14,14 +14,6 @@
 
 namespace quench {
 
-// Which documents are held out.
-enum class ValidationSplit : std::uint8_t {
-  tail,  // those that start in the last `validation_fraction` of the input's bytes
-  hash,  // those whose content's hash falls below the fraction: the same document always lands on the same side
-};
-[[nodiscard]] std::string_view to_string(ValidationSplit split) noexcept;           // "tail", "hash"
-[[nodiscard]] ValidationSplit validation_split_from_string(std::string_view name);  // throws bad_config
-
 struct TokenizeProgress {
   std::uint64_t bytes = 0;  // of the input, read and encoded
   std::uint64_t total_bytes = 0;

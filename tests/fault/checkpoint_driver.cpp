@@ -50,7 +50,7 @@ Arguments parse(int argc, char** argv) {
     const auto equals = option.find('=');
     const char* value = equals == std::string_view::npos ? "" : argv[i] + equals + 1;
     if (option == "async") arguments.options.async = true;
-    if (option == "keep-going") arguments.options.on_error = quench::CheckpointOptions::OnError::keep_going;
+    if (option == "keep-going") arguments.options.on_error = quench::OnSaveError::keep_training;
     if (option.starts_with("keep=")) arguments.options.keep_latest = std::atoi(value);
     if (option.starts_with("pause=")) arguments.pause = static_cast<unsigned>(std::atoi(value));
     if (option.starts_with("bulk=")) arguments.bulk = std::atoll(value);

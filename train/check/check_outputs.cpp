@@ -113,7 +113,7 @@ void check_packing(Checker& checker) {
     checker.report("data.on_long",
                    "{}, but sequences are cut from the stream of documents, however long they are; set data.multipack "
                    "to true, or data.packing to false",
-                   data.on_long);
+                   enum_name(data.on_long));
 }
 
 void check_data(Checker& checker) {

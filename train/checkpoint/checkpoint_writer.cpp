@@ -83,7 +83,7 @@ std::vector<SaveReport> CheckpointWriter::finish() {
   collect();
   const int failures = std::exchange(failures_, 0);
   const int saves = std::exchange(saves_, 0);
-  QUENCH_CHECK_AS(first_failure_code_, failures == 0 || options_.on_error == CheckpointOptions::OnError::stop,
+  QUENCH_CHECK_AS(first_failure_code_, failures == 0 || options_.on_error == OnSaveError::stop,
                   "{} of {} checkpoints could not be saved; the first: {}", failures, saves, first_failure_);
   return std::exchange(reports_, {});
 }
@@ -123,7 +123,7 @@ void CheckpointWriter::collect() {
       first_failure_code_ = known != nullptr ? known->code() : ErrorCode::failed;
       first_failure_ = failure.what();
     }
-    if (options_.on_error == CheckpointOptions::OnError::stop) throw;
+    if (options_.on_error == OnSaveError::stop) throw;
   }
 }
 

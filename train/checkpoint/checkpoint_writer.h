@@ -20,19 +20,16 @@
 
 #include "distributed/process_group.h"
 #include "train/checkpoint/checkpoint_state.h"
+#include "train/checkpoint/on_save_error.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/snapshot.h"
 
 namespace quench {
 
 struct CheckpointOptions {
-  enum class OnError {
-    stop,        // the error is thrown by the next call
-    keep_going,  // the error is logged, training goes on, and finish() throws at the end
-  };
   int keep_latest = 3;  // newest valid checkpoints to keep; 0 keeps all
   bool async = true;    // write in a background thread
-  OnError on_error = OnError::stop;
+  OnSaveError on_error = OnSaveError::stop;
   std::vector<std::int64_t> pinned;          // steps that are never deleted
   std::optional<std::int64_t> resumed_from;  // never deleted either
   // Processes that save together: a CPU group for nothing else; null: this one alone.
@@ -71,15 +68,16 @@ class CheckpointWriter {
   // Saves step-<state.step>. Async saves return while the tensors are copied: call before_change() before anything
   // changes or frees them. Waits (logged) for an earlier save still in flight. An existing step of the same number is
   // replaced in one rename.
-  // Under OnError::stop throws the error of the earlier save (this one is then not begun) or, unless async, its own.
+  // Under OnSaveError::stop throws the error of the earlier save (this one is then not begun) or, unless async, its
+  // own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
   // Work queued on the current stream from here on may change the tensors of the last save(). Does not keep the host.
   void before_change() { snapshot_.before_change(); }
 
   // Never waits. Reports of the saves that have ended since the last call; throws the error of a failed one under
-  // OnError::stop. Call it once a step. With peers, errors wait for the next save() or finish(), since they would come
-  // out of different steps.
+  // OnSaveError::stop. Call it once a step. With peers, errors wait for the next save() or finish(), since they would
+  // come out of different steps.
   std::vector<SaveReport> poll();
 
   // Waits for the save in flight, then as poll(). Under keep_going throws one error for all saves that failed since

@@ -1,34 +1,15 @@
 #pragma once
-// The words of the config's enums.
+// The words of enums that the config alone has.
 
-#include <array>
-#include <string_view>
-#include <utility>
-
+#include "core/system/enum_names.h"
 #include "train/config/run_config.h"
-#include "train/config/value_codec.h"
 
 namespace quench {
-
-template <class E, std::size_t N>
-using EnumTable = std::array<std::pair<E, std::string_view>, N>;
 
 template <>
 struct EnumNames<ModelSection::Init> {
   using E = ModelSection::Init;
   static constexpr EnumTable<E, 3> values = {{{E::automatic, "auto"}, {E::random, "random"}, {E::load, "load"}}};
-};
-
-template <>
-struct EnumNames<DataSection::Eos> {
-  using E = DataSection::Eos;
-  static constexpr EnumTable<E, 3> values = {{{E::automatic, "auto"}, {E::append, "append"}, {E::none, "none"}}};
-};
-
-template <>
-struct EnumNames<DataSection::OnBadRecord> {
-  using E = DataSection::OnBadRecord;
-  static constexpr EnumTable<E, 2> values = {{{E::stop, "stop"}, {E::skip, "skip"}}};
 };
 
 template <>
@@ -59,12 +40,6 @@ template <>
 struct EnumNames<ParallelSection::ExpertRowsForm> {
   using E = ParallelSection::ExpertRowsForm;
   static constexpr EnumTable<E, 2> values = {{{E::high_precision, "high_precision"}, {E::mxfp8, "mxfp8"}}};
-};
-
-template <>
-struct EnumNames<CheckpointSection::OnSaveError> {
-  using E = CheckpointSection::OnSaveError;
-  static constexpr EnumTable<E, 2> values = {{{E::keep_training, "continue"}, {E::stop, "stop"}}};
 };
 
 template <>

@@ -13,7 +13,10 @@
 
 #include "core/json/json.h"
 #include "core/number/dtype.h"
+#include "data/sampling/long_documents.h"
+#include "data/text/policies.h"
 #include "nn/optim/lr_schedule.h"
+#include "train/checkpoint/on_save_error.h"
 #include "train/config/lora_section.h"
 #include "train/config/parallel_section.h"
 #include "train/config/quantization_section.h"
@@ -49,23 +52,20 @@ struct DataSource {
 };
 
 struct DataSection {
-  enum class Eos { automatic, append, none };
-  enum class OnBadRecord { stop, skip };
-
   std::vector<DataSource> train;
   std::vector<DataSource> validation;
   std::int64_t seq_len = 2048;  // tokens of one sequence
   std::string format = "auto";  // one of data_format_names()
   bool packing = true;
-  bool multipack = false;         // rows of whole documents, chosen by length
-  std::string on_long = "split";  // one of long_documents_names()
-  std::string tokenizer;          // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
-  Eos eos = Eos::automatic;
+  bool multipack = false;  // rows of whole documents, chosen by length
+  LongDocuments on_long = LongDocuments::split;
+  std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
+  EosPolicy eos = EosPolicy::automatic;
   std::string text_field = "text";
   std::string chat_template = "auto";  // one of chat_template_names(), or the path of a .jinja file
   std::string chat_date;               // "2024-07-26", or empty: templates may not ask for the date
-  std::string train_on = "assistant";  // one of train_on_names()
-  OnBadRecord on_bad_record = OnBadRecord::stop;
+  TrainOn train_on = TrainOn::assistant;
+  BadRecord on_bad_record = BadRecord::stop;
   std::int64_t prefetch = 2;  // batches
   bool shuffle = true;
   std::string cache;  // derived: <run.folder>/cache; folder of tokenized text
@@ -184,8 +184,6 @@ struct ResumeFrom {
 };
 
 struct CheckpointSection {
-  enum class OnSaveError { keep_training, stop };
-
   bool enable = true;
   std::string folder;            // derived: <run.folder>/checkpoints
   std::int64_t interval = 500;   // steps; 0: only the final one and those that a signal asks for

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/json/json.h"
+#include "core/system/enum_names.h"
 #include "train/config/fields/field.h"
 
 namespace quench {
@@ -148,10 +149,7 @@ struct Codec<std::optional<T>> {
   }
 };
 
-// Enums list their names in EnumNames<E>::values, in the order of documents.
-template <class E>
-struct EnumNames;
-
+// Enums have the words of core/system/enum_names.h.
 template <class E>
 requires std::is_enum_v<E>
 struct Codec<E> {
@@ -159,7 +157,7 @@ struct Codec<E> {
 
   static ValueRule name_rule() {
     ValueRule rule;
-    for (const auto& [value, name] : EnumNames<E>::values) rule.choices.emplace_back(name);
+    rule.choices = enum_names<E>();
     return rule;
   }
   static std::string type(const ValueRule&) { return Codec<std::string>::type(name_rule()); }
@@ -168,9 +166,7 @@ struct Codec<E> {
     std::string name;
     ReadError error = Codec<std::string>::read(value, name_rule(), name);
     if (error) return error;
-    for (const auto& [known, known_name] : EnumNames<E>::values) {
-      if (known_name == name) target = known;
-    }
+    target = require_enum<E>(name, "value");
     return std::nullopt;
   }
   static Json write(E value, const ValueRule&) {

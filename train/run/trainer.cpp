@@ -224,9 +224,7 @@ TrainResult Trainer::Run::train() {
     CheckpointOptions options;
     options.keep_latest = static_cast<int>(config.checkpoint.keep_latest);
     options.async = config.checkpoint.async;
-    options.on_error = config.checkpoint.on_save_error == CheckpointSection::OnSaveError::stop
-                           ? CheckpointOptions::OnError::stop
-                           : CheckpointOptions::OnError::keep_going;
+    options.on_error = config.checkpoint.on_save_error;
     options.resumed_from = resumed_step;
     if (ranks != nullptr) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();

@@ -32,7 +32,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.packing.seq_len = data.seq_len;
   spec.packing.packing = data.packing;
   spec.packing.multipack = data.multipack;
-  spec.packing.long_documents = long_documents_from_string(data.on_long);
+  spec.packing.long_documents = data.on_long;
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;
   spec.text.folder = data.cache;
@@ -43,13 +43,10 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.text.reader.field = data.text_field;
   set_chat_template(spec.text.reader, data.chat_template);
   spec.text.reader.chat_date = data.chat_date;
-  spec.text.reader.train_on = train_on_from_string(data.train_on);
-  spec.text.reader.on_bad_record =
-      data.on_bad_record == DataSection::OnBadRecord::skip ? BadRecord::skip : BadRecord::error;
+  spec.text.reader.train_on = data.train_on;
+  spec.text.reader.on_bad_record = data.on_bad_record;
   spec.text.reader.vocab_size = model.vocab_size;
-  spec.text.encoder.eos = data.eos == DataSection::Eos::append ? EosPolicy::append
-                          : data.eos == DataSection::Eos::none ? EosPolicy::none
-                                                               : EosPolicy::automatic;
+  spec.text.encoder.eos = data.eos;
   return spec;
 }
 

@@ -41,12 +41,9 @@ nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
 
 namespace {
 
-std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names) {
+std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names, std::string_view key) {
   std::vector<recipes::LinearGemm> result;
-  for (const std::string& name : names)
-    result.push_back(name == "forward" ? recipes::LinearGemm::forward
-                     : name == "dgrad" ? recipes::LinearGemm::dgrad
-                                       : recipes::LinearGemm::wgrad);
+  for (const std::string& name : names) result.push_back(require_enum<recipes::LinearGemm>(name, key));
   return result;
 }
 
@@ -78,8 +75,8 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .emulate = recipe.emulate || target.is_cpu(),
           .pad = recipe.pad,
           .keep_weights = keeps_weights(config),
-          .fast_accumulation = gemms(recipe.fast_accumulation),
-          .high_precision = gemms(recipe.high_precision_gemms),
+          .fast_accumulation = gemms(recipe.fast_accumulation, "recipe.fast_accumulation"),
+          .high_precision = gemms(recipe.high_precision_gemms, "recipe.high_precision_gemms"),
           .stochastic_gradients = recipe.gradient_rounding == RecipeSection::GradientRounding::stochastic
                                       ? std::optional(static_cast<std::uint64_t>(config.training.seed))
                                       : std::nullopt,

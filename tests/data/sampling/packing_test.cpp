@@ -221,8 +221,6 @@ TEST(Packing, TooLittleDataIsAnErrorWithTheArithmetic) {
                [&] { PackedRows(single, {.seq_len = 1, .packing = false, .long_documents = LongDocuments::drop}); });
   expect_error(ErrorCode::invalid_argument, {"multipack without packing"},
                [&] { PackedRows(single, {.seq_len = 4, .packing = false, .multipack = true}); });
-  expect_error(ErrorCode::bad_config, {"'cut'", "split, truncate, drop"},
-               [] { (void)long_documents_from_string("cut"); });
   expect_error(ErrorCode::invalid_argument, {"rows of 0"}, [] { PackedRows(MemorySource::counting(8), {}); });
   const PackedRows rows(MemorySource::counting(9), {.seq_len = 8});
   expect_error(ErrorCode::invalid_argument, {"row 1 of 1"}, [&] { (void)read_row(rows, 1); });

@@ -159,15 +159,13 @@ TEST(JsonlReader, RecordsOfOneFileAreOfOneKind) {
                [] { read("{\"text\":\"a\"}\n{\"input_ids\":[1]}\n"); });
 }
 
-TEST(DocumentReader, FormatsAndNames) {
+TEST(DocumentReader, Formats) {
   TempDir folder;
   write_file(folder / "a.dat", "x");
   expect_error(ErrorCode::bad_config, {"a.dat", "set the format"},
                [&] { (void)open_document_reader(folder / "a.dat", {}); });
   EXPECT_TRUE(open_document_reader(folder / "a.dat", {.format = text_formats().find("text")}));
   expect_error(ErrorCode::not_found, {"none.txt"}, [&] { (void)open_document_reader(folder / "none.txt", {}); });
-  EXPECT_EQ(text_split_from_string("blank_line"), TextSplit::blank_line);
-  expect_error(ErrorCode::bad_config, {"'stop'", "error, skip"}, [] { (void)bad_record_from_string("stop"); });
 }
 
 }  // namespace

@@ -17,11 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::StepTensors;
 using testing::TempDir;
-using OnError = CheckpointOptions::OnError;
 
 class CheckpointWriterTest : public ::testing::Test {
  protected:
-  std::unique_ptr<CheckpointWriter> writer(bool async, int keep_latest = 3, OnError on_error = OnError::stop) {
+  std::unique_ptr<CheckpointWriter> writer(bool async, int keep_latest = 3, OnSaveError on_error = OnSaveError::stop) {
     CheckpointOptions options;
     options.async = async;
     options.keep_latest = keep_latest;
@@ -122,7 +121,7 @@ TEST_F(CheckpointWriterTest, SynchronousErrorIsThrownBySave) {
 
 TEST_F(CheckpointWriterTest, KeepGoingReportsFailuresOnceAtTheEnd) {
   for (const bool async : {false, true}) {
-    const auto checkpoints = writer(async, 0, OnError::keep_going);
+    const auto checkpoints = writer(async, 0, OnSaveError::keep_training);
     checkpoints->save(impossible(tensors_, 1), tensors_.at(1));
     checkpoints->save(tensors_.state(2), tensors_.at(2));
     checkpoints->save(impossible(tensors_, 3), tensors_.at(3));

@@ -7,6 +7,7 @@
 #include "train/config/enum_names.h"
 #include "train/config/fields/field.h"
 #include "train/config/nearest.h"
+#include "train/config/value_codec.h"
 
 namespace quench {
 namespace {

@@ -28,7 +28,7 @@ void add_data_fields(Fields& fields) {
   fields.push_back(make_field("data.multipack", QUENCH_MEMBER(data.multipack), any_value(), guarded,
                               "With packing: fill sequences with whole documents, chosen by their lengths so that "
                               "little padding is left; false: cut the stream of documents where a sequence is full."));
-  fields.push_back(make_field("data.on_long", QUENCH_MEMBER(data.on_long), one_of(long_documents_names()), guarded,
+  fields.push_back(make_field("data.on_long", QUENCH_MEMBER(data.on_long), any_value(), guarded,
                               "What becomes of documents that are longer than a sequence, with multipack or without "
                               "packing: split over several sequences, truncate to one, or drop; counted at the "
                               "start."));
@@ -48,7 +48,7 @@ void add_data_fields(Fields& fields) {
   fields.push_back(make_field("data.chat_date", QUENCH_MEMBER(data.chat_date), optional_text(), guarded,
                               "Date that a Jinja template is told when it asks for today's, as 2024-07-26.",
                               "none: such templates use their own default, or are refused"));
-  fields.push_back(make_field("data.train_on", QUENCH_MEMBER(data.train_on), one_of(train_on_names()), guarded,
+  fields.push_back(make_field("data.train_on", QUENCH_MEMBER(data.train_on), any_value(), guarded,
                               "Which tokens of chats and of prompts with completions are trained on: the assistant's "
                               "turns, the last of them, or all."));
   fields.push_back(make_field("data.on_bad_record", QUENCH_MEMBER(data.on_bad_record), any_value(), guarded,

@@ -43,10 +43,10 @@ void add_recipe_fields(Fields& fields) {
                               "true where a step has several micro-batches, of 4,096 tokens or fewer, and "
                               "no codes are gathered (parallel.float8_all_gather)"));
   fields.push_back(make_field("recipe.fast_accumulation", QUENCH_MEMBER(recipe.fast_accumulation),
-                              one_of({"forward", "dgrad", "wgrad"}), guarded,
+                              one_of(enum_names<recipes::LinearGemm>()), guarded,
                               "Float8 products that add in the tensor core's own accumulator: faster, fewer bits."));
   fields.push_back(make_field("recipe.high_precision_gemms", QUENCH_MEMBER(recipe.high_precision_gemms),
-                              one_of({"forward", "dgrad", "wgrad"}), guarded,
+                              one_of(enum_names<recipes::LinearGemm>()), guarded,
                               "Products of every converted layer that stay in training.dtype."));
   fields.push_back(make_field("recipe.gradient_rounding", QUENCH_MEMBER(recipe.gradient_rounding), any_value(), guarded,
                               "How output gradients become float8: to the nearest value, or to one of the two next to "

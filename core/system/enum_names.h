@@ -1,0 +1,48 @@
+#pragma once
+// Words of enums: one table each, which config keys, options, documents and errors read.
+//
+//   template <>
+//   struct EnumNames<Colour> {
+//     static constexpr EnumTable<Colour, 2> values = {{{Colour::red, "red"}, {Colour::blue, "blue"}}};
+//   };
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/system/check.h"
+
+namespace quench {
+
+template <class E, std::size_t N>
+using EnumTable = std::array<std::pair<E, std::string_view>, N>;
+
+// `values`: a row for each enumerator, in the order of documents.
+template <class E>
+struct EnumNames;
+
+template <class E>
+[[nodiscard]] constexpr std::string_view enum_name(E value) noexcept {
+  for (const auto& [known, name] : EnumNames<E>::values)
+    if (known == value) return name;
+  return "unknown";
+}
+
+template <class E>
+[[nodiscard]] std::vector<std::string> enum_names() {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : EnumNames<E>::values) names.emplace_back(name);
+  return names;
+}
+
+// Throws bad_config with the list of words for an unknown one; `key` names the config key or option in the message.
+template <class E>
+[[nodiscard]] E require_enum(std::string_view name, std::string_view key) {
+  for (const auto& [value, known] : EnumNames<E>::values)
+    if (known == name) return value;
+  QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name, fmt::join(enum_names<E>(), ", "));
+}
+
+}  // namespace quench
