@@ -30,7 +30,7 @@ CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
     lm_head_.emplace(config.hidden_size, config.vocab_size, false, options, config.initializer_range);
-    add_module("lm_head", *lm_head_);
+    add_module(std::string(kHeadName), *lm_head_);
   }
   assign_names();
 }
@@ -137,7 +137,7 @@ std::vector<CausalLm::Unit> CausalLm::units() {
     all.push_back(
         {fmt::format("model.layers.{}", i), static_cast<std::int64_t>(i), false, model_.layers[i]->parameters()});
   all.push_back({"model.norm", -1, false, model_.norm.parameters()});
-  if (lm_head_) all.push_back({"lm_head", -1, true, lm_head_->parameters()});
+  if (lm_head_) all.push_back({std::string(kHeadName), -1, true, lm_head_->parameters()});
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autograd/quant_request.h"
@@ -14,6 +15,9 @@
 namespace quench::nn {
 
 using autograd::Variable;
+
+// The path of the layer that makes logits, where it is no other's table.
+inline constexpr std::string_view kHeadName = "lm_head";
 
 // What a recipe may look at when it chooses a kernel for a layer.
 struct LinearInfo {

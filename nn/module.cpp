@@ -2,11 +2,21 @@
 
 namespace quench::nn {
 
+template <class P>
+void Module::list_parameters(std::vector<P*>& all) const {
+  for (const auto& p : parameters_) all.push_back(p.item);
+  for (const auto& child : children_) child.item->list_parameters(all);
+}
+
 std::vector<Parameter*> Module::parameters() {
   std::vector<Parameter*> all;
-  for (const auto& p : parameters_) all.push_back(p.item);
-  for (const auto& child : children_)
-    for (Parameter* p : child.item->parameters()) all.push_back(p);
+  list_parameters(all);
+  return all;
+}
+
+std::vector<const Parameter*> Module::parameters() const {
+  std::vector<const Parameter*> all;
+  list_parameters(all);
   return all;
 }
 

@@ -19,6 +19,7 @@ class Module {
 
   // All parameters of the tree in registration order, names complete. Valid as long as the tree.
   [[nodiscard]] std::vector<Parameter*> parameters();
+  [[nodiscard]] std::vector<const Parameter*> parameters() const;
   // Calls visit(full name, module) for this module ("" or the given prefix) and all below, parents first.
   void visit(const std::function<void(const std::string&, Module&)>& visitor, const std::string& prefix = "");
   // Writes full names, and Hugging Face names where a module has not set its own, into all parameters.
@@ -44,6 +45,8 @@ class Module {
     std::string name;
     T* item;
   };
+  template <class P>
+  void list_parameters(std::vector<P*>& all) const;
   // Names the parameter within the module's path.
   void assign_name(const Named<Parameter>& parameter) const;
 

@@ -12,7 +12,7 @@ constexpr std::array<std::string_view, 2> kKeys{"mx_scale", "high_precision_gemm
 constexpr std::string_view kNothingLeft = "all of its products are in recipe.high_precision_gemms";
 
 LinearPlan plan_mx(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  if (layer.name == "lm_head") return {nullptr, "the head's loss has no MX products", {}};
+  if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no MX products", {}};
   const RoundedProducts products = RoundedProducts::without(options.high_precision);
   if (!products.any()) return {nullptr, std::string(kNothingLeft), {}};
   return {rounded_linear(mx_rounding(options.mx_scale), products, {}), {}, {}};

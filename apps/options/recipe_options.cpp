@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "train/config/recipe_choice.h"
+
 namespace quench {
 
 void RecipeArguments::add_to(const Command& verb) {
@@ -27,8 +29,9 @@ void RecipeArguments::add_to(const Command& verb) {
 }
 
 void RecipeArguments::check() const {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, name != "auto",
-                  "--recipe auto is chosen for a run's batches by `quench train` and `quench probe`; name a recipe");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, name != kAutoRecipe,
+                  "--recipe {} is chosen for a run's batches by `quench train` and `quench probe`; name a recipe",
+                  kAutoRecipe);
   const auto keys = recipes::find_recipe(name).capabilities.keys;
   struct Option {
     std::string_view key, flag;

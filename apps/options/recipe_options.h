@@ -13,7 +13,7 @@
 namespace quench {
 
 struct RecipeArguments {
-  std::string name = "bf16";
+  std::string name{recipes::kBf16.name};
   std::vector<std::string> exclude = {"lm_head"};
   bool emulate = false;
   // Of the weights in quantization-aware training; absent: the recipe's own.
@@ -25,7 +25,7 @@ struct RecipeArguments {
 
   void add_to(const Command& verb);
   // Whether a recipe other than bf16 is asked for.
-  [[nodiscard]] bool given() const { return name != "bf16"; }
+  [[nodiscard]] bool given() const { return name != recipes::kBf16.name; }
   // Throws bad_config for an unknown recipe, "auto", and an option that the recipe does not use.
   void check() const;
   // Converts the model's layers, its adapters lying over them. Throws bad_config for a model that is quantized already.

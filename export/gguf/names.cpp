@@ -7,10 +7,10 @@ namespace quench {
 namespace {
 
 constexpr std::array kArchitectures = {
-    GgufArchitecture{"llama", "LlamaForCausalLM", "llama", true},
-    GgufArchitecture{"mistral", "MistralForCausalLM", "llama", true},
-    GgufArchitecture{"qwen2", "Qwen2ForCausalLM", "qwen2", false},
-    GgufArchitecture{"qwen3", "Qwen3ForCausalLM", "qwen3", false},
+    GgufArchitecture{"llama", "LlamaForCausalLM", "llama", true, true},
+    GgufArchitecture{"mistral", "MistralForCausalLM", "llama", true, false},
+    GgufArchitecture{"qwen2", "Qwen2ForCausalLM", "qwen2", false, false},
+    GgufArchitecture{"qwen3", "Qwen3ForCausalLM", "qwen3", false, false},
 };
 
 struct Pair {

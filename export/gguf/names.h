@@ -14,6 +14,7 @@ struct GgufArchitecture {
   std::string_view hf_name;     // of its class
   std::string_view name;        // llama.cpp's
   bool interleaved_rotation;    // rotates neighbouring elements of a head: query and key rows are reordered
+  bool bias_is_chosen;          // config.json's attention_bias says whether projections of attention have one
 };
 
 // Null for a type that is not supported.

@@ -184,8 +184,7 @@ Json gguf_model_config(const GgufHead& head, std::string_view source) {
   if (const Json* base = fields.find("rope.freq_base")) config.set("rope_theta", *base);
   config.set("hidden_act", "silu");
   config.set("tie_word_embeddings", find_tensor(head, "output.weight") == nullptr);
-  config.set("attention_bias",
-             architecture->model_type == "llama" && find_tensor(head, "blk.0.attn_q.bias") != nullptr);
+  config.set("attention_bias", architecture->bias_is_chosen && find_tensor(head, "blk.0.attn_q.bias") != nullptr);
   const Fields tokenizer(head, "tokenizer.ggml.", source);
   if (const Json* id = tokenizer.find("bos_token_id")) config.set("bos_token_id", *id);
   if (const Json* id = tokenizer.find("eos_token_id")) config.set("eos_token_id", *id);

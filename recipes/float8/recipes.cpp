@@ -93,7 +93,7 @@ template <const Float8Scheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   constexpr std::int64_t kMultiple = 16;
   // A head's logits are used where they are written: no padding there.
-  const bool head = layer.name == "lm_head";
+  const bool head = layer.name == nn::kHeadName;
   if ((!options.pad || head) && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
     return {nullptr,
             fmt::format("{} x {} are not multiples of {}; {}", layer.out_features, layer.in_features, kMultiple,
@@ -153,7 +153,7 @@ std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, con
 }
 
 LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  if (layer.name == "lm_head") return {nullptr, "the head's loss has no blockwise products", {}};
+  if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no blockwise products", {}};
   if (layer.has_bias) return {nullptr, "blockwise products add no bias", {}};
   LinearPlan plan;
   const auto chosen = block_options(layer, options, plan.skipped_because);

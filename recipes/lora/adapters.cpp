@@ -37,7 +37,7 @@ void visit_linear(nn::Module& root, const Visitor& visitor) {
   root.visit([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
     // The head's products are those of its loss (nn/causal_lm.h), not of its kernel's apply().
-    if (linear != nullptr && name != "lm_head") visitor(name, *linear);
+    if (linear != nullptr && name != nn::kHeadName) visitor(name, *linear);
   });
 }
 

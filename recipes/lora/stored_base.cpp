@@ -101,7 +101,7 @@ void StoredBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
   if (form == BaseForm::dense || form == BaseForm::stored) return;
   root.visit([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
-    if (linear == nullptr || name == "lm_head" || holds(linear->weight())) return;
+    if (linear == nullptr || name == nn::kHeadName || holds(linear->weight())) return;
     nn::Parameter& weight = linear->weight();
     const Shape shape = weight.global_shape;
     const DType dtype = weight.variable.value().dtype();

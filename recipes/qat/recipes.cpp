@@ -65,7 +65,8 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found), {}};
   // The head's loss has no gradient for scales.
   std::shared_ptr<nn::Parameter> scales;
-  if (options.learned_scales && layer.name != "lm_head") scales = make_scale_parameter(layer, scheme.weight.integers);
+  if (options.learned_scales && layer.name != nn::kHeadName)
+    scales = make_scale_parameter(layer, scheme.weight.integers);
   return {std::make_shared<QatLinear>(scheme, options.keep_weights, nullptr, std::move(scales)), {}, {}};
 }
 

@@ -24,7 +24,7 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
   BatchLoader loader(std::move(data), geometry, {.end_sample = rows, .device = device});
   double loss = 0;
   EvaluationMetrics metrics;
-  metrics.name = "validation";
+  metrics.name = kValidation;
   while (const std::optional<Batch> batch = loader.next()) {
     if (options.ranks == nullptr && batch->valid_tokens == 0) continue;
     const std::int64_t tokens = batch->input_ids.numel();

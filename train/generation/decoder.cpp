@@ -19,8 +19,7 @@ CallCounter captured_passes("generation.captured");
 // Where its weights in values begin.
 std::vector<const void*> weight_addresses(const nn::CausalLm& model) {
   std::vector<const void*> all;
-  // parameters() only lists them.
-  for (const nn::Parameter* parameter : const_cast<nn::CausalLm&>(model).parameters())  // NOLINT
+  for (const nn::Parameter* parameter : model.parameters())
     if (const Tensor& value = parameter->variable.value(); value.defined()) all.push_back(value.raw_data());
   return all;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,10 @@ struct StepMetrics {
   [[nodiscard]] std::optional<double> memory_share() const;
 };
 
-// One evaluation: the validation loss (name "validation"), or a task such as "hellaswag".
+// The name of the validation loss among evaluations.
+inline constexpr std::string_view kValidation = "validation";
+
+// One evaluation: the validation loss, or a task such as "hellaswag".
 struct EvaluationMetrics {
   std::int64_t step = 0;
   std::string name;

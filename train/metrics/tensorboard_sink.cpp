@@ -60,7 +60,7 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
 }
 
 void TensorBoardSink::evaluation(const EvaluationMetrics& metrics) {
-  const std::string group = metrics.name == "validation" ? "validation_metrics" : metrics.name;
+  const std::string group = metrics.name == kValidation ? "validation_metrics" : metrics.name;
   std::vector<std::string> tags;
   for (const auto& [name, value] : metrics.values) tags.push_back(group + "/" + name);
   std::vector<ScalarSummary> values;

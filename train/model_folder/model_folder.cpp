@@ -227,7 +227,7 @@ void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed)
 void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& keep) {
   std::set<const nn::Parameter*> linear;
   model.visit([&](const std::string& name, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer != nullptr && name != "lm_head")
+    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer != nullptr && name != nn::kHeadName)
       linear.insert(&layer->weight());
   });
   load(model, folder, [&](const StoredWeights& weights) {

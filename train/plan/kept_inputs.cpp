@@ -60,7 +60,7 @@ std::map<std::string, KeptInput> kept_inputs(const ResolvedConfig& config, Devic
   std::map<std::string, KeptInput> kept;
   const ModelSetup setup = build_model(config, kPlanning, target);
   setup.model->visit([&](const std::string& name, nn::Module& module) {
-    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != "lm_head")
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != nn::kHeadName)
       linear->set_kernel(std::make_shared<KeepingMeter>(linear->shared_kernel(), kept[name]));
   });
   const Batch batch = planning_batch(config->training.micro_batch_size, config->data.seq_len);

@@ -242,7 +242,7 @@ const Curve& RunData::curve(std::string_view key) const {
 Curve RunData::validation_loss() const {
   std::map<std::int64_t, double> by_step;
   for (const EvaluationMetrics& evaluation : evaluations) {
-    if (evaluation.name != "validation") continue;
+    if (evaluation.name != kValidation) continue;
     for (const auto& [key, value] : evaluation.values)
       if (key == "loss") by_step[evaluation.step] = value;
   }
