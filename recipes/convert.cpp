@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "core/system/key_error.h"
 #include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
@@ -135,9 +136,9 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
                                           const RecipeOptions& options) {
   std::vector<LayerConversion> report;
   const std::int64_t layers = stack_size(root), skipped = filter.skip_first_layers + filter.skip_last_layers;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, skipped == 0 || skipped < layers,
-                  "recipe.filter.skip_first_layers {} and skip_last_layers {} leave none of {} layers to the recipe",
-                  filter.skip_first_layers, filter.skip_last_layers, layers);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "recipe.filter.skip_first_layers", skipped == 0 || skipped < layers,
+                   "{} and skip_last_layers {} leave none of {} layers to the recipe", filter.skip_first_layers,
+                   filter.skip_last_layers, layers);
   std::vector<bool> include_used(filter.include.size()), exclude_used(filter.exclude.size());
   const auto matches_any = [](const std::vector<std::string>& patterns, std::vector<bool>& used,
                               const std::vector<std::string>& names) {
@@ -171,6 +172,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       plan = recipe.plan(info, options);
       row.skipped_because = plan.skipped_because;
       row.unfit = plan.kernel == nullptr;
+      row.unfit_key = plan.key;
       row.float8 = std::move(plan.float8);
     }
     linear.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_linear_kernel());
@@ -189,6 +191,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
         plan.skipped_because = fmt::format("{} has no products of experts", recipe.name);
       row.skipped_because = plan.skipped_because;
       row.unfit = plan.kernel == nullptr;
+      row.unfit_key = plan.key;
     }
     layer.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_expert_kernel());
     row.kernel = layer.kernel().name();
@@ -202,6 +205,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       plan = recipe.plan_embedding(info, options);
       LayerConversion row{name, info.in_features, info.out_features, {}, plan.skipped_because, {}};
       row.unfit = plan.kernel == nullptr;
+      row.unfit_key = plan.key;
       row.kernel = (plan.kernel ? *plan.kernel : *nn::high_precision_embedding_kernel()).name();
       report.push_back(std::move(row));
     }
@@ -213,14 +217,14 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) convert_experts(name, *experts);
   });
   const auto require_used = [](const std::vector<std::string>& patterns, const std::vector<bool>& used,
-                               std::string_view key) {
+                               const std::string& key) {
     for (std::size_t i = 0; i < patterns.size(); ++i)
       // A tied head is no layer of its own, but configs that name it are meant for every model of a family.
-      QUENCH_CHECK_AS(ErrorCode::bad_config, used[i] || glob_matches(patterns[i], "lm_head"),
-                      "recipe.filter.{}: '{}' matches no linear layer of this model", key, patterns[i]);
+      QUENCH_CHECK_KEY(ErrorCode::bad_config, key, used[i] || glob_matches(patterns[i], nn::kHeadName),
+                       "'{}' matches no linear layer of this model", patterns[i]);
   };
-  require_used(filter.include, include_used, "include");
-  require_used(filter.exclude, exclude_used, "exclude");
+  require_used(filter.include, include_used, "recipe.filter.include");
+  require_used(filter.exclude, exclude_used, "recipe.filter.exclude");
   return report;
 }
 
@@ -228,15 +232,17 @@ void require_layers(const Recipe& recipe, const std::vector<LayerConversion>& la
   const RequiredLayers required = recipe.capabilities.required;
   if (required == RequiredLayers::none) return;
   const auto unfit = std::ranges::count_if(layers, &LayerConversion::unfit);
+  const auto named = std::ranges::find_if(layers, [](const LayerConversion& row) { return !row.unfit_key.empty(); });
+  const std::string key(named == layers.end() ? "recipe.name" : named->unfit_key);
   const auto taken = std::ranges::count(layers, std::string(), &LayerConversion::skipped_because);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, unfit == 0 || required != RequiredLayers::all,
-                  "recipe {} cannot take {} of the {} layers that recipe.filter gives it:\n{}"
-                  "change what the reasons name, or leave these layers out (recipe.filter.exclude, --recipe-exclude)",
-                  recipe.name, unfit, taken + unfit, unfit_layers(layers));
-  QUENCH_CHECK_AS(ErrorCode::bad_config, taken > 0,
-                  "recipe {} applies to no layer of the model, which would be trained in high precision:\n{}"
-                  "change recipe.filter or what the reasons name, or choose recipe bf16",
-                  recipe.name, conversion_report(layers));
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, key, unfit == 0 || required != RequiredLayers::all,
+                   "recipe {} cannot take {} of the {} layers that recipe.filter gives it:\n{}"
+                   "change what the reasons name, or leave these layers out (recipe.filter.exclude, --recipe-exclude)",
+                   recipe.name, unfit, taken + unfit, unfit_layers(layers));
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, key, taken > 0,
+                   "recipe {} applies to no layer of the model, which would be trained in high precision:\n{}"
+                   "change recipe.filter or what the reasons name, or choose recipe bf16",
+                   recipe.name, conversion_report(layers));
 }
 
 std::string conversion_report(const std::vector<LayerConversion>& layers) {

@@ -45,7 +45,8 @@ struct LayerConversion {
   // Where somebody has measured it (train/plan/kept_inputs.h), and what the layer would keep in high precision.
   std::optional<KeptInput> kept = std::nullopt;
   KeptInput kept_in_high_precision = {};
-  bool unfit = false;  // skipped because the recipe cannot take it, although the filter leaves it in
+  bool unfit = false;               // skipped because the recipe cannot take it, although the filter leaves it in
+  std::string_view unfit_key = {};  // and the config key that could change that, where it is one
 };
 
 // Throws bad_config naming a pattern that matches no layer, and when nothing is left between the skipped layers.

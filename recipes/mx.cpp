@@ -9,18 +9,17 @@ namespace quench::recipes {
 namespace {
 
 constexpr std::array<std::string_view, 2> kKeys{"mx_scale", "high_precision_gemms"};
-constexpr std::string_view kNothingLeft = "all of its products are in recipe.high_precision_gemms";
 
 LinearPlan plan_mx(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no MX products", {}};
   const RoundedProducts products = RoundedProducts::without(options.high_precision);
-  if (!products.any()) return {nullptr, std::string(kNothingLeft), {}};
+  if (!products.any()) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
   return {rounded_linear(mx_rounding(options.mx_scale), products, {}), {}, {}};
 }
 
 ExpertPlan plan_experts(const nn::LinearInfo&, const RecipeOptions& options) {
   const RoundedProducts products = RoundedProducts::without(options.high_precision);
-  if (!products.any()) return {nullptr, std::string(kNothingLeft)};
+  if (!products.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
   return {rounded_experts(mx_rounding(options.mx_scale), products, {}), {}};
 }
 

@@ -94,24 +94,32 @@ struct RecipeOptions {
   std::shared_ptr<HealthRecorder> health;
 };
 
-// Either a kernel, or the reason why the layer stays in high precision.
+// Either a kernel, or the reason why the layer stays in high precision; `key`: the config key that it is about, if it
+// is about one.
 struct LinearPlan {
   std::shared_ptr<const nn::LinearKernel> kernel;
   std::string skipped_because;
-  std::vector<LinearGemm> float8;  // the products that the kernel computes of float8 operands
+  std::vector<LinearGemm> float8 = {};  // the products that the kernel computes of float8 operands
+  std::string_view key = {};
 };
 
 // The same for the linear layers of experts.
 struct ExpertPlan {
   std::shared_ptr<const nn::ExpertKernel> kernel;
   std::string skipped_because;
+  std::string_view key = {};
 };
 
 // The same for the embedding table.
 struct EmbeddingPlan {
   std::shared_ptr<const nn::EmbeddingKernel> kernel;
   std::string skipped_because;
+  std::string_view key = {};
 };
+
+// What the plans say where RecipeOptions::high_precision leaves no product to the recipe.
+inline constexpr std::string_view kHighPrecisionKey = "recipe.high_precision_gemms";
+inline constexpr const char* kNoProductLeft = "all of its products are in recipe.high_precision_gemms";
 
 struct Recipe {
   std::string_view name;

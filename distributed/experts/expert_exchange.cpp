@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/ops/quantize/quantize.h"
+#include "core/system/key_error.h"
 
 namespace quench::distributed {
 namespace {
@@ -63,10 +64,10 @@ Tensor ExpertExchange::all_to_all(const Tensor& rows, const autograd::RowCounts&
 Tensor ExpertExchange::move(const Tensor& rows, const autograd::RowCounts& counts, bool activations,
                             std::string_view label) const {
   if (!mxfp8_ || !activations) return all_to_all(rows, counts, label);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, rows.size(1) % kMxBlockSize == 0,
-                  "parallel.expert_all_to_all is \"mxfp8\", but rows of {} elements are no multiple of {}; use "
-                  "\"high_precision\"",
-                  rows.size(1), kMxBlockSize);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "parallel.expert_all_to_all", rows.size(1) % kMxBlockSize == 0,
+                   "\"mxfp8\", but rows of {} elements are no multiple of {}; use "
+                   "\"high_precision\"",
+                   rows.size(1), kMxBlockSize);
   QuantTensor received;
   {
     const MemoryScope scope(MemoryCategory::workspace);

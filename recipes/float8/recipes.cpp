@@ -98,10 +98,10 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
     return {nullptr,
             fmt::format("{} x {} are not multiples of {}; {}", layer.out_features, layer.in_features, kMultiple,
                         head ? "the head is not padded" : "recipe.pad pads them"),
-            {}};
+            {},
+            head ? "" : "recipe.pad"};
   const Float8Scheme scheme = chosen(kScheme, options);
-  if (!scheme.forward && !scheme.dgrad && !scheme.wgrad)
-    return {nullptr, "all of its products are in recipe.high_precision_gemms", {}};
+  if (!scheme.forward && !scheme.dgrad && !scheme.wgrad) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
   if (!options.emulate)
     require_float8_products(options.target.value_or(layer.device),
                             scales_by_row(scheme) ? Granularity::row : Granularity::tensor);
@@ -119,7 +119,7 @@ ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& option
   const RoundedProducts left = RoundedProducts::without(options.high_precision);
   const RoundedProducts products{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad,
                                  left.wgrad && kScheme.wgrad};
-  if (!products.any()) return {nullptr, "all of its products are in recipe.high_precision_gemms"};
+  if (!products.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
   const LayerHealth health(options.health, layer.name);
   constexpr std::int64_t kMultiple = 16;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
@@ -134,14 +134,10 @@ ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& option
 
 constexpr std::array<std::string_view, 2> kBlockKeys{"emulate", "high_precision_gemms"};
 
-// What a layer runs with, or why it is left out.
-std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, const RecipeOptions& options,
-                                                std::string& skipped_because) {
+// What a layer runs with; nothing: no product is left.
+std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const RoundedProducts products = RoundedProducts::without(options.high_precision);
-  if (!products.any()) {
-    skipped_because = "all of its products are in recipe.high_precision_gemms";
-    return std::nullopt;
-  }
+  if (!products.any()) return std::nullopt;
   if (!options.emulate) require_block_float8_products(options.target.value_or(layer.device));
   // Tensor cores write eight results of a row at a time.
   constexpr std::int64_t kMultiple = 8;
@@ -155,10 +151,9 @@ std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, con
 LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no blockwise products", {}};
   if (layer.has_bias) return {nullptr, "blockwise products add no bias", {}};
-  LinearPlan plan;
-  const auto chosen = block_options(layer, options, plan.skipped_because);
-  if (!chosen) return plan;
-  plan.kernel = block_float8_linear(*chosen);
+  const auto chosen = block_options(layer, options);
+  if (!chosen) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
+  LinearPlan plan{block_float8_linear(*chosen), {}};
   if (chosen->float8.forward) plan.float8.push_back(LinearGemm::forward);
   if (chosen->float8.dgrad) plan.float8.push_back(LinearGemm::dgrad);
   if (chosen->float8.wgrad) plan.float8.push_back(LinearGemm::wgrad);
@@ -166,10 +161,9 @@ LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& opti
 }
 
 ExpertPlan plan_blockwise_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  ExpertPlan plan;
-  const auto chosen = block_options(layer, options, plan.skipped_because);
-  if (chosen) plan.kernel = block_float8_experts(*chosen);
-  return plan;
+  const auto chosen = block_options(layer, options);
+  if (!chosen) return {nullptr, kNoProductLeft, kHighPrecisionKey};
+  return {block_float8_experts(*chosen), {}};
 }
 
 }  // namespace

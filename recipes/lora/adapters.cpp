@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/system/key_error.h"
 #include "recipes/lora/lora_linear.h"
 #include "recipes/packed_linear.h"
 
@@ -94,11 +95,11 @@ ExpertPiece take_piece(std::map<std::string, const LoraLayer*>& left, const std:
 }
 
 template <class Patterns, class Name>
-void require_used(const Patterns& patterns, const std::set<std::string>& used, std::string_view key, const Name& name) {
+void require_used(const Patterns& patterns, const std::set<std::string>& used, const std::string& key,
+                  std::string_view layers, const Name& name) {
   for (const auto& pattern : patterns)
-    QUENCH_CHECK_AS(ErrorCode::bad_config, used.contains(name(pattern)),
-                    "lora.{}: '{}' matches none of the layers that {}", key, name(pattern),
-                    key == "targets" ? "can have an adapter" : "lora.targets chooses");
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, key, used.contains(name(pattern)),
+                     "'{}' matches none of the layers that {}", name(pattern), layers);
 }
 
 }  // namespace
@@ -137,18 +138,19 @@ std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options)
     if (!chosen) continue;
     const std::int64_t rank = first_match(options.rank_pattern, shape.name, ranks).value_or(options.rank);
     const double alpha = first_match(options.alpha_pattern, shape.name, alphas).value_or(options.alpha);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, rank <= std::min(shape.in_features, shape.out_features),
-                    "lora.rank {} exceeds {} [{}, {}], whose update it could not make smaller", rank, shape.name,
-                    shape.out_features, shape.in_features);
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.rank", rank <= std::min(shape.in_features, shape.out_features),
+                     "{} exceeds {} [{}, {}], whose update it could not make smaller", rank, shape.name,
+                     shape.out_features, shape.in_features);
     const auto r = static_cast<double>(rank);
     layers.push_back({shape.name, rank, alpha / (options.rslora ? std::sqrt(r) : r)});
   }
   const auto itself = [](const std::string& pattern) { return pattern; };
   const auto key = [](const auto& entry) { return entry.first; };
-  require_used(options.targets, targets, "targets", itself);
-  require_used(options.rank_pattern, ranks, "rank_pattern", key);
-  require_used(options.alpha_pattern, alphas, "alpha_pattern", key);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !layers.empty(), "lora.targets is empty: no layer gets an adapter");
+  constexpr std::string_view kChosen = "lora.targets chooses";
+  require_used(options.targets, targets, "lora.targets", "can have an adapter", itself);
+  require_used(options.rank_pattern, ranks, "lora.rank_pattern", kChosen, key);
+  require_used(options.alpha_pattern, alphas, "lora.alpha_pattern", kChosen, key);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.targets", !layers.empty(), "empty: no layer gets an adapter");
   return layers;
 }
 
@@ -182,13 +184,13 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
       if (piece.rank > 0) pieces.push_back(std::move(piece));
     }
     if (pieces.empty()) return;
-    QUENCH_CHECK_AS(ErrorCode::unsupported, !options_.dora,
-                    "DoRA has no magnitudes for experts ({}); choose among the layers around them, for example "
-                    "[\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"], or train them with plain LoRA",
-                    name);
-    QUENCH_CHECK_AS(ErrorCode::unsupported, options_.dropout == 0,
-                    "lora.dropout {}: the adapters of experts ({}) have none; set it to 0, or choose other layers",
-                    options_.dropout, name);
+    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.dora", !options_.dora,
+                     "DoRA has no magnitudes for experts ({}); choose among the layers around them, for example "
+                     "[\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"], or train them with plain LoRA",
+                     name);
+    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.dropout", options_.dropout == 0,
+                     "{}, but the adapters of experts ({}) have none; set it to 0, or choose other layers",
+                     options_.dropout, name);
     experts_.push_back({name, &layer, std::make_shared<ExpertAdapter>(layer, std::move(pieces), parameters), nullptr});
   });
   QUENCH_CHECK_AS(ErrorCode::bad_config, left.empty(), "{} is no linear layer of this model's decoder",
@@ -204,14 +206,14 @@ void Adapters::attach() const {
     entry.base = entry.linear->shared_kernel();
     std::shared_ptr<const nn::LinearKernel> kernel;
     if (options_.quantize_merged) kernel = entry.base->with_adapter(entry.adapter);
-    QUENCH_CHECK_AS(ErrorCode::unsupported, !kernel || !options_.dora,
-                    "lora.dora: {} quantizes the weight of {} with its update, but not with trained magnitudes; set "
-                    "lora.quantize_merged to false",
-                    entry.base->name(), entry.name);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !kernel || options_.dropout == 0,
-                    "lora.dropout {}: {} quantizes the weight of {} with its update, which leaves the adapter no input "
-                    "of its own to drop; set it to 0, or lora.quantize_merged to false",
-                    options_.dropout, entry.base->name(), entry.name);
+    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.dora", !kernel || !options_.dora,
+                     "{} quantizes the weight of {} with its update, but not with trained magnitudes; set "
+                     "lora.quantize_merged to false",
+                     entry.base->name(), entry.name);
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.dropout", !kernel || options_.dropout == 0,
+                     "{}, but {} quantizes the weight of {} with its update, which leaves the adapter no input "
+                     "of its own to drop; set it to 0, or lora.quantize_merged to false",
+                     options_.dropout, entry.base->name(), entry.name);
     if (!kernel)
       kernel = std::make_shared<LoraLinear>(
           entry.base, entry.adapter,

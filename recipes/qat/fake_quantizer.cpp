@@ -22,20 +22,23 @@ void round_under_own_scale(const Tensor& x, const Tensor& out) {
 
 }  // namespace
 
-std::string FakeFormat::problem(std::int64_t rows, std::int64_t columns, std::string_view key) const {
+std::optional<FakeFormat::Problem> FakeFormat::problem(std::int64_t rows, std::int64_t columns,
+                                                       std::string_view key) const {
   if (sparsity)
-    if (std::string reason = two_of_four_problem(*sparsity, rows, columns); !reason.empty()) return reason;
+    if (std::string reason = two_of_four_problem(*sparsity, rows, columns); !reason.empty()) return Problem{reason};
   const std::int64_t block = kind == Kind::mx      ? std::int64_t{kMxBlockSize}
                              : kind == Kind::nvfp4 ? std::int64_t{kNvfp4BlockSize}
                                                    : 0;
-  if (block > 0 && columns % block != 0) return fmt::format("blocks of {} do not divide its {} inputs", block, columns);
+  if (block > 0 && columns % block != 0)
+    return Problem{fmt::format("blocks of {} do not divide its {} inputs", block, columns)};
   const std::int64_t group = kind == Kind::integer ? integers.group_size : 0;
-  if (group == 0 || columns % group == 0) return {};
+  if (group == 0 || columns % group == 0) return std::nullopt;
   std::string fitting;
   for (std::int64_t size = kLeastNamedGroup; size <= std::min(columns, kMostNamedGroup); ++size)
     if (columns % size == 0) fitting += fmt::format("{}, ", size);
-  return fmt::format("{} {} does not divide its {} inputs; {}0 (the whole row) would fit", key, group, columns,
-                     fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and "));
+  return Problem{fmt::format("{} {} does not divide its {} inputs; {}0 (the whole row) would fit", key, group, columns,
+                             fitting.empty() ? "" : fitting.replace(fitting.size() - 2, 2, " and ")),
+                 key};
 }
 
 FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask, const Tensor& scales) {

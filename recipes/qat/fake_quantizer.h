@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/number/element_format.h"
@@ -26,10 +27,14 @@ struct FakeFormat {
   ElementFormat element = ElementFormat::e2m1;
   std::optional<TwoOfFour> sparsity = std::nullopt;  // of weights: what stays is quantized, gradients reach all
 
-  // Why an operand of this shape cannot be quantized so; empty: it can. Rows count for weights only. `key`
-  // is what chose the size of groups.
-  [[nodiscard]] std::string problem(std::int64_t rows, std::int64_t columns,
-                                    std::string_view key = "recipe.group_size") const;
+  struct Problem {
+    std::string reason;
+    std::string_view key = {};  // of the config, where one is the reason
+  };
+  // Why an operand of this shape cannot be quantized so, if it cannot. Rows count for weights only. `key` is what
+  // chose the size of groups.
+  [[nodiscard]] std::optional<Problem> problem(std::int64_t rows, std::int64_t columns,
+                                               std::string_view key = "recipe.group_size") const;
 };
 
 // `values` as they come back from their codes. `mask` of integers, whose range clips some elements: where the gradient

@@ -52,17 +52,17 @@ QatScheme chosen(QatScheme scheme, const RecipeOptions& options) {
   return scheme;
 }
 
-// Why a layer cannot be trained so, or "".
-std::string problem(const QatScheme& scheme, const nn::LinearInfo& layer) {
+// Why a layer cannot be trained so, if it cannot.
+std::optional<FakeFormat::Problem> problem(const QatScheme& scheme, const nn::LinearInfo& layer) {
   for (const FakeFormat& format : {scheme.input, scheme.weight})
-    if (std::string found = format.problem(layer.out_features, layer.in_features); !found.empty()) return found;
-  return {};
+    if (auto found = format.problem(layer.out_features, layer.in_features)) return found;
+  return std::nullopt;
 }
 
 template <const QatScheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
-  if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found), {}};
+  if (const auto found = problem(scheme, layer)) return {nullptr, found->reason, {}, found->key};
   // The head's loss has no gradient for scales.
   std::shared_ptr<nn::Parameter> scales;
   if (options.learned_scales && layer.name != nn::kHeadName)
@@ -73,8 +73,9 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
 template <const QatScheme& kScheme>
 ExpertPlan plan_expert_layers(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
-  if (std::string found = problem(scheme, layer); !found.empty()) return {nullptr, std::move(found)};
-  if (options.learned_scales) return {nullptr, "scales of experts are not learned (recipe.learned_scales)"};
+  if (const auto found = problem(scheme, layer)) return {nullptr, found->reason, found->key};
+  if (options.learned_scales)
+    return {nullptr, "scales of experts are not learned (recipe.learned_scales)", "recipe.learned_scales"};
   return {qat_experts(scheme, options.keep_weights), {}};
 }
 
@@ -82,9 +83,8 @@ EmbeddingPlan plan_table(const nn::LinearInfo& table, const RecipeOptions& optio
   FakeFormat format = kIntGroups;
   format.integers.bits = static_cast<int>(options.embedding_bits.value());
   format.integers.group_size = options.embedding_group_size.value_or(kUsualGroup);
-  if (std::string found = format.problem(table.out_features, table.in_features, "recipe.embedding_group_size");
-      !found.empty())
-    return {nullptr, std::move(found)};
+  if (const auto found = format.problem(table.out_features, table.in_features, "recipe.embedding_group_size"))
+    return {nullptr, found->reason, found->key};
   return {qat_embedding(format), {}};
 }
 

@@ -127,10 +127,11 @@ TEST_F(Qat, LayersThatGroupsDoNotDivideAreRefusedBeforeTheRun) {
                                            "--training.steps=1"};
   const Outcome refused = run(train(recipe));
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.errors, AllOf(HasSubstr("--recipe.group_size=48: recipe qat_int4_weight_only cannot take"),
-                                    HasSubstr("model.layers.*.self_attn.qkv_proj in layers 0-1, 64 inputs"),
-                                    HasSubstr("recipe.group_size 48 does not divide its 64 inputs; 8, 16, 32, 64"),
-                                    HasSubstr("recipe.filter.exclude")));
+  EXPECT_THAT(refused.errors,
+              AllOf(HasSubstr("--recipe.group_size=48: recipe.group_size: recipe qat_int4_weight_only cannot take"),
+                    HasSubstr("model.layers.*.self_attn.qkv_proj in layers 0-1, 64 inputs"),
+                    HasSubstr("recipe.group_size 48 does not divide its 64 inputs; 8, 16, 32, 64"),
+                    HasSubstr("recipe.filter.exclude")));
   EXPECT_FALSE(std::filesystem::exists(work() / "run"));
   std::vector<std::string> check = {"config", "check", "run.json"};
   check.insert(check.end(), recipe.begin(), recipe.end());

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/system/key_error.h"
 #include "nn/causal_lm.h"
 #include "tests/recipes/recipe_testing.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 using testing::conversion_of;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 nn::ModelConfig tiny(bool tied) {
   Json json = Json::parse(R"({"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
@@ -108,13 +110,14 @@ TEST(Convert, ReportNamesTheLayersOfAStackThatAreSkippedAlone) {
   EXPECT_THAT(report, HasSubstr("(skipped in 0: in_features is not 16)"));
 }
 
-// What require_layers says to a conversion; empty: nothing.
+// What require_layers says to a conversion, with the key in front; empty: nothing.
 std::string refusal(const Recipe& recipe, const LayerFilter& filter, const RecipeOptions& options = {}) {
   nn::CausalLm model(tiny(false), {});
   try {
     require_layers(recipe, apply_recipe(model, recipe, filter, options));
-  } catch (const Error& error) {
+  } catch (const KeyError& error) {
     EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_TRUE(std::string_view(error.what()).starts_with(error.key() + ": ")) << error.what();
     return error.what();
   }
   return {};
@@ -122,7 +125,7 @@ std::string refusal(const Recipe& recipe, const LayerFilter& filter, const Recip
 
 TEST(Convert, ARecipeThatTakesNoLayerIsRefused) {
   EXPECT_EQ(refusal(kNarrow, {}), "");
-  EXPECT_THAT(refusal(kNarrow, {{"*.down_proj"}, {}}), HasSubstr("recipe narrow applies to no layer"));
+  EXPECT_THAT(refusal(kNarrow, {{"*.down_proj"}, {}}), StartsWith("recipe.name: recipe narrow applies to no layer"));
   EXPECT_THAT(refusal(kNarrow, {{"*.down_proj"}, {}}), HasSubstr("in_features is not 16"));
   EXPECT_THAT(refusal(kNarrow, {{}, {"*"}}), HasSubstr("recipe narrow applies to no layer"));
   EXPECT_EQ(refusal(kBf16, {{}, {"*"}}), "");
@@ -130,7 +133,7 @@ TEST(Convert, ARecipeThatTakesNoLayerIsRefused) {
 
 TEST(Convert, LayersThatCannotBeTrainedForTheirBitsAreRefusedByName) {
   const std::string reason = refusal(kQatInt4WeightOnly, {{}, {"lm_head"}}, {.group_size = 16});
-  EXPECT_THAT(reason, HasSubstr("recipe qat_int4_weight_only cannot take 2 of the 8 layers"));
+  EXPECT_THAT(reason, StartsWith("recipe.group_size: recipe qat_int4_weight_only cannot take 2 of the 8 layers"));
   EXPECT_THAT(reason, HasSubstr("model.layers.*.mlp.down_proj in layers 0-1, 24 inputs: recipe.group_size 16 does not "
                                 "divide its 24 inputs; 8, 12, 24 and 0 (the whole row) would fit"));
   EXPECT_EQ(refusal(kQatInt4WeightOnly, {{}, {"lm_head"}}, {.group_size = 8}), "");

@@ -68,7 +68,7 @@ TEST(LoraLayers, OptionsChooseLayersRanksAndScales) {
   EXPECT_THAT(message([&] { (void)lora_layers(model, options); }),
               HasSubstr("lora.rank_pattern: 'down_proj' matches none"));
   EXPECT_THAT(message([&] { (void)lora_layers(model, {.rank = 64, .targets = {"q_proj"}}); }),
-              HasSubstr("lora.rank 64 exceeds model.layers.0.self_attn.q_proj [32, 32]"));
+              HasSubstr("lora.rank: 64 exceeds model.layers.0.self_attn.q_proj [32, 32]"));
   EXPECT_THAT(message([&] { (void)lora_layers(model, {.rank = 4, .targets = {"lm_head"}}); }),
               HasSubstr("'lm_head' matches none of the layers that can have an adapter"));
 }
@@ -91,7 +91,7 @@ TEST(LoraLayers, ExpertsHaveAdaptersOfTheirOwn) {
   EXPECT_THAT(refusal({.rank = 4, .targets = {"experts.1.down_proj"}}), HasSubstr("all have one, or none"));
   EXPECT_THAT(refusal({.rank = 4, .targets = {"down_proj"}, .rank_pattern = {{"experts.1.down_proj", 2}}}),
               HasSubstr("the experts of a layer share them"));
-  EXPECT_THAT(refusal({.rank = 4, .dropout = 0.1, .targets = {"up_proj"}}), HasSubstr("lora.dropout 0.1"));
+  EXPECT_THAT(refusal({.rank = 4, .dropout = 0.1, .targets = {"up_proj"}}), HasSubstr("lora.dropout: 0.1"));
   EXPECT_THAT(refusal({.rank = 4, .targets = {"up_proj"}, .dora = true}), HasSubstr("DoRA has no magnitudes"));
 }
 

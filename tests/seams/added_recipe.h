@@ -10,8 +10,7 @@ namespace quench::testing {
 
 inline recipes::LinearPlan plan_int3_rows(const nn::LinearInfo& layer, const recipes::RecipeOptions& options) {
   const recipes::FakeFormat weight{.kind = recipes::FakeFormat::Kind::integer, .integers = {.bits = 3}};
-  if (std::string problem = weight.problem(layer.out_features, layer.in_features); !problem.empty())
-    return {nullptr, std::move(problem), {}};
+  if (const auto problem = weight.problem(layer.out_features, layer.in_features)) return {nullptr, problem->reason, {}};
   const recipes::QatScheme scheme{"int3_rows", {}, weight};
   return {std::make_shared<recipes::QatLinear>(scheme, options.keep_weights), {}, {}};
 }

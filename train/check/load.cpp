@@ -1,10 +1,10 @@
 #include "train/check/load.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "core/system/file.h"
+#include "core/system/key_error.h"
 #include "train/config/fields/field.h"
 #include "train/config/foreign_syntax.h"
 #include "train/config/override.h"
@@ -92,22 +92,6 @@ Json parse_document(std::string_view text, const std::string& source) {
   }
 }
 
-bool is_part_of_key(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
-}
-
-// The key of the config that a message names first; "": none.
-std::string first_key_in(std::string_view message) {
-  for (std::size_t begin = 0; begin < message.size(); ++begin) {
-    if (!is_part_of_key(message[begin]) || (begin > 0 && is_part_of_key(message[begin - 1]))) continue;
-    std::size_t end = begin;
-    while (end < message.size() && is_part_of_key(message[end])) ++end;
-    const std::string_view word = message.substr(begin, end - begin);
-    if (std::ranges::find(field_table(), word, &Field::path) != field_table().end()) return std::string(word);
-  }
-  return {};
-}
-
 // The document that load_run_config() has read, and where its values come from.
 std::pair<Json, Origins> read_again(const std::string& file_or_name, std::span<const std::string> overrides) {
   std::error_code ignored;
@@ -161,12 +145,9 @@ void with_origins(const std::string& file_or_name, std::span<const std::string> 
     for (ConfigIssue& issue : issues)
       if (issue.origin.empty() && !issue.key.empty()) issue.origin = origin_of(issue.key, document, origins);
     throw ConfigError(std::move(issues));
-  } catch (const Error& error) {
-    const bool about_config = error.code() == ErrorCode::bad_config || error.code() == ErrorCode::unsupported;
-    const std::string key = about_config ? first_key_in(error.what()) : std::string();
-    if (key.empty()) throw;
+  } catch (const KeyError& error) {
     const auto [document, origins] = read_again(file_or_name, overrides);
-    throw Error(error.code(), fmt::format("{}: {}", origin_of(key, document, origins), error.what()));
+    throw Error(error.code(), fmt::format("{}: {}", origin_of(error.key(), document, origins), error.what()));
   }
 }
 

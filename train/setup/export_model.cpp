@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "core/system/key_error.h"
 #include "distributed/fsdp/gather_parameter.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
@@ -36,10 +37,11 @@ std::vector<std::string> left_out(const ModelSetup& setup, const std::vector<Mod
 
 std::optional<QuantizationRules> export_rules(const RunConfig& config, const ModelSetup& setup,
                                               const std::vector<ModelTensor>& tensors) {
-  const QuantizationFaults faults{
-      .key = [](std::string_view member) { return fmt::format("export.{}", member); },
-      .report = [](std::string_view member,
-                   const std::string& reason) { QUENCH_FAIL(ErrorCode::bad_config, "export.{}: {}", member, reason); }};
+  const QuantizationFaults faults{.key = [](std::string_view member) { return fmt::format("export.{}", member); },
+                                  .report =
+                                      [](std::string_view member, const std::string& reason) {
+                                        throw KeyError(ErrorCode::bad_config, fmt::format("export.{}", member), reason);
+                                      }};
   const QuantizationSection& section = config.export_model->quantization;
   std::optional<QuantizationRules> rules = resolve_quantization(section, faults);
   // Exactly what training has simulated.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/system/key_error.h"
 #include "nn/initialize.h"
 #include "train/check/check.h"
 #include "train/config/presets.h"
@@ -50,7 +51,7 @@ std::vector<recipes::LinearGemm> gemms(const std::vector<std::string>& names, st
 MxScaleMode mx_scale_mode(std::string_view name) {
   for (int mode = 0; mode < kMxScaleModeCount; ++mode)
     if (to_string(static_cast<MxScaleMode>(mode)) == name) return static_cast<MxScaleMode>(mode);
-  QUENCH_FAIL(ErrorCode::bad_config, "recipe.mx_scale: '{}' is unknown", name);
+  throw KeyError(ErrorCode::bad_config, "recipe.mx_scale", fmt::format("'{}' is unknown", name));
 }
 
 // Casting a weight for every micro-batch takes 6 bytes of memory traffic a parameter; its three products take
@@ -113,11 +114,11 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
       std::ranges::any_of(adapters->parameters(), [](const nn::Parameter* p) { return p->experts > 0; });
   const bool merges = adapters->options().quantize_merged && recipe.capabilities.scheme != nullptr;
   for (const recipes::LayerConversion& row : conversion)
-    QUENCH_CHECK_AS(
-        ErrorCode::unsupported, !of_experts || !merges || row.experts == 0 || !row.skipped_because.empty(),
-        "lora.targets: recipe {} quantizes the weights of {}, but not with the updates of experts' adapters; "
-        "set lora.quantize_merged to false, or leave the experts out of lora.targets",
-        recipe.name, row.name);
+    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.targets",
+                     !of_experts || !merges || row.experts == 0 || !row.skipped_because.empty(),
+                     "recipe {} quantizes the weights of {}, but not with the updates of experts' adapters; "
+                     "set lora.quantize_merged to false, or leave the experts out of lora.targets",
+                     recipe.name, row.name);
   adapters->attach();
   adapters->name_kernels(conversion);
   return conversion;

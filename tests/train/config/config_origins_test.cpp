@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "core/system/check.h"
+#include "core/system/key_error.h"
 #include "tests/testing.h"
 #include "train/check/load.h"
 
@@ -24,27 +24,36 @@ class ConfigOrigins : public ::testing::Test {
     }
     return "no error";
   }
-  [[nodiscard]] std::string message(ErrorCode code, const std::string& text,
+  [[nodiscard]] std::string message(const std::string& key, const std::string& reason,
                                     const std::vector<std::string>& more = {}) const {
-    return message([&] { throw Error(code, text); }, more);
+    return message([&] { throw KeyError(ErrorCode::bad_config, key, reason); }, more);
   }
 
   testing::TempDir folder_;
   std::string file_ = (folder_ / "run.json").string();
 };
 
-TEST_F(ConfigOrigins, ErrorsSayWhereTheFirstKeyThatTheyNameIsSet) {
-  EXPECT_EQ(message(ErrorCode::bad_config, "lora.rank 500 exceeds x"), file_ + ":3:13: lora.rank 500 exceeds x");
-  EXPECT_EQ(message(ErrorCode::unsupported, "x: recipe.group_size 48 (recipe.filter.exclude)"),
-            file_ + ":5:28: x: recipe.group_size 48 (recipe.filter.exclude)");
-  EXPECT_EQ(message(ErrorCode::bad_config, "lora.rank: y", {"--lora.rank=7"}), "--lora.rank=7: lora.rank: y");
-  EXPECT_EQ(message(ErrorCode::bad_config, "lora.dropout: y"), file_ + ":2:11: lora.dropout: y") << "its section";
+TEST_F(ConfigOrigins, ErrorsAboutAKeySayWhereItIsSet) {
+  EXPECT_EQ(message("lora.rank", "500 exceeds x"), file_ + ":3:13: lora.rank: 500 exceeds x");
+  EXPECT_EQ(message("recipe.group_size", "48, as lora.rank"), file_ + ":5:28: recipe.group_size: 48, as lora.rank");
+  EXPECT_EQ(message("lora.rank", "y", {"--lora.rank=7"}), "--lora.rank=7: lora.rank: y");
+  EXPECT_EQ(message("lora.dropout", "y"), file_ + ":2:11: lora.dropout: y") << "its section";
+}
+
+TEST_F(ConfigOrigins, ErrorsAboutAKeyKeepTheirCode) {
+  for (const ErrorCode code : {ErrorCode::bad_config, ErrorCode::unsupported}) {
+    try {
+      with_origins(file_, {}, [&] { throw KeyError(code, "lora.rank", "y"); });
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code);
+    }
+  }
 }
 
 TEST_F(ConfigOrigins, OtherErrorsStayAsTheyAre) {
-  for (const char* text : {"no key", "lora.ranks", "xlora.rank", "a.lora.rank", ""})
-    EXPECT_EQ(message(ErrorCode::bad_config, text), text);
-  EXPECT_EQ(message(ErrorCode::io, "lora.rank"), "lora.rank");
+  for (const char* text : {"no key", "lora.rank", ""})
+    EXPECT_EQ(message([&] { throw Error(ErrorCode::bad_config, text); }), text);
 }
 
 TEST_F(ConfigOrigins, IssuesWithoutAPlaceGetOne) {

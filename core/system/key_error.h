@@ -1,0 +1,30 @@
+#pragma once
+// Errors about a key of the run's config that are found where the config is used.
+
+#include <string>
+
+#include "core/system/check.h"
+
+namespace quench {
+
+class KeyError : public Error {
+ public:
+  // `key` as in documents, "lora.rank"; the message is "<key>: <reason>". `code`: bad_config, or unsupported.
+  KeyError(ErrorCode code, const std::string& key, const std::string& reason,
+           std::source_location where = std::source_location::current())
+      : Error(code, key + ": " + reason, where), key_(key) {}
+
+  [[nodiscard]] const std::string& key() const noexcept { return key_; }
+
+ private:
+  std::string key_;
+};
+
+}  // namespace quench
+
+// Throws KeyError(code, key, reason) unless the condition holds, the reason in the format of {fmt}.
+#define QUENCH_CHECK_KEY(code, key, condition, ...)                                   \
+  do {                                                                                \
+    if (!(condition)) [[unlikely]]                                                    \
+      throw ::quench::KeyError((code), (key), ::quench::format_message(__VA_ARGS__)); \
+  } while (false)
