@@ -18,6 +18,11 @@ class DecoderLayer final : public Module {
                                                       const ForwardContext& context) const;
 
  private:
+  // The stream residual + delta, and the part's output for its norm.
+  [[nodiscard]] static std::pair<Variable, Variable> run_part(const LayerPart& part, const RmsNorm& norm,
+                                                              const Variable& residual, const Variable& delta,
+                                                              const ForwardContext& context);
+
   RmsNorm input_norm_;
   std::unique_ptr<LayerPart> attention_;
   RmsNorm post_attention_norm_;

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "core/ops/normed_linear.h"
 #include "nn/forward_context.h"
 #include "nn/model_config.h"
 #include "nn/module.h"
@@ -14,6 +15,12 @@ class LayerPart : public Module {
  public:
   // x [N,H] (normalised) -> [N,H].
   [[nodiscard]] virtual Variable forward(const Variable& x, const ForwardContext& context) const = 0;
+  // forward() of RMSNorm of x + norm.residual, one row, which writes norm.sum (core/ops/normed_linear.h), for results
+  // that nothing differentiates. Undefined: the part has no such pass, and nothing is written.
+  [[nodiscard]] virtual Variable forward_unnormed(const Tensor& /*x*/, const AddedNorm& /*norm*/,
+                                                  const ForwardContext& /*context*/) const {
+    return {};
+  }
   // For the function that makes x.
   [[nodiscard]] virtual autograd::QuantRequest input_request() const = 0;
 };

@@ -32,6 +32,10 @@ class Linear final : public Module {
   [[nodiscard]] Tensor gated_product(const Tensor& x) const {
     return kernel_->gated_product(x, weight_, has_bias_ ? bias_.weight() : Weight());
   }
+  // LinearKernel::normed_product().
+  [[nodiscard]] Tensor normed_product(const Tensor& x, const AddedNorm& norm, bool gated) const {
+    return kernel_->normed_product(x, norm, gated, weight_, has_bias_ ? bias_.weight() : Weight());
+  }
   // For the function that makes x.
   [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(weight_); }
 

@@ -18,6 +18,15 @@ class HighPrecisionLinear final : public LinearKernel {
     gated_linear({.x = x, .weight = w.value(), .y = y, .bias = bias.use().value()});
     return y;
   }
+  [[nodiscard]] Tensor normed_product(const Tensor& x, const AddedNorm& norm, bool gated, const Parameter& weight,
+                                      const Weight& bias) const override {
+    const MemoryScope scope(MemoryCategory::activations);
+    const Weight::Use w = weight.weight().use();
+    const Tensor y = Tensor::empty({x.size(0), w.value().size(0) / (gated ? 2 : 1)}, x.dtype(), x.device());
+    normed_linear(
+        {.x = x, .norm = norm, .values = w.value(), .packed = {}, .y = y, .bias = bias.use().value(), .gated = gated});
+    return y;
+  }
   [[nodiscard]] bool adds_onto() const override { return true; }
   [[nodiscard]] Variable apply_onto(const Variable& x, const Parameter& weight, const Weight& bias,
                                     const Tensor& y) const override {

@@ -10,6 +10,7 @@
 #include "autograd/quant_request.h"
 #include "autograd/tape.h"
 #include "core/ops/lm_head_loss.h"
+#include "core/ops/normed_linear.h"
 #include "nn/parameter.h"
 
 namespace quench::nn {
@@ -59,6 +60,13 @@ class LinearKernel {
   // nothing is recorded: the bits of apply() and SwiGLU behind it. Undefined: it has not.
   [[nodiscard]] virtual Tensor gated_product(const Tensor& /*x*/, const Parameter& /*weight*/,
                                              const Weight& /*bias*/) const {
+    return {};
+  }
+  // apply() to RMSNorm of x + norm.residual, one row, which writes norm.sum (core/ops/normed_linear.h), or with `gated`
+  // what gated_product() gives, where the kernel has that in one pass and nothing is recorded. Undefined: it has not,
+  // and nothing is written.
+  [[nodiscard]] virtual Tensor normed_product(const Tensor& /*x*/, const AddedNorm& /*norm*/, bool /*gated*/,
+                                              const Parameter& /*weight*/, const Weight& /*bias*/) const {
     return {};
   }
   // Whether apply_onto() is there.

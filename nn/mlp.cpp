@@ -39,4 +39,9 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   return down_proj_.forward(inner);
 }
 
+Variable Mlp::forward_unnormed(const Tensor& x, const AddedNorm& norm, const ForwardContext&) const {
+  const Tensor inner = gate_up_proj_.normed_product(x, norm, true);
+  return inner.defined() ? down_proj_.forward(Variable(inner)) : Variable();
+}
+
 }  // namespace quench::nn

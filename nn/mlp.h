@@ -13,6 +13,8 @@ class Mlp final : public LayerPart {
   // Where the context's plan says so, the input of SwiGLU is not saved but made again from x, under selective
   // recompute.
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
+                                          const ForwardContext& context) const override;
   [[nodiscard]] autograd::QuantRequest input_request() const override { return gate_up_proj_.input_request(); }
 
  private:

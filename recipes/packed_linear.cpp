@@ -118,6 +118,20 @@ class PackedLinear final : public nn::LinearKernel {
     gated_packed_linear({.x = x, .weight = products_.weight(), .y = y, .bias = bias.use().value()});
     return y;
   }
+  [[nodiscard]] Tensor normed_product(const Tensor& x, const AddedNorm& norm, bool gated, const nn::Parameter&,
+                                      const Weight& bias) const override {
+    if (products_.rounds_inputs()) return {};
+    const MemoryScope scope(MemoryCategory::activations);
+    const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / (gated ? 2 : 1)}, x.dtype(), x.device());
+    normed_linear({.x = x,
+                   .norm = norm,
+                   .values = {},
+                   .packed = products_.weight(),
+                   .y = y,
+                   .bias = bias.use().value(),
+                   .gated = gated});
+    return y;
+  }
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
     return std::make_unique<PackedHead>(products_, weight.weight());
   }

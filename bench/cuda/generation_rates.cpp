@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,10 +13,12 @@
 #include "core/cuda/common/cuda_error.h"
 #include "core/device/constant_weights.h"
 #include "core/memory/captured_work.h"
+#include "core/ops/argmax.h"
 #include "core/ops/cached_attention.h"
 #include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
 #include "core/ops/norm.h"
+#include "core/ops/normed_linear.h"
 #include "core/ops/packed_linear.h"
 
 namespace quench::bench {
@@ -23,6 +26,7 @@ namespace {
 
 // Llama 3.2 1B.
 constexpr std::int64_t kWidth = 2048, kInner = 8192, kHeads = 32, kKvHeads = 8, kDim = 64, kLayers = 16;
+constexpr std::int64_t kVocabulary = 128256;
 constexpr std::int64_t kBound = 1024, kPosition = 430;
 
 struct Weight {
@@ -46,7 +50,7 @@ Weight make_weight(std::int64_t rows, std::int64_t columns, DType dtype, std::in
     cuda::check(cudaMemcpy(static_cast<char*>(codes.raw_data()) + done, bytes.raw_data(),
                            std::min(bytes.nbytes(), codes.nbytes() - done), cudaMemcpyDeviceToDevice),
                 "copy", kGpu);
-  return {{}, PackedMatrix(group, codes, random_on_gpu({rows, columns / group}, DType::f32, 0.002))};
+  return {{}, PackedMatrix(group, codes, random_on_gpu({rows, columns / group}, DType::bf16, 0.002))};
 }
 
 struct Layer {
@@ -54,7 +58,18 @@ struct Layer {
   Tensor cache, gain;
 };
 
-enum Part : unsigned { kNorm = 1, kQkv = 2, kAttention = 4, kO = 8, kGateUp = 16, kDown = 32, kAll = 63 };
+enum Part : unsigned {
+  kNorm = 1,
+  kQkv = 2,
+  kAttention = 4,
+  kO = 8,
+  kGateUp = 16,
+  kDown = 32,
+  kNormWithin = 64,  // the product that reads it
+  kAll = kNormWithin | (kDown * 2 - 2)
+};
+// What follows the last layer.
+enum Tail : unsigned { kLastNorm = 1, kHead = 2, kChoice = 4, kWholeTail = 7 };
 
 class Token {
  public:
@@ -68,14 +83,31 @@ class Token {
                          random_on_gpu({kBound, 2 * kKvHeads * kDim}, DType::bf16, 1.0),
                          random_on_gpu({kWidth}, DType::bf16, 1.0)});
     }
+    head_ = make_weight(kVocabulary, kWidth, dtype, group > 0 ? group : kWidth);
   }
 
   // Microseconds of a layer with these parts.
   double measure(unsigned parts) {
-    run(parts);
+    return microseconds([&] { run(parts); }) / kLayers;
+  }
+  // Of these parts behind the last layer.
+  double measure_tail(unsigned parts) {
+    return microseconds([&] { run_tail(parts); });
+  }
+  // Of all layers with what follows.
+  double measure_all() {
+    return microseconds([&] {
+      run(kAll);
+      run_tail(kWholeTail);
+    });
+  }
+
+ private:
+  double microseconds(const std::function<void()>& queue) {
+    queue();
     const auto work = CapturedWork::capture(kGpu, [&] {
       const ConstantWeights constant(value_weights());
-      run(parts);
+      queue();
     });
     auto* stream = static_cast<cudaStream_t>(current_stream(kGpu).handle);
     cudaEvent_t begin = nullptr, end = nullptr;
@@ -93,15 +125,15 @@ class Token {
     std::ranges::sort(times);
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
-    return 1e3 * static_cast<double>(times[4]) / (kLaunches * kLayers);
+    return 1e3 * static_cast<double>(times[4]) / kLaunches;
   }
 
- private:
   [[nodiscard]] std::vector<const void*> value_weights() const {
     std::vector<const void*> all;
     for (const Layer& layer : layers_)
       for (const Weight* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
         if (weight->values.defined()) all.push_back(weight->values.raw_data());
+    if (head_.values.defined()) all.push_back(head_.values.raw_data());
     return all;
   }
 
@@ -115,13 +147,7 @@ class Token {
   void run(unsigned parts) {
     const SequenceRange range{0, 1, 0, kBound};
     for (const Layer& layer : layers_) {
-      const auto norm = [&] {
-        if (parts & kNorm)
-          rms_norm(
-              {.x = delta_, .residual = stream_, .weight = layer.gain, .y = normed_, .sum = stream_, .rstd = rstd_});
-      };
-      norm();
-      if (parts & kQkv) multiply(normed_, layer.qkv, qkv_);
+      project(parts, layer, layer.qkv, (parts & kQkv) != 0, qkv_, false);
       if (parts & kAttention)
         cached_attention({.qkv = qkv_,
                           .cos = cos_,
@@ -135,19 +161,48 @@ class Token {
                           .scale = 0.125f,
                           .length_on_device = true});
       if (parts & kO) multiply(mixed_, layer.o, delta_);
-      norm();
-      if (parts & kGateUp) {
-        if (layer.gate_up.packed.defined())
-          gated_packed_linear({.x = normed_, .weight = layer.gate_up.packed, .y = inner_, .bias = {}});
-        else
-          gated_linear({.x = normed_, .weight = layer.gate_up.values, .y = inner_, .bias = {}});
-      }
+      project(parts, layer, layer.gate_up, (parts & kGateUp) != 0, inner_, true);
       if (parts & kDown) multiply(inner_, layer.down, delta_);
     }
   }
 
+  // A product of the norm, with those of both that are wanted.
+  void project(unsigned parts, const Layer& layer, const Weight& w, bool product, const Tensor& y, bool gated) {
+    if (product && (parts & kNormWithin)) {
+      normed_linear({.x = delta_,
+                     .norm = {.residual = stream_, .weight = layer.gain, .sum = next_stream_},
+                     .values = w.values,
+                     .packed = w.packed,
+                     .y = y,
+                     .bias = {},
+                     .gated = gated});
+      return std::swap(stream_, next_stream_);
+    }
+    if (parts & kNorm)
+      rms_norm({.x = delta_, .residual = stream_, .weight = layer.gain, .y = normed_, .sum = stream_, .rstd = rstd_});
+    if (!product) return;
+    if (!gated)
+      multiply(normed_, w, y);
+    else if (w.packed.defined())
+      gated_packed_linear({.x = normed_, .weight = w.packed, .y = y, .bias = {}});
+    else
+      gated_linear({.x = normed_, .weight = w.values, .y = y, .bias = {}});
+  }
+
+  void run_tail(unsigned parts) {
+    const Layer& layer = layers_.front();
+    if (parts & kLastNorm)
+      rms_norm({.x = delta_, .residual = stream_, .weight = layer.gain, .y = normed_, .sum = stream_, .rstd = rstd_});
+    if (parts & kHead) multiply(normed_, head_, logits_);
+    if (parts & kChoice)
+      argmax({.x = logits_, .index = found_.narrow(0, 0, 1), .first_nonfinite = found_.narrow(0, 1, 1)});
+  }
+
   std::vector<Layer> layers_;
+  Weight head_;
+  Tensor logits_ = Tensor::zeros({1, kVocabulary}, DType::f32, kGpu), found_ = Tensor::zeros({2}, DType::i32, kGpu);
   Tensor delta_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0);
+  Tensor next_stream_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0);
   Tensor stream_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0), normed_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0),
          qkv_ = random_on_gpu({1, (kHeads + 2 * kKvHeads) * kDim}, DType::bf16, 1.0),
          mixed_ = random_on_gpu({1, kWidth}, DType::bf16, 1.0), inner_ = random_on_gpu({1, kInner}, DType::bf16, 1.0),
@@ -168,8 +223,9 @@ void measure_generation() {
   };
   constexpr std::array kKinds{Kind{"bf16", DType::bf16, 0}, Kind{"int4 by groups of 128", DType::i4, 128},
                               Kind{"float8 by rows", DType::f8_e4m3, 0}};
-  constexpr std::array<std::pair<const char*, unsigned>, 10> kParts{{{"a layer", kAll + 0u},
-                                                                     {"without norms", kAll - kNorm},
+  constexpr std::array<std::pair<const char*, unsigned>, 11> kParts{{{"a layer", kAll + 0u},
+                                                                     {"norms apart", kAll - kNormWithin + kNorm},
+                                                                     {"without norms", kAll - kNormWithin},
                                                                      {"without attention", kAll - kAttention},
                                                                      {"products alone", kQkv | kO | kGateUp | kDown},
                                                                      {"qkv alone", kQkv + 0u},
@@ -178,10 +234,14 @@ void measure_generation() {
                                                                      {"down alone", kDown + 0u},
                                                                      {"attention alone", kAttention + 0u},
                                                                      {"norms alone", kNorm + 0u}}};
+  constexpr std::array<std::pair<const char*, unsigned>, 3> kTails{
+      {{"last norm, head, choice", kWholeTail + 0u}, {"head alone", kHead + 0u}, {"choice alone", kChoice + 0u}}};
   for (const Kind& kind : kKinds) {
     Token token(kind.dtype, kind.group);
     fmt::print("\n{:<40}{:>10}\n", fmt::format("a token's layers, {}", kind.name), "us");
     for (const auto& [name, parts] : kParts) fmt::print("{:<40}{:>10.2f}\n", name, token.measure(parts));
+    for (const auto& [name, parts] : kTails) fmt::print("{:<40}{:>10.2f}\n", name, token.measure_tail(parts));
+    fmt::print("{:<40}{:>10.2f}\n", "16 layers and what follows", token.measure_all());
   }
 }
 

@@ -1,6 +1,10 @@
+// The linear layers of generation that stand for several ops: gated and normed.
+
 #include "core/ops/gated_linear.h"
 
 #include "core/ops/gemm.h"
+#include "core/ops/norm.h"
+#include "core/ops/normed_linear.h"
 #include "core/ops/op_checks.h"
 #include "core/ops/swiglu.h"
 
@@ -8,6 +12,7 @@ namespace quench {
 
 constinit KernelSlot<GatedLinearArgs> gated_linear_slot("gated_linear");
 constinit KernelSlot<PackedLinearArgs> gated_packed_linear_slot("gated_packed_linear");
+constinit KernelSlot<NormedLinearArgs> normed_linear_slot("normed_linear");
 
 namespace {
 
@@ -75,6 +80,59 @@ void gated_packed_linear(const PackedLinearArgs& args) {
     return gated_packed_linear_slot(x.device().type, args);
   in_two_steps(y,
                [&](const Tensor& gate_up) { packed_linear({.x = x, .weight = weight, .y = gate_up, .bias = bias}); });
+}
+
+void normed_linear_apart(const NormedLinearArgs& args) {
+  const auto& [x, norm, values, packed, y, bias, gated] = args;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor normed = Tensor::empty_like(x);
+  rms_norm({.x = x,
+            .residual = norm.residual,
+            .weight = norm.weight,
+            .eps = norm.eps,
+            .y = normed,
+            .sum = norm.sum,
+            .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
+  if (packed.defined()) {
+    const PackedLinearArgs product{.x = normed, .weight = packed, .y = y, .bias = bias};
+    gated ? gated_packed_linear(product) : packed_linear(product);
+  } else if (gated) {
+    gated_linear({.x = normed, .weight = values, .y = y, .bias = bias});
+  } else {
+    gemm({.a = normed, .b = values, .c = y, .transpose_b = true, .bias = bias});
+  }
+}
+
+void normed_linear(const NormedLinearArgs& args) {
+  constexpr std::string_view op = "normed_linear";
+  const auto& [x, norm, values, packed, y, bias, gated] = args;
+  check_float_tensor(op, "x", x, 2);
+  check_contiguous(op, "x", x);
+  QUENCH_CHECK(values.defined() != packed.defined(), "{}: one weight, in values or packed", op);
+  const Shape shape = packed.defined() ? packed.codes().shape() : values.shape();
+  QUENCH_CHECK(shape.rank() == 2 && shape[1] == x.size(1) && (!gated || shape[0] % 2 == 0),
+               "{}: x is {}, the weight {}{}", op, x.describe(), shape.to_string(), gated ? ", gated" : "");
+  if (values.defined()) {
+    check_tensor(op, "values", values, shape, x.dtype());
+    check_contiguous(op, "values", values);
+  }
+  check_tensor(op, "residual", norm.residual, x.shape(), x.dtype());
+  check_tensor(op, "sum", norm.sum, x.shape(), x.dtype());
+  check_tensor(op, "norm.weight", norm.weight, {x.size(1)}, x.dtype());
+  check_tensor(op, "y", y, {x.size(0), gated ? shape[0] / 2 : shape[0]}, x.dtype());
+  check_contiguous(op, "y", y);
+  check_contiguous(op, "residual", norm.residual);
+  check_contiguous(op, "sum", norm.sum);
+  check_contiguous(op, "norm.weight", norm.weight);
+  QUENCH_CHECK(
+      x.numel() == 0 || (norm.sum.raw_data() != x.raw_data() && norm.sum.raw_data() != norm.residual.raw_data()),
+      "{}: sum has the memory of x or residual", op);
+  if (bias.defined()) check_tensor(op, "bias", bias, {shape[0]}, x.dtype());
+  check_same_device(op, {&x, &norm.residual, &norm.weight, &norm.sum, &values, &y, &bias});
+  if (packed.defined()) check_same_device(op, {&x, &packed.codes()});
+  if (y.numel() > 0 && x.size(0) == 1 && normed_linear_slot.filled(x.device().type))
+    return normed_linear_slot(x.device().type, args);
+  normed_linear_apart(args);
 }
 
 }  // namespace quench

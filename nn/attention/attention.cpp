@@ -51,8 +51,16 @@ Attention::Attention(const ModelConfig& config, std::int64_t layer, const Parame
 }
 
 Variable Attention::forward(const Variable& x, const ForwardContext& context) const {
+  return mix(qkv_proj_.forward(x), context);
+}
+
+Variable Attention::forward_unnormed(const Tensor& x, const AddedNorm& norm, const ForwardContext& context) const {
+  const Tensor qkv = qkv_proj_.normed_product(x, norm, false);
+  return qkv.defined() ? mix(Variable(qkv), context) : Variable();
+}
+
+Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   const autograd::QkvLayout& layout = attend_.layout;
-  Variable qkv = qkv_proj_.forward(x);
   if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.weight(), k_norm_->weight.weight(), layout, eps_);
   // Behind a cache, attention rotates by halves of a head on the way.
   const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();

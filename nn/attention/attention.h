@@ -14,9 +14,14 @@ class Attention final : public LayerPart {
  public:
   Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
+                                          const ForwardContext& context) const override;
   [[nodiscard]] autograd::QuantRequest input_request() const override { return qkv_proj_.input_request(); }
 
  private:
+  // What follows the first projection.
+  [[nodiscard]] Variable mix(Variable qkv, const ForwardContext& context) const;
+
   AttendOptions attend_;
   float eps_;
   Linear qkv_proj_;

@@ -1,6 +1,7 @@
 // The kernels of generation that stand for several others have the bits of those one after the other.
 
 #include <array>
+#include <cmath>
 
 #include "core/device/constant_weights.h"
 #include "core/memory/captured_work.h"
@@ -10,6 +11,7 @@
 #include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
 #include "core/ops/norm.h"
+#include "core/ops/normed_linear.h"
 #include "core/ops/rope.h"
 #include "core/ops/swiglu.h"
 #include "tests/core/ops/rope_tables.h"
@@ -71,6 +73,70 @@ TEST(CudaGatedLinear, HasTheBitsOfAPackedProductAndSwiglu) {
             EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
                 << to_string(codes_dtype) << " " << rows << " x " << columns << " in groups of " << group;
           }
+}
+
+// Widths of every way in which the norm's kernel shares a row out, and one that the product does not take. In f32 there
+// is no kernel of its own.
+TEST(CudaNormedLinear, HasTheBitsOfANormAndAProduct) {
+  constexpr DType dtype = DType::bf16;
+  Generator random(11);
+  for (const std::int64_t width : {64, 256, 512, 1024, 1536, 2048, 4096, 8192, 16384})
+    for (const bool gated : {false, true})
+      for (const DType codes_dtype : {DType::bf16, DType::i4, DType::f8_e4m3}) {
+        constexpr std::int64_t kRows = 38;
+        NormedLinearArgs args;
+        args.x = random.normal({1, width}, dtype).to(kGpu);
+        args.norm = {random.normal({1, width}, dtype, 3.0).to(kGpu), random.normal({width}, dtype).to(kGpu), 1e-5f,
+                     Tensor::empty({1, width}, dtype, kGpu)};
+        args.y = Tensor::empty({1, gated ? kRows / 2 : kRows}, dtype, kGpu);
+        args.bias = random.normal({kRows}, dtype).to(kGpu);
+        args.gated = gated;
+        if (codes_dtype == DType::bf16) {
+          args.values = random.normal({kRows, width}, dtype, 0.05).to(kGpu);
+        } else {
+          const Tensor codes = Tensor::empty({kRows, width}, codes_dtype);
+          auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
+          for (std::size_t i = 0; i < codes.nbytes(); ++i) {
+            bytes[i] = static_cast<std::uint8_t>(random.below(256));
+            if (codes_dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
+          }
+          const double scale = codes_dtype == DType::i4 ? 0.01 : 0.0003;
+          args.packed = PackedMatrix(64, codes, random.normal({kRows, width / 64}, DType::f32, scale)).to(kGpu);
+        }
+        normed_linear(args);
+        NormedLinearArgs apart = args;
+        apart.norm.sum = Tensor::empty_like(args.norm.sum);
+        apart.y = Tensor::empty_like(args.y);
+        normed_linear_apart(apart);
+        EXPECT_TRUE(same_bits(on_cpu(args.norm.sum), on_cpu(apart.norm.sum))) << width;
+        EXPECT_TRUE(same_bits(on_cpu(args.y), on_cpu(apart.y)))
+            << to_string(dtype) << " " << width << " " << to_string(codes_dtype) << (gated ? " gated" : "");
+        // The CPU has the operations one after the other.
+        NormedLinearArgs oracle = args;
+        for (Tensor* t : {&oracle.x, &oracle.norm.residual, &oracle.norm.weight, &oracle.values, &oracle.bias})
+          if (t->defined()) *t = on_cpu(*t);
+        if (args.packed.defined()) oracle.packed = args.packed.to(Device{});
+        oracle.norm.sum = Tensor::empty({1, width}, dtype);
+        oracle.y = Tensor::empty(args.y.shape(), dtype);
+        normed_linear(oracle);
+        EXPECT_TRUE(close(on_cpu(args.y), values(oracle.y), 16 * rounding(dtype),
+                          2 * rounding(dtype) * std::sqrt(static_cast<double>(width))))
+            << width;
+      }
+}
+
+// More tiles than the device has warps: a warp takes several, also where the last ones are fewer.
+TEST(CudaNormedLinear, WarpsOfManyRowsTakeTilesInTurn) {
+  Generator random(12);
+  for (const std::int64_t columns : {128, 192, 512})
+    for (const std::int64_t rows : {40000, 70003}) {
+      const Tensor weight = random.normal({rows, columns}, DType::bf16, 0.05),
+                   x = random.normal({3, columns}, DType::bf16);
+      const Tensor y = Tensor::empty({3, rows}, DType::f32, kGpu), expected = Tensor::empty({3, rows}, DType::f32);
+      gemm({.a = x.to(kGpu), .b = weight.to(kGpu), .c = y, .transpose_b = true});
+      gemm({.a = x, .b = weight, .c = expected, .transpose_b = true});
+      EXPECT_TRUE(close(on_cpu(y), values(expected), 1e-5, 1e-5)) << rows << " x " << columns;
+    }
 }
 
 // Kernels that read their weights before the one in front of them is done see what it wrote all the same.

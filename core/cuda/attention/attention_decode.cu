@@ -238,14 +238,18 @@ Tensor f32_workspace(Device device, std::int64_t parts, std::int64_t rows, std::
   return Tensor::empty({parts, rows, columns}, DType::f32, device);
 }
 
+// Keys that the queries of a sequence see, at most.
+std::int64_t most_visible(const SequenceRange& s, std::int64_t window) {
+  return window == 0 ? s.k_length : std::min(s.k_length, window + s.q_length - 1);
+}
+
 template <class Shape, int kRows>
 void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Element> x) {
   using T = typename Shape::Element;
   const OpLaunch launch("attention of few queries", {&args.q, &args.k, &args.v, &args.out});
   std::int64_t most_keys = 0, most_rows = 0, sequences = 0;
   for (const SequenceRange& s : args.sequences) {
-    // Of a block of rows: the window of its first query and those of the queries behind it.
-    most_keys = std::max(most_keys, x.window == 0 ? s.k_length : std::min(s.k_length, x.window + s.q_length - 1));
+    most_keys = std::max(most_keys, most_visible(s, x.window));
     most_rows = std::max(most_rows, s.q_length * x.group);
     sequences += s.q_length > 0 ? 1 : 0;
   }
@@ -334,7 +338,8 @@ void decode_rows(const AttentionArgs& args, const FreshToken* fresh) {
   // Few keys are soon read: a block for each query head computes what a kv head's block would take longer for.
   const std::int64_t sequences = static_cast<std::int64_t>(args.sequences.size());
   const bool few =
-      std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.k_length <= kMaxWhole; }) &&
+      std::ranges::all_of(args.sequences,
+                          [&](const SequenceRange& s) { return most_visible(s, args.window) <= kMaxWhole; }) &&
       sequences * rows * args.k.size(1) <= multiprocessor_count(args.q.device());
   if (rows <= 1 || few)
     launch_decode<Shape, 1>(args, x);

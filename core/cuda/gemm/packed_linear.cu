@@ -267,7 +267,7 @@ void multiply_gated(const PackedLinearArgs& args, const OpLaunch& launch) {
 }
 
 void gated_packed_linear_cuda(const PackedLinearArgs& args) {
-  if (packed_tiles_take(args)) return packed_tiles(args, true);
+  if (packed_tiles_take(args.x, args.weight)) return packed_tiles(args, true);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("gated_packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "gated_packed_linear", [&]<class Codes>() {
@@ -277,7 +277,7 @@ void gated_packed_linear_cuda(const PackedLinearArgs& args) {
 }
 
 void packed_linear_cuda(const PackedLinearArgs& args) {
-  if (packed_tiles_take(args)) return packed_tiles(args, false);
+  if (packed_tiles_take(args.x, args.weight)) return packed_tiles(args, false);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "packed_linear", [&]<class Codes>() {

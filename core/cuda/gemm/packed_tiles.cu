@@ -13,7 +13,9 @@
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/gemm/packed_codes.cuh"
 #include "core/cuda/gemm/packed_view.cuh"
+#include "core/cuda/gemm/staged_rows.cuh"
 #include "core/device/constant_weights.h"
+#include "core/ops/normed_linear.h"
 
 namespace quench::cuda {
 namespace {
@@ -21,9 +23,9 @@ namespace {
 constexpr int kTileThreads = 256, kTileWarps = kTileThreads / 32;
 constexpr int kBlocksPerMultiprocessor = 2;  // while those of one kernel end, the next one's are in place
 constexpr int kInFlight = 4;                 // pieces of a row that a warp waits for together
+constexpr int kAhead = 4;                    // further ones that are fetched as far as the second-level cache
 constexpr int kTileRows = 16;                // of the weight
 constexpr int kPieceBytes = 64;              // of a row: 16 for each of four lanes
-constexpr std::int64_t kXPad = 4;            // in 16 bytes: rows of x lie in other banks of shared memory
 
 template <class Codes>
 inline constexpr int kPieceCodes = kPieceBytes * 8 / Codes::kBits;
@@ -39,6 +41,13 @@ __device__ void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// A run of bytes into the second-level cache; its address and length are multiples of 16.
+__device__ void fetch_run_to_cache(const void* address, int bytes) {
+#if defined(QUENCH_CUDA_EARLY_START)
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
+#endif
 }
 
 // A weight that is not packed.
@@ -61,69 +70,62 @@ __device__ void decode_unit(const uint4& codes, int unit, std::uint32_t (&pairs)
   }
 }
 
-// x to shared memory: 16 bytes of 8 values, as pairs in the order of Codes::decode_pairs(), so that what the four lanes
-// of a row read together lies together.
-template <class Codes>
-__device__ void stage_rows(const bfloat16* x, int rows, int units, uint4* staged) {
-  for (int row = 0; row < rows; ++row) {
-    const auto* from = reinterpret_cast<const uint4*>(x) + row * units;
-    uint4* to = staged + row * (units + kXPad);
-    for (int u = static_cast<int>(threadIdx.x); u < units; u += kTileThreads) {
-      uint4 v = from[u];
-      if constexpr (Codes::kBits == 4)
-        v = make_uint4(__byte_perm(v.x, v.z, 0x5410), __byte_perm(v.x, v.z, 0x7632), __byte_perm(v.y, v.w, 0x5410),
-                       __byte_perm(v.y, v.w, 0x7632));
-      constexpr int kSpan = 4 * kUnits<Codes>;
-      const int within = u % kSpan;
-      to[u - within + within % kUnits<Codes> * 4 + within / kUnits<Codes>] = v;
-    }
-  }
-}
-
 // The rows of the weight that a tile has. Gated: 8 rows of gates and the 8 of what they let through.
 struct TileRows {
-  std::int64_t first, half, last;  // half: 0 without gates
-  __device__ TileRows(std::int64_t tile, std::int64_t rows, bool gated)
+  int first, half, last;  // half: 0 without gates
+  __device__ TileRows(int tile, std::int64_t rows, bool gated)
       : first(tile * (gated ? kTileRows / 2 : kTileRows)),
-        half(gated ? rows / 2 : 0),
-        last((gated ? half : rows) - 1) {}
+        half(gated ? static_cast<int>(rows / 2) : 0),
+        last((gated ? half : static_cast<int>(rows)) - 1) {}
   // Rows behind the last one are that one.
-  [[nodiscard]] __device__ std::int64_t operator[](int r) const {
+  [[nodiscard]] __device__ int operator[](int r) const {
     return half == 0 ? min(first + r, last) : min(first + r % 8, last) + r / 8 * half;
   }
 };
 
-// Reads the codes once. `split` warps a tile, a divisor of kTileWarps. `constant`: core/device/constant_weights.h.
-template <class Codes>
-__global__ __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor) void packed_tiles_kernel(
-    const bfloat16* x, int rows, PackedView w, int pieces_per_group, int split, PackedOutput out, const bfloat16* bias,
-    bool gated, bool constant) {
+// Reads the codes once. `split` warps share a tile, a divisor of kTileWarps; a warp that has tiles alone may take
+// several. `constant`: core/device/constant_weights.h.
+template <class Codes, bool kNormed>
+__global__ __launch_bounds__(kTileThreads,
+                             kBlocksPerMultiprocessor) void packed_tiles_kernel(TileInput in, PackedView w, int tiles,
+                                                                                int pieces_per_group, int split,
+                                                                                PackedOutput out, const bfloat16* bias,
+                                                                                bool gated, bool constant) {
   extern __shared__ uint4 staged[];
   __shared__ float parts[kTileWarps][kTileRows][kPackedRows];
   let_next_start();
+  if constexpr (kNormed)  // before the weights, which memory is busy with from here on
+    for (int unit = static_cast<int>(threadIdx.x) * 8; unit * 8 < w.columns; unit += kTileThreads * 8)
+      fetch_to_cache(in.gain + unit * 8);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int g = lane / 4, t = lane % 4, block_tiles = kTileWarps / split;
-  const std::int64_t first_tile = std::int64_t{blockIdx.x} * block_tiles;
-  const TileRows tile(first_tile + warp / split, w.rows, gated);
+  const int g = lane / 4, t = lane % 4, block_tiles = kTileWarps / split, rows = in.rows;
+  const int step = static_cast<int>(gridDim.x) * block_tiles, units = static_cast<int>(w.columns / 8);
   const int pieces = static_cast<int>(w.row_bytes) / kPieceBytes, share = (pieces + split - 1) / split;
   const int begin = warp % split * share, end = min(begin + share, pieces);
-  const uint4* codes[2];
+  // Whether a tile's first pieces are on their way while the last ones of the tile before are multiplied.
+  const bool runs_on = share % kInFlight == 0;
+  int tile_number = static_cast<int>(blockIdx.x) * block_tiles + warp / split;
+  const uint4* codes[2];  // of the tile that is read next
   int groups[2];
+  const auto enter_tile = [&](int number) {
+    const TileRows tile(number, w.rows, gated);
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const std::int64_t row = tile[g + 8 * h];
-    codes[h] = reinterpret_cast<const uint4*>(w.codes + row * w.row_bytes) + t;
-    groups[h] = static_cast<int>(row * w.groups);
-  }
+    for (int h = 0; h < 2; ++h) {
+      const std::int64_t row = tile[g + 8 * h];
+      codes[h] = reinterpret_cast<const uint4*>(w.codes + row * w.row_bytes) + t;
+      groups[h] = static_cast<int>(row * w.groups);
+    }
+  };
+  enter_tile(tile_number);
 
   uint4 words[kInFlight][2];
-  float scales[kInFlight][2];
+  std::uint32_t scales[kInFlight][2];  // as they are stored
   const auto load = [&](int u, int piece) {
     if (piece >= end) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       words[u][h] = __ldcs(codes[h] + piece * 4);
-      scales[u][h] = Codes::kBits == 16 ? 1.0f : w.scale(groups[h] + piece / pieces_per_group);
+      scales[u][h] = Codes::kBits == 16 ? 0u : w.scale_bits(groups[h] + piece / pieces_per_group);
     }
   };
   if (!constant) {
@@ -135,45 +137,98 @@ __global__ __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor) void packed
   }
 #pragma unroll
   for (int u = 0; u < kInFlight; ++u) load(u, begin + u);
-  if (constant) wait_for_previous();
-  const int units = static_cast<int>(w.columns / 8);
-  stage_rows<Codes>(x, rows, units, staged);
+  if (constant) {
+    const int next = begin + kInFlight, count = min(end - next, kAhead);
+    if (count > 0 && lane < kTileRows) {
+      const TileRows tile(tile_number, w.rows, gated);
+      const std::int64_t row = tile[lane];
+      fetch_run_to_cache(w.codes + row * w.row_bytes + next * kPieceBytes, count * kPieceBytes);
+      if (Codes::kBits < 16 && w.groups > 1) fetch_to_cache(w.scale_address(row * w.groups + next / pieces_per_group));
+    }
+    wait_for_previous();
+  }
+  if constexpr (kNormed)
+    stage_normed_row<Codes, kUnits<Codes>, kTileThreads>(in, units, staged);
+  else
+    stage_rows<Codes, kUnits<Codes>, kTileThreads>(in, units, staged);
   __syncthreads();
 
-  const uint4* mine = staged + min(g, rows - 1) * (units + kXPad) + t;
+  const auto write = [&](int row, const TileRows& tile, int r, float value, float up) {
+    const auto biased = [&](float sum, int tile_row) {
+      return sum + (bias != nullptr ? to_float(bias[tile[tile_row]]) : 0.0f);
+    };
+    Vector<float, 1> result;
+    result[0] = biased(value, r);
+    if (gated) {  // the bits of a product by itself and SwiGLU behind it
+      Vector<float, 1> of_up;
+      of_up[0] = rounded<bfloat16>(biased(up, r + kTileRows / 2));
+      result[0] = rounded<bfloat16>(result[0]);
+      result = swiglu_of(result, of_up);
+    }
+    out.write<bfloat16>(row, tile.first + r, result[0]);
+  };
+
+  const uint4* mine = staged + min(g, rows - 1) * (units + kStagedPad) + t;
   float sums[4] = {};
-  for (int base = begin; base < end; base += kInFlight) {
+  while (true) {
+    const bool last = split > 1 || tile_number + step >= tiles;
+    int offset_groups[2] = {groups[0], groups[1]};
+    for (int base = begin; base < end; base += kInFlight) {
+      const bool turns = runs_on && !last && base + kInFlight == end;
+      if (turns) enter_tile(tile_number + step);
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      const int piece = base + u;
-      if (piece >= end) break;
-      float c[2][4] = {};
-#pragma unroll
-      for (int unit = 0; unit < kUnits<Codes>; ++unit) {
-        const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
-        std::uint32_t a[2][4];
-        decode_unit<Codes>(words[u][0], unit, a[0]);
-        decode_unit<Codes>(words[u][1], unit, a[1]);
-        multiply_tiles(c[0], a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
-        multiply_tiles(c[1], a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[i] = fmaf(scales[u][i / 2], c[0][i] + c[1][i], sums[i]);
-      if (Codes::kBits < 16 && w.offsets != nullptr) {  // times the sum of x, which is a product with ones
-        constexpr std::uint32_t kOnes = 0x3F803F80;
-        float totals[4] = {};
+      for (int u = 0; u < kInFlight; ++u) {
+        const int piece = base + u;
+        if (piece >= end) break;
+        float c[2][4] = {};
 #pragma unroll
         for (int unit = 0; unit < kUnits<Codes>; ++unit) {
           const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
-          multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.x, b.y);
-          multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.z, b.w);
+          std::uint32_t a[2][4];
+          decode_unit<Codes>(words[u][0], unit, a[0]);
+          decode_unit<Codes>(words[u][1], unit, a[1]);
+          multiply_tiles(c[0], a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
+          multiply_tiles(c[1], a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
         }
+        float factors[2] = {1.0f, 1.0f};
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          sums[i] = fmaf(w.offsets[groups[i / 2] + piece / pieces_per_group], totals[i], sums[i]);
+        for (int h = 0; h < 2; ++h)
+          if constexpr (Codes::kBits < 16) factors[h] = w.scale_of(scales[u][h]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] = fmaf(factors[i / 2], c[0][i] + c[1][i], sums[i]);
+        if (Codes::kBits < 16 && w.offsets != nullptr) {  // times the sum of x, which is a product with ones
+          constexpr std::uint32_t kOnes = 0x3F803F80;
+          float totals[4] = {};
+#pragma unroll
+          for (int unit = 0; unit < kUnits<Codes>; ++unit) {
+            const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
+            multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.x, b.y);
+            multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.z, b.w);
+          }
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            sums[i] = fmaf(w.offsets[offset_groups[i / 2] + piece / pieces_per_group], totals[i], sums[i]);
+        }
+        load(u, turns ? begin + u : piece + kInFlight);
       }
-      load(u, piece + kInFlight);
     }
+    if (split > 1) break;
+    const TileRows tile(tile_number, w.rows, gated);
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      const int row = 2 * t + column;
+      if (row >= rows || tile_number >= tiles) continue;
+      if (tile.first + g <= tile.last) write(row, tile, g, sums[column], sums[2 + column]);
+      if (!gated && tile.first + g + 8 <= tile.last) write(row, tile, g + 8, sums[2 + column], 0);
+    }
+    if (last) return;
+    tile_number += step;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = 0;
+    if (runs_on) continue;
+    enter_tile(tile_number);
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) load(u, begin + u);
   }
 
 #pragma unroll
@@ -182,22 +237,14 @@ __global__ __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor) void packed
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < block_tiles * kTileRows * rows; i += kTileThreads) {
     const int r = i % kTileRows, local = i / kTileRows % block_tiles, row = i / (kTileRows * block_tiles);
-    const TileRows of(first_tile + local, w.rows, gated);
-    if (of.first + r > of.last || (gated && r >= kTileRows / 2)) continue;
+    const TileRows tile(static_cast<int>(blockIdx.x) * block_tiles + local, w.rows, gated);
+    if (tile.first + r > tile.last || (gated && r >= kTileRows / 2)) continue;
     const auto total = [&](int tile_row) {
       float sum = 0;
       for (int part = 0; part < split; ++part) sum += parts[local * split + part][tile_row][row];
-      return sum + (bias != nullptr ? to_float(bias[of[tile_row]]) : 0.0f);
+      return sum;
     };
-    Vector<float, 1> value;
-    value[0] = total(r);
-    if (gated) {  // the bits of a product by itself and SwiGLU behind it
-      Vector<float, 1> up;
-      up[0] = rounded<bfloat16>(total(r + kTileRows / 2));
-      value[0] = rounded<bfloat16>(value[0]);
-      value = swiglu_of(value, up);
-    }
-    out.write<bfloat16>(row, of.first + r, value[0]);
+    write(row, tile, r, total(r), gated ? total(r + kTileRows / 2) : 0.0f);
   }
 }
 
@@ -211,20 +258,26 @@ int pieces_per_group(const PackedMatrix& m) {
 
 template <class Codes>
 void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, const Tensor& y, const Tensor& bias,
-               bool gated, const OpLaunch& launch) {
+               bool gated, const OpLaunch& launch, const AddedNorm* norm) {
   const std::int64_t rows = x.size(0), pieces = view.row_bytes / kPieceBytes;
-  const std::int64_t tiles = (view.rows + kTileRows - 1) / kTileRows;  // about as many with gates
-  // Warps that the device holds at once, if there are pieces for all.
-  const std::int64_t warps =
-      std::int64_t{multiprocessor_count(launch.device())} * kBlocksPerMultiprocessor * kTileWarps;
+  const std::int64_t outputs = gated ? view.rows / 2 : view.rows, tile_outputs = gated ? kTileRows / 2 : kTileRows;
+  const std::int64_t tiles = (outputs + tile_outputs - 1) / tile_outputs;
+  // Blocks that the device holds at once. Their warps share tiles out if there are pieces for all.
+  const std::int64_t most = std::int64_t{multiprocessor_count(launch.device())} * kBlocksPerMultiprocessor;
   int split = kTileWarps;
-  while (split > 1 && (tiles * split > warps || split > pieces)) split /= 2;
-  const std::int64_t block_rows = kTileWarps / split * kTileRows / (gated ? 2 : 1),
-                     outputs = gated ? view.rows / 2 : view.rows;
-  launch.early(rows, packed_tiles_kernel<Codes>, static_cast<unsigned>((outputs + block_rows - 1) / block_rows),
-               kTileThreads, static_cast<std::size_t>(rows * (view.columns / 8 + kXPad) * 16), x.data<bfloat16>(),
-               static_cast<int>(rows), view, pieces_per_group, split,
-               PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
+  while (split > 1 && (tiles * split > most * kTileWarps || split > pieces)) split /= 2;
+  const std::int64_t block_tiles = kTileWarps / split, blocks = std::min(most, (tiles + block_tiles - 1) / block_tiles);
+  TileInput in{.x = x.data<bfloat16>(), .rows = static_cast<int>(rows)};
+  if (norm != nullptr) {
+    in.residual = norm->residual.data<bfloat16>();
+    in.gain = norm->weight.data<bfloat16>();
+    in.sum = norm->sum.data<bfloat16>();
+    in.eps = norm->eps;
+  }
+  launch.early(rows, norm != nullptr ? packed_tiles_kernel<Codes, true> : packed_tiles_kernel<Codes, false>,
+               static_cast<unsigned>(blocks), kTileThreads,
+               static_cast<std::size_t>(rows * (view.columns / 8 + kStagedPad) * 16), in, view, static_cast<int>(tiles),
+               pieces_per_group, split, PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
                bias.defined() ? bias.data<bfloat16>() : nullptr, gated,
                Codes::kBits == 16 ? ConstantWeights::of_values(view.codes) : ConstantWeights::of_packed());
 }
@@ -247,28 +300,52 @@ auto for_codes(DType dtype, const Body& body) {
 
 }  // namespace
 
-bool packed_tiles_take(const PackedLinearArgs& args) {
-  const PackedMatrix& m = args.weight;
-  return fits(args.x) && reinterpret_cast<std::uintptr_t>(m.codes().raw_data()) % 16 == 0 &&
+bool packed_tiles_take(const Tensor& x, const PackedMatrix& m) {
+  return fits(x) && reinterpret_cast<std::uintptr_t>(m.codes().raw_data()) % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(m.scales().raw_data()) % byte_size(m.scales().dtype()) == 0 &&
          for_codes(m.codes().dtype(), [&]<class Codes>() { return pieces_per_group<Codes>(m) > 0; });
 }
 
-void packed_tiles(const PackedLinearArgs& args, bool gated) {
+void packed_tiles(const PackedLinearArgs& args, bool gated, const AddedNorm* norm) {
   const PackedMatrix& m = args.weight;
   const OpLaunch launch(gated ? "gated_packed_linear" : "packed_linear",
                         {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   for_codes(m.codes().dtype(), [&]<class Codes>() {
-    run_tiles<Codes>(args.x, PackedView(m), pieces_per_group<Codes>(m), args.y, args.bias, gated, launch);
+    run_tiles<Codes>(args.x, PackedView(m), pieces_per_group<Codes>(m), args.y, args.bias, gated, launch, norm);
   });
 }
 
 bool value_tiles(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& bias, bool gated,
-                 const OpLaunch& launch) {
+                 const OpLaunch& launch, const AddedNorm* norm) {
   if (!fits(x) || !weight.is_contiguous() || weight.size(1) % kPieceCodes<Values16> != 0 ||
       reinterpret_cast<std::uintptr_t>(weight.raw_data()) % 16 != 0)
     return false;
-  run_tiles<Values16>(x, PackedView(weight), 1, y, bias, gated, launch);
+  run_tiles<Values16>(x, PackedView(weight), 1, y, bias, gated, launch, norm);
   return true;
 }
+
+namespace {
+
+bool norm_fits(const NormedLinearArgs& args) {
+  const auto aligned = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0; };
+  return args.x.dtype() == DType::bf16 && args.x.size(0) == 1 && args.x.size(1) % 8 == 0 &&
+         args.x.size(1) / 8 <= kMostNormedUnits && aligned(args.norm.residual) && aligned(args.norm.weight) &&
+         aligned(args.norm.sum);
+}
+
+void normed_linear_cuda(const NormedLinearArgs& args) {
+  if (norm_fits(args)) {
+    if (args.packed.defined() && packed_tiles_take(args.x, args.packed))
+      return packed_tiles({.x = args.x, .weight = args.packed, .y = args.y, .bias = args.bias}, args.gated, &args.norm);
+    const OpLaunch launch("normed_linear", {&args.x, &args.norm.residual, &args.values, &args.y, &args.bias});
+    if (args.values.defined() && value_tiles(args.x, args.values, args.y, args.bias, args.gated, launch, &args.norm))
+      return;
+  }
+  normed_linear_apart(args);
+}
+
+QUENCH_CUDA_KERNEL(normed_linear_slot, normed_linear_cuda);
+
+}  // namespace
 
 }  // namespace quench::cuda

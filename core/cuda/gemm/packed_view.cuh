@@ -38,6 +38,19 @@ struct PackedView {
         group(columns),
         groups(1) {}
 
+  [[nodiscard]] __device__ const void* scale_address(std::int64_t i) const {
+    return static_cast<const char*>(scales) + i * (scale_dtype == DType::f32 ? 4 : 2);
+  }
+  // Scale i as it is stored: who converts it later does not wait for it here.
+  [[nodiscard]] __device__ std::uint32_t scale_bits(std::int64_t i) const {
+    if (scale_dtype == DType::f32) return static_cast<const std::uint32_t*>(scales)[i];
+    return static_cast<const std::uint16_t*>(scales)[i];
+  }
+  [[nodiscard]] __device__ float scale_of(std::uint32_t bits) const {
+    if (scale_dtype == DType::f32) return __uint_as_float(bits);
+    if (scale_dtype == DType::bf16) return __uint_as_float(bits << 16);
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+  }
   [[nodiscard]] __device__ float scale(std::int64_t i) const {
     if (scale_dtype == DType::f32) return static_cast<const float*>(scales)[i];
     if (scale_dtype == DType::bf16) return to_float(static_cast<const bfloat16*>(scales)[i]);

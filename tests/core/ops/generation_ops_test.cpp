@@ -1,10 +1,12 @@
-// Ops of generation that stand for several others: gated_linear and cached_attention.
+// Ops of generation that stand for several others: gated_linear, normed_linear and cached_attention.
 
 #include "core/ops/attention.h"
 #include "core/ops/cached_attention.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
+#include "core/ops/norm.h"
+#include "core/ops/normed_linear.h"
 #include "core/ops/rope.h"
 #include "core/ops/swiglu.h"
 #include "tests/core/ops/op_testing.h"
@@ -35,6 +37,62 @@ TEST(GatedLinear, WrongShapesAreNamed) {
   EXPECT_THROW(gated_linear({tensor({1, 4}), tensor({6, 5}), tensor({1, 3}), {}}), Error);
   EXPECT_THROW(gated_linear({tensor({1, 4}), tensor({6, 4}), tensor({1, 6}), {}}), Error);
   EXPECT_THROW(gated_linear({tensor({1, 4}), tensor({6, 4}), tensor({1, 3}), tensor({3})}), Error);
+}
+
+TEST(NormedLinear, IsANormAndAProduct) {
+  Generator random(5);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t rows : {1, 5})
+      for (const bool gated : {false, true}) {
+        const Tensor x = random.normal({rows, 24}, dtype), residual = random.normal({rows, 24}, dtype),
+                     gain = random.normal({24}, dtype), weight = random.normal({14, 24}, dtype),
+                     bias = random.normal({14}, dtype), y = Tensor::empty({rows, gated ? 7 : 14}, dtype),
+                     sum = Tensor::empty_like(x), expected = Tensor::empty_like(y), normed = Tensor::empty_like(x),
+                     expected_sum = Tensor::empty_like(x);
+        rms_norm({.x = x,
+                  .residual = residual,
+                  .weight = gain,
+                  .eps = 0.5f,
+                  .y = normed,
+                  .sum = expected_sum,
+                  .rstd = Tensor::empty({rows}, DType::f32)});
+        if (gated)
+          gated_linear({.x = normed, .weight = weight, .y = expected, .bias = bias});
+        else
+          gemm({.a = normed, .b = weight, .c = expected, .transpose_b = true, .bias = bias});
+        normed_linear({.x = x,
+                       .norm = {.residual = residual, .weight = gain, .eps = 0.5f, .sum = sum},
+                       .values = weight,
+                       .packed = {},
+                       .y = y,
+                       .bias = bias,
+                       .gated = gated});
+        EXPECT_TRUE(same_bits(y, expected));
+        EXPECT_TRUE(same_bits(sum, expected_sum));
+      }
+}
+
+TEST(NormedLinear, WrongOperandsAreNamed) {
+  const auto tensor = [](const Shape& shape) { return Tensor::zeros(shape, DType::f32); };
+  const auto run = [&](const Tensor& residual, const Tensor& sum, const Tensor& gain, const Tensor& weight,
+                       const Tensor& y) {
+    normed_linear({.x = tensor({1, 4}),
+                   .norm = {.residual = residual, .weight = gain, .sum = sum},
+                   .values = weight,
+                   .packed = {},
+                   .y = y,
+                   .bias = {},
+                   .gated = true});
+  };
+  const Tensor row = tensor({1, 4}), other = tensor({1, 4}), gain = tensor({4}), weight = tensor({6, 4}),
+               y = tensor({1, 3});
+  run(row, other, gain, weight, y);
+  EXPECT_THROW(run(row, row, gain, weight, y), Error);  // blocks would read what others have written
+  EXPECT_THROW(run(tensor({1, 3}), other, gain, weight, y), Error);
+  EXPECT_THROW(run(row, other, tensor({3}), weight, y), Error);
+  EXPECT_THROW(run(row, other, gain, tensor({5, 4}), y), Error);
+  EXPECT_THROW(run(row, other, gain, Tensor(), y), Error);
+  EXPECT_THROW(run(row, other, gain, weight, tensor({1, 6})), Error);
 }
 
 // A text token by token, and in two pieces, against attention over all of it at once.
