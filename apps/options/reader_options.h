@@ -14,7 +14,7 @@ struct ReaderArguments {
   std::string split = "file";
   std::string record = "auto";
   std::string field = "text";
-  std::string on_bad_record = "stop";
+  std::string on_bad_record = "error";
   std::string chat_template = "auto";
   std::string chat_date;
   std::string train_on = "assistant";

@@ -19,7 +19,7 @@ namespace quench {
 template <class E, std::size_t N>
 using EnumTable = std::array<std::pair<E, std::string_view>, N>;
 
-// `values`: a row for each enumerator, in the order of documents.
+// `values`: a row for each word, in the order of documents. Of several words of an enumerator the first is written.
 template <class E>
 struct EnumNames;
 

@@ -31,7 +31,7 @@ struct ReaderOptions {
   std::string chat_date{};                     // "2024-07-26": what the template's strftime_now tells
   TrainOn train_on = TrainOn::assistant;
   std::shared_ptr<const ChatRenderer> chat_renderer{};  // set by resolve_chats; null: chat_template
-  BadRecord on_bad_record = BadRecord::stop;
+  BadRecord on_bad_record = BadRecord::error;
   // A JSON line above this is a bad record; a text document above it comes in parts, cut at the start of a line.
   std::uint64_t max_document_bytes = std::uint64_t{64} << 20;
   std::int64_t vocab_size = 0;  // ids of `tokens` records must be below it; 0: not checked here

@@ -21,12 +21,14 @@ struct EnumNames<TextSplit> {
 
 // Of a record that cannot be read.
 enum class BadRecord : std::uint8_t {
-  stop,  // an error
+  error,
   skip,  // counted
 };
 template <>
 struct EnumNames<BadRecord> {
-  static constexpr EnumTable<BadRecord, 2> values = {{{BadRecord::stop, "stop"}, {BadRecord::skip, "skip"}}};
+  // "stop" stands in the configs of earlier runs.
+  static constexpr EnumTable<BadRecord, 3> values = {
+      {{BadRecord::error, "error"}, {BadRecord::skip, "skip"}, {BadRecord::error, "stop"}}};
 };
 
 // Which tokens of a conversation are targets. Nothing of a message that its record says not to train on is one.

@@ -216,7 +216,7 @@ TEST_F(Lora, BadConfigsAreNamed) {
     return outcome.errors;
   };
   EXPECT_THAT(refusal({"--lora.targets=w1"}), HasSubstr("lora.targets: 'w1' matches none"));
-  EXPECT_THAT(refusal({"--lora.rank=1000"}), HasSubstr("lora.rank 1000 exceeds"));
+  EXPECT_THAT(refusal({"--lora.rank=1000"}), HasSubstr("lora.rank: 1000 exceeds"));
   EXPECT_THAT(refusal({"--lora.dropout=1"}), HasSubstr("lora.dropout"));
   EXPECT_THAT(refusal({"--recipe.name=auto"}), HasSubstr("name a recipe beside lora"));
   EXPECT_THAT(run({"train", "run.json", "--export.format=peft"}).errors, HasSubstr("the run has no adapters"));

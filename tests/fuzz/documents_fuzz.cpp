@@ -46,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ReaderOptions options;
   options.format = text_formats().find(text ? "text" : "jsonl");
   options.split = static_cast<TextSplit>((data[0] >> 1) % 3);
-  options.on_bad_record = (data[0] & 8) != 0 ? BadRecord::skip : BadRecord::stop;
+  options.on_bad_record = (data[0] & 8) != 0 ? BadRecord::skip : BadRecord::error;
   const std::size_t kind = (data[0] >> 4) % (record_kinds().size() + 1);  // 0: by the first record
   options.record = text || kind == 0 ? nullptr : &record_kinds()[kind - 1];
   options.chat_template = &chat_templates()[data[1] % chat_templates().size()];

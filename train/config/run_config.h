@@ -65,7 +65,7 @@ struct DataSection {
   std::string chat_template = "auto";  // one of chat_template_names(), or the path of a .jinja file
   std::string chat_date;               // "2024-07-26", or empty: templates may not ask for the date
   TrainOn train_on = TrainOn::assistant;
-  BadRecord on_bad_record = BadRecord::stop;
+  BadRecord on_bad_record = BadRecord::error;
   std::int64_t prefetch = 2;  // batches
   bool shuffle = true;
   std::string cache;  // derived: <run.folder>/cache; folder of tokenized text

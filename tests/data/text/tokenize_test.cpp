@@ -185,7 +185,7 @@ TEST(Tokenize, TheChatTemplateFollowsTheTokenizer) {
   EXPECT_EQ(chatml->decode(testing::read_all_tokens(*open_token_file(folder / "out/train-00000.bin"))),
             "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n");
   EXPECT_EQ(Json::parse_file(folder / "out/dataset.json").at("options").at("chat_template").as_string(), "chatml");
-  for (const BadRecord policy : {BadRecord::stop, BadRecord::skip})
+  for (const BadRecord policy : {BadRecord::error, BadRecord::skip})
     expect_error(ErrorCode::bad_config, {"data.chat_template"}, [&] {
       (void)tokenize_files(
           *plain,
