@@ -1,11 +1,11 @@
-// Products of blockwise float8 operands (grouped_pipeline.cuh).
+// Products of blockwise float8 operands (tile_pipeline.cuh).
 //
 // A stage holds one block of the contraction. The tensor cores sum its products, which are then scaled and added to
 // sums in f32; registers hold those of 64 x 256 results and half as many of the tensor core's, so halves of the columns
 // take turns: 128 columns, one square of the weights. While one warp group adds, the other one's products run.
 
-#include "core/cuda/experts/tensor_map.h"
-#include "core/cuda/experts/tile_results.cuh"
+#include "core/cuda/tiles/tensor_map.h"
+#include "core/cuda/tiles/tile_results.cuh"
 #include "core/ops/experts/block_float8_gemm.h"
 
 namespace quench::cuda {

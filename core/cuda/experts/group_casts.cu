@@ -1,8 +1,8 @@
 // Casts of the operands of grouped float8 products. Rows may be copies of tokens that are read where they are.
 
-#include "core/cuda/experts/group_tiles.cuh"
 #include "core/cuda/quantize/code_tiles.cuh"
 #include "core/cuda/quantize/float8_rounding.cuh"
+#include "core/cuda/tiles/group_tiles.cuh"
 #include "core/ops/experts/grouped_float8.h"
 
 namespace quench::cuda {

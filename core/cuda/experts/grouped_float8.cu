@@ -1,11 +1,11 @@
-// Products of float8 operands (grouped_pipeline.cuh).
+// Products of float8 operands (tile_pipeline.cuh).
 //
 // The tensor cores keep about 14 bits of a float8 sum. Unless that is wanted, products of 256 indices of the
 // contraction are summed there and then added to sums in f32; registers hold those of 64 x 256 results and half as many
 // of the tensor core's, so halves of the columns take turns. While one warp group adds, the other one's products run.
 
-#include "core/cuda/experts/tensor_map.h"
-#include "core/cuda/experts/tile_results.cuh"
+#include "core/cuda/tiles/tensor_map.h"
+#include "core/cuda/tiles/tile_results.cuh"
 #include "core/ops/experts/grouped_float8.h"
 
 namespace quench::cuda {

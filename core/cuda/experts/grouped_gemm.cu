@@ -4,9 +4,9 @@
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
-#include "core/cuda/experts/group_tiles.cuh"
 #include "core/cuda/experts/grouped_wgmma.h"
 #include "core/cuda/experts/mma_tile.cuh"
+#include "core/cuda/tiles/group_tiles.cuh"
 #include "core/ops/experts/grouped_gemm.h"
 
 namespace quench::cuda {

@@ -1,10 +1,10 @@
-// Products of bf16, with f32 sums in registers (grouped_pipeline.cuh).
+// Products of bf16, with f32 sums in registers (tile_pipeline.cuh).
 
 #include "core/cuda/experts/grouped_wgmma.h"
 
-#include "core/cuda/experts/bf16_sums.cuh"
-#include "core/cuda/experts/tensor_map.h"
-#include "core/cuda/experts/tile_results.cuh"
+#include "core/cuda/tiles/bf16_sums.cuh"
+#include "core/cuda/tiles/tensor_map.h"
+#include "core/cuda/tiles/tile_results.cuh"
 
 namespace quench::cuda {
 namespace {

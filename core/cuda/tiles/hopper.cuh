@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/experts/wgmma.cuh"
+#include "core/cuda/tiles/wgmma.cuh"
 
 namespace quench::cuda {
 

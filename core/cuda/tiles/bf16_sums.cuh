@@ -1,7 +1,7 @@
 #pragma once
 // The loop over a tile's contraction for operands of bf16, with f32 sums in registers.
 
-#include "core/cuda/experts/grouped_pipeline.cuh"
+#include "core/cuda/tiles/tile_pipeline.cuh"
 
 namespace quench::cuda {
 

@@ -1,10 +1,10 @@
 // Symmetric products. On compute capability 9.0 the tiles of 256 x 256 up to the diagonal by the persistent kernels of
-// grouped_pipeline.cuh; each tile below it is also stored above it, transposed. Elsewhere whole products.
+// tile_pipeline.cuh; each tile below it is also stored above it, transposed. Elsewhere whole products.
 
 #include "core/ops/optimizer/symmetric_gemm.h"
 
-#include "core/cuda/experts/bf16_sums.cuh"
-#include "core/cuda/experts/tensor_map.h"
+#include "core/cuda/tiles/bf16_sums.cuh"
+#include "core/cuda/tiles/tensor_map.h"
 #include "core/ops/gemm.h"
 
 namespace quench::cuda {

@@ -1,10 +1,10 @@
 // Products with a low-rank update, for compute capability 9.0: the contraction of a tile goes on, behind K, with the
-// columns of U and the V that its columns have (grouped_pipeline.cuh). Nothing of the update is written.
+// columns of U and the V that its columns have (tile_pipeline.cuh). Nothing of the update is written.
 
 #include "core/ops/adapters/low_rank_gemm.h"
 
-#include "core/cuda/experts/grouped_pipeline.cuh"
-#include "core/cuda/experts/tensor_map.h"
+#include "core/cuda/tiles/tensor_map.h"
+#include "core/cuda/tiles/tile_pipeline.cuh"
 
 namespace quench::cuda {
 namespace {

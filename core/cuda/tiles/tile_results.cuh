@@ -1,8 +1,8 @@
 #pragma once
-// How the sums of a tile leave the registers of the warps that made them (grouped_pipeline.cuh).
+// How the sums of a tile leave the registers of the warps that made them (tile_pipeline.cuh).
 
 #include "core/cuda/common/pack.cuh"
-#include "core/cuda/experts/grouped_pipeline.cuh"
+#include "core/cuda/tiles/tile_pipeline.cuh"
 
 namespace quench::cuda {
 

@@ -1,4 +1,4 @@
-#include "core/cuda/experts/tensor_map.h"
+#include "core/cuda/tiles/tensor_map.h"
 
 #include <cuda_runtime_api.h>
 

@@ -12,8 +12,8 @@
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
-#include "core/cuda/experts/group_tiles.cuh"
-#include "core/cuda/experts/hopper.cuh"
+#include "core/cuda/tiles/group_tiles.cuh"
+#include "core/cuda/tiles/hopper.cuh"
 #include "core/number/float8.h"
 
 namespace quench::cuda {
