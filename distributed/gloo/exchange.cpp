@@ -7,6 +7,9 @@
 namespace quench::distributed {
 namespace {
 
+constexpr const char* kSending = "sending to";
+constexpr const char* kReceiving = "waiting for";
+
 // Gloo puts its source file in front.
 std::string plain_reason(const std::exception& error) {
   const std::string text = error.what();
@@ -49,26 +52,39 @@ Transfers::Transfers(Exchange& exchange, void* bytes, std::size_t count)
 }
 
 Transfers::~Transfers() {
+  exchange_.calls_->cancel(this);
   exchange_.remove(buffer_.get());
+}
+
+void Transfers::start(const char* what, int peer, std::function<void()> transfer) {
+  exchange_.calls_->post(this, [this, what, peer, transfer = std::move(transfer)] {
+    try {
+      transfer();
+    } catch (const std::exception& error) {
+      {
+        const std::scoped_lock lock(mutex_);
+        if (failure_.empty()) failure_ = fmt::format("{} rank {}: {}", what, peer, plain_reason(error));
+      }
+      buffer_->abortWaitSend();
+      buffer_->abortWaitRecv();
+    }
+  });
+}
+
+void Transfers::check_started() {
+  const std::scoped_lock lock(mutex_);
+  if (!failure_.empty()) throw CommunicationError(failure_);
 }
 
 void Transfers::send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
   if (bytes == 0) return;
-  try {
-    buffer_->send(to, slot, offset, bytes);
-  } catch (const gloo::Exception& error) {
-    throw CommunicationError(fmt::format("sending to rank {}: {}", to, plain_reason(error)));
-  }
+  start(kSending, to, [this, to, slot, offset, bytes] { buffer_->send(to, slot, offset, bytes); });
   sends_.push_back(to);
 }
 
 void Transfers::receive(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
   if (bytes == 0) return;
-  try {
-    buffer_->recv(from, slot, offset, bytes);
-  } catch (const gloo::Exception& error) {
-    throw CommunicationError(fmt::format("receiving from rank {}: {}", from, plain_reason(error)));
-  }
+  start(kReceiving, from, [this, from, slot, offset, bytes] { buffer_->recv(from, slot, offset, bytes); });
   receives_.push_back(from);
 }
 
@@ -77,6 +93,7 @@ void Transfers::wait(std::vector<int>& peers, Wait wait_one, const char* what) {
   const std::chrono::milliseconds timeout = exchange_.timeout();
   for (std::size_t done = 0; done < peers.size();) {
     exchange_.check_not_aborted();
+    check_started();
     try {
       if ((*buffer_.*wait_one)(nullptr, timeout)) ++done;
     } catch (const gloo::Exception& error) {
@@ -94,11 +111,11 @@ void Transfers::wait(std::vector<int>& peers, Wait wait_one, const char* what) {
 }
 
 void Transfers::wait_sends() {
-  wait(sends_, &gloo::transport::UnboundBuffer::waitSend, "sending to");
+  wait(sends_, &gloo::transport::UnboundBuffer::waitSend, kSending);
 }
 
 void Transfers::wait_receives() {
-  wait(receives_, &gloo::transport::UnboundBuffer::waitRecv, "waiting for");
+  wait(receives_, &gloo::transport::UnboundBuffer::waitRecv, kReceiving);
 }
 
 }  // namespace quench::distributed

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "distributed/communication_error.h"
+#include "distributed/gloo/loop_calls.h"
 
 namespace quench::distributed {
 
@@ -22,8 +23,8 @@ class Transfers;
 
 class Exchange {
  public:
-  Exchange(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds timeout)
-      : context_(std::move(context)), timeout_(timeout) {}
+  Exchange(std::shared_ptr<gloo::Context> context, std::shared_ptr<LoopCalls> calls, std::chrono::milliseconds timeout)
+      : context_(std::move(context)), calls_(std::move(calls)), timeout_(timeout) {}
 
   // Waits under way and later ones throw CommunicationError(reason), or CollectiveTimeout. From any thread.
   void abort(AbortCause cause, const std::string& reason);
@@ -39,6 +40,7 @@ class Exchange {
   void check_not_aborted();
 
   std::shared_ptr<gloo::Context> context_;
+  std::shared_ptr<LoopCalls> calls_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::mutex mutex_;
   std::string aborted_;
@@ -53,7 +55,7 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // Nothing for zero bytes.
+  // Queued, in order; an error is thrown by the wait. Nothing for zero bytes.
   void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes);
   void receive(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes);
   // Until all are done; throw CommunicationError naming the ranks that are waited for. Gloo does not tell which of them
@@ -63,10 +65,14 @@ class Transfers {
 
  private:
   using Wait = bool (gloo::transport::UnboundBuffer::*)(int*, std::chrono::milliseconds);
+  void start(const char* what, int peer, std::function<void()> transfer);
+  void check_started();
   void wait(std::vector<int>& peers, Wait wait_one, const char* what);
 
   Exchange& exchange_;
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+  std::mutex mutex_;
+  std::string failure_;  // of a transfer that could not be started
   std::vector<int> sends_;
   std::vector<int> receives_;
 };

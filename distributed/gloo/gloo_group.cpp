@@ -120,9 +120,10 @@ class Job final : public PendingCollective {
 
 class GlooGroup final : public ProcessGroup {
  public:
-  GlooGroup(const GroupPlace& place, std::shared_ptr<gloo::Context> context, const GroupOptions& options)
+  GlooGroup(const GroupPlace& place, std::shared_ptr<gloo::Context> context, std::shared_ptr<LoopCalls> calls,
+            const GroupOptions& options)
       : ProcessGroup(place.name, place.rank, place.size, Device{}),
-        exchange_(std::move(context), options.timeout),
+        exchange_(std::move(context), std::move(calls), options.timeout),
         compare_(options.check_collectives),
         thread_([this] { run(); }) {}
   ~GlooGroup() override {
@@ -228,7 +229,9 @@ class GlooEngine final : public GroupEngine {
     if (::sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
     gloo::transport::tcp::attr attributes;
     attributes.hostname = store.address();
-    device_ = gloo::transport::tcp::CreateDevice(attributes);
+    auto device = std::make_shared<gloo::transport::tcp::Device>(gloo::transport::tcp::CreateDeviceAttr(attributes));
+    device_ = device;
+    calls_ = std::make_shared<LoopCalls>(std::move(device));
   }
 
   std::unique_ptr<ProcessGroup> make_group(const GroupPlace& place, Store& store, const std::string& prefix) override {
@@ -238,7 +241,7 @@ class GlooEngine final : public GroupEngine {
       mesh->connect(device_, store, prefix, options_);
       mesh->setTimeout(options_.timeout);
       meshes_.pop_back();
-      return std::make_unique<GlooGroup>(place, std::move(mesh), options_);
+      return std::make_unique<GlooGroup>(place, std::move(mesh), calls_, options_);
     } catch (const std::exception& error) {
       throw CommunicationError(fmt::format("group '{}': rank {} of {} cannot connect to the others: {}", place.name,
                                            place.rank, place.size, error.what()));
@@ -248,6 +251,7 @@ class GlooEngine final : public GroupEngine {
  private:
   GroupOptions options_;
   std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<LoopCalls> calls_;
   std::vector<std::shared_ptr<Mesh>> meshes_;  // that failed: Gloo may still be trying to connect them
 };
 

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
 
 #include <tuple>
 
@@ -72,6 +74,29 @@ TEST_P(Group, BasesInFewBitsAreThoseOfOneProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Group, ::testing::Values(2, 3, 4));
+
+// Where threads of all ranks share a core, none polls for the slice of time that another needs.
+TEST(GroupOnOneCore, WaitsWithoutPolling) {
+  cpu_set_t all, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core)
+    if (CPU_ISSET(core, &all)) CPU_SET(core, &one);
+  const auto used = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_CHILDREN, &usage);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+  };
+  const double before = used();
+  Ranks ranks(2);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  ranks.start_all("passes", {"float8_tensorwise"});
+  ::sched_setaffinity(0, sizeof all, &all);
+  ranks.expect_success();
+  // Half a second; seven seconds when Gloo's loop polls for locks.
+  EXPECT_LT(used() - before, 3);
+}
 
 TEST(GroupOfSomeRanks, CommunicatesAlone) {
   Ranks ranks(4);
