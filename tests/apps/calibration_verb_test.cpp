@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+#include <random>
+
 #include "core/json/json.h"
 #include "core/safetensors/safetensors.h"
 #include "tests/apps/program.h"
@@ -14,28 +17,61 @@ using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run_program;
 
-// The project's documentation is the text: calibration and evaluation on parts that training has not seen.
+// Small stories of a trade, a person and a thing that return from sentence to sentence: a text that a small model
+// learns something of, and that is always the same.
+std::string stories(std::uint32_t seed, int count) {
+  struct Trade {
+    std::array<const char*, 6> things, acts, places;
+  };
+  static constexpr std::array<Trade, 5> kTrades = {{
+      {{"loaf", "cake", "pie", "bun", "roll", "tart"},
+       {"baked", "sliced", "glazed", "burned", "sold", "tasted"},
+       {"bakery", "kitchen", "market", "oven", "cellar", "shop"}},
+      {{"boat", "net", "anchor", "oar", "sail", "lantern"},
+       {"mended", "lost", "painted", "hauled", "borrowed", "found"},
+       {"harbour", "beach", "river", "island", "pier", "bay"}},
+      {{"letter", "book", "map", "poem", "diary", "song"},
+       {"wrote", "read", "copied", "hid", "printed", "burned"},
+       {"library", "school", "office", "attic", "study", "archive"}},
+      {{"clock", "wheel", "lamp", "engine", "lock", "bell"},
+       {"repaired", "built", "cleaned", "broke", "sold", "tested"},
+       {"workshop", "tower", "station", "garage", "mill", "yard"}},
+      {{"rose", "apple", "seed", "hedge", "fern", "pumpkin"},
+       {"planted", "watered", "picked", "pruned", "carried", "sold"},
+       {"garden", "orchard", "field", "greenhouse", "meadow", "park"}},
+  }};
+  static constexpr std::array<const char*, 12> kPeople = {"Anna",  "Boris", "Clara", "David", "Elena", "Felix",
+                                                          "Greta", "Henry", "Irma",  "Jonas", "Karin", "Lukas"};
+  static constexpr std::array<const char*, 6> kDays = {"Monday",   "Tuesday", "Wednesday",
+                                                       "Thursday", "Friday",  "Saturday"};
+  std::mt19937 random(seed);
+  const auto one_of = [&random](const auto& values) { return values[random() % values.size()]; };
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    const Trade trade = one_of(kTrades);
+    const std::string who = one_of(kPeople), friend_of = one_of(kPeople), thing = one_of(trade.things),
+                      place = one_of(trade.places);
+    text += fmt::format("On {} {} went to the {}.", one_of(kDays), who, place);
+    for (std::uint32_t sentence = 0, length = 3 + random() % 4; sentence < length; ++sentence) switch (random() % 6) {
+        case 0: text += fmt::format(" {} {} the {}.", who, one_of(trade.acts), thing); break;
+        case 1: text += fmt::format(" The {} was in the {}.", thing, place); break;
+        case 2: text += fmt::format(" {} saw that {} {} it.", friend_of, who, one_of(trade.acts)); break;
+        case 3: text += fmt::format(" Then {} asked {} for a {}.", who, friend_of, one_of(trade.things)); break;
+        case 4: text += fmt::format(" \"Is this your {}?\" asked {}.", thing, friend_of); break;
+        default: text += fmt::format(" Nobody else had ever {} a {} there.", one_of(trade.acts), thing); break;
+      }
+    text += fmt::format(" In the evening {} left the {} with the {}.\n", who, place, thing);
+  }
+  return text;
+}
+
 class CalibrationVerbSlow : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new testing::TempDir();
-    std::string text;
-    std::vector<fs::path> pages;
-    for (const fs::directory_entry& entry : fs::directory_iterator(testing::source_dir() / "docs"))
-      if (entry.path().extension() == ".md") pages.push_back(entry.path());
-    std::ranges::sort(pages);
-    for (const fs::path& page : pages) text += testing::read_file(page);
-    // Of a hundred lines eighty are trained on, so that all parts are about the same things.
-    std::string train, calibration, held_out;
-    std::size_t line = 0;
-    for (std::size_t at = 0; at < text.size(); ++line) {
-      const std::size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
-      (line / 10 % 10 == 8 ? calibration : line / 10 % 10 == 9 ? held_out : train) += text.substr(at, end - at);
-      at = end;
-    }
-    testing::write_file(*folder_ / "train.txt", train);
-    testing::write_file(*folder_ / "calibration.txt", calibration);
-    testing::write_file(*folder_ / "held_out.txt", held_out);
+    testing::write_file(*folder_ / "train.txt", stories(1, 900));
+    testing::write_file(*folder_ / "calibration.txt", stories(2, 200));
+    testing::write_file(*folder_ / "held_out.txt", stories(3, 120));
     ok({"tokenize", "train", "--input", "train.txt", "--vocab-size", "512", "--output", "tokenizer"});
   }
   static void TearDownTestSuite() {
@@ -96,47 +132,36 @@ class CalibrationVerbSlow : public ::testing::Test {
 };
 testing::TempDir* CalibrationVerbSlow::folder_ = nullptr;
 
-// GPTQ lowers the loss that few bits cost, in the mean of models and schemes: single ones of so small models gain or
-// lose a per cent by chance, with the text. HQQ sees weights only. AWQ is for outliers of inputs, which so small a
-// model has not: tests/export/calibration_test.cpp.
-TEST_F(CalibrationVerbSlow, MethodsLowerThePerplexityOfFewBits) {
-  std::vector<std::string> models;
-  for (int seed = 1; seed <= 3; ++seed) {
-    models.push_back("model-" + std::to_string(seed));
-    train_model(models.back(), seed, 400);
-  }
-  double nearest_sum = 0, half_quadratic_sum = 0, gptq_sum = 0;
-  int cases = 0, gptq_wins = 0;
-  for (const std::string scheme :
-       {"int3_weight_only_g64", "int3_weight_only", "int2_weight_only_g32_asym", "int2_weight_only_g128_asym"})
-    for (const std::string& model : models) {
-      const Measured nearest = perplexity(scheme, "rtn", {}, model), hqq = perplexity(scheme, "hqq", {}, model),
-                     gptq = perplexity(scheme, "gptq", {}, model);
-      SCOPED_TRACE(fmt::format("{} {}: {:.4f}, rtn {:.4f}, hqq {:.4f}, gptq {:.4f}", model, scheme, nearest.before,
-                               nearest.after, hqq.after, gptq.after));
-      EXPECT_EQ(hqq.before, nearest.before);
+// GPTQ lowers the loss that few bits cost. HQQ sees weights only and promises a smaller error of those
+// (HalfQuadratic.LowersTheMeanError); AWQ is for outliers of inputs, which so small a model has not: both are in
+// tests/export/calibration_test.cpp.
+TEST_F(CalibrationVerbSlow, GptqLowersThePerplexityOfFewBits) {
+  double nearest_sum = 0, gptq_sum = 0;
+  int cases = 0, wins = 0;
+  for (int seed = 1; seed <= 2; ++seed) {
+    const std::string model = fmt::format("model-{}", seed);
+    train_model(model, seed, 400);
+    for (const std::string scheme :
+         {"int3_weight_only_g64", "int2_weight_only_g32_asym", "int2_weight_only_g128_asym"}) {
+      const Measured nearest = perplexity(scheme, "rtn", {}, model), gptq = perplexity(scheme, "gptq", {}, model);
       EXPECT_EQ(gptq.before, nearest.before);
       ++cases;
-      gptq_wins += gptq.after < nearest.after ? 1 : 0;
+      wins += gptq.after < nearest.after ? 1 : 0;
       gptq_sum += std::log(gptq.after / gptq.before);
       nearest_sum += std::log(nearest.after / nearest.before);
-      half_quadratic_sum += std::log(hqq.after / hqq.before);
     }
-  EXPECT_GT(nearest_sum, cases * std::log(1.02));
-  EXPECT_LT(gptq_sum, 0.9 * nearest_sum);
-  EXPECT_GT(gptq_wins, cases / 2);
-  // HQQ lowers the error of weights (HalfQuadratic.LowersTheMeanError). The perplexity of so small a model may rise or
-  // fall with it, as the text has it.
-  RecordProperty("loss", fmt::format("rtn {:.4f}, hqq {:.4f}, gptq {:.4f}, gptq wins {} of {}", nearest_sum,
-                                     half_quadratic_sum, gptq_sum, gptq_wins, cases));
-  EXPECT_NE(half_quadratic_sum, nearest_sum);
-  EXPECT_LT(half_quadratic_sum, 1.25 * nearest_sum);
+  }
+  RecordProperty("loss", fmt::format("rtn {:.4f}, gptq {:.4f}, wins {} of {}", nearest_sum, gptq_sum, wins, cases));
+  EXPECT_GT(nearest_sum, cases * std::log(1.01));
+  EXPECT_LT(gptq_sum, 0.75 * nearest_sum);
+  EXPECT_GT(wins, cases / 2);
 }
 
 // What the card says is what the folder gives.
 TEST_F(CalibrationVerbSlow, ThePerplexityOfTheCardIsThatOfTheFolder) {
   train_model("model", 1, 60);
   for (const auto& [scheme, method] : {std::pair<std::string, std::string>{"int4_weight_only_g32", "gptq"},
+                                       {"int4_weight_only_g32_asym", "hqq"},
                                        {"int8dyn_int8", "smoothquant"},
                                        {"float8_static", "rtn"},
                                        {"int8static_int8", "rtn"},
@@ -151,7 +176,7 @@ TEST_F(CalibrationVerbSlow, ThePerplexityOfTheCardIsThatOfTheFolder) {
     EXPECT_NEAR(Json::parse(done.output).at("token_perplexity").as_double(), measured.after, 1e-3 * measured.after);
     const std::string card = testing::read_file(*folder_ / ("out-" + scheme + "-" + method + "/README.md"));
     EXPECT_THAT(card, HasSubstr("`" + scheme + "`"));
-    EXPECT_THAT(card, HasSubstr("40 sequences of 128 tokens from calibration.txt"));
+    EXPECT_EQ(card.find("40 sequences of 128 tokens from calibration.txt") != std::string::npos, method != "hqq");
     EXPECT_THAT(card, HasSubstr("- `lm_head`: excluded"));
     EXPECT_THAT(card, HasSubstr(fmt::format("{:.4f} a token on held_out.txt", measured.after)));
   }
