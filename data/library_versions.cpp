@@ -1,6 +1,6 @@
 // What `quench --version` says of the tokenizers' libraries.
 
-#include "core/system/library_versions.h"
+#include "core/device/library_versions.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

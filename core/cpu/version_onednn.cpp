@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.h>
 
-#include "core/system/library_versions.h"
+#include "core/device/library_versions.h"
 
 namespace quench {
 namespace {

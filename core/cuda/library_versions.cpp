@@ -1,6 +1,6 @@
 // What `quench --version` says of CUDA and its libraries.
 
-#include "core/system/library_versions.h"
+#include "core/device/library_versions.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
@@ -51,10 +51,10 @@ std::string cudnn_version() {
 }
 
 [[maybe_unused]] const bool registered[] = {
-    register_library("CUDA runtime", runtime),
-    register_library("CUDA driver", driver),
-    register_library("cuBLASLt", cublaslt_version),
-    register_library("cuDNN", cudnn_version),
+    register_library("CUDA runtime", runtime, DeviceType::cuda),
+    register_library("CUDA driver", driver, DeviceType::cuda),
+    register_library("cuBLASLt", cublaslt_version, DeviceType::cuda),
+    register_library("cuDNN", cudnn_version, DeviceType::cuda),
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "train/setup/build_info.h"
 
-#include "core/system/library_versions.h"
+#include "core/device/library_versions.h"
 
 namespace quench {
 
@@ -8,9 +8,9 @@ std::string_view program_version() noexcept {
   return kBuildInfo.version;
 }
 
-Json build_info() {
+Json build_info(std::optional<DeviceType> device) {
   Json libraries = Json::object();
-  for (const LibraryVersion& library : library_versions()) libraries.set(library.name, library.version);
+  for (const LibraryVersion& library : library_versions(device)) libraries.set(library.name, library.version);
   return Json(Json::Object{{"version", kBuildInfo.version},
                            {"commit", kBuildInfo.commit.empty() ? Json() : Json(kBuildInfo.commit)},
                            {"compiler", kBuildInfo.compiler},

@@ -1,9 +1,11 @@
 #pragma once
 // What this program is and what it was built with and works with.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/device/device.h"
 #include "core/json/json.h"
 
 namespace quench {
@@ -19,9 +21,10 @@ extern const BuildInfo kBuildInfo;
 // The version of the program, "0.1.0".
 [[nodiscard]] std::string_view program_version() noexcept;
 
-// {"version", "commit", "compiler", "build_type", "libraries": {name: version}}
-[[nodiscard]] Json build_info();
-// The same in lines, for people.
+// {"version", "commit", "compiler", "build_type", "libraries": {name: version}}, of the libraries that work on a
+// device.
+[[nodiscard]] Json build_info(std::optional<DeviceType> device = {});
+// The same in lines, for people, of all libraries.
 [[nodiscard]] std::string build_info_text();
 
 }  // namespace quench

@@ -16,7 +16,7 @@ Json run_environment(Device device) {
   const DeviceMemory memory = backend(device.type).memory(device);
   Json json = Json::object();
   json.set("quench", program_version());
-  json.set("build", build_info());
+  json.set("build", build_info(device.type));
   json.set("host", std::string(host.data()));
   json.set("process", static_cast<std::int64_t>(::getpid()));
   json.set("device", device.to_string());

@@ -1,4 +1,4 @@
-#include "core/system/library_versions.h"
+#include "core/device/library_versions.h"
 
 #include <fmt/core.h>
 #include <spdlog/version.h>
@@ -10,7 +10,11 @@
 namespace quench {
 namespace {
 
-using Registry = std::map<std::string, std::string (*)(), std::less<>>;
+struct Library {
+  std::string (*version)();
+  std::optional<DeviceType> device;
+};
+using Registry = std::map<std::string, Library, std::less<>>;
 
 Registry& registry() {
   static Registry libraries;
@@ -22,7 +26,7 @@ std::string dotted(unsigned number, unsigned major, unsigned minor) {
   return fmt::format("{}.{}.{}", number / major, number % major / minor, number % minor);
 }
 
-[[maybe_unused]] const bool registered[] = {
+[[maybe_unused]] const bool libraries_registered[] = {
     register_library("fmt", [] { return dotted(FMT_VERSION, 10000, 100); }),
     register_library("spdlog",
                      [] { return fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH); }),
@@ -36,14 +40,15 @@ std::string dotted(unsigned number, unsigned major, unsigned minor) {
 
 }  // namespace
 
-std::vector<LibraryVersion> library_versions() {
+std::vector<LibraryVersion> library_versions(std::optional<DeviceType> device) {
   std::vector<LibraryVersion> versions;
-  for (const auto& [name, version] : registry()) versions.push_back({name, version()});
+  for (const auto& [name, library] : registry())
+    if (!device || !library.device || library.device == device) versions.push_back({name, library.version()});
   return versions;
 }
 
-bool register_library(std::string_view name, std::string (*version)()) {
-  registry().emplace(std::string(name), version);
+bool register_library(std::string_view name, std::string (*version)(), std::optional<DeviceType> device) {
+  registry().emplace(std::string(name), Library{version, device});
   return true;
 }
 
