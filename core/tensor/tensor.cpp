@@ -143,9 +143,14 @@ Tensor Tensor::strided(const Shape& shape, const Shape& strides, std::int64_t of
 }
 
 Tensor Tensor::reinterpret(DType dtype) const {
-  QUENCH_CHECK(bit_width(dtype) == bit_width(dtype_), "reinterpret: {} as {}", describe(), to_string(dtype));
+  const int from = bit_width(dtype_), to = bit_width(dtype);
   Tensor result = *this;
   result.dtype_ = dtype;
+  if (from == to) return result;
+  QUENCH_CHECK(std::min(from, to) == 4 && std::max(from, to) == 8 && rank() > 0 && strides_[-1] == 1,
+               "reinterpret: {} as {}", describe(), to_string(dtype));
+  result.shape_[-1] = shape_[-1] * from / to;
+  for (int i = 0; i < rank() - 1; ++i) result.strides_[i] = strides_[i] * from / to;
   return result;
 }
 

@@ -55,7 +55,7 @@ class Tensor {
   [[nodiscard]] Tensor select(int axis, std::int64_t index) const;  // drops the axis
   [[nodiscard]] Tensor transpose(int a, int b) const;
   [[nodiscard]] Tensor strided(const Shape& shape, const Shape& strides, std::int64_t offset) const;  // bounds-checked
-  [[nodiscard]] Tensor reinterpret(DType dtype) const;  // same element width
+  [[nodiscard]] Tensor reinterpret(DType dtype) const;  // same width; or packed 4-bit as bytes [.., n / 2], and back
 
   // Copies. `to` returns *this when nothing changes.
   [[nodiscard]] Tensor to(Device device) const;

@@ -38,21 +38,21 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
     const Tensor& chunk = parameter->padded;
     entry.shape[0] = parameter->sharding.region(entry.shape[0]).rows;
     entry.padded_shape[0] = chunk.size(0) * entry.group->size();
-    const int width = bit_width(chunk.dtype());
-    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes || width < 8) continue;
-    auto buffer = std::ranges::find(buffers, width, [](const Buffer& b) { return bit_width(b.dtype); });
-    if (buffer == buffers.end()) buffer = buffers.insert(buffer, {chunk.dtype(), 0});
+    if (entry.group != shared.shard.get() || chunk.nbytes() >= kSmallBytes) continue;
+    const DType dtype = bit_width(chunk.dtype()) < 8 ? DType::u8 : chunk.dtype();
+    auto buffer = std::ranges::find(buffers, bit_width(dtype), [](const Buffer& b) { return bit_width(b.dtype); });
+    if (buffer == buffers.end()) buffer = buffers.insert(buffer, {dtype, 0});
     entry.buffer = static_cast<std::size_t>(buffer - buffers.begin());
     entry.place = buffer->elements;
-    buffer->elements += place_elements(chunk.numel());
+    buffer->elements += place_elements(chunk.reinterpret(dtype).numel());
   }
   const MemoryScope scope(MemoryCategory::parameters);
   for (const auto& [dtype, elements] : buffers) small.push_back(Tensor::zeros({elements}, dtype, shared.device));
   for (const UnitParameter& entry : parameters) {
     if (!entry.small()) continue;
     nn::Parameter& parameter = *entry.parameter;
-    const Shape shape = parameter.padded.shape();
     const Tensor before = parameter.padded;
+    const Shape shape = before.reinterpret(small[*entry.buffer].dtype()).shape();
     parameter.padded =
         small[*entry.buffer].narrow(0, entry.place, shape.numel()).view(shape).reinterpret(before.dtype());
     parameter.padded.copy_from(before);

@@ -2,9 +2,8 @@
 // The parameters of one unit of a sharded model, and how their chunks travel.
 //
 // A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones with
-// elements of one width lie behind one another in a buffer on each process, and travel as one; four bits are no
-// address, such codes travel alone. Experts that are shared out have a group of their own, in which each parameter is a
-// large one.
+// elements of one width lie behind one another in a buffer on each process, and travel as one; packed codes of four
+// bits do as bytes. Experts that are shared out have a group of their own, in which each parameter is a large one.
 
 #include <functional>
 #include <memory>
@@ -55,7 +54,7 @@ struct UnitParameter {
   Shape shape;              // of the whole: of what the group holds
   Shape padded_shape;       // the same in rows of equal chunks
   std::optional<std::size_t> buffer = {};  // of UnitLayout::small, with its chunk; absent: travels alone
-  std::int64_t place = 0;                  // of its chunk there, in elements
+  std::int64_t place = 0;                  // of its chunk there, in elements of the buffer
 
   [[nodiscard]] bool small() const noexcept { return buffer.has_value(); }
   [[nodiscard]] std::int64_t chunk_elements() const { return parameter->padded.numel(); }

@@ -9,7 +9,7 @@
 namespace quench::testing {
 
 struct GatheredBase {
-  std::string form;  // of lora.base, or i8: codes of a folder, with offsets
+  std::string form;  // of lora.base, or i8, i4, f4_e2m1: codes of a folder, with offsets
   DType dtype = DType::f32;
   std::int64_t operations = 0;  // for a layer
 
@@ -49,16 +49,18 @@ struct GatheredBase {
 
  private:
   void store(nn::CausalLm& model, recipes::StoredBase& base, const nn::WholeRows& gather) const {
-    if (form != "i8")
+    const std::optional<DType> codes_dtype = dtype_from_string(form);
+    if (!codes_dtype)
       return base.store(model, form == "nf4" ? recipes::BaseForm::nf4 : recipes::BaseForm::float8, gather);
     model.visit([&](const std::string& name, nn::Module& module) {
       auto* linear = dynamic_cast<nn::Linear*>(&module);
       if (linear == nullptr || name == "lm_head") return;
       const Shape shape = linear->weight().global_shape;
-      const Tensor codes = Tensor::empty(shape, DType::i8),
+      const Tensor codes = Tensor::empty(shape, *codes_dtype),
                    scales = Tensor::empty({shape[0], shape[1] / 32}, DType::f32),
                    offsets = Tensor::empty(scales.shape(), DType::f32);
-      for (std::int64_t i = 0; i < codes.numel(); ++i) codes.data<std::int8_t>()[i] = static_cast<std::int8_t>(i * 7);
+      for (std::size_t i = 0; i < codes.nbytes(); ++i)
+        static_cast<std::uint8_t*>(codes.raw_data())[i] = static_cast<std::uint8_t>(i * 7);
       for (std::int64_t i = 0; i < scales.numel(); ++i) {
         scales.data<float>()[i] = static_cast<float>(i + 1);
         offsets.data<float>()[i] = static_cast<float>(-i);

@@ -64,8 +64,12 @@ TEST_P(Group, GatheredCodesOfLargeWeightsAreThoseOfTheWhole) {
 
 // Chunks that are small travel together, those of each width: what is values of the dtype, f32 scales, codes.
 TEST_P(Group, BasesInFewBitsAreThoseOfOneProcess) {
-  for (const auto& [form, dtype, operations] :
-       {std::tuple("nf4", "bf16", "2"), {"float8", "bf16", "3"}, {"float8", "f32", "2"}, {"i8", "bf16", "3"}}) {
+  for (const auto& [form, dtype, operations] : {std::tuple("nf4", "bf16", "2"),
+                                                {"float8", "bf16", "3"},
+                                                {"float8", "f32", "2"},
+                                                {"i8", "bf16", "3"},
+                                                {"i4", "bf16", "3"},
+                                                {"f4_e2m1", "f32", "2"}}) {
     SCOPED_TRACE(fmt::format("{} {}", form, dtype));
     Ranks ranks(GetParam());
     ranks.start_all("base", {form, dtype, operations});

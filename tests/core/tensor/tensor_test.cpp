@@ -169,6 +169,15 @@ TEST(Tensor, ReinterpretKeepsTheBytes) {
   const Tensor t = Tensor::from_values<float>({1}, std::span(&one, 1));
   EXPECT_EQ(t.reinterpret(DType::i32).data<std::int32_t>()[0], 0x3F800000);
   EXPECT_THAT([&] { (void)t.reinterpret(DType::bf16); }, ThrowsMessage<Error>(HasSubstr("as bf16")));
+  // Packed codes as bytes, and back.
+  const Tensor codes = Tensor::zeros({3, 8}, DType::i4).narrow(1, 2, 4), bytes = codes.reinterpret(DType::u8);
+  EXPECT_EQ(bytes.shape(), Shape({3, 2}));
+  EXPECT_EQ(bytes.strides(), Shape({4, 1}));
+  EXPECT_EQ(bytes.raw_data(), codes.raw_data());
+  EXPECT_EQ(bytes.reinterpret(DType::f4_e2m1).shape(), codes.shape());
+  EXPECT_EQ(bytes.reinterpret(DType::i4).strides(), codes.strides());
+  EXPECT_THAT([&] { (void)codes.reinterpret(DType::i16); }, ThrowsMessage<Error>(HasSubstr("as i16")));
+  EXPECT_THAT([&] { (void)bytes.transpose(0, 1).reinterpret(DType::i4); }, ThrowsMessage<Error>(HasSubstr("as i4")));
 }
 
 TEST(Tensor, ViewsKeepTheStorageAlive) {
