@@ -43,6 +43,10 @@ void ProcessGroup::unwatch() noexcept {
   if (watchdog_) watchdog_->remove(*this);
 }
 
+void ProcessGroup::give_up(const std::string& reason) noexcept {
+  if (watchdog_) watchdog_->give_up(reason);
+}
+
 std::string ProcessGroup::with_diagnosis(const std::string& message, std::uint64_t sequence) {
   if (!watchdog_) return message;
   std::uint64_t collective = 0;

@@ -104,6 +104,9 @@ class ProcessGroup {
   virtual void poll() {}
   // Makes operations under way and later ones fail with this message; from any thread.
   virtual void abort(AbortCause cause, const std::string& reason) = 0;
+  // For an error that only this rank has while the others are in an operation of theirs, where nothing can be agreed
+  // on: operations of all groups fail soon, on all ranks, with this reason.
+  void give_up(const std::string& reason) noexcept;
   // Has the group watched from now on (watchdog.h).
   void watch(std::shared_ptr<Watchdog> watchdog);
   // How long one operation may take, from the next one on.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 namespace quench::distributed {
 namespace {
@@ -37,7 +38,12 @@ std::string to_text(const std::exception_ptr& error) {
 }
 
 void agree(ProcessGroup& group, std::string_view label, const std::exception_ptr& own) {
-  const std::vector<std::string> errors = exchange_texts(group, to_text(own), label);
+  std::vector<std::string> errors;
+  try {
+    errors = exchange_texts(group, to_text(own), label);
+  } catch (const std::exception&) {
+    if (!own) throw;  // what broke the exchange may come of it
+  }
   if (own) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     if (errors[rank].empty()) continue;
@@ -106,8 +112,9 @@ void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, Re
   std::copy_n(tensor.data<std::int64_t>(), numbers.size(), numbers.data());
 }
 
-void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work) {
-  const LongWait wait(group);
+void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work, Patience patience) {
+  std::optional<LongWait> wait;
+  if (patience == Patience::files) wait.emplace(group);
   std::exception_ptr error;
   try {
     work();

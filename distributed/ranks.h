@@ -39,9 +39,15 @@ struct Ranks {
 // Sums, or takes maxima of, whole numbers over the ranks of a CPU group.
 void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, ReduceOp op, std::string_view label);
 
+// How long this rank waits for the others in an operation.
+enum class Patience {
+  usual,  // they come at once
+  files,  // for what they may be reading or writing, however long that takes
+};
 // Runs `work` on every rank of a CPU group. Where it throws on any, all ranks throw: their own error, or the first of
 // the others', with its code and the rank in front. So what all ranks do next, they do together.
-void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work);
+void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work,
+              Patience patience = Patience::files);
 // The same where rank 0 does it first, and the others after it has succeeded.
 void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work);
 

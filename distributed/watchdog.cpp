@@ -247,6 +247,14 @@ std::string Watchdog::report_late(const ProcessGroup& group, std::uint64_t colle
   return message;
 }
 
+void Watchdog::give_up(const std::string& reason) noexcept {
+  try {
+    (void)store_->connect_again()->set_if_absent(key(prefix_), ended(rank_, reason));
+  } catch (const std::exception& error) {
+    QUENCH_LOG_DEBUG("the other ranks cannot be told: {}", error.what());
+  }
+}
+
 std::optional<std::string> wait_watched(Store& store, const std::string& key, milliseconds timeout,
                                         const Watchdog* watchdog) {
   if (watchdog == nullptr) return store.wait(key, timeout);

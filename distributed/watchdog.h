@@ -3,7 +3,8 @@
 // known to all, which then give up together with the same message.
 //
 //   A rank ends early, however it ends: the store sets the alarm as the will of its connection. After a moment, in
-//   which what is under way may end with a better message, the others' groups are aborted.
+//   which what is under way may end with a better message, the others' groups are aborted. A rank that fails where the
+//   others wait for it, and lives, sets the alarm itself.
 //   An operation is not done in time: the rank that waits sets the alarm. Every rank, also one whose main thread hangs,
 //   writes the latest operations of its groups (write_collective_log) and tells the others how far it is; from that all
 //   of them derive which rank is late, and abort.
@@ -60,6 +61,9 @@ class Watchdog {
   // the ranks together know about it; they abort. From a thread of the group, which has not been removed meanwhile.
   [[nodiscard]] std::string report_late(const ProcessGroup& group, std::uint64_t collective,
                                         const std::string& message);
+
+  // This rank cannot go on, for this reason, while the others wait for it in an operation: they abort, and so does it.
+  void give_up(const std::string& reason) noexcept;
 
   // Throws CommunicationError once a rank has ended: for waits that no group knows of.
   void check() const;

@@ -1,6 +1,7 @@
 #include "distributed/fsdp/gather_parameter.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace quench::distributed {
 namespace {
@@ -12,6 +13,18 @@ std::int64_t announced(ProcessGroup& host, std::int64_t number) {
   Tensor tensor = Tensor::from_values<std::int64_t>({1}, std::span(&number, 1));
   host.broadcast(tensor, 0, "parameter to gather").wait();
   return *tensor.data<std::int64_t>();
+}
+
+// Between announcements the ranks agree on nothing: one that fails says so to those that wait for it.
+Tensor gather_announced(const nn::Parameter& parameter, const Ranks& ranks) {
+  try {
+    return gather_parameter(parameter, ranks);
+  } catch (const CommunicationError&) {
+    throw;  // all have it
+  } catch (const std::exception& error) {
+    ranks.host->give_up(fmt::format("rank {} cannot gather {}: {}", ranks.rank, parameter.name, error.what()));
+    throw;
+  }
 }
 
 }  // namespace
@@ -36,26 +49,37 @@ Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks) {
 
 void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,
                            const std::function<void(const nn::WholeRows&)>& work) {
-  together(*ranks.host, "whole parameters", [&] {
-    if (!ranks.is_first()) {
-      for (std::int64_t next = 0; (next = announced(*ranks.host, 0)) != kNoMore;)
-        (void)gather_parameter(*parameters[static_cast<std::size_t>(next)], ranks);
-      return;
-    }
+  const auto serve = [&] {
+    for (std::int64_t next = 0; (next = announced(*ranks.host, 0)) != kNoMore;)
+      (void)gather_announced(*parameters[static_cast<std::size_t>(next)], ranks);
+  };
+  const auto lead = [&] {
     const auto whole = [&](const nn::Parameter& parameter) {
       const auto found = std::ranges::find(parameters, &parameter);
       QUENCH_CHECK(found != parameters.end(), "{} is none of the parameters to gather", parameter.name);
       (void)announced(*ranks.host, found - parameters.begin());
-      return gather_parameter(parameter, ranks);
+      return gather_announced(parameter, ranks);
     };
+    std::exception_ptr failed;
     try {
       work(whole);
     } catch (...) {
-      (void)announced(*ranks.host, kNoMore);
-      throw;
+      failed = std::current_exception();
     }
-    (void)announced(*ranks.host, kNoMore);
-  });
+    try {
+      (void)announced(*ranks.host, kNoMore);
+    } catch (const std::exception&) {
+      if (!failed) throw;
+    }
+    if (failed) std::rethrow_exception(failed);
+  };
+  constexpr std::string_view label = "whole parameters";
+  // Some may still be reading what the parameters are filled from. Then all have nothing to do but wait for rank 0.
+  together(*ranks.host, label, [] {});
+  if (ranks.is_first())
+    together(*ranks.host, label, lead, Patience::usual);
+  else
+    together(*ranks.host, label, serve);
 }
 
 }  // namespace quench::distributed

@@ -13,7 +13,8 @@ namespace quench::distributed {
 [[nodiscard]] Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks);
 
 // Runs `work` on rank 0, which may ask for any of these parameters whole, in any order, while the other ranks give
-// their parts. Where it throws, all ranks throw. Collective; the parameters are the same ones on all ranks.
+// their parts. Where it throws, all ranks throw; where a rank fails in the middle of a gather, it tells the others,
+// which end soon. Collective; the parameters are the same ones on all ranks.
 void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,
                            const std::function<void(const nn::WholeRows& whole)>& work);
 

@@ -173,6 +173,27 @@ TEST_F(AdapterExport, IsWholeOrAbsentWhenAProcessDies) {
   }
 }
 
+// While rank 0 writes, the others wait for it, however long that takes; it does not wait long for one that has stopped.
+TEST_F(AdapterExport, NamesAProcessThatStops) {
+  testing::Ranks ranks(2);
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.start(rank, command("stops", with_export("stops", {"--export.format=hf"})),
+                rank == 0 ? Options{"QUENCH_TIMEOUT=2", "LD_PRELOAD=" + testing::fault_shim_path(),
+                                    "QUENCH_FAULT=do=delay;ms=1500;ops=create;at=1;path=model.safetensors"}
+                          : Options{"QUENCH_TIMEOUT=2"});
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (entries_of_export("stops").empty() && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ranks[1].kill(SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  const ChildResult writer = ranks[0].wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(writer.status, 75) << writer.output;
+  EXPECT_THAT(writer.output, HasSubstr(fmt::format("rank 1 (process {} on ", ranks[1].id())));
+  EXPECT_EQ(entries_of_export("stops"), Options{});
+  ranks[1].kill(SIGKILL);
+}
+
 // What merging takes does not grow with the number of layers.
 TEST_F(AdapterExport, HoldsAParameterOrTwoAtATime) {
   constexpr std::int64_t kHidden = 256, kInner = 1024, kLayers = 24;

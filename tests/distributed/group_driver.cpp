@@ -17,9 +17,10 @@
 #include "core/system/log.h"
 #include "distributed/group_timeouts.h"
 #include "distributed/world.h"
-#include "nn/optim/table.h"
+#include "tests/distributed/failing_gather.h"
 #include "tests/distributed/gathered_base.h"
 #include "tests/distributed/gathered_codes.h"
+#include "tests/distributed/short_training.h"
 
 namespace quench::distributed {
 namespace {
@@ -293,51 +294,8 @@ void base(const std::shared_ptr<World>& world, const Options& options) {
       .check(ranks, {});
 }
 
-// Losses of some steps of a small model under a recipe, whose weights travel as codes or as values.
-std::vector<float> losses(const Ranks& ranks, const recipes::Recipe& recipe, autograd::Recompute recompute,
-                          bool reshard, bool gather_codes) {
-  const nn::ModelConfig config = nn::parse_model_config(
-      Json::parse(R"({"model_type": "llama", "vocab_size": 61, "num_hidden_layers": 3, "hidden_size": 24,
-                      "intermediate_size": 37, "num_attention_heads": 3, "head_dim": 6})"),
-      "the test");
-  nn::CausalLm model(config, {.sharding = {ranks.shard->rank(), ranks.shard->size()}});
-  ShardedModel sharded(model, ranks.shard, ranks.replicate,
-                       {.reshard_after_forward = reshard, .gather_codes = gather_codes});
-  model.initialize(7);
-  recipes::apply_recipe(model, recipe, {.exclude = {"lm_head"}}, {.emulate = true, .pad = true});
-  const auto optimizer = nn::find_optimizer("adamw").make(model.parameters(), {});
-  const Tensor one = Tensor::from_values<float>({1}, std::vector<float>{1.0F});
-  constexpr std::int64_t kTokens = 12;
-  std::vector<std::int32_t> ids(kTokens), labels(kTokens);
-  std::vector<float> all;
-  for (int step = 1; step <= 4; ++step) {
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      ids[i] = static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(ranks.rank) * 5) % 61);
-      labels[i] = static_cast<std::int32_t>((i * 11 + 3) % 61);
-    }
-    nn::ForwardContext context =
-        model.make_context({{.q_begin = 0, .q_length = kTokens, .k_begin = 0, .k_length = kTokens}}, kTokens);
-    context.recompute = recompute;
-    sharded.begin_pass(true);
-    autograd::Tape tape(recompute);
-    autograd::Variable loss;
-    {
-      const autograd::TapeScope scope(tape);
-      loss = model.loss(Tensor::from_values<std::int32_t>({kTokens}, ids),
-                        Tensor::from_values<std::int32_t>({kTokens}, labels), context, 1.0F / kTokens);
-    }
-    all.push_back(*loss.value().data<float>());
-    tape.backward(loss);
-    sharded.end_pass();
-    const std::size_t leading = sharded.leading_parameters(), count = optimizer->parameters().size();
-    optimizer->step(0.01, step, one, {0, leading});
-    sharded.parameters_changed();
-    sharded.gather_leading();
-    optimizer->step(0.01, step, one, {leading, count});
-    sharded.parameters_changed();
-    optimizer->zero_grad();
-  }
-  return all;
+void fails_to_give(const std::shared_ptr<World>& world, const Options& options) {
+  testing::fail_in_gather(make_ranks(world, world->size(), 1), std::stoi(options[0]));
 }
 
 // However weights travel, and whatever a pass reads of them: the same bits.
@@ -347,8 +305,8 @@ void passes(const std::shared_ptr<World>& world, const Options& options) {
   for (const autograd::Recompute recompute :
        {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full})
     for (const bool reshard : {true, false}) {
-      const std::vector<float> codes = losses(ranks, recipe, recompute, reshard, true),
-                               values = losses(ranks, recipe, recompute, reshard, false);
+      const std::vector<float> codes = testing::losses(ranks, recipe, recompute, reshard, true),
+                               values = testing::losses(ranks, recipe, recompute, reshard, false);
       expect(codes == values && codes.back() < codes.front() && std::isfinite(codes.back()),
              fmt::format("{}, recompute {}, reshard {}: losses {} and {}", options[0], static_cast<int>(recompute),
                          reshard, fmt::join(codes, " "), fmt::join(values, " ")));
@@ -372,7 +330,7 @@ int run(int count, char** arguments) {
                                                                              {"dies_at", dies_at},
                                                                              {"different_configs", different_configs}};
   const std::map<std::string, void (*)(const std::shared_ptr<World>&, const Options&)> of_ranks = {
-      {"codes", codes}, {"passes", passes}, {"base", base}};
+      {"codes", codes}, {"passes", passes}, {"base", base}, {"fails_to_give", fails_to_give}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
   const GroupOptions options = read_group_options();

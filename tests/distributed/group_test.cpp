@@ -212,6 +212,25 @@ INSTANTIATE_TEST_SUITE_P(AtEachMoment, DyingRank,
                                                               "all_to_all", "broadcast"),
                                             ::testing::Values("before", "inside", "behind")));
 
+// A rank that throws where the others wait for it, and lives: its error is the one that all name, and nobody waits for
+// the time limit.
+TEST(GroupFault, ARankThatFailsInAGatherEndsTheOthersAtOnce) {
+  for (const int victim : {0, 1, 2}) {
+    Ranks ranks(3);
+    const auto begin = std::chrono::steady_clock::now();
+    ranks.start_all("fails_to_give", {std::to_string(victim)});
+    const std::vector<ChildResult> results = ranks.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+      EXPECT_EQ(results[rank].status, 1) << results[rank].output;
+      EXPECT_THAT(results[rank].output, HasSubstr("expected a contiguous one")) << rank;
+      const bool own = static_cast<int>(rank) == victim;
+      EXPECT_THAT(results[rank].output, HasSubstr(own ? "error: all_gather of 'second' in group 'all': the tensor is"
+                                                      : fmt::format("rank {} cannot gather second: ", victim)));
+    }
+  }
+}
+
 TEST(GroupFault, ARankKilledInAnOperationIsTheRootCauseAndARestartGoesThrough) {
   for (const std::string operation : {"all_gather", "reduce_scatter"}) {
     const std::string driver = "exec '" + group_driver_path() + "' ";
