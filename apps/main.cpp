@@ -97,8 +97,9 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     return quench::exit_status_of_signal(stopped.reason());
   } catch (const quench::Error& error) {
     const bool late_rank = dynamic_cast<const quench::distributed::CollectiveTimeout*>(&error) != nullptr;
-    print_error(error.what(),
-                !late_rank && dynamic_cast<const quench::distributed::CommunicationError*>(&error) != nullptr);
+    const bool is_echo = dynamic_cast<const quench::distributed::CommunicationError*>(&error) != nullptr ||
+                         dynamic_cast<const quench::distributed::RelayedError*>(&error) != nullptr;
+    print_error(error.what(), !late_rank && is_echo);
     QUENCH_LOG_DEBUG("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
                      quench::to_string(error.code()));
     return late_rank ? quench::distributed::kTimeoutStatus : exit_status(error.code());

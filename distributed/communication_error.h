@@ -1,10 +1,11 @@
 #pragma once
-// An operation that failed because another rank, or the way to it, is gone: an echo of what happened there.
+// Errors that are echoes of what happened on another rank.
 
 #include "core/system/check.h"
 
 namespace quench::distributed {
 
+// An operation that failed because another rank, or the way to it, is gone.
 class CommunicationError : public Error {
  public:
   explicit CommunicationError(const std::string& message) : Error(ErrorCode::failed, message) {}
@@ -17,6 +18,12 @@ class CollectiveTimeout : public CommunicationError {
   using CommunicationError::CommunicationError;
 };
 inline constexpr int kTimeoutStatus = 75;
+
+// An error of another rank, with its code: that rank reports it as its own.
+class RelayedError : public Error {
+ public:
+  using Error::Error;
+};
 
 // Why a group gives up.
 enum class AbortCause {

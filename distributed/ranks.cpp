@@ -49,7 +49,7 @@ void agree(ProcessGroup& group, std::string_view label, const std::exception_ptr
     if (errors[rank].empty()) continue;
     const std::size_t space = errors[rank].find(' ');
     const int code = std::stoi(errors[rank].substr(0, space));
-    QUENCH_FAIL(static_cast<ErrorCode>(code), "rank {}: {}", rank, errors[rank].substr(space + 1));
+    throw RelayedError(static_cast<ErrorCode>(code), fmt::format("rank {}: {}", rank, errors[rank].substr(space + 1)));
   }
 }
 

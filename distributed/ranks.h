@@ -45,7 +45,7 @@ enum class Patience {
   files,  // for what they may be reading or writing, however long that takes
 };
 // Runs `work` on every rank of a CPU group. Where it throws on any, all ranks throw: their own error, or the first of
-// the others', with its code and the rank in front. So what all ranks do next, they do together.
+// the others' (RelayedError), with its code and the rank in front. So what all ranks do next, they do together.
 void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work,
               Patience patience = Patience::files);
 // The same where rank 0 does it first, and the others after it has succeeded.

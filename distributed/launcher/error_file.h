@@ -12,7 +12,7 @@ namespace quench::distributed {
 struct WorkerError {
   std::string message;
   double time = 0;         // seconds since 1970
-  bool is_echo = false;    // of another rank's end: a connection broke
+  bool is_echo = false;    // of another rank's error or end
   std::int64_t step = -1;  // of training, where it had begun
 };
 

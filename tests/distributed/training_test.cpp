@@ -143,6 +143,20 @@ TEST_F(ShardedTraining, DifferentConfigsAreRefusedByAll) {
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
+// Whoever says it first: the error is the one of the rank that has it.
+TEST_F(ShardedTraining, TheRootCauseIsNotAnEcho) {
+  testing::Child launcher({testing::program_path(), "run", "--standalone", "--nproc-per-node", "4", "train",
+                           (folder_ / "run.json").string(), "--device=cpu",
+                           "--run.folder=" + (folder_ / "run").string(), "--checkpoint.folder=/proc/none/here"},
+                          {"OMP_NUM_THREADS=1"});
+  const ChildResult result = launcher.wait();
+  EXPECT_EQ(result.status, 1);
+  const std::size_t cause = result.output.find("Root cause");
+  ASSERT_NE(cause, std::string::npos) << result.output;
+  EXPECT_THAT(result.output.substr(cause), HasSubstr("rank      : 0 (local_rank: 0, node: 0)"));
+  EXPECT_THAT(result.output.substr(cause), HasSubstr("message   : cannot create the run folder /proc/none/here"));
+}
+
 // A signal that reaches one process only: all save the same step, once.
 TEST_F(ShardedTraining, SignalToOneProcessStopsAll) {
   testing::Ranks ranks(2);

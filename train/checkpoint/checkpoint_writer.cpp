@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/system/log.h"
+#include "distributed/communication_error.h"
 #include "train/checkpoint/checkpoint_save.h"
 #include "train/checkpoint/retention.h"
 
@@ -83,8 +84,12 @@ std::vector<SaveReport> CheckpointWriter::finish() {
   collect();
   const int failures = std::exchange(failures_, 0);
   const int saves = std::exchange(saves_, 0);
-  QUENCH_CHECK_AS(first_failure_code_, failures == 0 || options_.on_error == OnSaveError::stop,
-                  "{} of {} checkpoints could not be saved; the first: {}", failures, saves, first_failure_);
+  if (failures > 0 && options_.on_error != OnSaveError::stop) {
+    const std::string message =
+        fmt::format("{} of {} checkpoints could not be saved; the first: {}", failures, saves, first_failure_);
+    if (first_failure_relayed_) throw distributed::RelayedError(first_failure_code_, message);
+    throw Error(first_failure_code_, message);
+  }
   return std::exchange(reports_, {});
 }
 
@@ -122,6 +127,7 @@ void CheckpointWriter::collect() {
       const auto* known = dynamic_cast<const Error*>(&failure);
       first_failure_code_ = known != nullptr ? known->code() : ErrorCode::failed;
       first_failure_ = failure.what();
+      first_failure_relayed_ = dynamic_cast<const distributed::RelayedError*>(&failure) != nullptr;
     }
     if (options_.on_error == OnSaveError::stop) throw;
   }

@@ -108,6 +108,7 @@ class CheckpointWriter {
   int failures_ = 0;
   ErrorCode first_failure_code_ = ErrorCode::failed;
   std::string first_failure_;
+  bool first_failure_relayed_ = false;  // it was another process that could not save
 };
 
 }  // namespace quench
