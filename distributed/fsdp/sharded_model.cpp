@@ -123,6 +123,11 @@ void ShardedModel::gather_leading() {
     if (units_[i].sharded) units_[i].sharded->weights().gather(PassPart::forward);
 }
 
+void ShardedModel::end_gathers() {
+  for (Unit& unit : units_)
+    if (unit.sharded) unit.sharded->weights().free();
+}
+
 void ShardedModel::before_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
   layer_unit(layer).sharded->weights().gather(PassPart::forward);

@@ -61,6 +61,8 @@ class ShardedModel {
   // updated: begins to gather them for the next pass, behind the update of the others.
   [[nodiscard]] std::size_t leading_parameters() const;
   void gather_leading();
+  // No pass follows: what is on its way for one has arrived, and is given up. All processes call it.
+  void end_gathers();
 
  private:
   struct Unit {

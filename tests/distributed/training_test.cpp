@@ -70,6 +70,19 @@ TEST_F(ShardedTraining, RecordsSayWhatProcessesWaitFor) {
   }
 }
 
+// The next step's weights are on their way when the last step is done.
+TEST_F(ShardedTraining, ARunEndsWithoutBreakingOffWhatIsOnItsWay) {
+  write_config(R"("model_type": "llama", "vocab_size": 509, "hidden_size": 768, "intermediate_size": 3072,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4)");
+  for (const ChildResult& result :
+       start(2, "run",
+             {"--training.steps=1", "--lr_schedule.warmup_steps=0", "--training.global_batch_size=2", "--lora.rank=1",
+              "--checkpoint.enable=false"})) {
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.output, ::testing::Not(HasSubstr("error"))) << result.output;
+  }
+}
+
 // What several processes saved goes on in any number of them.
 TEST_F(ShardedTraining, CheckpointsGoOnInAnyNumberOfProcesses) {
   train(1, "whole");

@@ -260,6 +260,7 @@ TrainResult Trainer::Run::train() {
       saved_step = progress.step;
     }
   }
+  if (sharded) sharded->end_gathers();  // the end of a process breaks off what is on its way to the others
   metrics.finish();
   const bool stopped = asked.stop_signal != 0 && progress.step < steps;
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
