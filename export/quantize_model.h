@@ -36,6 +36,9 @@ struct QuantizationRules {
   // Of scales in high precision; absent: that of the weights.
   std::optional<DType> scale_dtype = std::nullopt;
   std::shared_ptr<const CalibrationData> calibration = nullptr;
+  // Of a model that several processes hold in parts: makes the parameters of a unit (nn::CausalLm::units) whole here,
+  // before calibration runs the unit. Null: all are.
+  std::function<void(const std::vector<nn::Parameter*>&)> bring = nullptr;
 };
 
 // Whether method or schemes need calibration data.
@@ -67,7 +70,8 @@ using QuantizationProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 //
 // With calibration data the model runs on them layer by layer: each layer sees what the quantized layers before it make
 // of the data. The model gives up its values on the way: it computes with the quantized ones afterwards, from their
-// codes where it can. So does a model with `replace`, without calibration.
+// codes where it can. So does a model with `replace`, without calibration. A model whose units are brought here
+// computes no more: what has become codes gives up its memory.
 std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
                                         const QuantizationRules& rules, const QuantizationProgress& progress = {},
                                         bool replace = false);

@@ -21,20 +21,28 @@ TwoOfFour require_sparsity(std::string_view name, std::string_view key) {
   QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name, known);
 }
 
-std::int64_t prune(nn::Module& root, TwoOfFour rule, const std::vector<std::string>& exclude) {
-  std::int64_t pruned = 0;
+std::set<nn::Parameter*> prunable_weights(nn::Module& root, TwoOfFour rule, const std::vector<std::string>& exclude) {
+  std::set<nn::Parameter*> weights;
   root.visit([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
     if (linear == nullptr) return;
     if (std::ranges::any_of(exclude, [&](const std::string& pattern) { return glob_matches(pattern, name); })) return;
-    const Tensor weight = linear->weight().variable.value();
-    if (!two_of_four_problem(rule, weight.size(0), weight.size(1)).empty()) return;
-    keep_two_of_four({weight, weight, rule});
-    linear->weight().mark_changed();
-    ++pruned;
+    const Shape& shape = linear->weight().global_shape;
+    if (two_of_four_problem(rule, shape[0], shape[1]).empty()) weights.insert(&linear->weight());
   });
-  QUENCH_CHECK_AS(ErrorCode::bad_config, pruned > 0, "no linear layer of the model can be pruned to 2:4 sparsity");
-  return pruned;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !weights.empty(),
+                  "no linear layer of the model can be pruned to 2:4 sparsity");
+  return weights;
+}
+
+std::int64_t prune(nn::Module& root, TwoOfFour rule, const std::vector<std::string>& exclude) {
+  const std::set<nn::Parameter*> weights = prunable_weights(root, rule, exclude);
+  for (nn::Parameter* weight : weights) {
+    const Tensor values = weight->variable.value();
+    keep_two_of_four({values, values, rule});
+    weight->mark_changed();
+  }
+  return static_cast<std::int64_t>(weights.size());
 }
 
 }  // namespace quench::recipes

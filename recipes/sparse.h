@@ -3,6 +3,7 @@
 // pruned weights, gradients go straight through to all elements, and which ones stay is decided anew whenever the
 // weights change.
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,12 @@ struct SparsityChoice {
 // Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
 [[nodiscard]] TwoOfFour require_sparsity(std::string_view name, std::string_view key);
 
-// Prunes the weights of linear layers for good, as the recipes see them, but for layers whose names match one of the
-// patterns or whose shape does not go. Returns how many. Throws bad_config where there is none.
+// The weights of the linear layers that can be pruned: not those of layers whose names match one of the patterns, nor
+// those whose shape does not go. Throws bad_config where there is none.
+[[nodiscard]] std::set<nn::Parameter*> prunable_weights(nn::Module& root, TwoOfFour rule,
+                                                        const std::vector<std::string>& exclude);
+
+// Prunes them for good, as the recipes see them. Returns how many.
 std::int64_t prune(nn::Module& root, TwoOfFour rule, const std::vector<std::string>& exclude);
 
 }  // namespace quench::recipes

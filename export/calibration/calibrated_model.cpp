@@ -14,6 +14,11 @@ bool quantized(std::span<const QuantizedLayer> layers) {
   return std::ranges::any_of(layers, [](const QuantizedLayer& layer) { return layer.choice.scheme != nullptr; });
 }
 
+// In front of the names of a decoder layer's layers.
+std::string layer_prefix(std::int64_t layer) {
+  return fmt::format("model.layers.{}.", layer);
+}
+
 class Calibration {
  public:
   Calibration(nn::CausalLm& model, std::vector<QuantizedLayer>& layers, const QuantizationRules& rules,
@@ -30,9 +35,10 @@ class Calibration {
 
   void run() {
     for (std::int64_t i = 0; i < walk_.layers(); ++i) {
+      bring([&](const nn::CausalLm::Unit& unit) { return unit.layer == i; });
       {
         InputObservers observers(quantizer_.calibrated);
-        const std::string prefix = fmt::format("model.layers.{}.", i);
+        const std::string prefix = layer_prefix(i);
         bool any = false;
         for (const auto& [name, module] : modules_) {
           if (!name.starts_with(prefix)) continue;
@@ -46,7 +52,9 @@ class Calibration {
         quantize_with(prefix, observers);
       }
       walk_.advance();
+      if (rules_.bring) give_up_values(i);
     }
+    bring([](const nn::CausalLm::Unit& unit) { return unit.layer < 0; });
     quantize_rest();
   }
 
@@ -59,6 +67,26 @@ class Calibration {
         experts->set_kernel(nn::high_precision_expert_kernel());
     });
     return model;
+  }
+
+  // Makes the parameters of units whole.
+  template <class Choice>
+  void bring(const Choice& choice) {
+    if (!rules_.bring) return;
+    for (const nn::CausalLm::Unit& unit : model_.units())
+      if (choice(unit)) rules_.bring(unit.parameters);
+  }
+
+  // Of a layer's weights whose codes are all that is written.
+  void give_up_values(std::int64_t layer) {
+    const std::string prefix = layer_prefix(layer);
+    for_each_parameter([&](std::span<QuantizedLayer> group) {
+      nn::Parameter& parameter = *group.front().tensor->parameter;
+      if (!group.front().tensor->layer.starts_with(prefix) || group.size() != parameter.pieces.size()) return;
+      if (!std::ranges::all_of(group, [](const QuantizedLayer& one) { return one.choice.scheme != nullptr; })) return;
+      const Tensor values = parameter.variable.value();
+      parameter.variable = nn::Variable(Tensor::empty({0}, values.dtype(), values.device()));
+    });
   }
 
   // The layers whose weights are rows of one parameter, in the order of `layers_`.

@@ -59,7 +59,7 @@ class AdapterExport : public ShardedTraining {
   void expect_export_of_checkpoint(int ranks, const std::string& name, const Options& training,
                                    const Options& verb = {}) {
     SCOPED_TRACE(fmt::format("{} in {} processes", fmt::join(training, " "), ranks));
-    train(ranks, name, with_export(name, joined({"--export.format=hf"}, training)));
+    train(ranks, name, with_export(name, training));
     run_verb(joined({"export", "--checkpoint", at(name), "--output", at(name + "-again")}, verb));
     expect_same_folder(name + "-export", name + "-again");
   }
@@ -79,7 +79,7 @@ TEST_F(AdapterExport, HoldsTheMergedWeights) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto& [ranks, options] = runs[i];
     const std::string name = fmt::format("run{}", i);
-    expect_export_of_checkpoint(ranks, name, options);
+    expect_export_of_checkpoint(ranks, name, joined({"--export.format=hf"}, options));
     run_verb({"merge-lora", "--model", at(name), "--output", at(name + "-merged")});
     expect_same_folder(name + "-export", name + "-merged");
   }
@@ -101,6 +101,34 @@ TEST_F(AdapterExport, MayBeQuantized) {
                              "--export.scheme=int4_weight_only_g32"};
   expect_export_of_checkpoint(3, "qat", simulated,
                               {"--format", "compressed-tensors", "--scheme", "int4_weight_only_g32"});
+}
+
+// Rank 0 calibrates with whole layers; pruning looks across the rows of all processes.
+TEST_F(AdapterExport, MayBeCalibratedAndPruned) {
+  const Options data_of_run{"--export.calibration=" + at("text.txt"), "--export.calibration_samples=12",
+                            "--export.calibration_seq_len=16", "--export.format=compressed-tensors"};
+  const Options data_of_verb{
+      "--calibration", at("text.txt"),      "--calibration-samples", "12", "--calibration-seq-len", "16",
+      "--format",      "compressed-tensors"};
+  const auto expect_same = [&](int ranks, const std::string& name, const Options& training, const Options& verb) {
+    expect_export_of_checkpoint(ranks, name, joined(data_of_run, training), joined(data_of_verb, verb));
+  };
+  expect_same(2, "gptq", {"--lora.base=float8", "--export.scheme=int4_weight_only_g32", "--export.method=gptq"},
+              {"--scheme", "int4_weight_only_g32", "--method", "gptq"});
+  expect_same(3, "smooth",
+              {"--lora.targets=[\"q_proj\",\"down_proj\"]", "--export.scheme=int8dyn_int8",
+               "--export.method=smoothquant", "--export.sparsity=2:4", "--export.embeddings=int8_weight_only_g32"},
+              {"--scheme", "int8dyn_int8", "--method", "smoothquant", "--sparsity", "2:4", "--embeddings",
+               "int8_weight_only_g32"});
+  expect_export_of_checkpoint(3, "sparse", {"--export.format=sparse24", "--export.sparsity=2:4_transposable"},
+                              {"--format", "sparse24", "--sparsity", "2:4_transposable"});
+  write_config(R"("model_type": "qwen3_moe", "vocab_size": 509, "hidden_size": 32, "intermediate_size": 64,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 8,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": true, "mlp_only_layers": [0])");
+  expect_same(4, "experts",
+              {"--parallel.expert=2", "--parallel.shard=2", "--parallel.replicate=2",
+               "--export.scheme=int4_weight_only_g32", "--export.method=awq"},
+              {"--scheme", "int4_weight_only_g32", "--method", "awq"});
 }
 
 // A base that stays in the codes of its folder.

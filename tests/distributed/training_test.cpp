@@ -108,6 +108,24 @@ TEST_F(ShardedTraining, ExportsOfSeveralProcessesAreThoseOfTheCheckpoint) {
   expect_same_export(folder_ / "hf", folder_ / "again");
 }
 
+// Kernels that train parameters of their own make way for calibration, and are there when the run ends.
+TEST_F(ShardedTraining, CalibratedExportsAreThoseOfTheCheckpoint) {
+  write_config(R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)");
+  const std::string text = (folder_ / "text.txt").string(), run = (folder_ / "run").string();
+  train(3, "run",
+        {"--training.steps=3", "--recipe.name=qat_int4_weight_only", "--recipe.learned_scales=true",
+         "--export.scheme=int4_weight_only_g32", "--export.method=gptq", "--export.calibration=" + text,
+         "--export.calibration_samples=12", "--export.calibration_seq_len=16"});
+  testing::Child exporter(
+      {testing::program_path(), "quantize", "--checkpoint", run, "--scheme", "int4_weight_only_g32", "--method", "gptq",
+       "--calibration", text, "--calibration-samples", "12", "--calibration-seq-len", "16", "--output", run + "-again"},
+      {});
+  const ChildResult result = exporter.wait();
+  ASSERT_EQ(result.status, 0) << result.output;
+  expect_same_export(folder_ / "run" / "export", folder_ / "run-again");
+}
+
 TEST_F(ShardedTraining, EvaluationAndSampleTextsAreThoseOfOneProcess) {
   const std::vector<std::string> more = {"--data.validation=" + (folder_ / "text.txt").string(),
                                          "--evaluation.interval=4",
@@ -154,6 +172,23 @@ TEST_F(ShardedTraining, DifferentConfigsAreRefusedByAll) {
     EXPECT_THAT(result.output, HasSubstr("optimizer.lr: 0.01 on rank 0, 0.02 on rank 1"));
   }
   EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+// Only rank 0 writes there: the others give its reason, and no step is taken.
+TEST_F(ShardedTraining, FoldersThatCannotBeMadeAreNamedByAll) {
+  for (const std::string key : {"run.folder", "checkpoint.folder", "export.folder"}) {
+    const std::string folder = "/proc/none";
+    const std::vector<ChildResult> results = start(2, "run", {fmt::format("--{}={}/here", key, folder)});
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+      EXPECT_EQ(results[rank].status, 1) << results[rank].output;
+      EXPECT_THAT(results[rank].output, HasSubstr("cannot create the ")) << key;
+      EXPECT_THAT(results[rank].output, HasSubstr(folder));
+      EXPECT_THAT(results[rank].output, ::testing::Not(HasSubstr("step 1/")));
+      if (rank > 0) {
+        EXPECT_THAT(results[rank].output, HasSubstr("error: rank 0: "));
+      }
+    }
+  }
 }
 
 // Whoever says it first: the error is the one of the rank that has it.

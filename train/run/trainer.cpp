@@ -13,7 +13,6 @@
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/checkpoint/retention.h"
-#include "train/evaluation/calibration_data.h"
 #include "train/metrics/run_files.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
@@ -42,26 +41,6 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
   return config;
 }
 
-// Two runs may share a checkpoint folder without sharing their run folders.
-std::unique_ptr<RunLock> lock_checkpoints(const RunConfig& config, const RunLock& run) {
-  require_outputs(config);  // judged again now that nobody else writes there
-  const fs::path& folder = config.checkpoint.folder;
-  if (!config.checkpoint.enable || resolved_path(folder) == run.folder()) return nullptr;
-  return std::make_unique<RunLock>(folder);
-}
-
-// At the start: what it lacks must not come out at the end of the run.
-std::shared_ptr<const CalibrationData> read_calibration(const RunConfig& config, const nn::ModelConfig& model,
-                                                        const Tokenizer* tokenizer) {
-  if (!config.export_model) return nullptr;
-  try {
-    return read_calibration_data(config.export_model->quantization, tokenizer, model,
-                                 "the run has no tokenizer (data.tokenizer)");
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("export.calibration: {}", error.what()));
-  }
-}
-
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
   options.on_nonfinite = training.on_nonfinite;
@@ -77,13 +56,13 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       device(d),
       environment(run_environment(d)),
       lock(lock_run()),
-      checkpoint_lock(lock ? lock_checkpoints(config, *lock) : nullptr),
+      checkpoint_lock(lock_checkpoints()),
       log(first() ? std::make_unique<RunLog>(fs::path(config.run.folder) / run_files::kLog, console) : nullptr),
       chosen(config, choose_recipe()),
       setup(build_model(chosen, d, d, run_sharding(ranks.get()))),
       inputs(open_inputs()),
       run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
-      calibration(read_calibration(config, setup.config, inputs.data.tokenizer.get())),
+      calibration(read_calibration()),
       samples(config, run_model),
       steps(total_steps(config, *inputs.data.train)),
       guard(guard_options(config.training)),

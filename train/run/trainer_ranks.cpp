@@ -4,8 +4,12 @@
 #include <utility>
 
 #include "core/system/log.h"
+#include "core/system/output_folder.h"
+#include "core/system/temporary.h"
 #include "data/text/tokenize.h"
+#include "train/evaluation/calibration_data.h"
 #include "train/run/trainer_run.h"
+#include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
 
 namespace quench {
@@ -30,6 +34,18 @@ std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
   std::unique_ptr<RunLock> held;
   together("run folder", [&] {
     if (first()) held = std::make_unique<RunLock>(config.run.folder);
+  });
+  return held;
+}
+
+std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
+  std::unique_ptr<RunLock> held;
+  together("checkpoint folder", [&] {
+    if (!first()) return;
+    require_outputs(config);  // judged again now that nobody else writes there
+    if (config.export_model) const StagingFolder can_be_made(export_target(config).folder);
+    const fs::path& folder = config.checkpoint.folder;
+    if (config.checkpoint.enable && resolved_path(folder) != lock->folder()) held = std::make_unique<RunLock>(folder);
   });
   return held;
 }
@@ -70,6 +86,21 @@ RunInputs Trainer::Run::open_inputs() {
     if (first()) opened.checks->save();
   });
   return opened;
+}
+
+std::shared_ptr<const CalibrationData> Trainer::Run::read_calibration() const {
+  std::shared_ptr<const CalibrationData> data;
+  if (!config.export_model) return data;
+  together("calibration data", [&] {
+    if (!first()) return;
+    try {
+      data = read_calibration_data(config.export_model->quantization, inputs.data.tokenizer.get(), setup.config,
+                                   "the run has no tokenizer (data.tokenizer)");
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("export.calibration: {}", error.what()));
+    }
+  });
+  return data;
 }
 
 void Trainer::Run::measure_ranks(StepMetrics& m) {

@@ -50,11 +50,17 @@ struct Trainer::Run {
   // The same on rank 0 before the others.
   void first_first(std::string_view what, const std::function<void()>& work) const;
   [[nodiscard]] std::unique_ptr<RunLock> lock_run() const;
+  // Two runs may share a checkpoint folder without sharing their run folders; null where that is the run folder. Makes
+  // sure that there will be a place for the export too.
+  [[nodiscard]] std::unique_ptr<RunLock> lock_checkpoints() const;
   [[nodiscard]] RecipeChoice choose_recipe() const;
   // The model under adapters, and their initial values: checkpoints hold nothing else. Before the model is shared out,
   // while its linear layers have values that their codes can be made of.
   void fill_base();
   [[nodiscard]] RunInputs open_inputs();
+  // What export.calibration names, on rank 0, which calibrates; null on the others. At the start: what it lacks must
+  // not come out at the end of the run.
+  [[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration() const;
   // What the processes were asked since the last call, the same on all of them: a signal to stop, and whether to save.
   struct Requests {
     int stop_signal = 0;
@@ -105,7 +111,7 @@ struct Trainer::Run {
   ModelSetup setup;
   RunInputs inputs;
   RunModel run_model;
-  std::shared_ptr<const CalibrationData> calibration;  // of export.calibration; null: none
+  std::shared_ptr<const CalibrationData> calibration;  // null: none
   SampleTexts samples;                                 // of evaluation.prompts
   std::int64_t steps = 0;
   LossGuard guard;

@@ -1,10 +1,13 @@
 #include "train/setup/export_model.h"
 
+#include <map>
 #include <set>
 
+#include "core/ops/quantize/two_of_four.h"
 #include "core/system/key_error.h"
 #include "distributed/fsdp/gather_parameter.h"
 #include "nn/experts/expert_linear.h"
+#include "nn/experts/moe.h"
 #include "nn/linear.h"
 #include "nn/whole_rows.h"
 #include "recipes/lora/stored_base.h"
@@ -66,8 +69,7 @@ std::vector<nn::Parameter*> shared_parameters(const ModelSetup& setup) {
   return all;
 }
 
-// Parameters as the export has them: dense, with the updates of their adapters. `whole` brings those of
-// shared_parameters().
+// Parameters dense, with the updates of their adapters. `whole` brings those of shared_parameters().
 nn::WholeRows merged(const ModelSetup& setup, const nn::WholeRows& whole) {
   if (setup.adapters == nullptr) return whole;
   return [&setup, whole](const nn::Parameter& parameter) {
@@ -82,6 +84,69 @@ nn::WholeRows merged(const ModelSetup& setup, const nn::WholeRows& whole) {
     return values;
   };
 }
+
+// The weights that the section prunes; none where it says nothing.
+std::set<nn::Parameter*> pruned_weights(nn::CausalLm& model, const ExportSection& section) {
+  if (section.sparsity.empty()) return {};
+  return recipes::prunable_weights(model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
+                                   excluded_layers(section.quantization));
+}
+
+// What `whole` brings, and of these weights what pruning leaves.
+nn::WholeRows pruned(const nn::WholeRows& whole, const std::set<nn::Parameter*>& weights,
+                     const ExportSection& section) {
+  if (weights.empty()) return whole;
+  const TwoOfFour rule = recipes::require_sparsity(section.sparsity, "export.sparsity");
+  return [whole, weights, rule](const nn::Parameter& parameter) {
+    const Tensor values = whole(parameter);
+    if (std::ranges::find(weights, &parameter) == weights.end()) return values;
+    Tensor kept = Tensor::empty_like(values);
+    keep_two_of_four({values, kept, rule});
+    return kept;
+  };
+}
+
+// Of a model in parts, on the process that calibrates it: parameters that it needs whole to compute with them. Layers
+// have their kernels again in the end: the sharing of the model knows what those train.
+class BroughtUnits {
+ public:
+  BroughtUnits(nn::CausalLm& model, nn::WholeRows whole) : whole_(std::move(whole)) {
+    model.visit([this](const std::string&, nn::Module& module) {
+      if (auto* linear = dynamic_cast<nn::Linear*>(&module)) kernels_[linear] = linear->shared_kernel();
+      if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) expert_kernels_[experts] = experts->shared_kernel();
+      if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(nullptr);  // all experts will be here
+    });
+  }
+  ~BroughtUnits() {
+    for (const auto& [layer, kernel] : kernels_) layer->set_kernel(kernel);
+    for (const auto& [layer, kernel] : expert_kernels_) layer->set_kernel(kernel);
+  }
+  BroughtUnits(const BroughtUnits&) = delete;
+  BroughtUnits& operator=(const BroughtUnits&) = delete;
+
+  void bring(const std::vector<nn::Parameter*>& parameters) {
+    const MemoryScope scope(MemoryCategory::parameters);
+    for (nn::Parameter* parameter : parameters) {
+      if (parameter->adapter || parameter->scales || !brought_.insert(parameter).second) continue;
+      parameter->variable = nn::Variable(whole_(*parameter));
+      parameter->whole = nn::Weight();
+      parameter->padded = Tensor();
+      parameter->sharding = {};
+      parameter->shard = {0, parameter->global_shape[0]};
+      parameter->mark_changed();
+    }
+  }
+  // As calibration has left it.
+  [[nodiscard]] Tensor rows(const nn::Parameter& parameter) const {
+    return brought_.contains(&parameter) ? parameter.variable.value() : whole_(parameter);
+  }
+
+ private:
+  nn::WholeRows whole_;
+  std::set<const nn::Parameter*> brought_;
+  std::map<nn::Linear*, std::shared_ptr<const nn::LinearKernel>> kernels_;
+  std::map<nn::ExpertLinear*, std::shared_ptr<const nn::ExpertKernel>> expert_kernels_;
+};
 
 // Writes the adapters alone.
 void export_adapters(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
@@ -103,6 +168,7 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     const ExportFormat& format = format_of(config);
     if (format.require_model != nullptr) format.require_model(setup.config);
     const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
+    (void)pruned_weights(*setup.model, *config.export_model);
     if (const auto rules = export_rules(config, setup, tensors)) {
       require_quantizable(tensors, *rules);
       require_readable_table(format, *rules, setup.config);
@@ -125,7 +191,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
     if (setup.adapters != nullptr) setup.adapters->merge();
   }
   const ExportSection& section = *config.export_model;
-  if (!section.sparsity.empty())
+  if (ranks == nullptr && !section.sparsity.empty())
     (void)recipes::prune(model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
                          excluded_layers(section.quantization));
   const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
@@ -140,15 +206,21 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   const std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
   options.quantization = export_rules(config, setup, tensors);
   if (options.quantization) options.card = {.source = config.run.folder, .perplexity_data = {}, .perplexity = {}};
-  if (calibration != nullptr) {
-    options.quantization->calibration = std::move(calibration);
-    // The inputs of layers are those of the weights as they are.
-    (void)recipes::apply_recipe(model, recipes::kBf16, {});
-  }
   ModelFolderReport report;
   const auto save = [&](const nn::WholeRows& whole) {
     if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
-    if (whole) options.whole = merged(setup, whole);
+    if (whole) options.whole = pruned(merged(setup, whole), pruned_weights(model, section), section);
+    std::optional<BroughtUnits> units;
+    if (calibration != nullptr) {
+      options.quantization->calibration = std::move(calibration);
+      if (whole) {
+        units.emplace(model, options.whole);
+        options.quantization->bring = [&units](const std::vector<nn::Parameter*>& unit) { units->bring(unit); };
+        options.whole = [&units](const nn::Parameter& parameter) { return units->rows(parameter); };
+      }
+      // The inputs of layers are those of the weights as they are.
+      (void)recipes::apply_recipe(model, recipes::kBf16, {});
+    }
     report = save_model_folder(model, export_target(config), options);
   };
   if (ranks == nullptr)

@@ -19,8 +19,9 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
 // Writes the model to export.folder with the small files that the run folder keeps (train/setup/run_model.h). Weights
 // are stored in training.dtype, or as codes of export.scheme. Adapters are merged into the model's weights, or, with
 // export.format "peft", all that is written. `calibration`: what export.calibration names, or null; the model computes
-// with its codes afterwards. In a run of several processes (`ranks`), which has neither calibration nor sparsity, all
-// call it, and rank 0 writes, one parameter after another. Returns what the first process has done.
+// with its codes afterwards. In a run of several processes (`ranks`) all call it, and rank 0 writes, one parameter
+// after another; calibration, which only rank 0 needs, runs there, one layer after another, and no process computes
+// with the model afterwards. Returns what the first process has done.
 ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
                                std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks);
 

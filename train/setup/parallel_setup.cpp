@@ -37,17 +37,6 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
     refuse("parallel.expert",
            fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard)",
                        parallel.expert, shard_ranks(config), shard_ranks(config) == 1 ? "" : "es"));
-  if (ranks > 1 && config.export_model) {
-    const ExportSection& section = *config.export_model;
-    const auto alone = [&](const char* key, bool asked) {
-      if (asked)
-        refuse(key,
-               "needs the whole model in one process, which this run spreads over several; remove it, and use "
-               "`quench quantize` on the run's folder afterwards");
-    };
-    alone("export.calibration", !section.quantization.calibration.empty());
-    alone("export.sparsity", !section.sparsity.empty());
-  }
   (void)accumulation_steps(config, ranks);
   // What a checkpoint stores must say how large a step was, whatever resumes from it.
   if (ranks > 1) config.training.global_batch_size = global_batch_size(config);
