@@ -39,6 +39,10 @@ std::string content_of(const Json& message, std::string_view key) {
   return text;
 }
 
+// Names that data sets have for what was thought before an answer; templates read the first two. Transformers fills
+// them likewise.
+constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
+
 bool calls_tools(const Json& message) {
   const Json* calls = message.find("tool_calls");
   return calls != nullptr && calls->is_array() && !calls->as_array().empty();
@@ -85,17 +89,36 @@ Json tools_of(const Json& record) {
   }
   if (!list.is_array()) reject_record(fmt::format("field \"tools\" is {}, expected array", list.type_name()));
   if (list.as_array().empty()) return {};
+  for (std::size_t i = 0; i < list.as_array().size(); ++i)
+    if (!list.as_array()[i].is_object())
+      reject_record(fmt::format("tools[{}] is {}, expected object", i, list.as_array()[i].type_name()));
   return list;
 }
 
+// A call is {"function": {"name", "arguments"}}, or for some templates {"name", "arguments"}.
+void check_calls(const Json& message) {
+  const Json* calls = message.find("tool_calls");
+  if (calls == nullptr) return;
+  if (!calls->is_array()) reject_record(fmt::format("field \"tool_calls\" is {}, expected array", calls->type_name()));
+  for (std::size_t i = 0; i < calls->as_array().size(); ++i) {
+    const Json* call = &calls->as_array()[i];
+    if (const Json* function = call->is_object() ? call->find("function") : nullptr; function != nullptr)
+      call = function;
+    const Json* name = call->is_object() ? call->find("name") : nullptr;
+    if (name == nullptr || !name->is_string() || name->as_string().empty())
+      reject_record(fmt::format("tool_calls[{}] names no function", i));
+  }
+}
+
+Json message_of(const Json& given);
+
 // Adds which message it is to an error about one.
-template <class Make>
-Json::Array messages_of(const Json::Array& list, const Make& make) {
+Json::Array messages_of(const Json::Array& list) {
   Json::Array messages;
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) reject_record(fmt::format("message {} is {}, expected object", i, list[i].type_name()));
     try {
-      messages.push_back(make(list[i]));
+      messages.push_back(message_of(list[i]));
     } catch (const Error& error) {
       reject_record(fmt::format("message {}: {}", i, error.what()));
     }
@@ -116,6 +139,14 @@ Json openai_message(const Json& given) {
   // A column that other records use.
   for (const char* key : {"tool_calls", "name", "tool_call_id", "reasoning_content"})
     if (const Json* value = message.find(key); value != nullptr && value->is_null()) message.erase(key);
+  check_calls(message);
+  for (const std::string_view key : kReasoning) {
+    const Json* reasoning = given.find(key);
+    if (reasoning == nullptr || reasoning->is_null()) continue;
+    message.set("reasoning_content", *reasoning);
+    if (message.find("thinking") == nullptr) message.set("thinking", *reasoning);
+    break;
+  }
   return with_flag(std::move(message), given);
 }
 
@@ -141,9 +172,15 @@ Json sharegpt_message(const Json& given) {
                    given);
 }
 
+// Data sets have messages of either form under either key.
+Json message_of(const Json& given) {
+  return given.find("from") != nullptr && given.find("role") == nullptr ? sharegpt_message(given)
+                                                                        : openai_message(given);
+}
+
 void add_system(const Json& record, Json::Array& messages) {
   const Json* system = record.find("system");
-  if (system == nullptr || system->is_null() || !system->is_string() || system->as_string().empty()) return;
+  if (system == nullptr || system->is_null() || typed_field(record, "system", "string").as_string().empty()) return;
   messages.insert(messages.begin(), Json::Object{{"role", "system"}, {"content", *system}});
 }
 
@@ -162,12 +199,11 @@ const Json& typed_field(const Json& record, std::string_view key, std::string_vi
 }
 
 Conversation openai_conversation(const Json& record) {
-  return {messages_of(typed_field(record, "messages", "array").as_array(), openai_message), tools_of(record)};
+  return {messages_of(typed_field(record, "messages", "array").as_array()), tools_of(record)};
 }
 
 Conversation sharegpt_conversation(const Json& record) {
-  Conversation conversation{messages_of(typed_field(record, "conversations", "array").as_array(), sharegpt_message),
-                            tools_of(record)};
+  Conversation conversation{messages_of(typed_field(record, "conversations", "array").as_array()), tools_of(record)};
   add_system(record, conversation.messages);
   return conversation;
 }
@@ -177,7 +213,7 @@ Conversation alpaca_conversation(const Json& record) {
   const Json* input = record.find("input");
   if (input != nullptr && !input->is_null()) {
     const std::string& more = typed_field(record, "input", "string").as_string();
-    if (!more.empty()) question += "\n\n" + more;
+    if (!more.empty()) question += (question.empty() ? "" : "\n\n") + more;
   }
   Conversation conversation;
   conversation.messages.push_back(Json::Object{{"role", "user"}, {"content", std::move(question)}});

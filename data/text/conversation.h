@@ -19,7 +19,8 @@ struct Conversation {
 };
 
 // {"messages": [...], "tools": [...]}: a content may be a list of {"type": "text", "text": "..."} parts, which are
-// joined.
+// joined; thoughts may be called "reasoning_content", "thinking" or "reasoning". Messages of the next form are taken
+// too, and there messages of this one.
 [[nodiscard]] Conversation openai_conversation(const Json& record);
 // {"conversations": [{"from": "human", "value": "..."}, ...]}, "system" and "tools" beside it: the turns of
 // "function_call" are calls ({"name": ..., "arguments": ...}), those of "observation" and "tool" their results.

@@ -15,7 +15,8 @@ class JsonlReader final : public DocumentReader {
       : input_(path), lines_(input_, options.max_document_bytes), options_(options) {
     if (options_.record != nullptr) return;
     has_first_ = next(first_);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, options_.record != nullptr, "{}: no record that can be used", path.string());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, options_.record != nullptr, "{}: no record that can be used{}", path.string(),
+                    report_.first_bad.empty() ? "" : "; " + report_.first_bad.front());
   }
 
   bool next(Document& document) override {
@@ -58,6 +59,8 @@ class JsonlReader final : public DocumentReader {
 
  private:
   void read_record(const std::string& origin, Document& document) {
+    if (lines_.number() == 1 && lines_.text() == "[")
+      reject_record("the file is one JSON array; write a record a line instead (jq -c '.[]' FILE)");
     const Json record = Json::parse(lines_.text(), {.max_bytes = lines_.text().size(), .source = origin});
     if (!record.is_object()) reject_record(fmt::format("the record is {}, expected object", record.type_name()));
     const RecordKind& kind = options_.record != nullptr ? *options_.record : record_kind_of(record, options_.field);

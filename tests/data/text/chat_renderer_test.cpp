@@ -192,6 +192,41 @@ TEST_F(ChatRecords, ToolsComeInBothForms) {
   expect_error(ErrorCode::invalid_argument, {"tools", ".jinja"}, [&] { (void)plain_messages(open); });
 }
 
+TEST_F(ChatRecords, MessagesMayHaveTheOtherForm) {
+  const Conversation shared = openai_conversation(
+      Json::parse(R"({"messages": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "train": true}]})"));
+  const Conversation open = sharegpt_conversation(Json::parse(
+      R"({"conversations": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 1}]})"));
+  EXPECT_EQ(Json(shared.messages), Json(open.messages));
+}
+
+// As Transformers does: the first name that has a value counts.
+TEST_F(ChatRecords, ThoughtsHaveThreeNames) {
+  const auto answer = [](const char* thoughts) {
+    return openai_conversation(
+               Json::parse(fmt::format(R"({{"messages": [{{"role": "assistant", "content": "b", {}}}]}})", thoughts)))
+        .messages.at(0);
+  };
+  for (const char* one : {R"("reasoning": "r")", R"("thinking": "r")", R"("reasoning_content": "r", "reasoning": "s")",
+                          R"("reasoning_content": null, "thinking": "r", "reasoning": null)"}) {
+    EXPECT_EQ(answer(one).at("reasoning_content").as_string(), "r") << one;
+    EXPECT_EQ(answer(one).at("thinking").as_string(), "r") << one;
+  }
+  EXPECT_EQ(answer(R"("reasoning_content": "r", "thinking": "t")").at("thinking").as_string(), "t");
+  EXPECT_EQ(answer(R"("reasoning": null)").find("reasoning_content"), nullptr);
+}
+
+TEST_F(ChatRecords, AlpacaJoinsWhatIsThere) {
+  const auto question = [](const char* record) {
+    return alpaca_conversation(Json::parse(record)).messages.at(0).at("content").as_string();
+  };
+  EXPECT_EQ(question(R"({"instruction": "a", "input": "b", "output": "c"})"), "a\n\nb");
+  EXPECT_EQ(question(R"({"instruction": "a", "input": "", "output": "c"})"), "a");
+  EXPECT_EQ(question(R"({"instruction": "", "input": "b", "output": "c"})"), "b");
+  expect_error(ErrorCode::corrupt, {"field \"system\" is integer"},
+               [&] { (void)question(R"({"instruction": "a", "output": "c", "system": 1})"); });
+}
+
 TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
   const std::string good = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})";
   const auto refused = [&](const std::string& record, const std::string& what) {
@@ -212,6 +247,12 @@ TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
   refused(with("", R"(, "weight": 0.5)"), "message 1: field \"weight\" is 0.5");
   refused(with("", R"(, "train": "yes")"), "message 1: field \"train\" is string, expected boolean");
   refused(with("", R"(, "train": true, "weight": 0)"), "contradict each other");
+  refused(with("", R"(, "tool_calls": "f")"), "message 1: field \"tool_calls\" is string, expected array");
+  for (const char* call : {"7", "{}", R"({"function": "f"})", R"({"function": {"name": ""}})", R"({"name": 1})"})
+    refused(with("", fmt::format(R"(, "tool_calls": [{{"name": "f"}}, {}])", call).c_str()),
+            "message 1: tool_calls[1] names no function");
+  refused(good.substr(0, good.size() - 1) + R"(, "tools": [{"name": "f"}, "g"]})",
+          "tools[1] is string, expected object");
   refused(with(R"(, "train": true)", ""), "message 0: says to train on it");
   EXPECT_EQ(text(read(with(R"(, "train": true)", ""), {.train_on = TrainOn::all}).at(0), true),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");

@@ -83,7 +83,10 @@ TEST(JsonlReader, EveryBadRecordHasItsLineAndReason) {
 TEST(JsonlReader, NothingUsableIsAnError) {
   expect_error(ErrorCode::corrupt, {"a.jsonl", "no record"}, [] { read(""); });
   expect_error(ErrorCode::corrupt, {"a.jsonl", "no record"}, [] { read("{}\n", {.on_bad_record = BadRecord::skip}); });
+  expect_error(ErrorCode::corrupt, {"a.jsonl: no record", "a.jsonl:2: the record is null"},
+               [] { read("\nnull\n{}\n", {.on_bad_record = BadRecord::skip}); });
   expect_error(ErrorCode::corrupt, {"a.jsonl:1", "no field \"text\", \"messages\""}, [] { read("{\"a\":1}\n"); });
+  expect_error(ErrorCode::corrupt, {"a.jsonl:1", "one JSON array", "jq"}, [] { read("[\r\n{\"text\": \"a\"}\n]\n"); });
 }
 
 // A line far above the limit costs a block of memory, not its size.
