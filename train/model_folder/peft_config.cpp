@@ -29,31 +29,37 @@ constexpr Foreign kForeign[] = {
     {"use_qalora", "QALoRA", "[null, false]"},
     {"use_bdlora", "block-diagonal LoRA", "[null, false]"},
     {"arrow_config", "Arrow routing", "[null]"},
+    {"velora_config", "VeLoRA", "[null]"},
+    {"monteclora_config", "MonteCLoRA", "[null]"},
+    {"kasa_config", "KaSA", "[null]"},
+    // Others take a part of the base weight out when PEFT loads the adapter (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA).
+    {"init_lora_weights",
+     "adapters over a base that their initialisation changes (convert the adapter with PEFT's "
+     "path_initial_model_for_weight_conversion)",
+     R"([null, true, false, "gaussian", "eva", "orthogonal"])"},
 };
 
-// PEFT matches "(.*\.)?(key)$" as a regular expression. Escaped dots are the only part of one that is read here.
-std::string plain_pattern(const std::string& key, std::string_view source) {
-  std::string text;
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    if (key[i] == '^' && i == 0) continue;
-    if (key[i] == '$' && i + 1 == key.size()) continue;
-    if (key[i] == '\\' && i + 1 < key.size() && key[i + 1] == '.') continue;
-    const bool plain = std::isalnum(static_cast<unsigned char>(key[i])) != 0 || key[i] == '_' || key[i] == '.';
-    QUENCH_CHECK_AS(ErrorCode::unsupported, plain,
-                    "{}: the pattern '{}' is a regular expression; names and ends of names are read", source, key);
-    text += key[i];
-  }
-  return text;
+// A name, or the end of one, as a regular expression.
+std::string end_of_name(std::string_view name) {
+  std::string text = "(.*\\.)?";
+  for (const char c : name) text += c == '.' ? "\\." : std::string(1, c);
+  return text + "$";
 }
 
-bool ends_in(std::string_view layer, std::string_view pattern) {
-  return recipes::lora_pattern_matches(pattern, layer);
+// A regular expression of the config's, as PEFT puts it into one.
+LayerPattern pattern(const std::string& expression, std::string_view key, std::string_view source) {
+  try {
+    return LayerPattern("re:" + expression);
+  } catch (const Error& error) {
+    QUENCH_FAIL(ErrorCode::unsupported, "{}: {}: {}", source, key, error.what());
+  }
 }
 
 template <class Value>
-Value first_match(const std::vector<std::pair<std::string, Value>>& patterns, std::string_view layer, Value otherwise) {
+Value first_match(const std::vector<std::pair<LayerPattern, Value>>& patterns, std::string_view layer,
+                  Value otherwise) {
   for (const auto& [pattern, value] : patterns)
-    if (ends_in(layer, pattern)) return value;
+    if (pattern.matches(layer)) return value;
   return otherwise;
 }
 
@@ -69,6 +75,10 @@ double alpha_of(const recipes::LoraLayer& layer, const recipes::LoraOptions& opt
 }
 
 }  // namespace
+
+bool PeftConfig::excludes(std::string_view layer) const {
+  return std::ranges::any_of(excluded, [&](const LayerPattern& pattern) { return pattern.matches(layer); });
+}
 
 std::int64_t PeftConfig::rank_of(std::string_view layer) const {
   return first_match(rank_pattern, layer, rank);
@@ -103,12 +113,20 @@ PeftConfig parse_peft_config(const Json& json, std::string_view source) {
   if (const Json* dora = json.find("use_dora"); dora != nullptr && !dora->is_null()) config.dora = dora->as_bool();
   if (const Json* targets = json.find("target_modules"); targets != nullptr && targets->is_array())
     for (const Json& target : targets->as_array()) config.targets.push_back(target.as_string());
-  if (const Json* patterns = json.find("rank_pattern"); patterns != nullptr && patterns->is_object())
-    for (const auto& [key, value] : patterns->as_object())
-      config.rank_pattern.emplace_back(plain_pattern(key, source), value.as_int());
-  if (const Json* patterns = json.find("alpha_pattern"); patterns != nullptr && patterns->is_object())
-    for (const auto& [key, value] : patterns->as_object())
-      config.alpha_pattern.emplace_back(plain_pattern(key, source), value.as_double());
+  if (const Json* excluded = json.find("exclude_modules"); excluded != nullptr && excluded->is_string())
+    config.excluded.push_back(pattern("(?:" + excluded->as_string() + ")$", "exclude_modules", source));
+  else if (excluded != nullptr && excluded->is_array())
+    for (const Json& name : excluded->as_array())
+      config.excluded.push_back(pattern(end_of_name(name.as_string()), "exclude_modules", source));
+  const auto each_pattern = [&](std::string_view key, const auto& add) {
+    const Json* patterns = json.find(key);
+    if (patterns == nullptr || !patterns->is_object()) return;
+    for (const auto& [name, value] : patterns->as_object()) add(pattern("(.*\\.)?(" + name + ")$", key, source), value);
+  };
+  each_pattern("rank_pattern",
+               [&](LayerPattern p, const Json& value) { config.rank_pattern.emplace_back(p, value.as_int()); });
+  each_pattern("alpha_pattern",
+               [&](LayerPattern p, const Json& value) { config.alpha_pattern.emplace_back(p, value.as_double()); });
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json/json.h"
+#include "export/layer_pattern.h"
 #include "recipes/lora/adapters.h"
 
 namespace quench {
@@ -18,11 +19,13 @@ struct PeftConfig {
   double dropout = 0;
   bool rslora = false;
   bool dora = false;
-  std::vector<std::string> targets;  // of a list; empty where the config has a pattern over whole names
-  std::vector<std::pair<std::string, std::int64_t>> rank_pattern;
-  std::vector<std::pair<std::string, double>> alpha_pattern;
+  std::vector<std::string> targets;    // of a list; empty where the config has a pattern over whole names
+  std::vector<LayerPattern> excluded;  // layers without adapter although they are targets
+  std::vector<std::pair<LayerPattern, std::int64_t>> rank_pattern;
+  std::vector<std::pair<LayerPattern, double>> alpha_pattern;
 
-  // Of a layer, by the patterns.
+  [[nodiscard]] bool excludes(std::string_view layer) const;
+  // Of a layer, by the first pattern that matches it.
   [[nodiscard]] std::int64_t rank_of(std::string_view layer) const;
   [[nodiscard]] double scale_of(std::string_view layer, std::int64_t rank) const;
 };

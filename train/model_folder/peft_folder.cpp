@@ -103,9 +103,13 @@ std::map<std::string, Parts> read_layers(nn::CausalLm& model, const SafetensorsR
       faults.push_back(std::move(fault));
   }
   for (const std::string& target : config.targets) {
-    bool found = false;
-    for (const auto& [layer, parts] : layers) found = found || recipes::lora_pattern_matches(target, layer);
-    if (!found) faults.push_back(fmt::format("{} names {}, which has no weights", kAdapterConfigName, target));
+    const auto is_meant = [&](const auto& layer) { return recipes::lora_pattern_matches(target, layer.first); };
+    const bool excluded = std::ranges::any_of(shapes, is_meant) && std::ranges::all_of(shapes, [&](const auto& layer) {
+                            return !is_meant(layer) || config.excludes(layer.first);
+                          });
+    const bool found = std::ranges::any_of(layers, is_meant);
+    if (!found && !excluded && !config.excludes(target))
+      faults.push_back(fmt::format("{} names {}, which has no weights", kAdapterConfigName, target));
   }
   if (layers.empty() && faults.empty()) faults.emplace_back("it holds no adapter");
   throw_faults(weights.path(), faults);

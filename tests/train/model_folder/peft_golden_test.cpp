@@ -159,15 +159,55 @@ TEST_F(PeftGolden, WhatIsWrittenComesBack) {
     EXPECT_EQ(read_f32(ours, entry.name), read_f32(theirs, entry.name)) << entry.name;
 }
 
-// The golden adapter with one key of its config changed.
-std::string refusal(nn::CausalLm& model, std::string_view key, Json value) {
-  const testing::TempDir temp;
+// The golden adapter with keys of its config changed.
+fs::path changed_adapter(const testing::TempDir& temp, const Json::Object& changes) {
   fs::copy(adapter_folder(), temp.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   Json config = Json::parse_file(temp / "adapter_config.json");
-  config.set(key, std::move(value));
+  for (const auto& [key, value] : changes) config.set(key, value);
   testing::write_file(temp / "adapter_config.json", config.dump());
+  return temp.path();
+}
+
+// PEFT matches "(.*\.)?(key)$"; the first key that matches counts. Its rank is 4.
+TEST_F(PeftGolden, PatternsAreRegularExpressions) {
+  const testing::TempDir temp;
+  const Json::Object alphas{{"^model\\.layers\\.0\\..*(q|v)_proj", 4}, {"(q|k)_proj", 12}, {"proj", 100}};
+  const auto adapter = load_adapter(model_, changed_adapter(temp, {{"alpha_pattern", alphas}}), {});
+  std::map<std::string, double> scales;
+  for (const recipes::LoraLayer& layer : adapter->layers()) scales[layer.name] = layer.scale;
+  EXPECT_EQ(scales, (std::map<std::string, double>{{"model.layers.0.mlp.down_proj", 2},
+                                                   {"model.layers.0.self_attn.q_proj", 1},
+                                                   {"model.layers.0.self_attn.v_proj", 1},
+                                                   {"model.layers.1.mlp.down_proj", 2},
+                                                   {"model.layers.1.self_attn.q_proj", 3},
+                                                   {"model.layers.1.self_attn.v_proj", 2}}));
+}
+
+// Targets without weights are missing, but for those that the config excludes.
+TEST_F(PeftGolden, ExcludedTargetsHaveNoWeights) {
+  const testing::TempDir temp;
+  const auto list = [](std::initializer_list<const char*> names) {
+    Json::Array array;
+    for (const char* name : names) array.emplace_back(name);
+    return Json(array);
+  };
+  const Json targets = list({"q_proj", "v_proj", "down_proj", "k_proj", "lm_head"});
+  for (const Json& excluded : {list({"k_proj", "lm_head"}), Json(".*k_proj|lm_head")})
+    EXPECT_EQ(
+        load_adapter(model_, changed_adapter(temp, {{"target_modules", targets}, {"exclude_modules", excluded}}), {})
+            ->layers()
+            .size(),
+        6U);
+  EXPECT_ANY_THROW((void)load_adapter(
+      model_, changed_adapter(temp, {{"target_modules", targets}, {"exclude_modules", list({"k_pro", "lm_head"})}}),
+      {}));
+}
+
+// What is said of the golden adapter with one key of its config changed.
+std::string refusal(nn::CausalLm& model, std::string_view key, Json value) {
+  const testing::TempDir temp;
   try {
-    (void)load_adapter(model, temp.path(), {});
+    (void)load_adapter(model, changed_adapter(temp, {{std::string(key), std::move(value)}}), {});
   } catch (const Error& error) {
     return error.what();
   }
@@ -184,8 +224,11 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
               AllOf(HasSubstr("6 faults"), HasSubstr("has shape [4, 32]"), HasSubstr("rank 8 ask for [8, 32]")));
   EXPECT_THAT(refusal(model_, "target_modules", Json(Json::Array{Json("k_proj")})),
               HasSubstr("names k_proj, which has no weights"));
-  EXPECT_THAT(refusal(model_, "alpha_pattern", Json(Json::Object{{"(q|v)_proj", 4}})),
-              HasSubstr("'(q|v)_proj' is a regular expression"));
+  EXPECT_THAT(refusal(model_, "alpha_pattern", Json(Json::Object{{"*.q_proj", 4}})),
+              AllOf(HasSubstr("alpha_pattern"), HasSubstr("does not compile")));
+  EXPECT_THAT(refusal(model_, "init_lora_weights", "pissa_niter_4"),
+              HasSubstr("init_lora_weights is \"pissa_niter_4\""));
+  EXPECT_EQ(refusal(model_, "init_lora_weights", "gaussian"), "");
   nn::CausalLm other(nn::parse_model_config(Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 64,
       "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2})"),
                                             "config.json"),
