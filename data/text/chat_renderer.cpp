@@ -19,7 +19,7 @@ std::tm date_of(std::string_view text) {
   const std::string copy(text);
   const char* end = strptime(copy.c_str(), "%Y-%m-%d", &date);
   QUENCH_CHECK_AS(ErrorCode::bad_config, end != nullptr && *end == '\0',
-                  "the chat date '{}' is no date of the form 2024-07-26", text);
+                  "the chat date '{}' is no date of the form 2024-07-26 (data.chat_date, --chat-date)", text);
   return date;
 }
 

@@ -120,6 +120,19 @@ void check_choices(Checker& checker) {
                     nn::find_optimizer(config.optimizer.name).keys);
 }
 
+// A recipe that would apply in no step.
+void check_recipe_steps(Checker& checker) {
+  const RecipeSection& recipe = checker.config().recipe;
+  const std::optional<std::int64_t> steps = checker.config().training.steps;
+  if (!checker.usable({"recipe.start_step", "recipe.stop_step"})) return;
+  if (recipe.stop_step && recipe.start_step >= *recipe.stop_step)
+    checker.report("recipe.start_step", "{} is not before recipe.stop_step {}: the recipe would apply in no step",
+                   recipe.start_step, *recipe.stop_step);
+  else if (steps && checker.usable({"training.steps"}) && recipe.start_step >= *steps)
+    checker.report("recipe.start_step", "{} is not before training.steps {}: the recipe would apply in no step",
+                   recipe.start_step, *steps);
+}
+
 // Options of quantization-aware training that need or exclude each other.
 void check_quantization_aware(Checker& checker) {
   const RunConfig& config = checker.config();
@@ -181,6 +194,7 @@ void check_training(Checker& checker) {
   check_schedule(checker);
   check_choices(checker);
   check_gradient_rounding(checker);
+  check_recipe_steps(checker);
   check_quantization_aware(checker);
   check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;

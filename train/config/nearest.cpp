@@ -23,6 +23,13 @@ std::size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(end.first - a.begin());
 }
 
+// Whether the name is the beginning or the end of a longer one, whose words are joined by underscores.
+bool is_part(std::string_view name, std::string_view longer) {
+  if (name.size() < 3 || name.size() >= longer.size()) return false;
+  return (longer.starts_with(name) && longer[name.size()] == '_') ||
+         (longer.ends_with(name) && longer[longer.size() - name.size() - 1] == '_');
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -52,7 +59,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   std::size_t best_prefix = 0;
   for (const std::string& candidate : candidates) {
     const std::string known = lower_case(candidate);
-    const std::size_t distance = edit_distance(wanted, known);
+    const std::size_t distance = is_part(wanted, known) ? 1 : edit_distance(wanted, known);
     const std::size_t prefix = common_prefix(wanted, known);
     if (distance > limit) continue;
     if (distance < best_distance || (distance == best_distance && prefix > best_prefix)) {

@@ -171,8 +171,14 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     (void)pruned_weights(*setup.model, *config.export_model);
     if (const auto rules = export_rules(config, setup, tensors)) {
       require_quantizable(tensors, *rules);
-      require_readable_table(format, *rules, setup.config);
+      try {
+        require_readable_table(format, *rules, setup.config);
+      } catch (const Error& error) {
+        throw KeyError(error.code(), "export.embeddings", error.what());
+      }
     }
+  } catch (const KeyError&) {
+    throw;
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("export: {}", error.what()));
   }

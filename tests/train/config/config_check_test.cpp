@@ -51,6 +51,15 @@ TEST(ConfigCheck, AccumulationSteps) {
   EXPECT_THROW((void)accumulation_steps(config, 0), Error);
 }
 
+TEST(ConfigCheck, ARecipeAppliesInSomeStep) {
+  const std::string recipe = "--recipe.name=qat_int4_weight_only";
+  EXPECT_THAT(complaint({recipe, "--recipe.start_step=5", "--recipe.stop_step=5"}),
+              HasSubstr("recipe.start_step: 5 is not before recipe.stop_step 5"));
+  EXPECT_THAT(complaint({recipe, "--recipe.start_step=100"}),
+              HasSubstr("recipe.start_step: 100 is not before training.steps 100"));
+  EXPECT_EQ(complaint({recipe, "--recipe.start_step=99", "--recipe.stop_step=500"}), "");
+}
+
 TEST(ConfigCheck, ScheduleFitsTheRun) {
   EXPECT_THAT(complaint({"--lr_schedule.warmup_steps=200"}),
               HasSubstr("200 steps of warmup exceed training.steps 100"));

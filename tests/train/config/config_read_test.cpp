@@ -208,7 +208,12 @@ TEST(NearestName, PrefersTheNearestAndRefusesTheFar) {
   EXPECT_EQ(nearest_name("warmup-steps", names), "warmup_steps");
   EXPECT_EQ(nearest_name("NAME", names), "name");
   EXPECT_EQ(nearest_name("completely_else", names), "");
+  EXPECT_EQ(nearest_name("warmup", names), "warmup_steps");
   EXPECT_EQ(nearest_name("", names), "");
+  const std::vector<std::string> recipes = {"qat_int8", "qat_int8dyn_int4", "qat_int4_weight_only"};
+  EXPECT_EQ(nearest_name("qat_int4", recipes), "qat_int4_weight_only");
+  EXPECT_EQ(nearest_name("int8dyn_int4", recipes), "qat_int8dyn_int4");
+  EXPECT_EQ(nearest_name("qat_int7", recipes), "qat_int8");
   EXPECT_EQ(nearest_name(std::string(100000, 'x'), names), "");
 }
 
