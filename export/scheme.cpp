@@ -61,12 +61,11 @@ void add_integers(std::vector<Scheme>& table) {
       {"int8dyn_int8", "8-bit integers, a scale for rows; inputs as 8-bit integers by token", integers(8, 0), token});
   for (int bits = 2; bits <= 8; ++bits)
     for (const std::int64_t group : kGroups)
-      if (group > 0)
-        table.push_back({fmt::format("int8dyn_int{}_g{}", bits, group),
-                         fmt::format("{}-bit integers, a scale for {}; inputs as 8-bit integers with a zero point by "
-                                     "token",
-                                     bits, sharing_text(group)),
-                         integers(bits, group), integers(8, 0, IntMapping::asymmetric)});
+      table.push_back({fmt::format("int8dyn_int{}_{}", bits, group > 0 ? fmt::format("g{}", group) : "row"),
+                       fmt::format("{}-bit integers, a scale for {}; inputs as 8-bit integers with a zero point by "
+                                   "token",
+                                   bits, sharing_text(group)),
+                       integers(bits, group), integers(8, 0, IntMapping::asymmetric)});
 }
 
 std::vector<Scheme> make_table() {
@@ -153,10 +152,10 @@ const Scheme* find_scheme(std::string_view name) {
 }
 
 std::string scheme_names() {
-  std::string names = "int<1-8>_weight_only[_g32|_g64|_g128][_asym], int8dyn_int<2-8>_g<32|64|128>";
+  std::string names = "int<1-8>_weight_only[_g32|_g64|_g128][_asym], int8dyn_int<2-8>_<row|g32|g64|g128>";
   for (const Scheme& scheme : scheme_table())
     if (scheme.weights.element || scheme.weights.blocks ||
-        (scheme.inputs && (scheme.inputs->element || scheme.weights.group_size == 0)))
+        (scheme.inputs && (scheme.inputs->element || (scheme.weights.group_size == 0 && scheme.inputs->symmetric()))))
       names += ", " + scheme.name;
   return names;
 }

@@ -94,7 +94,7 @@ std::string table_scheme(const RecipeOptions& options) {
                      group > 0 ? fmt::format("_g{}", group) : "");
 }
 
-// "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8"
+// "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8_row"
 template <const QatScheme& kScheme>
 std::string integer_scheme(const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
@@ -103,6 +103,7 @@ std::string integer_scheme(const RecipeOptions& options) {
                      : scheme.input.kind == Kind::float8 ? fmt::format("float8dyn_int{}", weight.bits)
                                                          : fmt::format("int8dyn_int{}", weight.bits);
   if (weight.group_size > 0) name += fmt::format("_g{}", weight.group_size);
+  if (weight.group_size == 0 && scheme.input.kind == Kind::integer) name += "_row";
   if (weight.mapping == IntMapping::asymmetric) name += "_asym";
   return name;
 }

@@ -83,6 +83,25 @@ TEST_F(RunExport, QuantizationAwareTrainingIsExportedAsItsRecipeSimulates) {
   EXPECT_EQ(read_json("plain/export/config.json").find("quantization_config"), nullptr);
 }
 
+TEST_F(RunExport, ARecipeOfInt8InputsIsExportedWithTheirZeroPoints) {
+  const Outcome done = run(train({"--recipe.name=qat_int8", "--export.folder=out"}));
+  ASSERT_EQ(done.status, 0) << done.errors;
+  EXPECT_THAT(done.output + done.errors, HasSubstr("export: compressed-tensors, int8dyn_int8_row"));
+  const Json groups = read_json("out/config.json").at("quantization_config").at("config_groups");
+  const Json inputs = groups.as_object().front().second.at("input_activations");
+  EXPECT_FALSE(inputs.at("symmetric").as_bool());
+  EXPECT_EQ(inputs.at("strategy").as_string(), "token");
+  EXPECT_EQ(weights("out"), by_verb({"--scheme", "int8dyn_int8_row"}));
+  (void)continuation(run(generate("out")));
+}
+
+TEST_F(RunExport, ThatNoSchemeStoresTheRecipeIsSaid) {
+  const Outcome done =
+      run(train({"--recipe.name=qat_int4_weight_only", "--recipe.group_size=16", "--export.folder=out"}));
+  ASSERT_EQ(done.status, 0) << done.errors;
+  EXPECT_THAT(done.output + done.errors, HasSubstr("export: hf, in high precision; no scheme stores what the recipe"));
+}
+
 TEST_F(RunExport, CalibratesBeforeTheModelGoes) {
   const std::vector<std::string> section = {"--export.scheme=int4_weight_only_g32", "--export.method=gptq",
                                             "--export.calibration=corpus.txt",      "--export.calibration_samples=8",

@@ -1,7 +1,9 @@
 #include "train/run/start_report.h"
 
+#include "export/format.h"
 #include "nn/optim/table.h"
 #include "train/check/check.h"
+#include "train/config/recipe_choice.h"
 #include "train/metrics/step_metrics.h"
 #include "train/plan/estimate.h"
 #include "train/plan/kept_inputs.h"
@@ -9,6 +11,23 @@
 #include "train/setup/adapter_setup.h"
 
 namespace quench {
+namespace {
+
+// What the run leaves at its end.
+std::string export_line(const RunConfig& config) {
+  const ExportSection& section = *config.export_model;
+  const std::string& scheme = section.quantization.scheme;
+  if (section.format == kPeftFormat) return fmt::format("{}: the adapters", section.format);
+  if (!scheme.empty()) return fmt::format("{}, {}", section.format, scheme);
+  const bool few_bits =
+      config.recipe.name != kAutoRecipe && recipes::find_recipe(config.recipe.name).capabilities.scheme != nullptr;
+  return fmt::format("{}, in high precision{}", section.format,
+                     few_bits && simulated_scheme(config) == nullptr
+                         ? "; no scheme stores what the recipe and its options train for"
+                         : "");
+}
+
+}  // namespace
 
 std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model, const DataSetup& data,
                          const RunModel& run_model, const Json& environment, std::int64_t steps) {
@@ -62,6 +81,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
                       shares(flops, options.dtype));
   for (const std::string& line : data.plan) text += "data: " + line + "\n";
   text += "token ids: " + run_model.report + "\n";
+  if (config.export_model) text += "export: " + export_line(config) + "\n";
   return text;
 }
 

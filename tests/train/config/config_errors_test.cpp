@@ -128,10 +128,6 @@ TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
       {"lr_schedule.warmup_ratio", "lr_schedule.warmup_steps"},
       {"model.n_layer", "model.num_hidden_layers"},
       {"float8.recipe_name", "recipe.name"},
-      {"lora.r", "lora.rank"},
-      {"lora.target_modules", "lora.targets"},
-      {"lora.use_dora", "lora.dora"},
-      {"load_in_4bit", "lora.base"},
       {"learning_rate", "optimizer.lr"},
       {"optim.lr", "optimizer.lr"},
   };

@@ -7,6 +7,7 @@
 #include "train/config/enum_names.h"
 #include "train/config/fields/field.h"
 #include "train/config/nearest.h"
+#include "train/config/read_config.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -190,6 +191,14 @@ TEST(ConfigTable, EnumNamesAreUsedBothWays) {
     NonfinitePolicy read{};
     EXPECT_FALSE(Codec<NonfinitePolicy>::read(Json(name), {}, read).has_value());
     EXPECT_EQ(read, value);
+  }
+}
+
+TEST(ForeignKeys, NamesOfAdapterKeysLeadToOurs) {
+  for (const auto& [theirs, ours] : {std::pair{"r", "rank"}, {"target_modules", "targets"}, {"use_dora", "dora"}}) {
+    const ReadResult result = read_config(Json::parse(fmt::format(R"({{"lora": {{"{}": 1}}}})", theirs)), {});
+    ASSERT_FALSE(result.issues.empty()) << theirs;
+    EXPECT_EQ(result.issues[0].suggestion, std::string("lora.") + ours);
   }
 }
 
