@@ -1,5 +1,5 @@
-"""Writes models/*: tiny random-weight checkpoints with logits, loss, gradients and greedy continuations by Hugging Face
-Transformers, and rope.json: inverse frequencies of its rotary embeddings.
+"""Writes models/*: tiny random-weight checkpoints with logits, loss, gradients, greedy continuations and losses of AdamW steps
+by Hugging Face Transformers, and rope.json: inverse frequencies of its rotary embeddings.
 
     pip install torch transformers safetensors
     python tests/reference/make_models.py              # all of it
@@ -98,8 +98,23 @@ def write_model(name, make):
         tensors["grad." + key] = parameter.grad.contiguous()
     greedy = model.generate(ids[:, :PROMPT], max_new_tokens=GENERATED, do_sample=False, pad_token_id=2)
     tensors["greedy"] = torch.nn.functional.pad(greedy, (0, PROMPT + GENERATED - greedy.shape[1]), value=2)
+    tensors["adamw_losses"] = adamw_losses(model, ids, labels)
     save_file(tensors, folder / "reference.safetensors")
     print(name, float(output.loss))
+
+
+def adamw_losses(model, ids, labels):
+    """Of eight steps with the batch, the first before any; as those of tests/golden/models. Changes the model."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    losses = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach().reshape(1))
+    return torch.cat(losses)
 
 
 def rope_cases():

@@ -1,6 +1,6 @@
 // Rescaled rotary embeddings, a sliding window shorter than the sequences, latent attention and experts in groups,
-// against Hugging Face Transformers (tests/reference/make_models.py): logits, gradients and greedy text of tiny random
-// checkpoints, in f32, on sequences longer than those of the pretraining.
+// against Hugging Face Transformers (tests/reference/make_models.py): logits, gradients, AdamW steps and greedy text of tiny
+// random checkpoints, in f32, on sequences longer than those of the pretraining.
 
 #include "tests/train/model_folder/golden_model.h"
 
@@ -26,6 +26,10 @@ TEST_P(ReferenceModelGolden, LossAndEveryGradient) {
     EXPECT_NEAR(golden.loss_and_gradients(level), testing::read_f32(golden.reference, "loss")[0], 2e-6);
     golden.expect_gradients(1e-4);
   }
+}
+
+TEST_P(ReferenceModelGolden, EightAdamWSteps) {
+  GoldenModel(folder(), Device{}).expect_adamw_losses(1e-4);
 }
 
 TEST_P(ReferenceModelGolden, GreedyTokensThroughTheKeyValueCache) {
