@@ -33,7 +33,7 @@ Json write_sparse(const ExportJob& job) {
   return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
 }
 
-// Readers of these formats look for the layers of Transformers' classes, where fused experts are none.
+// Readers of this format look for the layers of Transformers' classes, where fused experts are none.
 void require_separate_experts(const nn::ModelConfig& config) {
   QUENCH_CHECK_AS(
       ErrorCode::unsupported, !config.experts.fused_storage,
@@ -59,7 +59,7 @@ const ChoiceTable<ExportFormat>& export_formats() {
         .quantized = true,
         .problem = torchao_problem,
         .write = write_torchao_folder,
-        .require_model = require_separate_experts},
+        .experts = false},  // Transformers 5 has fused ones, and takes codes of a matrix each for another model's
        {.name = "sparse24",
         .summary = "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
         .quantized = false,
@@ -112,6 +112,11 @@ void check_format_and_rules(const ExportFormat& format, const QuantizationRules*
   }
   for (const auto& [pattern, scheme] : rules->rules)
     if (scheme != nullptr) check_format_and_scheme(format, scheme);
+}
+
+void apply_format(const ExportFormat& format, QuantizationRules& rules) {
+  rules.scale_dtype = format.scale_dtype;
+  rules.experts = format.experts;
 }
 
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model) {

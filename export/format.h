@@ -37,6 +37,7 @@ struct ExportFormat {
   // Throws unsupported for a model that it cannot describe; null: it takes all.
   void (*require_model)(const nn::ModelConfig&) = nullptr;
   bool sparse = false;           // stores pruned weights alone
+  bool experts = true;           // its readers take codes of a mixture's experts
   bool embeddings = false;       // may store the embedding table in codes,
   bool tied_embeddings = false;  // also where the head has the same one
 };
@@ -51,6 +52,8 @@ struct ExportFormat {
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
 // The same for all schemes of the rules; null: none.
 void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules);
+// Adds to the rules what the format alone decides.
+void apply_format(const ExportFormat& format, QuantizationRules& rules);
 // Throws unsupported where the rules quantize the table of a tied model, and readers of the format take it for the
 // head's values.
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model);

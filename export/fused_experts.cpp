@@ -10,16 +10,18 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kExperts = ".experts.";
+using Names = nn::ExpertsConfig::Names;
+
+constexpr std::string_view kExperts = ".experts.", kRouter = "gate.weight";
 
 // What a fused tensor is called behind kExperts, and the matrices that stand side by side in it.
 struct Fusion {
   std::string_view name;
-  std::array<std::string_view, 2> parts;
+  std::array<std::string_view Names::*, 2> parts;
   std::int64_t count;
 };
-constexpr std::array kFusions = {Fusion{"gate_up_proj", {"gate_proj.weight", "up_proj.weight"}, 2},
-                                 Fusion{"down_proj", {"down_proj.weight", {}}, 1}};
+constexpr std::array kFusions = {Fusion{"gate_up_proj", {&Names::gate, &Names::up}, 2},
+                                 Fusion{"down_proj", {&Names::down, nullptr}, 1}};
 
 const Fusion* fusion_of(std::string_view name) {
   for (const Fusion& fusion : kFusions)
@@ -63,23 +65,28 @@ struct Place {
 
 class SplitExperts final : public StoredWeights {
  public:
-  explicit SplitExperts(std::unique_ptr<StoredWeights> weights) : weights_(std::move(weights)) {
+  SplitExperts(std::unique_ptr<StoredWeights> weights, const nn::ExpertsConfig& experts)
+      : weights_(std::move(weights)), columns_(experts.fused_storage ? 2 : 1) {
     for (const std::string& name : weights_->names()) {
       const Fusion* fusion = fusion_of(name);
       const Shape shape = weights_->find(name)->shape;
-      if (fusion == nullptr || shape.rank() != 3 || shape[2] % fusion->count != 0) {
+      if (fusion == nullptr || shape.rank() != 3 || shape[columns_] % fusion->count != 0) {
         names_.push_back(name);
         continue;
       }
-      const std::string path = name.substr(0, name.size() - fusion->name.size());
+      // "model.layers.0.mlp.experts.down_proj": the feed-forward part's path, and the layer's.
+      const std::string part_path = name.substr(0, name.size() - fusion->name.size() - kExperts.size() + 1);
+      const std::string layer = part_path.substr(0, part_path.rfind('.', part_path.size() - 2) + 1);
       for (std::int64_t expert = 0; expert < shape[0]; ++expert)
         for (std::int64_t part = 0; part < fusion->count; ++part) {
-          const std::string single =
-              fmt::format("{}{}.{}", path, expert, fusion->parts[static_cast<std::size_t>(part)]);
+          const std::string single = fmt::format("{}{}.{}.{}.weight", layer, experts.names.experts, expert,
+                                                 experts.names.*fusion->parts[static_cast<std::size_t>(part)]);
           places_[single] = {name, expert, part, fusion->count};
           names_.push_back(single);
         }
+      renamed_[fmt::format("{}{}.weight", layer, experts.names.router)] = part_path + std::string(kRouter);
     }
+    rename_routers();
   }
 
   [[nodiscard]] bool splits() const { return !places_.empty(); }
@@ -90,32 +97,49 @@ class SplitExperts final : public StoredWeights {
 
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
     const auto place = places_.find(name);
-    if (place == places_.end()) return weights_->find(name);
+    if (place == places_.end()) return weights_->find(stored_name(name));
     std::optional<StoredTensor> stored = weights_->find(place->second.fused);
-    stored->shape = {stored->shape[2] / place->second.parts, stored->shape[1]};
+    stored->shape = {stored->shape[columns_] / place->second.parts, stored->shape[3 - columns_]};
     return stored;
   }
 
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
     const auto found = places_.find(name);
-    if (found == places_.end()) return weights_->read(name, out, first_row);
+    if (found == places_.end()) return weights_->read(stored_name(name), out, first_row);
     const Place& place = found->second;
     const Tensor matrix = expert_of(place);
+    if (columns_ == 1) {
+      const std::int64_t row = place.part * (matrix.size(1) / place.parts) + first_row;
+      return Tensor(out).copy_from(matrix.select(0, 0).narrow(0, row, out.size(0)));
+    }
     const std::int64_t in = matrix.size(1), stride = matrix.size(2);
     transpose_bytes(static_cast<std::size_t>(byte_size(matrix.dtype())), matrix,
                     place.part * (stride / place.parts) + first_row, stride, in, out.size(0), out, 0, in);
   }
 
-  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override { return weights_->read_packed(name); }
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    return weights_->read_packed(stored_name(name));
+  }
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
-    return places_.contains(name) ? std::nullopt : weights_->inputs(name);
+    return places_.contains(name) ? std::nullopt : weights_->inputs(stored_name(name));
   }
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
-    return places_.contains(name) ? std::nullopt : weights_->input_scale(name);
+    return places_.contains(name) ? std::nullopt : weights_->input_scale(stored_name(name));
   }
 
  private:
-  // [1, in, columns]; the last one is kept, because gate and up come from the same.
+  // Beside fused experts Transformers 5 has routers of one name in all families but Llama 4, whose own is the stored
+  // one.
+  void rename_routers() {
+    std::erase_if(renamed_, [&](const auto& names) { return !weights_->find(names.second); });
+    for (const auto& [name, stored] : renamed_) std::ranges::replace(names_, stored, name);
+  }
+  [[nodiscard]] std::string_view stored_name(std::string_view name) const {
+    const auto renamed = renamed_.find(name);
+    return renamed == renamed_.end() ? name : std::string_view(renamed->second);
+  }
+
+  // The matrix of one expert, [1,...]; the last one is kept, because gate and up come from the same.
   [[nodiscard]] Tensor expert_of(const Place& place) const {
     if (place.fused != last_name_ || place.expert != last_expert_) {
       const MemoryScope scope(MemoryCategory::workspace);
@@ -129,8 +153,10 @@ class SplitExperts final : public StoredWeights {
   }
 
   std::unique_ptr<StoredWeights> weights_;
+  int columns_;  // the dimension of the fused tensors along which outputs lie, gate in front of up
   std::vector<std::string> names_;
   std::map<std::string, Place, std::less<>> places_;
+  std::map<std::string, std::string, std::less<>> renamed_;  // the name as stored
   mutable std::string last_name_;
   mutable std::int64_t last_expert_ = -1;
   mutable Tensor last_;
@@ -165,8 +191,9 @@ ModelTensor fused(const std::vector<ModelTensor>& pieces) {
 
 }  // namespace
 
-std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights) {
-  auto split = std::make_unique<SplitExperts>(std::move(weights));
+std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights, const nn::ExpertsConfig& experts) {
+  if (experts.count == 0) return weights;
+  auto split = std::make_unique<SplitExperts>(std::move(weights), experts);
   if (!split->splits()) return split->release();
   return split;
 }

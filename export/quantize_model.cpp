@@ -33,6 +33,8 @@ class Chooser {
         break;
       }
     if (choice.scheme == nullptr) return choice;
+    if (!rules_.experts && tensor.parameter != nullptr && tensor.parameter->experts > 0)
+      return {nullptr, "readers of the format take no codes of experts"};
     std::string problem = quantizer().problem(*choice.scheme);
     if (problem.empty()) problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1]);
     return problem.empty() ? choice : LayerChoice{nullptr, problem};

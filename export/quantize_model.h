@@ -35,6 +35,7 @@ struct QuantizationRules {
   std::function<Tensor(const ModelTensor&)> scales = nullptr;
   // Of scales in high precision; absent: that of the weights.
   std::optional<DType> scale_dtype = std::nullopt;
+  bool experts = true;  // false: those of a mixture stay in high precision, whatever the rules say
   std::shared_ptr<const CalibrationData> calibration = nullptr;
   // Of a model that several processes hold in parts: makes the parameters of a unit (nn::CausalLm::units) whole here,
   // before calibration runs the unit. Null: all are.

@@ -6,7 +6,6 @@
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/reader.h"
 #include "export/compressed_tensors/sparse_24.h"
-#include "export/fused_experts.h"
 #include "export/gguf/reader.h"
 #include "export/gguf/types.h"
 #include "export/safetensors_rows.h"
@@ -106,7 +105,7 @@ std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json
 }  // namespace
 
 std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
-  return split_experts(text_model_weights(open_as_stored(folder, config)));
+  return text_model_weights(open_as_stored(folder, config));
 }
 
 }  // namespace quench

@@ -186,7 +186,9 @@ namespace {
 // `take` says of a parameter that it needs no values.
 void load(nn::CausalLm& model, const fs::path& folder,
           const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take) {
-  const std::unique_ptr<StoredWeights> weights = open_stored_weights(folder, read_model_config(folder).source);
+  const nn::ModelConfig config = read_model_config(folder);
+  const std::unique_ptr<StoredWeights> weights =
+      split_experts(open_stored_weights(folder, config.source), config.experts);
   check_inventory(model, *weights, folder);
   if (const auto names = weights->left_out(); !names.empty())
     QUENCH_LOG_INFO("{}: the text model is loaded, left out: {}", folder.string(), summary_of(names));
@@ -271,7 +273,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   if (options.quantization) {
     ProgressLine progress("quantizing");
     QuantizationRules rules = *options.quantization;
-    rules.scale_dtype = format.scale_dtype;
+    apply_format(format, rules);
     const auto tell = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); };
     report.layers = quantize_model(model, tensors, rules, tell, measured);
     if (measured) {

@@ -169,7 +169,8 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     if (format.require_model != nullptr) format.require_model(setup.config);
     const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
     (void)pruned_weights(*setup.model, *config.export_model);
-    if (const auto rules = export_rules(config, setup, tensors)) {
+    if (auto rules = export_rules(config, setup, tensors)) {
+      apply_format(format, *rules);
       require_quantizable(tensors, *rules);
       try {
         require_readable_table(format, *rules, setup.config);

@@ -1,6 +1,6 @@
 // Rescaled rotary embeddings, a sliding window shorter than the sequences, latent attention and experts in groups,
-// against Hugging Face Transformers (tests/reference/make_models.py): logits, gradients, AdamW steps and greedy text of tiny
-// random checkpoints, in f32, on sequences longer than those of the pretraining.
+// against Hugging Face Transformers (tests/reference/make_models.py): logits, gradients, AdamW steps and greedy text of
+// tiny random checkpoints, in f32, on sequences longer than those of the pretraining.
 
 #include "tests/train/model_folder/golden_model.h"
 
