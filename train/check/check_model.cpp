@@ -121,6 +121,24 @@ bool fields_usable(const Checker& checker) {
   return true;
 }
 
+// What the training section asks of routers.
+void check_routers(Checker& checker, const nn::ModelConfig& model) {
+  const TrainingSection& training = checker.config().training;
+  const bool routes = model.experts.layer_count() > 0;
+  if (!routes && checker.usable({"training.router_balance_loss", "training.router_z_loss"}) &&
+      (training.router_balance_loss.value_or(0) > 0 || training.router_z_loss > 0))
+    checker.report(training.router_z_loss > 0 ? "training.router_z_loss" : "training.router_balance_loss",
+                   "{} has no experts and so no router", model.architecture);
+  if (!checker.usable({"training.router_bias_speed"}) || training.router_bias_speed.value_or(0) == 0) return;
+  if (!routes || !model.experts.choice_bias)
+    checker.report("training.router_bias_speed", "{} has no bias on a router's choice; remove the key",
+                   model.architecture);
+  else if (checker.config().lora)
+    checker.report("training.router_bias_speed",
+                   "the bias belongs to the model, which is frozen beside lora: checkpoints and exports of adapters do "
+                   "not hold it; remove the key");
+}
+
 // The experts, and the processes that share them out.
 void check_experts(Checker& checker, const nn::ModelConfig& model) {
   const ParallelSection& parallel = checker.config().parallel;
@@ -172,11 +190,7 @@ void check_model(Checker& checker) {
   try {
     const nn::ModelConfig parsed = nn::parse_model_config(
         config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
-    const TrainingSection& training = checker.config().training;
-    if (parsed.experts.count == 0 && checker.usable({"training.router_balance_loss", "training.router_z_loss"}) &&
-        (training.router_balance_loss.value_or(0) > 0 || training.router_z_loss > 0))
-      checker.report(training.router_z_loss > 0 ? "training.router_z_loss" : "training.router_balance_loss",
-                     "{} has no experts and so no router", parsed.architecture);
+    check_routers(checker, parsed);
     check_experts(checker, parsed);
     const std::int64_t seq_len = checker.config().data.seq_len;
     if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
