@@ -102,6 +102,16 @@ void require_used(const Patterns& patterns, const std::set<std::string>& used, c
                      "'{}' matches none of the layers that {}", name(pattern), layers);
 }
 
+// "q_proj, k_proj, o_proj": the last components of the names, each once.
+std::string last_components(const std::vector<LinearShape>& shapes) {
+  std::vector<std::string_view> names;
+  for (const LinearShape& shape : shapes) {
+    const std::string_view name = std::string_view(shape.name).substr(shape.name.rfind('.') + 1);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 bool lora_pattern_matches(std::string_view pattern, std::string_view layer) {
@@ -128,7 +138,8 @@ std::vector<LinearShape> adaptable_layers(nn::Module& root) {
 std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options) {
   std::vector<LoraLayer> layers;
   std::set<std::string> targets, ranks, alphas;
-  for (const LinearShape& shape : adaptable_layers(root)) {
+  const std::vector<LinearShape> shapes = adaptable_layers(root);
+  for (const LinearShape& shape : shapes) {
     bool chosen = false;
     for (const std::string& target : options.targets) {
       if (!lora_pattern_matches(target, shape.name)) continue;
@@ -147,7 +158,8 @@ std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options)
   const auto itself = [](const std::string& pattern) { return pattern; };
   const auto key = [](const auto& entry) { return entry.first; };
   constexpr std::string_view kChosen = "lora.targets chooses";
-  require_used(options.targets, targets, "lora.targets", "can have an adapter", itself);
+  require_used(options.targets, targets, "lora.targets",
+               fmt::format("can have an adapter: {}", last_components(shapes)), itself);
   require_used(options.rank_pattern, ranks, "lora.rank_pattern", kChosen, key);
   require_used(options.alpha_pattern, alphas, "lora.alpha_pattern", kChosen, key);
   QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.targets", !layers.empty(), "empty: no layer gets an adapter");

@@ -69,8 +69,10 @@ TEST(LoraLayers, OptionsChooseLayersRanksAndScales) {
               HasSubstr("lora.rank_pattern: 'down_proj' matches none"));
   EXPECT_THAT(message([&] { (void)lora_layers(model, {.rank = 64, .targets = {"q_proj"}}); }),
               HasSubstr("lora.rank: 64 exceeds model.layers.0.self_attn.q_proj [32, 32]"));
-  EXPECT_THAT(message([&] { (void)lora_layers(model, {.rank = 4, .targets = {"lm_head"}}); }),
-              HasSubstr("'lm_head' matches none of the layers that can have an adapter"));
+  EXPECT_THAT(
+      message([&] { (void)lora_layers(model, {.rank = 4, .targets = {"lm_head"}}); }),
+      HasSubstr("'lm_head' matches none of the layers that can have an adapter: q_proj, k_proj, v_proj, o_proj, "
+                "gate_proj, up_proj, down_proj"));
 }
 
 nn::ModelConfig small_experts() {

@@ -55,10 +55,12 @@ bool keeps_codes(const RunConfig& config) {
 
 recipes::LoraOptions lora_options(const RunConfig& config) {
   const LoraSection& lora = config.lora.value();
+  // The default means all projections, also of families that call them otherwise (Mixtral, DeepSeek-V3).
+  const bool all = lora.targets == LoraSection().targets;
   return {.rank = lora.rank,
           .alpha = lora.alpha,
           .dropout = lora.dropout,
-          .targets = lora.targets,
+          .targets = all ? std::vector<std::string>{"*"} : lora.targets,
           .rank_pattern = lora.rank_pattern,
           .alpha_pattern = lora.alpha_pattern,
           .rslora = lora.rslora,

@@ -22,7 +22,8 @@ void add_lora_fields(Fields& fields) {
   fields.push_back(make_field("lora.dropout", QUENCH_OPTIONAL_MEMBER(lora, dropout), from_below(0, 1), guarded,
                               "Probability with which an element of an adapter's input is dropped in training."));
   fields.push_back(make_field("lora.targets", QUENCH_OPTIONAL_MEMBER(lora, targets), any_value(), fixed,
-                              "Layers that get an adapter: last component or end of their names, or glob patterns."));
+                              "Layers that get an adapter: last component or end of their names, or glob patterns. The "
+                              "default means all projections, whatever a family calls them."));
   fields.push_back(make_field("lora.rank_pattern", QUENCH_OPTIONAL_MEMBER(lora, rank_pattern), between(1, 1 << 16),
                               fixed, "Ranks of some of them, by such patterns; the others have lora.rank."));
   fields.push_back(make_field("lora.alpha_pattern", QUENCH_OPTIONAL_MEMBER(lora, alpha_pattern), above(0), guarded,

@@ -138,8 +138,7 @@ void add_expert_fields(Fields& fields) {
   fields.push_back(index_list("mlp_only_layers", fixed, "Layers without experts all the same (Qwen3-MoE)."));
   fields.push_back(typed<double>("router_aux_loss_coef", at_least(0), free,
                                  "Factor of the load-balancing loss where output_router_logits is true."));
-  fields.push_back(typed<bool>("output_router_logits", any_value(), free,
-                               "Training adds the load-balancing loss, as in transformers."));
+  fields.push_back(typed<bool>("output_router_logits", any_value(), free, "Training adds the load-balancing loss."));
 }
 
 void add_deepseek_fields(Fields& fields) {
