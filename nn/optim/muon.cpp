@@ -17,6 +17,12 @@ namespace {
 // them. Nine matrices of 2048 x 8192 are few tiles short of whole rounds on 132 multiprocessors.
 constexpr std::int64_t kBatchBytes = std::int64_t{288} << 20;
 
+// What a process holds of a parameter of which this one holds `own`. Neighbours hold different experts
+// (distributed/ranks.cpp).
+Sharding share_of(std::int64_t process, const Sharding& own) {
+  return {process / own.parts, own.count, process % own.parts, own.parts};
+}
+
 }  // namespace
 
 bool suits_muon(const Parameter& parameter, const OptimizerOptions& options) {
@@ -111,8 +117,8 @@ Muon::Round Muon::make_round(std::span<const Matrix> matrices, const Tensor& who
   if (own < matrices.size()) {
     const Matrix& matrix = matrices[own];
     for (std::size_t j = 0; j < processes; ++j) {
-      const Sharding there{static_cast<std::int64_t>(j), sharding.count};
-      const ShardSpec rows = there.of(parameters()[matrix.parameter]->global_shape[0]);
+      const Parameter& p = *parameters()[matrix.parameter];
+      const ShardSpec rows = share_of(static_cast<std::int64_t>(j), p.sharding).of(p.global_shape[0]);
       const std::int64_t begin = std::max(rows.row_begin, matrix.piece.row_begin),
                          end = std::min(rows.row_begin + rows.rows, matrix.piece.row_begin + matrix.piece.rows);
       round.of_whole[j] = std::max<std::int64_t>(end - begin, 0) * matrix.columns;

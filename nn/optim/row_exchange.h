@@ -12,7 +12,7 @@ namespace quench::nn {
 class RowExchange {
  public:
   virtual ~RowExchange() = default;
-  // Which processes hold the rows of every parameter, and which of them this is.
+  // How many processes hold the rows of every parameter, and which of them this is.
   [[nodiscard]] virtual Sharding sharding() const = 0;
   // Sends `send_counts[j]` elements of `input`, one part behind the other, to process j, and puts the
   // `receive_counts[j]` elements from it into `output`, in order of the processes. Contiguous tensors of one dtype.

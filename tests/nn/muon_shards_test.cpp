@@ -50,21 +50,28 @@ class Mailbox {
 };
 
 struct ShardedModel {
-  explicit ShardedModel(DType dtype, const Sharding& sharding = {}) {
-    const auto add = [&](const char* name, const Shape& shape, std::vector<ParameterPiece> pieces) {
-      Parameter& p = parameters.emplace_back(make_parameter(shape, {.dtype = dtype, .sharding = sharding}));
+  explicit ShardedModel(DType dtype, const Sharding& sharding = {}, const Sharding& expert_sharding = {}) {
+    const auto add = [&](const char* name, const Shape& shape, std::vector<ParameterPiece> pieces,
+                         std::int64_t experts = 0) {
+      Parameter& p = parameters.emplace_back(
+          make_parameter(shape, {.dtype = dtype, .sharding = sharding, .expert_sharding = expert_sharding},
+                         Initializer::normal, 0.02f, experts));
       p.name = name;
       p.pieces = std::move(pieces);
       const Tensor value = p.variable.value();
       fill(value, p.shard.row_begin * shape[1], 3);
     };
-    parameters.reserve(4);
+    parameters.reserve(5);
     // Pieces that shards cut; a matrix of fewer rows than processes; a tall one.
     add("fused.weight", {13, 8}, {{"q", 0, 5}, {"k", 5, 4}, {"v", 9, 4}});
     add("small.weight", {2, 6}, {{"small", 0, 2}});
     add("tall.weight", {29, 4}, {});
     // Of one shape: two rounds of several processes and one that is left.
     add("stacked.weight", {20, 8}, {{"a", 0, 4}, {"b", 4, 4}, {"c", 8, 4}, {"d", 12, 4}, {"e", 16, 4}});
+    // Of four experts.
+    std::vector<ParameterPiece> gate_up;
+    for (std::int64_t row = 0; row < 24; row += 3) gate_up.push_back({fmt::format("expert {}", row), row, 3});
+    add("experts.weight", {24, 8}, std::move(gate_up), 4);
   }
   static void fill(const Tensor& value, std::int64_t first, std::uint64_t seed) {
     for (std::int64_t i = 0; i < value.numel(); ++i) {
@@ -92,7 +99,7 @@ struct ShardedModel {
       }
       // In two parts, as the parameters that the next pass reads first are updated first.
       muon.step(0.02, step, one, {0, 1});
-      muon.step(0.02, step, one, {1, 4});
+      muon.step(0.02, step, one, {1, 5});
       muon.zero_grad();
     }
   }
@@ -102,16 +109,17 @@ struct ShardedModel {
 TEST(MuonOnShards, GivesTheBitsOfWholeMatrices) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool master : {false, true})  // false: bf16 is rounded stochastically
-      for (const int processes : {2, 3, 5}) {
-        SCOPED_TRACE(fmt::format("{} master {} processes {}", to_string(dtype), master, processes));
+      for (const auto& [processes, parts] : {std::pair(2, 1), {3, 1}, {5, 1}, {4, 2}, {4, 4}, {6, 2}}) {
+        SCOPED_TRACE(
+            fmt::format("{} master {} processes {} experts on {}", to_string(dtype), master, processes, parts));
         ShardedModel whole(dtype);
         whole.train(nullptr, master);
         Mailbox box(processes);
         std::vector<std::thread> threads;
         for (int index = 0; index < processes; ++index)
-          threads.emplace_back([&, index] {
+          threads.emplace_back([&, index, processes = processes, parts = parts] {
             const Sharding sharding{index, processes};
-            ShardedModel part(dtype, sharding);
+            ShardedModel part(dtype, sharding, {index / parts, processes / parts, index % parts, parts});
             part.train(std::make_shared<Mailbox::End>(box, sharding), master);
             for (std::size_t i = 0; i < part.parameters.size(); ++i) {
               const Parameter& p = part.parameters[i];
