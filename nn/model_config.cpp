@@ -80,11 +80,24 @@ void read_yarn(ConfigReader& in, std::int64_t max_positions, RopeScaling& rope) 
     rope.factor = static_cast<double>(max_positions) / static_cast<double>(rope.original_max_position_embeddings);
 }
 
-RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view source, std::int64_t max_positions) {
+// Without them a rescaling would be none; yarn's factor follows from the two lengths.
+void require_rope_members(ConfigReader& in, RopeScaling::Type type, std::string_view name) {
+  using enum RopeScaling::Type;
+  const auto require = [&](std::string_view key) {
+    if (in.find(key) == nullptr) in.fault(key, fmt::format("is missing; rotary scaling '{}' needs it", name));
+  };
+  if (type == linear || type == dynamic || type == llama3) require("factor");
+  if (type != llama3) return;
+  require("low_freq_factor");
+  require("high_freq_factor");
+}
+
+RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view source, std::int64_t max_positions,
+                      double theta) {
   RopeScaling rope;
   if (top.number("partial_rotary_factor", 1.0, true) != 1)
     top.fault("partial_rotary_factor", "only 1 is supported: whole heads are rotated");
-  rope.theta = top.number("rope_theta", 10000.0, true);
+  rope.theta = top.number("rope_theta", theta, true);
   const Json* settings = json.find("rope_parameters");
   if (settings == nullptr || settings->is_null()) settings = json.find("rope_scaling");
   if (settings == nullptr || settings->is_null()) return rope;
@@ -106,6 +119,7 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
     rope.type = type->second;
   }
   if (rope.type != RopeScaling::Type::standard) rope.factor = inner.number("factor", 1.0, true);
+  require_rope_members(inner, rope.type, name);
   if (rope.type == RopeScaling::Type::llama3 || rope.type == RopeScaling::Type::yarn) {
     const std::int64_t inside = inner.integer("original_max_position_embeddings", max_positions, 1, kMaxDimension);
     rope.original_max_position_embeddings = top.integer("original_max_position_embeddings", inside, 1, kMaxDimension);
@@ -175,11 +189,12 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
                fmt::format("hidden_size {} is not a multiple of {} heads", c.hidden_size, c.num_attention_heads));
     c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
   }
-  c.max_position_embeddings = in.integer("max_position_embeddings", 2048, 1, kMaxDimension);
-  c.rms_norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6, true));
+  c.max_position_embeddings =
+      in.integer("max_position_embeddings", family.defaults.max_position_embeddings, 1, kMaxDimension);
+  c.rms_norm_eps = static_cast<float>(in.number("rms_norm_eps", family.defaults.rms_norm_eps, true));
   c.initializer_range = static_cast<float>(in.number("initializer_range", 0.02, true));
   c.tie_word_embeddings = in.boolean("tie_word_embeddings", false);
-  c.rope = read_rope(in, json, source, c.max_position_embeddings);
+  c.rope = read_rope(in, json, source, c.max_position_embeddings, family.defaults.rope_theta);
   const std::string activation = in.string("hidden_act", "silu");
   if (activation != "silu") in.fault("hidden_act", fmt::format("'{}' is not supported; known: silu", activation));
   const std::string dtype = in.string("dtype", in.string("torch_dtype", "float32"));

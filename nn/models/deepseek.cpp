@@ -120,6 +120,7 @@ const ModelFamily kDeepseekV3{"DeepseekV3ForCausalLM",
                                "moe_layer_freq",
                                "num_nextn_predict_layers"},
                               make_part<LatentAttention>,
-                              make_feed_forward};
+                              make_feed_forward,
+                              {.max_position_embeddings = 4096}};
 
 }  // namespace quench::nn

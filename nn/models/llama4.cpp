@@ -124,7 +124,6 @@ void apply_llama4_experts(ConfigReader& in, ModelConfig& config) {
 void read_llama4(ConfigReader& in, ModelConfig& config) {
   if (in.find("head_dim") == nullptr) config.head_dim = 128;
   if (in.json().find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;
-  if (in.find("rms_norm_eps") == nullptr) config.rms_norm_eps = 1e-5f;
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.feed_forward = "feed_forward";
   apply_llama4_experts(in, config);
@@ -170,6 +169,7 @@ const ModelFamily kLlama4{"Llama4ForCausalLM",
                            "output_router_logits", "no_rope_layers", "no_rope_layer_interval", "attention_chunk_size",
                            "attn_temperature_tuning", "attn_scale", "floor_scale", "use_qk_norm"},
                           make_part<Attention>,
-                          make_feed_forward};
+                          make_feed_forward,
+                          {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 5e5}};
 
 }  // namespace quench::nn

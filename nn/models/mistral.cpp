@@ -18,7 +18,9 @@ void read_mistral(ConfigReader& in, ModelConfig& config) {
 
 }  // namespace
 
-const ModelFamily kMistral{"MistralForCausalLM", "mistral",     read_mistral, write_sliding_window, {"sliding_window"},
-                           make_part<Attention>, make_part<Mlp>};
+const ModelFamily kMistral{"MistralForCausalLM", "mistral",
+                           read_mistral,         write_sliding_window,
+                           {"sliding_window"},   make_part<Attention>,
+                           make_part<Mlp>,       {.max_position_embeddings = 131072}};
 
 }  // namespace quench::nn

@@ -24,6 +24,7 @@ const ModelFamily kQwen2{"Qwen2ForCausalLM",
                          nullptr,
                          {"attention_bias", "sliding_window", "use_sliding_window"},
                          make_part<Attention>,
-                         make_part<Mlp>};
+                         make_part<Mlp>,
+                         {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

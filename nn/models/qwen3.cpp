@@ -76,7 +76,8 @@ const ModelFamily kQwen3{"Qwen3ForCausalLM",
                          write_qwen3,
                          {"attention_bias", "sliding_window", "use_sliding_window"},
                          make_part<Attention>,
-                         make_part<Mlp>};
+                         make_part<Mlp>,
+                         {.max_position_embeddings = 32768}};
 
 const ModelFamily kQwen3Moe{"Qwen3MoeForCausalLM",
                             "qwen3_moe",
@@ -86,6 +87,7 @@ const ModelFamily kQwen3Moe{"Qwen3MoeForCausalLM",
                              "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
                              "decoder_sparse_step", "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
                             make_part<Attention>,
-                            make_feed_forward};
+                            make_feed_forward,
+                            {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

@@ -9,6 +9,13 @@
 
 namespace quench::nn {
 
+// What a family's configuration class in Transformers takes where config.json says nothing.
+struct ModelDefaults {
+  std::int64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+};
+
 // What one family adds to the common decoder (RMSNorm, rotary positions, residual stream).
 struct ModelFamily {
   std::string_view architecture;  // "LlamaForCausalLM"
@@ -22,6 +29,7 @@ struct ModelFamily {
   // The parts of a layer.
   LayerPartFactory attention;
   LayerPartFactory feed_forward;
+  ModelDefaults defaults = {};
 };
 
 [[nodiscard]] std::span<const ModelFamily> model_families();

@@ -32,6 +32,49 @@ TEST(ModelConfig, DefaultsApplyWhereKeysAreAbsentOrNull) {
   EXPECT_EQ(parse_model_config(json, "config.json").num_key_value_heads, 4);
 }
 
+// As the configuration classes of Transformers have them.
+TEST(ModelConfig, AbsentMembersHaveTheDefaultsOfTheFamily) {
+  struct Case {
+    const char* type;
+    double theta, epsilon;
+    std::int64_t positions;
+  };
+  for (const auto& [type, theta, epsilon, positions] : {Case{"llama", 1e4, 1e-6, 2048},
+                                                        {"mistral", 1e4, 1e-6, 131072},
+                                                        {"mixtral", 1e6, 1e-5, 131072},
+                                                        {"qwen2", 1e4, 1e-6, 32768},
+                                                        {"qwen3", 1e4, 1e-6, 32768},
+                                                        {"qwen3_moe", 1e4, 1e-6, 32768},
+                                                        {"llama4_text", 5e5, 1e-5, 131072}}) {
+    Json json = base();
+    json.erase("architectures");
+    json.erase("max_position_embeddings");
+    json.set("model_type", type);
+    for (const char* rope : {"null", R"({"rope_type": "default"})"}) {
+      json.set("rope_parameters", Json::parse(rope));
+      const ModelConfig c = parse_model_config(json, "a");
+      EXPECT_DOUBLE_EQ(c.rope.theta, theta) << type << " with rope_parameters " << rope;
+      EXPECT_FLOAT_EQ(c.rms_norm_eps, static_cast<float>(epsilon)) << type;
+      EXPECT_EQ(c.max_position_embeddings, positions) << type;
+    }
+  }
+}
+
+TEST(ModelConfig, RescalingWithoutItsFactorsIsRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"factor", R"({"rope_type": "linear"})"},
+      {"factor", R"({"rope_type": "dynamic", "factor": null})"},
+      {"factor", R"({"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0})"},
+      {"low_freq_factor", R"({"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0})"},
+      {"high_freq_factor", R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0})"},
+  };
+  for (const auto& [key, rope] : cases) {
+    Json json = base();
+    json.set("rope_scaling", Json::parse(rope));
+    EXPECT_THAT(fault_of(json), HasSubstr(std::string(key) + ": is missing; rotary scaling '")) << rope;
+  }
+}
+
 TEST(ModelConfig, BothSpellingsOfRopeAgree) {
   Json old_style = base();
   old_style.set("rope_theta", 500000.0);
