@@ -263,7 +263,16 @@ std::vector<CompressedGroup> read_compressed_config(const Json& config, std::str
     QUENCH_CHECK_AS(ErrorCode::unsupported, json.is_object(), "{}: expected an object, got {}", place,
                     json.type_name());
     const Json* weights = json.find("weights");
-    if (weights == nullptr || weights->is_null()) continue;  // inputs alone: nothing is stored
+    const auto refuse = [&](std::string_view key, std::string_view what) {
+      const Json* value = json.find(key);
+      QUENCH_CHECK_AS(ErrorCode::unsupported, value == nullptr || value->is_null(), "{}.{}: {} are not supported",
+                      place, key, what);
+    };
+    refuse("output_activations", "rounded outputs");
+    if (weights == nullptr || weights->is_null()) {
+      refuse("input_activations", "rounded inputs beside plain weights");
+      continue;
+    }
     CompressedGroup group;
     group.weights = ArgsReader(*weights, place + ".weights").read();
     group.weights.calibrated = false;

@@ -29,6 +29,10 @@ std::string weight_of(std::string_view name) {
   return {};
 }
 
+bool is_scale_dtype(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
 bool is_input_part(std::string_view name) {
   return std::ranges::any_of(kInputParts, [&](std::string_view part) { return name.ends_with(part); });
 }
@@ -37,10 +41,13 @@ class CompressedWeights final : public StoredWeights {
  public:
   CompressedWeights(const std::filesystem::path& folder, const Json& quantization)
       : files_(folder), groups_(read_compressed_config(quantization, (folder / "config.json").string())) {
-    for (const CompressedGroup& group : groups_) {
-      patterns_.emplace_back();
-      for (const std::string& target : group.targets) patterns_.back().emplace_back(target);
-    }
+    for (const CompressedGroup& group : groups_)
+      for (const std::string& target : group.targets) {
+        // Of groups with the same target the last counts.
+        std::erase_if(targets_, [&](const Target& known) { return known.pattern.text() == target; });
+        targets_.push_back({LayerPattern(target), &group});
+      }
+    std::ranges::sort(targets_, [](const Target& a, const Target& b) { return a.pattern.goes_before(b.pattern); });
   }
 
   [[nodiscard]] std::vector<std::string> names() const override {
@@ -94,12 +101,12 @@ class CompressedWeights final : public StoredWeights {
     const auto found = files_.find(layer + std::string(two_level ? kInputGlobalScale : kInputScale));
     if (!found) return std::nullopt;
     const DType dtype = found->entry->dtype.value_or(DType::u8);
-    QUENCH_CHECK_AS(ErrorCode::corrupt,
-                    found->entry->shape.numel() == 1 && (dtype == DType::f32 || dtype == DType::bf16),
-                    "{}: {} is {}{}, expected one number in F32 or BF16", files_.path().string(), found->entry->name,
-                    found->entry->dtype_name, found->entry->shape.to_string());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, found->entry->shape.numel() == 1 && is_scale_dtype(dtype),
+                    "{}: {} is {}{}, expected one number in F32, BF16 or F16", files_.path().string(),
+                    found->entry->name, found->entry->dtype_name, found->entry->shape.to_string());
     const Tensor stored = read_entry(*found, found->entry->shape, dtype);
-    const float value = dtype == DType::f32 ? *stored.data<float>() : float(*stored.data<bfloat16>());
+    float value = 0;
+    dispatch<float, bfloat16, float16>(dtype, "input scale", [&]<class T>() { value = float(*stored.data<T>()); });
     return two_level ? 1.0f / value : value;
   }
 
@@ -110,11 +117,8 @@ class CompressedWeights final : public StoredWeights {
 
   [[nodiscard]] const CompressedGroup& group_of(std::string_view name) const {
     const std::string_view layer = name.substr(0, name.size() - kWeight.size());
-    // A layer that is named outdoes a class of layers.
-    for (const bool by_class : {false, true})
-      for (std::size_t i = 0; i < groups_.size(); ++i)
-        for (const LayerPattern& pattern : patterns_[i])
-          if (pattern.is_class() == by_class && pattern.matches(layer)) return groups_[i];
+    for (const Target& target : targets_)
+      if (target.pattern.matches(layer)) return *target.group;
     QUENCH_FAIL(ErrorCode::corrupt, "{}: {} is quantized, but no group of quantization_config is for it",
                 files_.path().string(), name);
   }
@@ -224,7 +228,7 @@ class CompressedWeights final : public StoredWeights {
       return;
     }
     const auto dtype = found.entry->dtype;
-    QUENCH_CHECK_AS(ErrorCode::corrupt, dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
+    QUENCH_CHECK_AS(ErrorCode::corrupt, dtype && is_scale_dtype(*dtype),
                     "{}: {} has dtype {}, expected F32, BF16 or F16", files_.path().string(), found.entry->name,
                     found.entry->dtype_name);
     // Some writers leave the axis of length 1 away.
@@ -249,7 +253,11 @@ class CompressedWeights final : public StoredWeights {
 
   SafetensorsFolder files_;
   std::vector<CompressedGroup> groups_;
-  std::vector<std::vector<LayerPattern>> patterns_;  // of each group
+  struct Target {
+    LayerPattern pattern;
+    const CompressedGroup* group;
+  };
+  std::vector<Target> targets_;  // the first that matches a layer is for it
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Folders of compressed-tensors, written and read back.
 
+#include "core/ops/elementwise.h"
+#include "core/safetensors/safetensors.h"
 #include "export/compressed_tensors/config.h"
 #include "export/compressed_tensors/writer.h"
 #include "export/round_to_nearest.h"
@@ -56,6 +58,81 @@ TEST(CompressedTensors, LayersMayHaveSchemesOfTheirOwn) {
   EXPECT_TRUE(stored->inputs("model.layers.0.mlp.down_proj.weight"));
 }
 
+// Groups of two layers, whose targets others have chosen.
+class Targets : public ::testing::Test {
+ protected:
+  Targets() {
+    const Tensor w = normal_weight({32, 128}, DType::f32);
+    const std::vector<ModelTensor> tensors{tensor("model.layers.0.mlp.up_proj", w, find_scheme("int4_weight_only_g32")),
+                                           tensor("model.embed_tokens", w, find_scheme("int8_weight_only"))};
+    config_ = config_of(write_compressed_tensors(tensors, folder_.path(), 1 << 30));
+  }
+
+  // Whether layers have their codes when the groups of 4 and of 8 bits come in this order with these targets.
+  bool readable(std::vector<std::pair<int, std::string>> groups) {
+    const Json written = config_.at(kQuantizationConfig).at("config_groups");
+    Json changed = Json::object();
+    for (const auto& [bits, target] : groups)
+      for (const auto& [name, group] : written.as_object())
+        if (group.at("weights").at("num_bits").as_int() == bits) {
+          Json copy = group;
+          copy.set("targets", Json::Array{Json(target)});
+          changed.set(fmt::format("group_{}", changed.as_object().size()), std::move(copy));
+        }
+    Json config = config_;
+    config.find(kQuantizationConfig)->set("config_groups", std::move(changed));
+    try {
+      const auto stored = open_stored_weights(folder_.path(), config);
+      return stored->read_packed("model.layers.0.mlp.up_proj.weight").codes().dtype() == DType::i4 &&
+             stored->read_packed("model.embed_tokens.weight").codes().dtype() == DType::i8;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+ private:
+  TempDir folder_;
+  Json config_;
+};
+
+TEST_F(Targets, TheClosestOneCounts) {
+  EXPECT_TRUE(readable({{4, "model.layers.0.mlp.up_proj"}, {8, "model.embed_tokens"}}));
+  EXPECT_TRUE(readable({{8, "re:model.*"}, {4, "model.layers.0.mlp.up_proj"}})) << "a name before an expression";
+  EXPECT_TRUE(readable({{8, "re:model.*"}, {4, "re:.*mlp.*"}})) << "expressions in the order of their text";
+  EXPECT_FALSE(readable({{4, "re:model.*"}, {8, "re:.*"}}));
+  EXPECT_TRUE(readable({{4, "Linear"}, {8, "re:.*embed_tokens$"}})) << "an expression before a class";
+  EXPECT_TRUE(readable({{8, "Embedding"}, {4, "Linear"}}));
+  EXPECT_TRUE(readable({{4, "Linear"}, {8, "Embedding"}}));
+  EXPECT_FALSE(readable({{4, "Linear"}, {8, "Linear"}})) << "no class for embeddings";
+  EXPECT_TRUE(readable({{8, "re:.*up.*"}, {4, "re:.*up.*"}, {8, "Embedding"}})) << "the last of the same target";
+}
+
+// Scales have the dtype of the model that was calibrated.
+TEST(CompressedTensors, ScalesOfInputsMayHaveAnyDtype) {
+  const Scheme* scheme = find_scheme("float8_static");
+  const std::string layer = "model.layers.0.mlp.up_proj";
+  const Tensor w = normal_weight({32, 128}, DType::f32), codes = Tensor::zeros({32, 128}, DType::f8_e4m3);
+  Json config;
+  {
+    const TempDir folder;
+    config = config_of(write_compressed_tensors({tensor(layer, w, scheme)}, folder.path(), 1 << 30));
+  }
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const TempDir folder;
+    const Tensor one = Tensor::from_values<float>({1}, std::array{0.375f}), scale = Tensor::empty({1}, dtype);
+    cast({one, scale});
+    const auto item = [&](const char* part, const Tensor& t) {
+      return SafetensorsItem{.name = layer + part,
+                             .dtype = t.dtype(),
+                             .shape = t.shape(),
+                             .data = {static_cast<const std::byte*>(t.raw_data()), t.nbytes()}};
+    };
+    write_safetensors(folder / "model.safetensors",
+                      {item(".weight", codes), item(".weight_scale", one), item(".input_scale", scale)});
+    EXPECT_EQ(open_stored_weights(folder.path(), config)->input_scale(layer + ".weight"), 0.375f) << to_string(dtype);
+  }
+}
+
 class ConfigRefusal : public ::testing::Test {
  protected:
   // What is said of a config whose single group has been changed so.
@@ -80,6 +157,15 @@ TEST_F(ConfigRefusal, NamesTheKey) {
   EXPECT_THAT(after([](Json&, Json& w) { w.set("actorder", "group"); }), HasSubstr("weights.actorder"));
   EXPECT_THAT(after([](Json&, Json& w) { w.set("type", "float"); }), HasSubstr("does not go with its weights"));
   EXPECT_THAT(after([](Json& c, Json&) { c.set("kv_cache_scheme", Json::object()); }), HasSubstr("kv_cache_scheme"));
+  const auto group = [](Json& c) { return c.find("config_groups")->find("group_0"); };
+  EXPECT_THAT(after([&](Json& c, Json& w) { group(c)->set("output_activations", w); }),
+              HasSubstr("group_0.output_activations: rounded outputs are not supported"));
+  EXPECT_THAT(after([&](Json& c, Json& w) {
+                const Json inputs = w;
+                group(c)->set("input_activations", inputs);
+                group(c)->set("weights", nullptr);
+              }),
+              HasSubstr("group_0.input_activations: rounded inputs beside plain weights are not supported"));
   EXPECT_THAT(after([](Json& c, Json&) { c.find("config_groups")->find("group_0")->set("format", "marlin-24"); }),
               HasSubstr("format 'marlin-24' is not supported"));
 }
