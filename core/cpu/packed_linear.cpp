@@ -4,8 +4,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/cpu/packed_inputs.h"
 #include "core/cpu/packed_rows.h"
-#include "core/cpu/packed_ways.h"
 #include "core/cpu/parallel.h"
 #include "core/ops/packed_linear.h"
 
@@ -28,17 +28,6 @@ struct Products {
   // Called with the columns of `out` that are done, by whoever has made them.
   std::function<void(std::int64_t begin, std::int64_t end)> finish;
 };
-
-template <class Way>
-struct Inputs {
-  const typename Way::X* x;  // [rows][stride], block by block in the order of the way
-  std::int64_t stride;
-};
-
-template <class Way>
-std::int64_t blocks_of(std::int64_t depth) {
-  return (depth + Way::kBlock - 1) / Way::kBlock;
-}
 
 // How lanes find their scales.
 template <class Way>
@@ -83,7 +72,7 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
       [&](auto s) QUENCH_INLINE_LAMBDA { unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { sums[s][r] = F32{}; }); });
   const auto add = [&](const std::uint8_t* codes, std::int64_t stride, std::int64_t block) QUENCH_INLINE_LAMBDA {
     unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
-      Way::template add<kRows>(codes + s * stride, in.x + block * Way::kBlock, in.stride, parts[s]);
+      Way::template add<kRows>(codes + s * stride, in.x + block * Way::kBlock, in.stride(), parts[s]);
     });
   };
   for (std::int64_t begin = 0, group = 0; begin < blocks; begin += run, ++group) {
@@ -118,6 +107,72 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
     for (int r = 0; r < kRows; ++r) out[s][r] = reduce_add(sums[s][r]);
 }
 
+// The same for inputs with scales of their own in each block, one row of the weight after the other: integer sums do
+// not wait for each other, and all stay in registers.
+template <class Way, int kRows, int kCount, bool kByLane>
+void fixed_dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
+                        const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
+  const std::int64_t whole = w.row_bytes / Way::kBlockBytes;
+  const std::uint8_t* rows = w.codes + first * w.row_bytes;
+  const std::uint8_t* next = rows + std::max(kAhead, kCount * w.row_bytes);
+  F32 sums[kCount][kRows];
+  unrolled<kCount>(
+      [&](auto s) QUENCH_INLINE_LAMBDA { unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA { sums[s][r] = F32{}; }); });
+  const auto add = [&](auto low, const std::uint8_t* codes, std::int64_t stride, std::int64_t block,
+                       std::int64_t group) QUENCH_INLINE_LAMBDA {
+    unrolled<kCount>([&](auto s) QUENCH_INLINE_LAMBDA {
+      typename Way::Part part[kRows][2] = {};
+      Way::template add<kRows, low.value>(codes + s * stride, in.x + block * in.kBlock, in.stride(), part);
+      F32 scale;
+      if constexpr (kByLane)
+        scale = permute(load(scales + s * w.groups + group, FullVector{}), walk.group_of_lane);
+      else
+        scale = broadcast(scales[s * w.groups + group]);
+      unrolled<kRows>([&](auto r) QUENCH_INLINE_LAMBDA {
+        const F32 unit = scale * load(in.scales + (r * in.blocks + block) * kLanes, FullVector{});
+        sums[s][r] = fma(Way::template sum<low.value>(part[r]), unit, sums[s][r]);
+      });
+    });
+  };
+  const auto add_block = [&](const std::uint8_t* codes, std::int64_t stride, std::int64_t block,
+                             std::int64_t group) QUENCH_INLINE_LAMBDA {
+    bool low = false;  // the same for every row of the weight, so that the processor foresees it
+    for (int r = 0; r < kRows; ++r) low |= in.low[r * in.blocks + block] != 0;
+    if (low)
+      add(std::true_type{}, codes, stride, block, group);
+    else
+      add(std::false_type{}, codes, stride, block, group);
+  };
+  std::int64_t group = 0, left = walk.run;
+  for (std::int64_t block = 0; block < whole; ++block) {
+    unrolled<kCount>(
+        [&](auto s) QUENCH_INLINE_LAMBDA { __builtin_prefetch(next + (block * kCount + s) * Way::kBlockBytes, 0, 2); });
+    add_block(rows + block * Way::kBlockBytes, w.row_bytes, block, group);
+    if (--left == 0) {
+      left = walk.run;
+      group += kByLane ? walk.groups : 1;
+    }
+  }
+  if (in.blocks > whole) [[unlikely]] {  // the codes behind a row's end are 0
+    std::uint8_t tail[kCount][Way::kBlockBytes] = {};
+    for (int s = 0; s < kCount; ++s)
+      std::memcpy(tail[s], rows + s * w.row_bytes + whole * Way::kBlockBytes,
+                  static_cast<std::size_t>(w.row_bytes - whole * Way::kBlockBytes));
+    add_block(&tail[0][0], Way::kBlockBytes, whole, group);
+  }
+  for (int s = 0; s < kCount; ++s)
+    for (int r = 0; r < kRows; ++r) out[s][r] = reduce_add(sums[s][r]);
+}
+
+template <class Way, int kRows, int kCount, bool kByLane>
+void dot_products_of(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
+                     const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
+  if constexpr (kFixedPoint<Way>)
+    fixed_dot_products<Way, kRows, kCount, kByLane>(w, in, walk, first, scales, out);
+  else
+    dot_products<Way, kRows, kCount, kByLane>(w, in, walk, first, scales, out);
+}
+
 // What the offsets of a row of the weight add.
 float offset_product(const Products& p, std::int64_t column, std::int64_t row) {
   if (p.weight.offsets == nullptr) return 0.0f;
@@ -133,7 +188,7 @@ float offset_product(const Products& p, std::int64_t column, std::int64_t row) {
 template <class Way, int kRows>
 void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& walk, std::int64_t first_row,
               bool finish) {
-  const Inputs<Way> in{all.x + first_row * all.stride, all.stride};
+  const Inputs<Way> in = all.from(first_row);
   constexpr int kCount = kStreams<kRows>;
   const std::int64_t n = p.weight.rows, groups = p.weight.groups;
   parallel_ranges((n + kCount - 1) / kCount, n * p.weight.depth, [&](std::int64_t begin, std::int64_t end) {
@@ -144,9 +199,9 @@ void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& w
       const std::int64_t from = std::min(column, n - kCount);  // the last ones together with those before them
       widen_scales(p.scales, groups, from, kCount, scales.data());
       if (walk.by_lane)
-        dot_products<Way, kRows, kCount, true>(p.weight, in, walk, from, scales.data(), dots);
+        dot_products_of<Way, kRows, kCount, true>(p.weight, in, walk, from, scales.data(), dots);
       else
-        dot_products<Way, kRows, kCount, false>(p.weight, in, walk, from, scales.data(), dots);
+        dot_products_of<Way, kRows, kCount, false>(p.weight, in, walk, from, scales.data(), dots);
       for (int s = 0; s < kCount; ++s)
         for (int r = 0; from + s >= column && r < kRows; ++r)
           p.out[(first_row + r) * n + from + s] = dots[s][r] + offset_product(p, from + s, first_row + r);
@@ -155,26 +210,14 @@ void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& w
   });
 }
 
-template <class Way, class T>
-void arrange(const T* x, std::int64_t depth, typename Way::X* out) {
-  for (std::int64_t block = 0; block < depth; block += Way::kBlock)
-    for (int vector = 0; vector < Way::kVectors; ++vector)
-      for (int position = 0; position < Way::kWidth; ++position) {
-        const std::int64_t k = block + Way::element(vector, position);
-        *out++ = k < depth ? static_cast<typename Way::X>(x[k]) : typename Way::X{};
-      }
-}
-
 // False where groups do not come out even with lanes, or the weight has too few rows to walk side by side.
 template <class Way, class T>
 bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
-  const std::int64_t depth = p.weight.depth, blocks = blocks_of<Way>(depth), stride = blocks * Way::kBlock;
-  const ScaleWalk<Way> walk(p.weight.group, p.weight.groups, blocks);
+  const std::int64_t depth = p.weight.depth;
+  const ScaleWalk<Way> walk(p.weight.group, p.weight.groups, blocks_of<Way>(depth));
   if (!walk.possible || p.weight.rows < kMaxStreams) return false;
-  const Tensor arranged = Tensor::empty({rows * stride * std::int64_t{sizeof(typename Way::X)}}, DType::u8);
-  const Inputs<Way> in{static_cast<const typename Way::X*>(arranged.raw_data()), stride};
-  for (std::int64_t r = 0; r < rows; ++r)
-    arrange<Way>(x + r * depth, depth, static_cast<typename Way::X*>(arranged.raw_data()) + r * stride);
+  const ArrangedInputs<Way> arranged(x, rows, depth);
+  const Inputs<Way> in = arranged.view();
   for (std::int64_t row = 0; row < rows;) {  // three rows: two, then one
     const std::int64_t left = rows - row, count = left == 3 ? 2 : left;
     const bool finish = row + count == rows;
@@ -231,7 +274,7 @@ void write_columns(const Tensor& y, std::int64_t begin, std::int64_t end, const 
       y.data<Y>()[r * y.stride(0) + column] = Y(convert(r, column));
 }
 
-// The ways of bf16 inputs beside codes of a dtype; false where there is none.
+// The ways of bf16 inputs beside codes of a dtype, faster than those of f32; false where there is none.
 template <class T>
 bool multiply_in_bf16([[maybe_unused]] const Products& p, [[maybe_unused]] DType codes, [[maybe_unused]] const T* x,
                       [[maybe_unused]] std::int64_t rows) {
@@ -242,6 +285,15 @@ bool multiply_in_bf16([[maybe_unused]] const Products& p, [[maybe_unused]] DType
       case DType::f4_e2m1: return multiply_by<Bf16Nibbles<kFloat4Values>>(p, x, rows);
       case DType::i8: return multiply_by<Bf16SignedBytes>(p, x, rows);
       case DType::f8_e4m3: return multiply_by<Bf16Float8>(p, x, rows);
+      default: break;
+    }
+  }
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    switch (codes) {
+      case DType::i4: return multiply_by<FixedNibbles>(p, x, rows);
+      case DType::f4_e2m1: return multiply_by<FixedFloat4>(p, x, rows);
+      case DType::i8: return multiply_by<FixedBytes>(p, x, rows);
       default: break;
     }
   }

@@ -12,6 +12,9 @@
 //   element(vector, position)       which of the block's elements stands there in x
 //   add<kRows>(codes, x, stride, part)   part[row][0] + part[row][1] += the block's products with rows of x
 //   sum(part)              both together, in f32
+// and where x becomes integers under a scale for each lane of a block (packed_inputs.h)
+//   kUnit, kLowParts       what a code of 1 stands for; parts of a high part's unit that a low part counts
+//   add<kRows, kLow>(), sum<kLow>()   x holds a block's high parts, then its low ones, which count if kLow
 
 #include <array>
 #include <utility>
@@ -147,6 +150,86 @@ struct Bf16Float8 : Bf16Bytes {
 inline constexpr std::array<float, 16> kInt4Values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
 inline constexpr std::array<float, 16> kFloat4Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                         -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+#endif
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// Codes become integers of 16 bits, and so does x: a high part of 15 bits, and a low part of as many where bf16
+// elements are so much smaller than others of their lane that the high one does not hold them. Products and sums of a
+// block are exact, twice as many at a time as in f32.
+struct FixedWay {
+  using X = std::int16_t;
+  using Part = I32;
+  static constexpr int kWidth = 2 * kLanes, kBlockBytes = 4 * kLanes;
+  static constexpr float kUnit = 1, kLowParts = 32768;
+  template <bool kLow>
+  static QUENCH_INLINE F32 sum(const Part (&part)[2]) {
+    if constexpr (kLow) return fma(to_f32(part[1]), broadcast(1 / kLowParts), to_f32(part[0]));
+    return to_f32(part[0]);
+  }
+
+ protected:
+  // The products of vector j of kVectors.
+  template <int kRows, bool kLow, int kVectors>
+  static QUENCH_INLINE void multiply(__m256i w, int j, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
+      const X* high = x + row * stride + j * kWidth;
+      part[row][0] += products(w, high);
+      if constexpr (kLow) part[row][1] += products(w, high + kVectors * kWidth);
+    });
+  }
+  // The low byte of every 16 bits, and the high one.
+  static QUENCH_INLINE __m256i low_bytes(__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
+  static QUENCH_INLINE __m256i high_bytes(__m256i x) { return _mm256_srai_epi16(x, 8); }
+
+ private:
+  static QUENCH_INLINE I32 products(__m256i w, const X* x) {
+    return std::bit_cast<I32>(_mm256_madd_epi16(w, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))));
+  }
+};
+
+struct FixedNibbles : FixedWay {
+  static constexpr int kPerLane = 8, kVectors = 4, kBlock = kPerLane * kLanes;
+  static constexpr int element(int vector, int position) { return 4 * position + vector; }
+  template <int kRows, bool kLow>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    const auto words = std::bit_cast<__m256i>(load_words(codes));
+    unrolled<kVectors>([&](auto j) QUENCH_INLINE_LAMBDA {
+      const __m256i w = _mm256_srai_epi16(_mm256_slli_epi16(words, 12 - 4 * j), 12);
+      multiply<kRows, kLow, kVectors>(w, j, x, stride, part);
+    });
+  }
+};
+
+struct FixedBytes : FixedWay {
+  static constexpr int kPerLane = 4, kVectors = 2, kBlock = kPerLane * kLanes;
+  static constexpr int element(int vector, int position) { return 2 * position + vector; }
+  template <int kRows, bool kLow>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    const auto words = std::bit_cast<__m256i>(load_words(codes));
+    multiply<kRows, kLow, kVectors>(low_bytes(words), 0, x, stride, part);
+    multiply<kRows, kLow, kVectors>(high_bytes(words), 1, x, stride, part);
+  }
+};
+
+// Twice their values are integers.
+struct FixedFloat4 : FixedWay {
+  static constexpr float kUnit = 0.5f;
+  static constexpr int kPerLane = 8, kVectors = 4, kBlock = kPerLane * kLanes;
+  static constexpr int element(int vector, int position) { return 4 * position + vector; }
+  template <int kRows, bool kLow>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    const auto words = std::bit_cast<__m256i>(load_words(codes));
+    const __m256i doubled =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i even = _mm256_shuffle_epi8(doubled, _mm256_and_si256(words, nibble));
+    const __m256i odd = _mm256_shuffle_epi8(doubled, _mm256_and_si256(_mm256_srli_epi16(words, 4), nibble));
+    multiply<kRows, kLow, kVectors>(low_bytes(even), 0, x, stride, part);
+    multiply<kRows, kLow, kVectors>(low_bytes(odd), 1, x, stride, part);
+    multiply<kRows, kLow, kVectors>(high_bytes(even), 2, x, stride, part);
+    multiply<kRows, kLow, kVectors>(high_bytes(odd), 3, x, stride, part);
+  }
+};
 #endif
 
 // Integers beside 8-bit inputs (u8): exact products and sums.
