@@ -1,5 +1,7 @@
 #include "core/system/signals.h"
 
+#include <sys/auxv.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>
                   std::atomic<bool>::is_always_lock_free,
               "signal handlers may touch lock-free atomics only");
 
+constexpr std::size_t kHandlerStack = std::size_t{64} << 10;
 constexpr std::int64_t kNanoseconds = 1'000'000'000;
 
 // Async-signal-safe.
@@ -47,17 +50,30 @@ void on_save(int) {
   save_requested.store(true);
 }
 
+// Handlers of this thread, to which the kernel gives the process's signals, run on a stack of their own: kernels of
+// oneDNN work with the stack pointer elsewhere, and the frame of a handler below it would overwrite what lies there.
+void give_handlers_a_stack() {
+  stack_t stack{};
+  if (::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0) return;
+  stack = {.ss_sp = nullptr, .ss_flags = 0, .ss_size = kHandlerStack + ::getauxval(AT_MINSIGSTKSZ)};
+  stack.ss_sp = ::mmap(nullptr, stack.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  QUENCH_CHECK_AS(ErrorCode::out_of_memory, stack.ss_sp != MAP_FAILED, "no memory for the stack of signal handlers");
+  QUENCH_CHECK_AS(ErrorCode::failed, ::sigaltstack(&stack, nullptr) == 0, "no stack for signal handlers: {}",
+                  errno_text(errno));
+}
+
 }  // namespace
 
 SignalHandlers::SignalHandlers() {
   QUENCH_CHECK(!installed.exchange(true), "signal handlers are installed already; one SignalHandlers object at a time");
+  give_handlers_a_stack();
   stop_requested.store(0);
   stop_requested_at.store(0);
   save_requested.store(false);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
     // Reads and writes in progress go on after the handler; nothing outside the trainer needs to know about EINTR.
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     switch (kSignals[i]) {
       case SIGPIPE: action.sa_handler = SIG_IGN; break;

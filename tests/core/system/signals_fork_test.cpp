@@ -4,10 +4,13 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <functional>
 
+#include "core/ops/gemm.h"
 #include "core/system/check.h"
 #include "core/system/signals.h"
+#include "core/system/threads.h"
 
 namespace quench {
 namespace {
@@ -50,6 +53,34 @@ void sleep_ms(int milliseconds) {
 int train_until_stopped(SignalHandlers& handlers) {
   while (handlers.stop_signal() == 0) sleep_ms(1);
   return exit_status_of_signal(handlers.stop_signal());
+}
+
+// Products over and over: 7 where one of them is not as the first was.
+int multiply_until_stopped(SignalHandlers& handlers) {
+  set_thread_count(1);
+  const Tensor x = Tensor::empty({16, 256}, DType::f32), weight = Tensor::empty({1024, 256}, DType::f32);
+  for (const Tensor& tensor : {x, weight})
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) tensor.data<float>()[i] = static_cast<float>(i % 13);
+  const Tensor first = Tensor::empty({16, 1024}, DType::f32), again = Tensor::empty_like(first);
+  gemm({.a = x, .b = weight, .c = first, .transpose_b = true});
+  while (handlers.stop_signal() == 0) {
+    gemm({.a = x, .b = weight, .c = again, .transpose_b = true});
+    if (std::memcmp(again.raw_data(), first.raw_data(), first.nbytes()) != 0) return 7;
+  }
+  return 0;
+}
+
+// Kernels of oneDNN use the stack pointer for something else: a handler that ran there overwrote memory.
+TEST(SignalsFork, ASignalInTheMiddleOfAProductHarmsNothing) {
+  const Child child(multiply_until_stopped);
+  for (int i = 0; i < 3000; ++i) {
+    child.send(SIGUSR1);
+    ::usleep(200);
+  }
+  child.send(SIGTERM);
+  const int result = child.wait();
+  ASSERT_TRUE(WIFEXITED(result)) << "signal " << WTERMSIG(result);
+  EXPECT_EQ(WEXITSTATUS(result), 0);
 }
 
 TEST(SignalsFork, SigtermStopsWith143SigintWith130AndSighupWith129) {
