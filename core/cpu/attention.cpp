@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/cpu/attention_one_query.h"
+#include "core/cpu/attention_softmax.h"
 #include "core/cpu/attention_tiles.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"
@@ -33,47 +35,6 @@ struct Scratch {
     out = arena.take<float>(kQueryTile * layout.padded);
     maxima = arena.take<float>(kQueryTile);
     sums = arena.take<float>(kQueryTile * kLanes);
-  }
-};
-
-// The running softmax of one row of queries, with exponents to base 2 of the scaled scores.
-struct SoftmaxRow {
-  float* maximum;
-  float* sum;  // one partial sum a lane
-  float* out;  // weighted sum of values so far, `padded` columns
-  std::int64_t padded;
-
-  // Folds in the scores of keys [hidden, visible), of which there is one at least; leaves their weights in `weights`,
-  // zeros before them and up to `written` lanes.
-  template <class Weight>
-  QUENCH_INLINE void fold(const float* scores, std::int64_t hidden, std::int64_t visible, std::int64_t written,
-                          float scale, Weight* weights) const {
-    const I32 lanes = lane_numbers();
-    F32 best = broadcast(-INFINITY);
-    for (std::int64_t i = 0; i < written; i += kLanes) {
-      F32 s = load(scores + i, FullVector{});
-      if (i + kLanes > visible) s = select(lanes < static_cast<std::int32_t>(visible - i), s, broadcast(-INFINITY));
-      if (i < hidden) s = select(lanes < static_cast<std::int32_t>(hidden - i), broadcast(-INFINITY), s);
-      best = max(s, best);
-    }
-    const float next = std::max(*maximum, reduce_max(best) * scale);
-    F32 total = load(sum, FullVector{});
-    if (next != *maximum) {
-      const F32 decay = exp2(broadcast(*maximum - next));
-      total *= decay;
-      for (std::int64_t d = 0; d < padded; d += kLanes)
-        store(out + d, load(out + d, FullVector{}) * decay, FullVector{});
-      *maximum = next;
-    }
-    const F32 factor = broadcast(scale), shift = broadcast(-next);
-    for (std::int64_t i = 0; i < written; i += kLanes) {
-      F32 weight = exp2(fma(load(scores + i, FullVector{}), factor, shift));
-      if (i + kLanes > visible) weight = select(lanes < static_cast<std::int32_t>(visible - i), weight, F32{});
-      if (i < hidden) weight = select(lanes < static_cast<std::int32_t>(hidden - i), F32{}, weight);
-      store(weights + i, weight, FullVector{});
-      total += weight;
-    }
-    store(sum, total, FullVector{});
   }
 };
 
@@ -165,6 +126,17 @@ class QueryTile {
   std::int64_t first_ = 0, rows_ = 0;
 };
 
+template <class T>
+void single_queries(const AttentionArgs& args, std::int64_t work) {
+  const std::int64_t heads = args.q.size(1), scratch_size = round_up(OneQuery<T>::scratch_size(args.q.size(2)), 16);
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor scratch = Tensor::empty({std::int64_t{omp_get_max_threads()}, scratch_size}, DType::f32);
+  parallel_items(std::ssize(args.sequences) * heads, work, [&](std::int64_t item, int thread) {
+    const SequenceRange& s = args.sequences[static_cast<std::size_t>(item / heads)];
+    if (s.q_length > 0) OneQuery<T>(args, s, item % heads, scratch.data<float>() + thread * scratch_size).run();
+  });
+}
+
 template <class T, class Operand>
 void forward(const AttentionArgs& args) {
   const std::int64_t heads = args.q.size(1), kv_heads = args.k.size(1), group = heads / kv_heads;
@@ -182,6 +154,8 @@ void forward(const AttentionArgs& args) {
   }
   const std::int64_t pairs = sequences * kv_heads;
   if (covered == 0) return;
+  if (std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.q_length <= 1; }))
+    return single_queries<T>(args, work);
   // Few heads for many threads: cut the queries, at the price of packing the keys once more for each cut.
   const std::int64_t threads = omp_get_max_threads(), cuts = std::max<std::int64_t>(1, 4 * threads / pairs);
 

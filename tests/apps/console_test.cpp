@@ -180,8 +180,8 @@ TEST_F(Console, ThreadsSpinBrieflyUnlessTheUserSaysOtherwise) {
   ::unsetenv("GOMP_SPINCOUNT");
   ::unsetenv("OMP_DISPLAY_ENV");
   if (!before.empty()) ::setenv("OMP_WAIT_POLICY", before.c_str(), 1);
-  EXPECT_THAT(ours, HasSubstr("GOMP_SPINCOUNT = '1000'"));
-  EXPECT_THAT(theirs, AllOf(HasSubstr("GOMP_SPINCOUNT = '77'"), Not(HasSubstr("'1000'"))));
+  EXPECT_THAT(ours, HasSubstr("GOMP_SPINCOUNT = '3000'"));
+  EXPECT_THAT(theirs, AllOf(HasSubstr("GOMP_SPINCOUNT = '77'"), Not(HasSubstr("'3000'"))));
 }
 
 }  // namespace

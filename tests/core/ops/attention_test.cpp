@@ -185,6 +185,21 @@ TEST(Attention, LastQueryOfACacheSeesEveryKey) {
     for (const std::int64_t queries : {1, 2, 5}) check(make(random, {{queries, 200}}, 4, 2, 32, dtype, true));
 }
 
+// The kernel of a step of generation, of one text or several.
+TEST(Attention, OneQueryOfEverySequence) {
+  Generator random(16);
+  for (int i = 0; i < 80; ++i) {
+    const std::int64_t kv_heads = random.between(1, 3);
+    std::vector<std::pair<std::int64_t, std::int64_t>> lengths;
+    for (std::int64_t s = random.between(1, 4); s > 0; --s)
+      lengths.emplace_back(random.below(8) > 0 ? 1 : 0, random.between(0, 200));
+    Problem p = make(random, lengths, kv_heads * random.between(1, 4), kv_heads, random.between(1, 140),
+                     random.coin() ? DType::f32 : DType::bf16, random.coin(), random.below(3));
+    if (p.causal && random.coin()) p.window = random.between(1, 150);
+    check(p);
+  }
+}
+
 TEST(Attention, WindowsAroundTheTiles) {
   Generator random(13);
   for (const DType dtype : {DType::f32, DType::bf16})

@@ -1,0 +1,51 @@
+#pragma once
+// The softmax of the attention kernels, tile of keys by tile.
+
+#include <cmath>
+
+#include "core/cpu/vector_math.h"
+
+namespace quench::cpu::QUENCH_CPU_NAMESPACE {
+
+// The running softmax of one row of queries, with exponents to base 2 of the scaled scores.
+struct SoftmaxRow {
+  float* maximum;
+  float* sum;  // one partial sum a lane
+  float* out;  // weighted sum of values so far, `padded` columns
+  std::int64_t padded;
+
+  // Folds in the scores of keys [hidden, visible), of which there is one at least; leaves their weights in `weights`,
+  // zeros before them and up to `written` lanes.
+  template <class Weight>
+  QUENCH_INLINE void fold(const float* scores, std::int64_t hidden, std::int64_t visible, std::int64_t written,
+                          float scale, Weight* weights) const {
+    const I32 lanes = lane_numbers();
+    F32 best = broadcast(-INFINITY);
+    for (std::int64_t i = 0; i < written; i += kLanes) {
+      F32 s = load(scores + i, FullVector{});
+      if (i + kLanes > visible) s = select(lanes < static_cast<std::int32_t>(visible - i), s, broadcast(-INFINITY));
+      if (i < hidden) s = select(lanes < static_cast<std::int32_t>(hidden - i), broadcast(-INFINITY), s);
+      best = max(s, best);
+    }
+    const float next = std::max(*maximum, reduce_max(best) * scale);
+    F32 total = load(sum, FullVector{});
+    if (next != *maximum) {
+      const F32 decay = exp2(broadcast(*maximum - next));
+      total *= decay;
+      for (std::int64_t d = 0; d < padded; d += kLanes)
+        store(out + d, load(out + d, FullVector{}) * decay, FullVector{});
+      *maximum = next;
+    }
+    const F32 factor = broadcast(scale), shift = broadcast(-next);
+    for (std::int64_t i = 0; i < written; i += kLanes) {
+      F32 weight = exp2(fma(load(scores + i, FullVector{}), factor, shift));
+      if (i + kLanes > visible) weight = select(lanes < static_cast<std::int32_t>(visible - i), weight, F32{});
+      if (i < hidden) weight = select(lanes < static_cast<std::int32_t>(hidden - i), F32{}, weight);
+      store(weights + i, weight, FullVector{});
+      total += weight;
+    }
+    store(sum, total, FullVector{});
+  }
+};
+
+}  // namespace quench::cpu::QUENCH_CPU_NAMESPACE
