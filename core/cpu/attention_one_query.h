@@ -30,8 +30,7 @@ class OneQuery {
     const std::int64_t kv_head = head_ / (args_.q.size(1) / args_.k.size(1));
     const HeadView<const T> k(args_.k, kv_head), v(args_.v, kv_head);
     const T* query = HeadView<const T>(args_.q, head_).row(s_.q_begin);
-    for (std::int64_t d = 0; d < padded_; d += kLanes)
-      store(query_ + d, load_row(query, d, dim_, query_), FullVector{});
+    for (std::int64_t d = 0; d < padded_; d += kLanes) store(query_ + d, load_f32(query, d), FullVector{});
     std::fill_n(sums_, padded_, 0.0f);
     const std::int64_t keys = visible_keys(s_, args_.causal, 0), first = first_visible_key(s_, args_.window, 0);
     const SoftmaxRow softmax{&maximum_, sum_.data(), sums_, padded_};
@@ -51,14 +50,19 @@ class OneQuery {
   }
 
  private:
-  // Of kLanes keys, or of `count`, and 0 for the others.
+  // kLanes columns of a row from column d on; those beyond dim are 0.
+  QUENCH_INLINE F32 load_f32(const T* row, std::int64_t d) const {
+    return load_row(row, d, dim_, static_cast<const float*>(nullptr));
+  }
+
+  // Scores, without their scale, of kLanes keys, or of `count`, and 0 for the others.
   template <bool kAll>
   QUENCH_INLINE F32 scores(const T* rows, std::int64_t stride, std::int64_t count = kLanes) const {
     F32 sums[kLanes] = {};
     for (std::int64_t d = 0; d < padded_; d += kLanes) {
       const F32 q = load(query_ + d, FullVector{});
       for (int i = 0; i < kLanes; ++i)
-        if (kAll || i < count) sums[i] = fma(q, load_row(rows + i * stride, d, dim_, query_), sums[i]);
+        if (kAll || i < count) sums[i] = fma(q, load_f32(rows + i * stride, d), sums[i]);
     }
     transpose_lanes(sums);
     F32 total = sums[0];
@@ -82,7 +86,7 @@ class OneQuery {
     for (std::int64_t i = 0; i < count; ++i) {
       const F32 weight = broadcast(weights_[i]);
       const T* row = v.row(first + i);
-      for (int j = 0; j < kVectors; ++j) sums[j] = fma(weight, load_row(row, d + j * kLanes, dim_, query_), sums[j]);
+      for (int j = 0; j < kVectors; ++j) sums[j] = fma(weight, load_f32(row, d + j * kLanes), sums[j]);
     }
     for (int j = 0; j < kVectors; ++j) store(sums_ + d + j * kLanes, sums[j], FullVector{});
   }
@@ -98,7 +102,8 @@ class OneQuery {
   const AttentionArgs& args_;
   const SequenceRange& s_;
   std::int64_t head_, dim_, padded_;
-  float *query_, *sums_, *weights_;  // `padded_`, `padded_` and kKeyTile
+  float *query_, *sums_;  // [padded_] each; sums of values by their weights
+  float* weights_;        // [kKeyTile]: scores of a tile of keys, then their weights
   float maximum_ = -INFINITY;
   alignas(64) std::array<float, kLanes> sum_{};
 };
