@@ -2,7 +2,7 @@
 # From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8
 # in two processes that hold half of it each, interrupts it half-way and resumes, fine-tunes it for int4 weights, evaluates
 # bf16, int4 and int4 after the fine-tuning side by side, generates from int4, writes a report.
-# About ten minutes on two cores after the build. On a GPU one process trains.
+# About ten minutes on two cores with AVX-512 after the build, longer with AVX2 alone. On a GPU one process trains.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
 #   --steps N        optimizer steps (default 400)
