@@ -10,6 +10,7 @@
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
 #include "core/cuda/common/cuda_error.h"
+#include "core/ops/adapters/adapter_gradients.h"
 #include "core/ops/adapters/low_rank_gemm.h"
 #include "core/ops/gemm.h"
 
@@ -84,6 +85,36 @@ void measure_product(std::int64_t n, std::int64_t k, const std::vector<std::int6
   std::fflush(stdout);
 }
 
+// Both gradients of the adapters of projections, of whose output the gradient is read: by gemm()s and in one pass.
+void measure_gradients(const std::vector<std::int64_t>& widths, std::int64_t rank) {
+  constexpr std::int64_t kRows = 16384;
+  constexpr int kTurns = 18;
+  std::int64_t n = 0;
+  for (const std::int64_t width : widths) n += width;
+  const std::int64_t ranks = rank * static_cast<std::int64_t>(widths.size());
+  AdapterGradientsArgs args{.dy = random_on_gpu({kRows, n}, DType::bf16, 1.0),
+                            .hidden = random_on_gpu({kRows, ranks}, DType::bf16, 1.0),
+                            .dhidden = Tensor::empty({kRows, ranks}, DType::bf16, kGpu),
+                            .pieces = {}};
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < widths.size(); column += widths[i++])
+    args.pieces.push_back({.b = random_on_gpu({widths[i], rank}, DType::bf16, 0.02),
+                           .db = Tensor::empty({widths[i], rank}, DType::bf16, kGpu),
+                           .column = column,
+                           .rank_begin = rank * static_cast<std::int64_t>(i)});
+  Way ways[]{{[&] { adapter_gradients_in_products(args); }}, {[&] { adapter_gradients(args); }}};
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (Way& way : ways) take_turn(way, 20);
+  const double bytes = 2.0 * static_cast<double>(kRows) * static_cast<double>(n);
+  fmt::print("{:<45}", op_label(args));
+  for (const Way& way : ways) {
+    const double ms = median(way.milliseconds);
+    fmt::print("  {:>7.4f} ms {:>4.2f}", ms, bytes / ms * 1e-9);
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 void measure_low_rank() {
@@ -97,6 +128,12 @@ void measure_low_rank() {
   measure_product(8192, 2048, {2048}, false);
   measure_product(2048, 3072, {2048, 512, 512}, false);
   measure_product(2048, 2048, {2048}, false);
+  fmt::print("gradients of adapters, TB/s of the output's gradient {:>14} {:>17}\n", "by products", "in one pass");
+  for (const std::int64_t rank : {8, 16}) {
+    measure_gradients({8192, 8192}, rank);
+    measure_gradients({2048, 512, 512}, rank);
+    measure_gradients({2048}, rank);
+  }
 }
 
 }  // namespace quench::bench

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/ops/adapters/adapter_gradients.h"
 #include "core/ops/adapters/low_rank_gemm.h"
 #include "core/ops/adapters/magnitude.h"
 #include "core/ops/dropout.h"
@@ -59,22 +60,21 @@ struct LoraLinear::Backward {
     if (base) base->contribute(dy, dy_of->written());
     const Tensor dhidden = Tensor::empty(hidden.shape(), hidden.dtype(), hidden.device());
     const auto& pieces = adapter->pieces();
+    std::vector<Weight::Use> b;
+    AdapterGradientsArgs args{.dy = dy, .hidden = hidden, .dhidden = dhidden, .pieces = {}};
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const nn::LowRankPiece& piece = pieces[i];
-      const Tensor rows = dy.narrow(1, piece.row_begin, piece.rows);
-      gemm({.a = rows,
-            .b = adapter->b(i).weight().use().value(),
-            .c = dhidden.narrow(1, piece.rank_begin, piece.rank),
-            .alpha = piece.scale});
-      if (!db[i]) continue;
-      const GradientTarget into = db[i]->target();
-      gemm({.a = rows,
-            .b = hidden.narrow(1, piece.rank_begin, piece.rank),
-            .c = into.tensor,
-            .transpose_a = true,
-            .alpha = piece.scale / hidden_scale,
-            .beta = into.accumulate ? 1.0f : 0.0f});
+      b.push_back(adapter->b(i).weight().use());
+      const GradientTarget into = db[i] ? db[i]->target() : GradientTarget{};
+      args.pieces.push_back({.b = b.back().value(),
+                             .db = into.tensor,
+                             .column = piece.row_begin,
+                             .rank_begin = piece.rank_begin,
+                             .scale = piece.scale,
+                             .gradient_scale = piece.scale / hidden_scale,
+                             .accumulate = into.accumulate});
     }
+    adapter_gradients(args);
     if (da) gradient_of_a(dhidden);
     if (dx) weight.defined() ? whole_input_gradient(dy, dhidden) : input_gradient(dhidden);
   }

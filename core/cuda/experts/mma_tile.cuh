@@ -7,6 +7,7 @@
 // ("k inner": rows of 128 bytes) or first ("k outer": 64 rows of 256 bytes). Pieces of 16 bytes change places with the
 // lowest three bits of their row, so that eight rows read at one place meet different banks.
 
+#include "core/cuda/common/mma.cuh"
 #include "core/cuda/common/vector.cuh"
 
 namespace quench::cuda {
@@ -23,11 +24,6 @@ struct MmaOperand {
   std::int64_t depth;    // of the contraction
 };
 
-__device__ inline void copy_async(std::uint32_t shared, const void* global, bool valid) {
-  const int bytes = valid ? 16 : 0;  // the rest of the 16 becomes 0
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
-}
-
 // Queues the copies of step `step`.
 template <bool kInner>
 __device__ inline void load_operand(std::uint32_t shared, const MmaOperand& operand, std::int64_t step) {
@@ -41,19 +37,6 @@ __device__ inline void load_operand(std::uint32_t shared, const MmaOperand& oper
     copy_async(shared + static_cast<std::uint32_t>(row * kPieces * 16 + (piece ^ (row & 7)) * 16),
                valid ? from : operand.base, valid);
   }
-}
-
-__device__ inline void load_matrices(std::uint32_t (&words)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(std::uint32_t (&words)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(address)
-               : "memory");
 }
 
 // The 16 x 16 piece at (row, k) of an operand as mma.m16n8k16 wants its left operand; `kLeft` false: as two right
@@ -71,13 +54,6 @@ __device__ inline void load_fragment(std::uint32_t (&words)[4], std::uint32_t sh
     const int r = k + k_half * 8 + line, piece = row / 8 + row_half;
     load_matrices_transposed(words, shared + static_cast<std::uint32_t>(r * kMmaTile * 2 + (piece ^ (r & 7)) * 16));
   }
-}
-
-__device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // The sums of a warp: rows 16 i + lane / 4 (+ 8), columns 8 j + 2 (lane % 4) (+ 1) of its 64 x 32.
@@ -100,12 +76,12 @@ __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const 
       load_operand<kLeftInner>(left_at(step), left, step);
       load_operand<kRightInner>(left_at(step) + kMmaOperandBytes, right, step);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
 #pragma unroll
   for (int step = 0; step < kMmaStages - 1; ++step) queue(step);
   for (std::int64_t step = 0; step < steps; ++step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kMmaStages - 2) : "memory");
+    wait_for_copies<kMmaStages - 2>();
     __syncthreads();  // the step's operands are there for all, and all have read those of the step before
     queue(step + kMmaStages - 1);
     const std::uint32_t a = left_at(step), b = a + kMmaOperandBytes;

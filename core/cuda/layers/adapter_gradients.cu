@@ -1,0 +1,343 @@
+// Both gradients of a low-rank update in one pass over dY, on tensor cores by mma.sync.
+//
+// A block has a slab of a piece's columns and a range of dY's rows, which come to shared memory kStepRows at a time; a
+// warp has kWarpColumns of the slab. It multiplies each step's values twice: dY B, added up over the block's columns
+// and written for each slab, and dY^T hidden, which stays in registers and is written for each range of rows. A second
+// kernel adds up slabs and ranges in their order.
+
+#include "core/ops/adapters/adapter_gradients.h"
+
+#include <algorithm>
+
+#include "core/cuda/common/early_start.cuh"
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/mma.cuh"
+#include "core/cuda/common/pack.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kStepRows = 32, kStages = 3, kMostPieces = 4;
+constexpr int kLineColumns = 64, kLineBytes = kLineColumns * 2;  // of dY in shared memory
+constexpr std::int64_t kFewestRows = 256;
+
+template <int kPieceRank, int kBlockWarps, int kColumnsOfWarp, int kBlocks>
+struct Pass {
+  static constexpr int kRank = kPieceRank, kWarps = kBlockWarps, kWarpColumns = kColumnsOfWarp;
+  static constexpr int kBlocksPerMultiprocessor = kBlocks;
+  static constexpr int kThreads = 32 * kWarps, kSlab = kWarps * kWarpColumns;
+  static constexpr int kStepBytes = kStepRows * kSlab * 2, kHiddenBytes = kStepRows * kRank * 2;
+  static constexpr int kStageBytes = kStepBytes + kHiddenBytes;
+  static constexpr int kSumBytes = kWarps * kStepRows * kRank * 4;
+  static constexpr int kSharedBytes = kStages * kStageBytes + kSumBytes;
+};
+
+struct PieceView {
+  const bfloat16 *dy, *b, *hidden;
+  int columns, first_slab;
+  float* of_rows;     // [slabs][rows][rank]
+  float* of_columns;  // [ranges][columns][rank]
+};
+struct PassView {
+  PieceView pieces[kMostPieces];
+  int count, range_steps;
+  std::int64_t rows, dy_stride, hidden_stride;
+};
+
+// Queues the copies of the rows from `row` on; what lies outside becomes 0.
+template <class P>
+__device__ void load_step(std::uint32_t stage, const PieceView& piece, const PassView& view, std::int64_t row,
+                          int column) {
+  constexpr int kUnits = P::kSlab / 8, kLineUnits = kLineColumns / 8;
+#pragma unroll
+  for (int i = 0; i < kStepRows * kUnits / P::kThreads; ++i) {
+    const int index = i * P::kThreads + static_cast<int>(threadIdx.x), r = index / kUnits, unit = index % kUnits;
+    const bool valid = row + r < view.rows && column + unit * 8 < piece.columns;
+    const bfloat16* from = valid ? piece.dy + (row + r) * view.dy_stride + column + unit * 8 : piece.dy;
+    const int at = (unit / kLineUnits * kStepRows + r) * kLineBytes + ((unit % kLineUnits) ^ (r % 8)) * 16;
+    copy_async(stage + static_cast<std::uint32_t>(at), from, valid);
+  }
+  constexpr int kHiddenUnits = P::kRank / 8;
+  for (int index = static_cast<int>(threadIdx.x); index < kStepRows * kHiddenUnits; index += P::kThreads) {
+    const int r = index / kHiddenUnits, unit = index % kHiddenUnits;
+    const bool valid = row + r < view.rows;
+    const bfloat16* from = valid ? piece.hidden + (row + r) * view.hidden_stride + unit * 8 : piece.hidden;
+    copy_async(stage + static_cast<std::uint32_t>(P::kStepBytes + index * 16), from, valid);
+  }
+}
+
+// Queues the copies of the rows of B that belong to the slab.
+template <class P>
+__device__ void load_b(std::uint32_t stage, const PieceView& piece, int column) {
+  static_assert(P::kSlab * P::kRank * 2 <= P::kStageBytes);
+  constexpr int kUnits = P::kRank / 8;
+  for (int index = static_cast<int>(threadIdx.x); index < P::kSlab * kUnits; index += P::kThreads) {
+    const bool valid = column + index / kUnits < piece.columns;
+    copy_async(stage + static_cast<std::uint32_t>(index * 16),
+               valid ? piece.b + std::int64_t{column} * P::kRank + index * 8 : piece.b, valid);
+  }
+}
+
+// Where a lane's row of the matrices of a 16 x 16 piece of the step begins: the piece of rows 0 to 15 and of the first
+// columns of a line. `row_bit`: which bit of the matrix' number says the half of the rows; the other says that of the
+// columns.
+__device__ std::uint32_t piece_offset(int first_line, int row_bit) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, row = lane % 8;
+  const int row_half = matrix >> row_bit & 1, column_half = matrix >> (1 - row_bit) & 1;
+  return static_cast<std::uint32_t>((first_line * kStepRows + row_half * 8 + row) * kLineBytes +
+                                    (column_half ^ row) * 16);
+}
+// The same for piece (r, i), where `first` is that of piece (0, 0).
+__device__ std::uint32_t piece_address(std::uint32_t first, int r, int i) {
+  constexpr int kLinePieces = kLineColumns / 16;
+  return (first ^ static_cast<std::uint32_t>(i % kLinePieces * 32)) +
+         static_cast<std::uint32_t>((i / kLinePieces * kStepRows + r * 16) * kLineBytes);
+}
+
+template <class P>
+__global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adapter_pass_kernel(
+    const __grid_constant__ PassView view) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  constexpr int kTiles = P::kRank / 8, kColumnTiles = P::kWarpColumns / 16, kRowTiles = kStepRows / 16;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, t = lane % 4;
+  int number = 0;
+  while (number + 1 < view.count && static_cast<int>(blockIdx.x) >= view.pieces[number + 1].first_slab) ++number;
+  const PieceView& piece = view.pieces[number];
+  const int slab = static_cast<int>(blockIdx.x) - piece.first_slab, column = slab * P::kSlab;
+  const int warp_column = warp * P::kWarpColumns;
+  const auto steps = static_cast<int>((view.rows + kStepRows - 1) / kStepRows);
+  const int first = static_cast<int>(blockIdx.y) * view.range_steps, end = min(first + view.range_steps, steps);
+  const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
+  auto* sums = reinterpret_cast<float*>(memory + kStages * P::kStageBytes);
+  const auto stage_of = [&](int step) {
+    return shared + static_cast<std::uint32_t>((step - first) % kStages * P::kStageBytes);
+  };
+  const auto queue = [&](int step) {
+    if (step < end) load_step<P>(stage_of(step), piece, view, std::int64_t{step} * kStepRows, column);
+    commit_copies();
+  };
+  const std::uint32_t b_stage = stage_of(first + kStages - 1);
+  load_b<P>(b_stage, piece, column);
+  commit_copies();
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) queue(first + i);
+
+  // The warp's columns' rows of B as right operands, by way of the last stage, which no step has taken yet.
+  std::uint32_t b[kColumnTiles][kTiles][2];
+  wait_for_copies<kStages - 1>();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kColumnTiles; ++i)
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+      load_matrices_transposed(
+          b[i][n], b_stage + static_cast<std::uint32_t>(((warp_column + i * 16 + lane % 16) * P::kRank + n * 8) * 2));
+
+  const std::uint32_t rows_offset = piece_offset(warp_column / kLineColumns, 0);
+  const std::uint32_t columns_offset = piece_offset(warp_column / kLineColumns, 1);
+  float of_columns[kColumnTiles][kTiles][4] = {};
+  for (int step = first; step < end; ++step) {
+    wait_for_copies<kStages - 2>();
+    __syncthreads();  // the step is there for all, and all are through with the one before
+    queue(step + kStages - 1);
+    const std::uint32_t stage = stage_of(step);
+    float of_rows[kRowTiles][kTiles][4] = {};
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      std::uint32_t hidden[kTiles][2];
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        load_matrices_transposed(hidden[n], stage + static_cast<std::uint32_t>(
+                                                        P::kStepBytes + ((r * 16 + lane % 16) * P::kRank + n * 8) * 2));
+#pragma unroll
+      for (int i = 0; i < kColumnTiles; ++i) {
+        std::uint32_t words[4];
+        load_matrices(words, piece_address(stage + rows_offset, r, i));
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n) multiply_add(of_rows[r][n], words, b[i][n][0], b[i][n][1]);
+        load_matrices_transposed(words, piece_address(stage + columns_offset, r, i));
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n) multiply_add(of_columns[i][n], words, hidden[n][0], hidden[n][1]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          *reinterpret_cast<float2*>(sums + (warp * kStepRows + r * 16 + half * 8 + g) * P::kRank + n * 8 + 2 * t) =
+              make_float2(of_rows[r][n][2 * half], of_rows[r][n][2 * half + 1]);
+    __syncthreads();
+    const std::int64_t row = std::int64_t{step} * kStepRows;
+    float* out = piece.of_rows + (slab * view.rows + row) * P::kRank;
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < kStepRows * P::kRank; i += P::kThreads * 4) {
+      float4 sum = *reinterpret_cast<const float4*>(sums + i);
+#pragma unroll
+      for (int w = 1; w < P::kWarps; ++w) {
+        const float4 part = *reinterpret_cast<const float4*>(sums + w * kStepRows * P::kRank + i);
+        sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
+      }
+      if (row + i / P::kRank < view.rows) *reinterpret_cast<float4*>(out + i) = sum;
+    }
+  }
+
+  let_next_start();
+  float* out = piece.of_columns + std::int64_t{blockIdx.y} * piece.columns * P::kRank;
+#pragma unroll
+  for (int i = 0; i < kColumnTiles; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = column + warp_column + i * 16 + half * 8 + g;
+      if (row >= piece.columns) continue;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        *reinterpret_cast<float2*>(out + std::int64_t{row} * P::kRank + n * 8 + 2 * t) =
+            make_float2(of_columns[i][n][2 * half], of_columns[i][n][2 * half + 1]);
+    }
+}
+
+// out (+)= scale * sum of `count` matrices, four neighbouring values a thread and slice.
+struct SumJob {
+  const float* parts;  // [count][quads][4]
+  std::int64_t quads;
+  int count;
+  float scale;
+  void* out;
+  std::int64_t out_stride;  // elements between rows
+  bool accumulate, is_f32;
+};
+struct SumJobs {
+  SumJob jobs[2 * kMostPieces];
+};
+constexpr int kSumQuads = 32, kSumSlices = 8;
+
+template <class T>
+__device__ void store_quad(const SumJob& job, std::int64_t at, float4 sum) {
+  T* out = static_cast<T*>(job.out) + at;
+  const float values[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    out[i] = from_float<T>(job.accumulate ? fmaf(job.scale, values[i], to_float(out[i])) : job.scale * values[i]);
+}
+
+template <int kRank>
+__global__ __launch_bounds__(kSumQuads* kSumSlices) void adapter_sums_kernel(const __grid_constant__ SumJobs all) {
+  __shared__ float4 slices[kSumSlices][kSumQuads];
+  const SumJob& job = all.jobs[blockIdx.y];
+  start_early();
+  if (std::int64_t{blockIdx.x} * kSumQuads >= job.quads) return;
+  const int lane = static_cast<int>(threadIdx.x) % kSumQuads, slice = static_cast<int>(threadIdx.x) / kSumQuads;
+  const std::int64_t quad = std::int64_t{blockIdx.x} * kSumQuads + lane;
+  const auto add = [](float4& sum, const float4& v) {
+    sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+  };
+  float4 sum = make_float4(0, 0, 0, 0);
+  if (quad < job.quads)
+#pragma unroll 4
+    for (int i = slice; i < job.count; i += kSumSlices)
+      add(sum, reinterpret_cast<const float4*>(job.parts)[i * job.quads + quad]);
+  slices[slice][lane] = sum;
+  __syncthreads();
+  if (slice != 0 || quad >= job.quads) return;
+  for (int i = 1; i < kSumSlices; ++i) add(sum, slices[i][lane]);
+  constexpr int kRowQuads = kRank / 4;
+  const std::int64_t at = quad / kRowQuads * job.out_stride + quad % kRowQuads * 4;
+  job.is_f32 ? store_quad<float>(job, at, sum) : store_quad<bfloat16>(job, at, sum);
+}
+
+template <class P>
+void launch_pass(const OpLaunch& launch, const AdapterGradientsArgs& args) {
+  const std::int64_t rows = args.dy.size(0), steps = (rows + kStepRows - 1) / kStepRows;
+  const auto slabs_of = [](const Tensor& b) { return (b.size(0) + P::kSlab - 1) / P::kSlab; };
+  std::int64_t slabs = 0, columns = 0;
+  for (const AdapterGradientPiece& piece : args.pieces) {
+    slabs += slabs_of(piece.b);
+    columns += piece.b.size(0);
+  }
+  const std::int64_t places = std::int64_t{multiprocessor_count(launch.device())} * P::kBlocksPerMultiprocessor;
+  const std::int64_t range_steps =
+      (steps + std::max<std::int64_t>(1, places / slabs) - 1) / std::max<std::int64_t>(1, places / slabs);
+  const std::int64_t ranges = (steps + range_steps - 1) / range_steps;
+
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor of_rows = Tensor::empty({slabs, rows, P::kRank}, DType::f32, launch.device());
+  const Tensor of_columns = Tensor::empty({ranges, columns, P::kRank}, DType::f32, launch.device());
+  PassView view{.pieces = {},
+                .count = static_cast<int>(args.pieces.size()),
+                .range_steps = static_cast<int>(range_steps),
+                .rows = rows,
+                .dy_stride = args.dy.stride(0),
+                .hidden_stride = args.hidden.stride(0)};
+  SumJobs sums{};
+  std::int64_t slab = 0, column = 0, most_quads = 0;
+  int jobs = 0;
+  for (std::size_t i = 0; i < args.pieces.size(); ++i) {
+    const AdapterGradientPiece& piece = args.pieces[i];
+    const std::int64_t n = piece.b.size(0);
+    PieceView& to = view.pieces[i];
+    to = {.dy = args.dy.data<bfloat16>() + piece.column,
+          .b = piece.b.data<bfloat16>(),
+          .hidden = args.hidden.data<bfloat16>() + piece.rank_begin,
+          .columns = static_cast<int>(n),
+          .first_slab = static_cast<int>(slab),
+          .of_rows = of_rows.data<float>() + slab * rows * P::kRank,
+          .of_columns = of_columns.data<float>() + column * ranges * P::kRank};
+    sums.jobs[jobs++] = {.parts = to.of_rows,
+                         .quads = rows * P::kRank / 4,
+                         .count = static_cast<int>(slabs_of(piece.b)),
+                         .scale = piece.scale,
+                         .out = args.dhidden.data<bfloat16>() + piece.rank_begin,
+                         .out_stride = args.dhidden.stride(0),
+                         .accumulate = false,
+                         .is_f32 = false};
+    sums.jobs[jobs++] = {.parts = to.of_columns,
+                         .quads = n * P::kRank / 4,
+                         .count = static_cast<int>(ranges),
+                         .scale = piece.gradient_scale,
+                         .out = piece.db.raw_data(),
+                         .out_stride = P::kRank,
+                         .accumulate = piece.accumulate,
+                         .is_f32 = piece.db.dtype() == DType::f32};
+    most_quads = std::max({most_quads, rows * P::kRank / 4, n * P::kRank / 4});
+    slab += slabs_of(piece.b);
+    column += n;
+  }
+  launch(adapter_pass_kernel<P>, dim3(static_cast<unsigned>(slabs), static_cast<unsigned>(ranges)), P::kThreads,
+         P::kSharedBytes, view);
+  constexpr std::int64_t kFewRows = 1;  // it is short whatever there is to add up
+  launch.early(kFewRows, adapter_sums_kernel<P::kRank>,
+               dim3(static_cast<unsigned>((most_quads + kSumQuads - 1) / kSumQuads), static_cast<unsigned>(jobs)),
+               kSumQuads * kSumSlices, 0, sums);
+}
+
+bool has_pass(const AdapterGradientsArgs& args, const OpLaunch& launch) {
+  const auto is_wide = [](const Tensor& t, std::int64_t first) {
+    return t.dtype() == DType::bf16 &&
+           rows_are_wide<bfloat16>(t.data<bfloat16>() + first, t.size(0) > 1 ? t.stride(0) : 8, 8);
+  };
+  return args.dy.dtype() == DType::bf16 && args.dy.size(0) >= kFewestRows &&
+         args.pieces.size() <= std::size_t{kMostPieces} && compute_capability(launch.device()) >= 80 &&
+         std::ranges::all_of(args.pieces, [&](const AdapterGradientPiece& piece) {
+           return piece.db.defined() && piece.b.numel() > 0 && piece.b.size(0) % 8 == 0 &&
+                  piece.b.size(1) == args.pieces.front().b.size(1) && is_wide(args.dy, piece.column) &&
+                  is_wide(args.hidden, piece.rank_begin);
+         });
+}
+
+void adapter_gradients_cuda(const AdapterGradientsArgs& args) {
+  const OpLaunch launch("adapter_gradients", {&args.dy, &args.hidden, &args.dhidden});
+  if (!has_pass(args, launch)) return adapter_gradients_in_products(args);
+  // With larger ranks the sums of the slabs move as many bytes as another reading of dY.
+  switch (args.pieces.front().b.size(1)) {
+    case 8: return launch_pass<Pass<8, 4, 128, 2>>(launch, args);
+    case 16: return launch_pass<Pass<16, 4, 128, 2>>(launch, args);
+    default: return adapter_gradients_in_products(args);
+  }
+}
+
+QUENCH_CUDA_KERNEL(adapter_gradients_slot, adapter_gradients_cuda);
+
+}  // namespace
+}  // namespace quench::cuda
