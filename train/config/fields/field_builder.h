@@ -48,34 +48,50 @@ inline ValueRule optional_text() {
   return {.nullable = true};
 }
 
-// `access` maps a RunConfig (const or not) to a pointer to the member, null where the member's section is absent.
-template <class Access>
-Field make_field(std::string path, Access access, ValueRule rule, ResumePolicy resume, std::string help,
-                 std::string derived = {}) {
-  using T = std::remove_cvref_t<decltype(*access(std::declval<RunConfig&>()))>;
-  Field field;
-  field.path = std::move(path);
+// Where a member lies in a config; null where its section is absent.
+struct MemberAccess {
+  void* (*of)(RunConfig& config);
+  const void* (*in)(const RunConfig& config);
+};
+
+// A row for a member of type T.
+template <class T>
+[[gnu::noinline]] void add_member(Fields& fields, std::string_view path, MemberAccess member, const ValueRule& rule,
+                                  ResumePolicy resume, std::string_view help, std::string_view derived) {
+  Field& field = fields.emplace_back();
+  field.path = path;
   field.type = Codec<T>::type(rule);
-  field.help = std::move(help);
-  field.derived = std::move(derived);
+  field.help = help;
+  field.derived = derived;
   field.kind = Codec<T>::kind;
   T ignored{};
   field.nullable = !Codec<T>::read(Json(), rule, ignored).has_value();
   field.resume = resume;
   field.schema = Codec<T>::schema(rule);
-  field.read = [access, rule, path = field.path](const Json& value, RunConfig& config) -> ReadError {
-    T* target = access(config);
+  field.read = [member, rule, path = field.path](const Json& value, RunConfig& config) -> ReadError {
+    auto* target = static_cast<T*>(member.of(config));
     QUENCH_CHECK(target != nullptr, "config field {}: its section is absent", path);
     return Codec<T>::read(value, rule, *target);
   };
-  field.write = [access, rule](const RunConfig& config) -> Json {
-    const T* source = access(config);
+  field.write = [member, rule](const RunConfig& config) -> Json {
+    const auto* source = static_cast<const T*>(member.in(config));
     return source == nullptr ? Json() : Codec<T>::write(*source, rule);
   };
-  return field;
 }
 
-// Member access for make_field, for sections that are always there and for those that may be absent.
+// `Access` maps a RunConfig (const or not) to a pointer to the member, null where the member's section is absent. All
+// that is compiled for each member is its way there: the table is long.
+template <class Access>
+void add_field(Fields& fields, std::string_view path, Access, const ValueRule& rule, ResumePolicy resume,
+               std::string_view help, std::string_view derived = {}) {
+  using T = std::remove_cvref_t<decltype(*Access()(std::declval<RunConfig&>()))>;
+  add_member<T>(fields, path,
+                {[](RunConfig& config) -> void* { return Access()(config); },
+                 [](const RunConfig& config) -> const void* { return Access()(config); }},
+                rule, resume, help, derived);
+}
+
+// Member access for add_field, for sections that are always there and for those that may be absent.
 #define QUENCH_MEMBER(member) [](auto& config) { return &config.member; }
 #define QUENCH_OPTIONAL_MEMBER(section, member) \
   [](auto& config) { return config.section ? &config.section->member : nullptr; }

@@ -29,10 +29,9 @@ std::vector<std::string> sparsity_names() {
 
 void add_export_fields(Fields& fields) {
   using enum ResumePolicy;
-  const auto add = [&](const char* key, auto access, const ValueRule& rule, std::string help,
-                       std::string derived = {}) {
-    fields.push_back(
-        make_field(fmt::format("export.{}", key), access, rule, free, std::move(help), std::move(derived)));
+  const auto add = [&](const char* key, auto access, const ValueRule& rule, std::string_view help,
+                       std::string_view derived = {}) {
+    add_field(fields, fmt::format("export.{}", key), access, rule, free, help, derived);
   };
   add("format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of_or_null(format_names()),
       fmt::format(

@@ -15,31 +15,29 @@ struct EnumNames<recipes::BaseForm> {
 
 void add_lora_fields(Fields& fields) {
   using enum ResumePolicy;
-  fields.push_back(make_field("lora.rank", QUENCH_OPTIONAL_MEMBER(lora, rank), between(1, 1 << 16), fixed,
-                              "Rank of each layer's update."));
-  fields.push_back(make_field("lora.alpha", QUENCH_OPTIONAL_MEMBER(lora, alpha), above(0), guarded,
-                              "The update is scaled by alpha / rank."));
-  fields.push_back(make_field("lora.dropout", QUENCH_OPTIONAL_MEMBER(lora, dropout), from_below(0, 1), guarded,
-                              "Probability with which an element of an adapter's input is dropped in training."));
-  fields.push_back(make_field("lora.targets", QUENCH_OPTIONAL_MEMBER(lora, targets), any_value(), fixed,
-                              "Layers that get an adapter: last component or end of their names, or glob patterns. The "
-                              "default means all projections, whatever a family calls them."));
-  fields.push_back(make_field("lora.rank_pattern", QUENCH_OPTIONAL_MEMBER(lora, rank_pattern), between(1, 1 << 16),
-                              fixed, "Ranks of some of them, by such patterns; the others have lora.rank."));
-  fields.push_back(make_field("lora.alpha_pattern", QUENCH_OPTIONAL_MEMBER(lora, alpha_pattern), above(0), guarded,
-                              "Alphas of some of them, by such patterns; the others have lora.alpha."));
-  fields.push_back(make_field("lora.rslora", QUENCH_OPTIONAL_MEMBER(lora, rslora), any_value(), guarded,
-                              "Scale by alpha / sqrt(rank) instead (rsLoRA)."));
-  fields.push_back(make_field("lora.dora", QUENCH_OPTIONAL_MEMBER(lora, dora), any_value(), fixed,
-                              "Train the lengths of the adapted weights' rows as well (DoRA)."));
-  fields.push_back(
-      make_field("lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
-                 "How the frozen weights of linear layers are kept: dense, in training.dtype; nf4, in 4.13 "
-                 "bits (QLoRA); float8, in 8; stored, as the codes of the quantized folder in model.path."));
-  fields.push_back(make_field("lora.quantize_merged", QUENCH_OPTIONAL_MEMBER(lora, quantize_merged), any_value(),
-                              guarded,
-                              "Under a qat recipe, quantize each weight with its update, as merging and quantizing "
-                              "will; false: the weight alone, the update beside it."));
+  add_field(fields, "lora.rank", QUENCH_OPTIONAL_MEMBER(lora, rank), between(1, 1 << 16), fixed,
+            "Rank of each layer's update.");
+  add_field(fields, "lora.alpha", QUENCH_OPTIONAL_MEMBER(lora, alpha), above(0), guarded,
+            "The update is scaled by alpha / rank.");
+  add_field(fields, "lora.dropout", QUENCH_OPTIONAL_MEMBER(lora, dropout), from_below(0, 1), guarded,
+            "Probability with which an element of an adapter's input is dropped in training.");
+  add_field(fields, "lora.targets", QUENCH_OPTIONAL_MEMBER(lora, targets), any_value(), fixed,
+            "Layers that get an adapter: last component or end of their names, or glob patterns. The "
+            "default means all projections, whatever a family calls them.");
+  add_field(fields, "lora.rank_pattern", QUENCH_OPTIONAL_MEMBER(lora, rank_pattern), between(1, 1 << 16), fixed,
+            "Ranks of some of them, by such patterns; the others have lora.rank.");
+  add_field(fields, "lora.alpha_pattern", QUENCH_OPTIONAL_MEMBER(lora, alpha_pattern), above(0), guarded,
+            "Alphas of some of them, by such patterns; the others have lora.alpha.");
+  add_field(fields, "lora.rslora", QUENCH_OPTIONAL_MEMBER(lora, rslora), any_value(), guarded,
+            "Scale by alpha / sqrt(rank) instead (rsLoRA).");
+  add_field(fields, "lora.dora", QUENCH_OPTIONAL_MEMBER(lora, dora), any_value(), fixed,
+            "Train the lengths of the adapted weights' rows as well (DoRA).");
+  add_field(fields, "lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
+            "How the frozen weights of linear layers are kept: dense, in training.dtype; nf4, in 4.13 "
+            "bits (QLoRA); float8, in 8; stored, as the codes of the quantized folder in model.path.");
+  add_field(fields, "lora.quantize_merged", QUENCH_OPTIONAL_MEMBER(lora, quantize_merged), any_value(), guarded,
+            "Under a qat recipe, quantize each weight with its update, as merging and quantizing "
+            "will; false: the weight alone, the update beside it.");
 }
 
 }  // namespace quench

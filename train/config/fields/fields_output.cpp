@@ -6,71 +6,66 @@
 namespace quench {
 void add_output_fields(Fields& fields) {
   using enum ResumePolicy;
-  fields.push_back(make_field("checkpoint.enable", QUENCH_MEMBER(checkpoint.enable), any_value(), free,
-                              "Save checkpoints; false: the run leaves none, also when a signal ends it."));
-  fields.push_back(make_field("checkpoint.folder", QUENCH_MEMBER(checkpoint.folder), optional_text(), free,
-                              "Folder of the run's checkpoints.", "<run.folder>/checkpoints"));
-  fields.push_back(make_field("checkpoint.interval", QUENCH_MEMBER(checkpoint.interval), between(0, kMaxSteps), free,
-                              "Steps between checkpoints; 0: only the final one and those that a signal asks for."));
-  fields.push_back(make_field("checkpoint.keep_latest", QUENCH_MEMBER(checkpoint.keep_latest), between(0, 1e6), free,
-                              "Valid checkpoints to keep; 0: all."));
-  fields.push_back(make_field("checkpoint.async", QUENCH_MEMBER(checkpoint.async), any_value(), free,
-                              "Write while training goes on, from a copy taken at the step."));
-  fields.push_back(make_field("checkpoint.resume", QUENCH_MEMBER(checkpoint.resume), any_value(), free,
-                              "auto: from the latest valid checkpoint if there is one; must: fail if there is none; "
-                              "never: start anew; or the number of a step in checkpoint.folder; or the path of a "
-                              "checkpoint."));
-  fields.push_back(make_field("checkpoint.save_final", QUENCH_MEMBER(checkpoint.save_final), any_value(), free,
-                              "Save after the last step whatever the interval."));
-  fields.push_back(make_field("checkpoint.on_save_error", QUENCH_MEMBER(checkpoint.on_save_error), any_value(), free,
-                              "When a save fails (a full disk): train on and end with a failure status, or stop."));
-  fields.push_back(make_field("checkpoint.verify", QUENCH_MEMBER(checkpoint.verify), any_value(), free,
-                              "Check the stored hashes of every tensor when loading."));
-  fields.push_back(make_field("checkpoint.allow_changes", QUENCH_MEMBER(checkpoint.allow_changes), any_value(), free,
-                              "Keys that may differ from the checkpoint's config although they change what the rest "
-                              "of the run computes."));
+  add_field(fields, "checkpoint.enable", QUENCH_MEMBER(checkpoint.enable), any_value(), free,
+            "Save checkpoints; false: the run leaves none, also when a signal ends it.");
+  add_field(fields, "checkpoint.folder", QUENCH_MEMBER(checkpoint.folder), optional_text(), free,
+            "Folder of the run's checkpoints.", "<run.folder>/checkpoints");
+  add_field(fields, "checkpoint.interval", QUENCH_MEMBER(checkpoint.interval), between(0, kMaxSteps), free,
+            "Steps between checkpoints; 0: only the final one and those that a signal asks for.");
+  add_field(fields, "checkpoint.keep_latest", QUENCH_MEMBER(checkpoint.keep_latest), between(0, 1e6), free,
+            "Valid checkpoints to keep; 0: all.");
+  add_field(fields, "checkpoint.async", QUENCH_MEMBER(checkpoint.async), any_value(), free,
+            "Write while training goes on, from a copy taken at the step.");
+  add_field(fields, "checkpoint.resume", QUENCH_MEMBER(checkpoint.resume), any_value(), free,
+            "auto: from the latest valid checkpoint if there is one; must: fail if there is none; "
+            "never: start anew; or the number of a step in checkpoint.folder; or the path of a "
+            "checkpoint.");
+  add_field(fields, "checkpoint.save_final", QUENCH_MEMBER(checkpoint.save_final), any_value(), free,
+            "Save after the last step whatever the interval.");
+  add_field(fields, "checkpoint.on_save_error", QUENCH_MEMBER(checkpoint.on_save_error), any_value(), free,
+            "When a save fails (a full disk): train on and end with a failure status, or stop.");
+  add_field(fields, "checkpoint.verify", QUENCH_MEMBER(checkpoint.verify), any_value(), free,
+            "Check the stored hashes of every tensor when loading.");
+  add_field(fields, "checkpoint.allow_changes", QUENCH_MEMBER(checkpoint.allow_changes), any_value(), free,
+            "Keys that may differ from the checkpoint's config although they change what the rest "
+            "of the run computes.");
 
-  fields.push_back(make_field("metrics.log_every", QUENCH_MEMBER(metrics.log_every), between(1, kMaxSteps), free,
-                              "Steps between printed and recorded metrics."));
-  fields.push_back(make_field("metrics.health_every", QUENCH_MEMBER(metrics.health_every), between(0, kMaxSteps), free,
-                              "Steps between measurements of what quantization loses in each layer (health.jsonl, "
-                              "TensorBoard, report, warnings); 0: never."));
-  fields.push_back(make_field("metrics.profile_step", QUENCH_MEMBER(metrics.profile_step), between(0, kMaxSteps), free,
-                              "Step whose ops are timed one by one on the device: a table on the screen and in "
-                              "profile.txt of the run's folder; 0: none."));
-  fields.push_back(make_field("metrics.tensorboard", QUENCH_MEMBER(metrics.tensorboard), any_value(), free,
-                              "Write TensorBoard event files."));
-  fields.push_back(
-      make_field("metrics.jsonl", QUENCH_MEMBER(metrics.jsonl), any_value(), free, "Write metrics.jsonl."));
-  fields.push_back(make_field("metrics.progress", QUENCH_MEMBER(metrics.progress), any_value(), free,
-                              "Progress bar; auto: where standard error is a terminal."));
-  fields.push_back(make_field("metrics.folder", QUENCH_MEMBER(metrics.folder), optional_text(), free,
-                              "Folder of the files above.", "<run.folder>/metrics"));
-  fields.push_back(make_field("metrics.log_level", QUENCH_MEMBER(metrics.log_level),
-                              one_of({"trace", "debug", "info", "warn", "error", "off"}), free,
-                              "Least severe message on the console, where a run's own lines are info; log.txt of the "
-                              "run's folder holds info in any case."));
+  add_field(fields, "metrics.log_every", QUENCH_MEMBER(metrics.log_every), between(1, kMaxSteps), free,
+            "Steps between printed and recorded metrics.");
+  add_field(fields, "metrics.health_every", QUENCH_MEMBER(metrics.health_every), between(0, kMaxSteps), free,
+            "Steps between measurements of what quantization loses in each layer (health.jsonl, "
+            "TensorBoard, report, warnings); 0: never.");
+  add_field(fields, "metrics.profile_step", QUENCH_MEMBER(metrics.profile_step), between(0, kMaxSteps), free,
+            "Step whose ops are timed one by one on the device: a table on the screen and in "
+            "profile.txt of the run's folder; 0: none.");
+  add_field(fields, "metrics.tensorboard", QUENCH_MEMBER(metrics.tensorboard), any_value(), free,
+            "Write TensorBoard event files.");
+  add_field(fields, "metrics.jsonl", QUENCH_MEMBER(metrics.jsonl), any_value(), free, "Write metrics.jsonl.");
+  add_field(fields, "metrics.progress", QUENCH_MEMBER(metrics.progress), any_value(), free,
+            "Progress bar; auto: where standard error is a terminal.");
+  add_field(fields, "metrics.folder", QUENCH_MEMBER(metrics.folder), optional_text(), free,
+            "Folder of the files above.", "<run.folder>/metrics");
+  add_field(fields, "metrics.log_level", QUENCH_MEMBER(metrics.log_level),
+            one_of({"trace", "debug", "info", "warn", "error", "off"}), free,
+            "Least severe message on the console, where a run's own lines are info; log.txt of the "
+            "run's folder holds info in any case.");
 
-  fields.push_back(
-      make_field("evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,
-                 "Steps between evaluations: the loss on data.validation, the continuations of evaluation.prompts; 0: "
-                 "never.",
-                 "500, or 0 without data.validation and evaluation.prompts"));
-  fields.push_back(make_field("evaluation.steps", QUENCH_MEMBER(evaluation.steps), between(0, kMaxSteps), free,
-                              "Batches of one evaluation; 0: the whole validation set."));
-  fields.push_back(make_field("evaluation.micro_batch_size", QUENCH_MEMBER(evaluation.micro_batch_size),
-                              between(1, 1 << 20), free,
-                              "Sequences of one batch on one rank; null: training.micro_batch_size."));
-  fields.push_back(make_field("evaluation.prompts", QUENCH_MEMBER(evaluation.prompts), any_value(), free,
-                              "Texts that the model continues at every evaluation, for samples.jsonl, TensorBoard and "
-                              "the report."));
-  fields.push_back(make_field("evaluation.sample_tokens", QUENCH_MEMBER(evaluation.sample_tokens), between(1, 1 << 24),
-                              free,
-                              "New tokens of each continuation, at most: an end-of-sequence token or the end of the "
-                              "model's context ends it too."));
-  fields.push_back(make_field("evaluation.sample_temperature", QUENCH_MEMBER(evaluation.sample_temperature),
-                              between(0, 100), free,
-                              "Temperature of the draws, which depend on training.seed and the step; 0: greedy."));
+  add_field(fields, "evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,
+            "Steps between evaluations: the loss on data.validation, the continuations of evaluation.prompts; 0: "
+            "never.",
+            "500, or 0 without data.validation and evaluation.prompts");
+  add_field(fields, "evaluation.steps", QUENCH_MEMBER(evaluation.steps), between(0, kMaxSteps), free,
+            "Batches of one evaluation; 0: the whole validation set.");
+  add_field(fields, "evaluation.micro_batch_size", QUENCH_MEMBER(evaluation.micro_batch_size), between(1, 1 << 20),
+            free, "Sequences of one batch on one rank; null: training.micro_batch_size.");
+  add_field(fields, "evaluation.prompts", QUENCH_MEMBER(evaluation.prompts), any_value(), free,
+            "Texts that the model continues at every evaluation, for samples.jsonl, TensorBoard and "
+            "the report.");
+  add_field(fields, "evaluation.sample_tokens", QUENCH_MEMBER(evaluation.sample_tokens), between(1, 1 << 24), free,
+            "New tokens of each continuation, at most: an end-of-sequence token or the end of the "
+            "model's context ends it too.");
+  add_field(fields, "evaluation.sample_temperature", QUENCH_MEMBER(evaluation.sample_temperature), between(0, 100),
+            free, "Temperature of the draws, which depend on training.seed and the step; 0: greedy.");
 }
 
 }  // namespace quench
