@@ -33,6 +33,10 @@ if(QUENCH_SANITIZE)
   # Code that no fuzz target is after compiles in half the time without (quench_module's NOT_FUZZED).
   set(fuzzed "$<NOT:$<BOOL:$<TARGET_PROPERTY:QUENCH_NOT_FUZZED>>>")
   target_compile_options(quench_options INTERFACE "$<${fuzzed}:-fsanitize=${QUENCH_SANITIZE};-fno-omit-frame-pointer;-g1>")
+  if(QUENCH_FUZZ)  # AddressSanitizer finds these too, and code compiles in two thirds of the time without
+    target_compile_options(quench_options INTERFACE
+                           "$<${fuzzed}:-fno-sanitize=null,object-size,nonnull-attribute,returns-nonnull-attribute,vptr>")
+  endif()
   target_link_options(quench_options INTERFACE -fsanitize=${QUENCH_SANITIZE})
 endif()
 if(QUENCH_COVERAGE)
