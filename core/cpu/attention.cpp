@@ -146,7 +146,7 @@ void forward(const AttentionArgs& args) {
   for (const SequenceRange& s : args.sequences) {
     covered += s.q_length;
     max_keys = std::max(max_keys, s.k_length);
-    work += s.q_length * s.k_length * heads;
+    work += s.q_length * s.k_length * heads * args.q.size(2);
   }
   if (covered < args.q.size(0)) {
     zero_rows<T>(args.out);

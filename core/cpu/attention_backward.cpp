@@ -258,7 +258,7 @@ void backward(const AttentionBackwardArgs& args) {
     keys += s.k_length;
     max_queries = std::max(max_queries, s.q_length);
     max_keys = std::max(max_keys, s.k_length);
-    work += s.q_length * s.k_length * heads;
+    work += s.q_length * s.k_length * heads * args.q.size(2);
   }
   if (queries < args.q.size(0)) zero_rows<T>(args.dq);
   if (keys < args.k.size(0)) {
