@@ -196,11 +196,11 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
       if (piece.rank > 0) pieces.push_back(std::move(piece));
     }
     if (pieces.empty()) return;
-    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.dora", !options_.dora,
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.dora", !options_.dora,
                      "DoRA has no magnitudes for experts ({}); choose among the layers around them, for example "
                      "[\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"], or train them with plain LoRA",
                      name);
-    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.dropout", options_.dropout == 0,
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.dropout", options_.dropout == 0,
                      "{}, but the adapters of experts ({}) have none; set it to 0, or choose other layers",
                      options_.dropout, name);
     experts_.push_back({name, &layer, std::make_shared<ExpertAdapter>(layer, std::move(pieces), parameters), nullptr});
@@ -218,7 +218,7 @@ void Adapters::attach() const {
     entry.base = entry.linear->shared_kernel();
     std::shared_ptr<const nn::LinearKernel> kernel;
     if (options_.quantize_merged) kernel = entry.base->with_adapter(entry.adapter);
-    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.dora", !kernel || !options_.dora,
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.dora", !kernel || !options_.dora,
                      "{} quantizes the weight of {} with its update, but not with trained magnitudes; set "
                      "lora.quantize_merged to false",
                      entry.base->name(), entry.name);

@@ -110,11 +110,11 @@ void StoredBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
     QUENCH_CHECK(!weight.variable.requires_grad() && !weight.whole.defined(),
                  "store_base: {} is trained, or kept elsewhere already", weight.name);
     const bool rows_fit = shape[1] % Nf4::kBlockSize == 0, shared = !weight.sharding.is_whole();
-    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.base", form != BaseForm::nf4 || rows_fit || !shared,
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || rows_fit || !shared,
                      "nf4: the rows of {} have {} elements, no multiple of {}, and cannot be shared out among "
                      "processes; choose float8",
                      weight.name, shape[1], Nf4::kBlockSize);
-    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.base", form != BaseForm::nf4 || shape.numel() % Nf4::kBlockSize == 0,
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || shape.numel() % Nf4::kBlockSize == 0,
                      "nf4: the {} elements of {} are no multiple of {}", shape.numel(), weight.name, Nf4::kBlockSize);
     const MemoryScope scope(MemoryCategory::parameters);
     Tensor values = weight.variable.value();

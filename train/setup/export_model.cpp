@@ -175,13 +175,14 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
       try {
         require_readable_table(format, *rules, setup.config);
       } catch (const Error& error) {
-        throw KeyError(error.code(), "export.embeddings", error.what());
+        throw KeyError(ErrorCode::bad_config, "export.embeddings", error.what());
       }
     }
   } catch (const KeyError&) {
     throw;
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("export: {}", error.what()));
+  } catch (const Error& error) {  // what the section asks for does not go with this model
+    const bool refused = error.code() == ErrorCode::unsupported || error.code() == ErrorCode::invalid_argument;
+    throw Error(refused ? ErrorCode::bad_config : error.code(), fmt::format("export: {}", error.what()));
   }
 }
 

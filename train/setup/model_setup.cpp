@@ -114,7 +114,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
       std::ranges::any_of(adapters->parameters(), [](const nn::Parameter* p) { return p->experts > 0; });
   const bool merges = adapters->options().quantize_merged && recipe.capabilities.scheme != nullptr;
   for (const recipes::LayerConversion& row : conversion)
-    QUENCH_CHECK_KEY(ErrorCode::unsupported, "lora.targets",
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.targets",
                      !of_experts || !merges || row.experts == 0 || !row.skipped_because.empty(),
                      "recipe {} quantizes the weights of {}, but not with the updates of experts' adapters; "
                      "set lora.quantize_merged to false, or leave the experts out of lora.targets",
