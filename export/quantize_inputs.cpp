@@ -1,10 +1,13 @@
 #include "export/quantize_inputs.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
+#include "core/number/float8_decode.h"
+#include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/quantize.h"
-#include "core/ops/quantize/quantize_int.h"
 
 namespace quench {
 namespace {
@@ -16,8 +19,9 @@ Tensor round_integers(const Tensor& x, const IntQuantOptions& options) {
   return out;
 }
 
-recipes::InputRounding integer_rounding(const OperandScheme& inputs) {
-  const IntQuantOptions options{.bits = inputs.bits, .mapping = inputs.mapping, .group_size = inputs.group_size};
+recipes::InputRounding integer_rounding(const OperandScheme& inputs, IntDivision division) {
+  const IntQuantOptions options{
+      .bits = inputs.bits, .mapping = inputs.mapping, .group_size = inputs.group_size, .division = division};
   const bool by_token = inputs.bits == 8 && inputs.sharing == ScaleSharing::row;
   return {[options](const Tensor& x) { return round_integers(x, options); },
           by_token ? std::optional(options) : std::nullopt};
@@ -27,8 +31,10 @@ Tensor round_float8(const Tensor& x, const OperandScheme& scheme) {
   const MemoryScope scope(MemoryCategory::activations);
   const bool groups = scheme.sharing == ScaleSharing::group;
   const Tensor rows = groups ? x.view({x.numel() / scheme.group_size, scheme.group_size}) : x;
-  const Granularity granularity = scheme.sharing == ScaleSharing::tensor ? Granularity::tensor : Granularity::row;
-  return dequantize(quantize_float8(rows, {.granularity = granularity}), x.dtype()).view(x.shape());
+  const Tensor most = scheme.sharing == ScaleSharing::tensor ? amax(x, Granularity::tensor) : Tensor();
+  const Tensor out = Tensor::empty_like(rows);
+  fake_quantize_float8({.x = rows, .amax = most, .out = out, .scale_dtype = x.dtype()});
+  return out.view(x.shape());
 }
 
 Tensor round_mx(const Tensor& x, const OperandScheme& scheme) {
@@ -49,16 +55,26 @@ class ScaleTensor {
   Tensor value_;
 };
 
+// The magnitude of which fake_quantize_float8 makes this scale; of a scale that is no quotient of f32 by 448, a
+// neighbour's.
+float amax_of_scale(float scale) {
+  const float near = std::min(scale * E4m3::kMax, std::numeric_limits<float>::max());
+  for (const float amax : {near, std::nextafter(near, 0.0f), std::nextafter(near, 2.0f * near)})
+    if (float8_decode_scale(amax, false) == scale) return amax;
+  return near;
+}
+
 // One scale for all inputs.
-recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float scale) {
+recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float scale, IntDivision division) {
   if (scheme.element) {
-    // cast_float8 multiplies.
-    return [encode = std::make_shared<ScaleTensor>(1.0f / scale, Shape{})](const Tensor& x) {
+    return [most = std::make_shared<ScaleTensor>(amax_of_scale(scale), Shape{})](const Tensor& x) {
       const MemoryScope scope(MemoryCategory::activations);
-      return dequantize(cast_float8(x, encode->on(x.device()), ElementFormat::e4m3, Granularity::tensor), x.dtype());
+      const Tensor out = Tensor::empty_like(x);
+      fake_quantize_float8({.x = x, .amax = most->on(x.device()), .out = out});
+      return out;
     };
   }
-  return [scheme, one = std::make_shared<ScaleTensor>(scale, Shape{1, 1})](const Tensor& x) {
+  return [scheme, division, one = std::make_shared<ScaleTensor>(scale, Shape{1, 1})](const Tensor& x) {
     const MemoryScope scope(MemoryCategory::activations);
     // All values as one row.
     const Tensor out = Tensor::empty_like(x);
@@ -68,7 +84,7 @@ recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float sc
                        .mask = {},
                        .scales = one->on(x.device()),
                        .zero_points = {},
-                       .options = {.bits = scheme.bits, .mapping = IntMapping::symmetric}});
+                       .options = {.bits = scheme.bits, .mapping = IntMapping::symmetric, .division = division}});
     return out;
   };
 }
@@ -84,7 +100,8 @@ recipes::InputRounding nvfp4_rounding(std::optional<float> scale) {
 
 }  // namespace
 
-recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name, std::optional<float> scale) {
+recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name, std::optional<float> scale,
+                                      IntDivision division) {
   QUENCH_CHECK_AS(ErrorCode::corrupt, !scale || (*scale > 0 && std::isfinite(*scale)),
                   "{}: the scale of its inputs is {}, expected a positive number", name, *scale);
   if (inputs.scale == ScaleForm::e4m3_two_level) return nvfp4_rounding(scale);
@@ -95,9 +112,9 @@ recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_v
                         (!inputs.element || inputs.element == ElementFormat::e4m3),
                     "{}: calibrated inputs other than float8 or symmetric integers under one scale are not supported",
                     name);
-    return calibrated_rounding(inputs, *scale);
+    return calibrated_rounding(inputs, *scale, division);
   }
-  if (!inputs.element) return integer_rounding(inputs);
+  if (!inputs.element) return integer_rounding(inputs, division);
   if (inputs.scale == ScaleForm::e8m0) return [inputs](const Tensor& x) { return round_mx(x, inputs); };
   QUENCH_CHECK_AS(ErrorCode::unsupported,
                   inputs.element == ElementFormat::e4m3 && inputs.scale == ScaleForm::high_precision &&

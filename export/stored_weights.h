@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json/json.h"
+#include "core/ops/quantize/quantize_int.h"
 #include "core/tensor/packed_matrix.h"
 #include "export/scheme.h"
 
@@ -35,6 +36,8 @@ class StoredWeights {
   [[nodiscard]] virtual PackedMatrix read_packed(std::string_view name) const = 0;
   // How the input of the layer with this weight is quantized, if it is.
   [[nodiscard]] virtual std::optional<OperandScheme> inputs(std::string_view name) const = 0;
+  // How the programs that the format is for divide integer inputs by their scales.
+  [[nodiscard]] virtual IntDivision input_division() const { return IntDivision::quotient; }
   // The scale of those inputs that calibration found (input_scale() of export/scheme.h), if one is stored.
   [[nodiscard]] virtual std::optional<float> input_scale(std::string_view /*name*/) const { return std::nullopt; }
 };

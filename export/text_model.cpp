@@ -53,6 +53,7 @@ class TextWeights final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
     return weights_->inputs(stored(name));
   }
+  [[nodiscard]] IntDivision input_division() const override { return weights_->input_division(); }
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
     return weights_->input_scale(stored(name));
   }

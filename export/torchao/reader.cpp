@@ -75,6 +75,8 @@ class TorchaoWeights final : public StoredWeights {
     return descriptions_.contains(name) ? described(name).inputs : std::nullopt;
   }
 
+  [[nodiscard]] IntDivision input_division() const override { return IntDivision::reciprocal; }
+
  private:
   [[nodiscard]] std::string named(std::string_view name) const {
     return fmt::format("{}: {}", files_.path().string(), name);

@@ -12,14 +12,17 @@ import sys
 
 import numpy as np
 import torch
+from one_layer import write_layer
 from safetensors.numpy import load_file, save_file
 
 QUENCH, FOLDER, NAMES = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
 MODEL = FOLDER / "model"
 
 # Schemes whose weights the package compressed-tensors decompresses; the bound is for the logits of Transformers beside
-# ours, where it computes in f32. It rounds inputs by formulas of its own. Asymmetric packed integers are an exception:
-# Transformers 5.23 expects their zero points unpacked, which the package itself never writes.
+# ours, where it computes in f32. Asymmetric packed integers are an exception: Transformers 5.23 expects their zero
+# points unpacked, which the package itself never writes. Schemes that round inputs have a bound above 1e-3: a
+# difference of one bit between two norms can move a code by one, and every later layer with it, in Transformers beside
+# itself too (own_distance). Their layers, each on the same input, are held to MOST_OF_LAYERS.
 COMPRESSED = [
     ("int8_weight_only", 1e-3),
     ("int4_weight_only_g32", 1e-3),
@@ -39,8 +42,11 @@ COMPRESSED = [
     ("int8dyn_int4_g32", 1e-2),
     ("float8dyn_int4_g64", 1e-2),
     ("float8_dynamic", 1e-2),
+    ("float8_dynamic_tensor", 1e-2),
     ("float8_static", 1e-2),
+    ("int8static_int8", 1e-2),
 ]
+MOST_OF_LAYERS = 1e-5  # of any row of any layer's output, relative
 # Of TorchAO's layout: the bound is for the logits of TorchAO's own products in f32 beside ours; none where its products
 # want a GPU.
 TORCHAO = [
@@ -89,7 +95,7 @@ def distance(a, b):
 
 # Schemes whose inputs have a calibrated scale.
 def calibration(scheme):
-    if scheme not in ("float8_static",):
+    if scheme not in ("float8_static", "int8static_int8"):
         return []
     return ["--calibration", "README.md", "--calibration-samples", "8", "--calibration-seq-len", "128"]
 
@@ -125,6 +131,53 @@ def check_weights(scheme, folder):
     return worst
 
 
+def distance_of_layers(folder, model, ids):
+    """The largest distance of a row of a layer's output from ours, each layer given the input that it has in `model`:
+    all tokens at once, and the first of them, which takes another way through our program."""
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        stored, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}
+    quantization = json.loads((folder / "config.json").read_text())["quantization_config"]
+    products, hooks = {}, []
+    for name, module in model.named_modules():
+        if f"{name}.weight_scale" in stored or f"{name}._weight_scale" in stored:
+            def record(_, inputs, output, name=name):
+                products[name] = [t.reshape(-1, t.shape[-1]) for t in (inputs[0], output)]
+            hooks.append(module.register_forward_hook(record))
+    with torch.no_grad():
+        model(torch.from_numpy(ids))
+    for hook in hooks:
+        hook.remove()
+    assert products
+    worst = 0
+    for name, (x, y) in products.items():
+        write_layer(FOLDER / "layer", quantization, stored, metadata, name, x)
+        for tokens in (len(x), 4):
+            ours = torch.from_numpy(own_logits(FOLDER / "layer", np.arange(tokens)[None]))[0]
+            worst = max(worst, ((ours - y[:tokens]).norm(dim=1) / y[:tokens].norm(dim=1)).max().item())
+    return worst
+
+
+def own_distance(model, ids, logits):
+    """How far the logits of Transformers go where embeddings change in their last bit, the largest of five times."""
+    embeddings = model.get_input_embeddings().weight
+    stored, worst = embeddings.data.clone(), 0
+    for seed in range(5):
+        torch.manual_seed(seed)
+        embeddings.data = stored * (1 + (torch.rand_like(stored) - 0.5) * 2**-22)
+        with torch.no_grad():
+            worst = max(worst, distance(model(torch.from_numpy(ids)).logits.numpy(), logits))
+    return worst
+
+
+def check_layers(folder, model, ids, logits):
+    layers, own = distance_of_layers(folder, model, ids), own_distance(model, ids, logits)
+    return layers < MOST_OF_LAYERS, (
+        f", which move by up to {own:.1e} themselves when embeddings change in the last bit; layers on the same inputs "
+        f"by {layers:.1e} (at most {MOST_OF_LAYERS:.0e})")
+
+
 def check_compressed(scheme, most, ids):
     from transformers import AutoModelForCausalLM
 
@@ -135,8 +188,12 @@ def check_compressed(scheme, most, ids):
     if most is not None:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         with torch.no_grad():
-            logits = distance(model(torch.from_numpy(ids)).logits.numpy(), own_logits(folder, ids))
+            theirs = model(torch.from_numpy(ids)).logits.numpy()
+        logits = distance(theirs, own_logits(folder, ids))
         ok, text = ok and logits < most, text + f", logits of Transformers by {logits:.1e} (at most {most:.0e})"
+        if most > 1e-3:
+            layers, more = check_layers(folder, model, ids, theirs)
+            ok, text = ok and layers, text + more
     report(scheme, ok, text)
 
 
@@ -169,8 +226,12 @@ def check_torchao(scheme, most, ids):
             setattr(model.get_submodule(module), leaf, torch.nn.Parameter(value, requires_grad=False))
         model.tie_weights()
         with torch.no_grad():
-            logits = distance(model.eval()(torch.from_numpy(ids)).logits.numpy(), own_logits(FOLDER / f"torchao-{scheme}-ours", ids))
+            theirs = model.eval()(torch.from_numpy(ids)).logits.numpy()
+        logits = distance(theirs, own_logits(folder, ids))
         ok, text = ok and logits < most, text + f", logits by {logits:.1e} (at most {most:.0e})"
+        if most > 1e-3:
+            layers, more = check_layers(folder, model, ids, theirs)
+            ok, text = ok and layers, text + more
     # What Transformers makes of the config.
     from torchao.core.config import config_from_dict
 

@@ -37,15 +37,9 @@ Tensor reference_matrix() {
   return x;
 }
 
-std::string checksum(const Tensor& codes) {
-  std::uint64_t value = 0xCBF29CE484222325u;
-  const auto* bytes = static_cast<const std::uint8_t*>(codes.raw_data());
-  for (std::size_t i = 0; i < codes.nbytes(); ++i) value = (value ^ bytes[i]) * 0x100000001B3u;
-  return fmt::format("{:016x}", value);
-}
-
 void expect_reference(const BlockFloat8& ours, const Json& theirs) {
-  EXPECT_EQ(checksum(ours.codes), theirs.at("codes").as_string());
+  EXPECT_EQ(testing::checksum({static_cast<const std::byte*>(ours.codes.raw_data()), ours.codes.nbytes()}),
+            theirs.at("codes").as_string());
   const auto& scales = theirs.at("scales").as_array();
   ASSERT_EQ(static_cast<std::int64_t>(scales.size()), ours.scales.numel());
   for (std::size_t i = 0; i < scales.size(); ++i)

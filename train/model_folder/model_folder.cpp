@@ -135,7 +135,8 @@ class PackedLoader {
     const auto inputs = weights_.inputs(parameter.pieces[0].hf_name);
     recipes::use_packed_weight(
         *layer->second, packed.to(options_.device), options_.dtype,
-        inputs ? input_rounding(*inputs, parameter.name, input_scale(parameter)) : recipes::InputRounding());
+        inputs ? input_rounding(*inputs, parameter.name, input_scale(parameter), weights_.input_division())
+               : recipes::InputRounding());
     return true;
   }
 

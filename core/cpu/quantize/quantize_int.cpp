@@ -46,7 +46,7 @@ IntParameters choose(const T* x, std::int64_t n, const IntQuantOptions& options,
 // The conversion of one group's elements.
 struct Converter {
   F32 scale, reciprocal, zero_point, lowest, highest, bottom;
-  bool floats;
+  bool floats, divides;
 
   Converter(const IntParameters& p, const IntQuantOptions& options)
       : scale(broadcast(p.scale)),
@@ -55,11 +55,13 @@ struct Converter {
         lowest(broadcast(static_cast<float>(int_range(options.bits).lowest))),
         highest(broadcast(static_cast<float>(int_range(options.bits).highest))),
         bottom(zero_point + lowest * scale),
-        floats(options.mapping == IntMapping::float_zero_point) {}
+        floats(options.mapping == IntMapping::float_zero_point),
+        divides(options.division == IntDivision::quotient) {}
 
   // Rounded, not yet clamped. The sum turns -0 into 0.
   [[nodiscard]] QUENCH_INLINE F32 rounded(F32 x) const {
     if (floats) return round_even((x - bottom) / scale) + lowest;
+    if (divides) return round_even(x / scale + zero_point) + F32{};
     return round_even(x * reciprocal) + zero_point;
   }
   // NaN stays.

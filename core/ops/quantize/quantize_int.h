@@ -4,11 +4,11 @@
 // is trained with what it is exported to.
 //
 // Values are f32 or bf16, contiguous, of any rank from 1. Scales are chosen in the dtype of x, each step rounded, and
-// are then f32 numbers; codes and values are computed in f32: code = clamp(round(x * (1 / scale)) + zero_point), value
-// = (code - zero_point) * scale, rounded once to its dtype. Rounding is to nearest, ties to even. With
-// IntMapping::float_zero_point the code is clamp(round((x - zero_point) / scale)) by way of the lowest value of the
-// range, the value code * scale + zero_point. A NaN or infinity makes the values of its whole group NaN. Every op
-// throws invalid_argument naming the tensor that does not fit; a group size that does not divide the last axis too.
+// are then f32 numbers; codes and values are computed in f32: codes as IntDivision says, value = (code - zero_point) *
+// scale, rounded once to its dtype. Rounding is to nearest, ties to even. With IntMapping::float_zero_point the code is
+// clamp(round((x - zero_point) / scale)) by way of the lowest value of the range, the value code * scale + zero_point.
+// A NaN or infinity makes the values of its whole group NaN. Every op throws invalid_argument naming the tensor that
+// does not fit; a group size that does not divide the last axis too.
 
 #include <optional>
 
@@ -18,12 +18,20 @@
 
 namespace quench {
 
+// How a value is divided by its scale. The two differ where the quotient lies next to a tie, as that of the largest
+// negative value of a symmetric group always does.
+enum class IntDivision : std::uint8_t {
+  reciprocal,  // clamp(round(x * (1 / scale)) + zero_point): TorchAO
+  quotient,  // clamp(round(x / scale + zero_point)): compressed-tensors. CUDA kernels take the reciprocal all the same
+};
+
 struct IntQuantOptions {
   int bits = 4;
   IntMapping mapping = IntMapping::symmetric;
   std::int64_t group_size = 0;  // elements of the last axis that share a scale; 0: the whole row (or token)
   // Scales are rounded to this dtype (f32, bf16, f16) before codes are made of them; absent: as they are.
   std::optional<DType> scale_dtype = std::nullopt;
+  IntDivision division = IntDivision::reciprocal;
 };
 
 // Groups of a row of `columns` elements; throws invalid_argument naming `op` where they do not come out even.
