@@ -166,7 +166,8 @@ const Scheme& require_scheme(std::string_view name, std::string_view key) {
   return *scheme;
 }
 
-std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns) {
+std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns,
+                          const std::optional<OperandScheme>& inputs) {
   if (rows == 0 || columns == 0) return "the weight is empty";
   if (weights.blocks) {
     const std::int64_t elements = block_format(*weights.blocks).elements;
@@ -174,6 +175,8 @@ std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::
   }
   if (weights.sharing == ScaleSharing::group && columns % weights.group_size != 0)
     return fmt::format("groups of {} do not divide its {} inputs", weights.group_size, columns);
+  if (inputs && inputs->sharing == ScaleSharing::group && columns % inputs->group_size != 0)
+    return fmt::format("its inputs are rounded in groups of {}, which do not divide {}", inputs->group_size, columns);
   if (weights.element == ElementFormat::e2m3 && columns % 4 != 0)
     return fmt::format("its {} inputs are no multiple of 4", columns);
   if (weights.bits <= 4 && columns % 2 != 0) return fmt::format("its {} inputs are odd", columns);

@@ -66,8 +66,9 @@ struct Scheme {
 // Names for help and messages, those of a family written as one: "int<1-8>_weight_only[_g32|_g64|_g128][_asym], ...".
 [[nodiscard]] std::string scheme_names();
 
-// Why a weight [N,K] cannot be quantized so, or "".
-[[nodiscard]] std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns);
+// Why a weight [N,K] cannot be quantized so, or the inputs [.., K] of its products, or "".
+[[nodiscard]] std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns,
+                                        const std::optional<OperandScheme>& inputs = std::nullopt);
 
 // Bits that an element of a weight takes, scales included (of a model in bf16), for estimates.
 [[nodiscard]] double bits_per_weight(const OperandScheme& weights, std::int64_t columns);

@@ -211,6 +211,12 @@ std::string_view format_name(const CompressedForm& form, const OperandScheme&, b
   return inputs ? "float-quantized" : "naive-quantized";
 }
 
+std::vector<std::string> tied_heads(const std::vector<ModelTensor>& tensors) {
+  const std::string head(nn::kHeadName);
+  const bool own = std::ranges::any_of(tensors, [&](const ModelTensor& t) { return t.name == head + ".weight"; });
+  return own ? std::vector<std::string>() : std::vector{head};
+}
+
 Json compressed_config(const std::vector<CompressedGroup>& groups, const std::vector<std::string>& ignored) {
   Json config_groups = Json::object();
   std::string_view format;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json/json.h"
+#include "export/model_tensors.h"
 #include "export/scheme.h"
 
 namespace quench {
@@ -37,6 +38,9 @@ struct CompressedGroup {
 // Whether its readers compute with that form and these inputs.
 [[nodiscard]] std::string_view format_name(const CompressedForm& form, const OperandScheme& weights, bool inputs);
 
+// Of layers in high precision: the head where no tensor is its own. It has the table of embeddings then, but readers
+// take it for a linear layer whose codes are missing unless they are told to ignore it.
+[[nodiscard]] std::vector<std::string> tied_heads(const std::vector<ModelTensor>& tensors);
 // The quantization_config for groups and the layers in high precision.
 [[nodiscard]] Json compressed_config(const std::vector<CompressedGroup>& groups,
                                      const std::vector<std::string>& ignored);

@@ -77,7 +77,7 @@ class CompressedWeights final : public StoredWeights {
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
     const CompressedGroup& group = group_of(name);
     const Shape shape = packed_shape(name);
-    const std::string problem = shape_problem(group.weights, shape[0], shape[1]);
+    const std::string problem = shape_problem(group.weights, shape[0], shape[1], group.inputs);
     QUENCH_CHECK_AS(ErrorCode::corrupt, problem.empty(), "{}: {} cannot be as its config says: {}",
                     files_.path().string(), name, problem);
     QuantizedWeight weight{.scheme = group.weights, .shape = shape};

@@ -6,6 +6,7 @@
 
 #include "core/number/two_of_four.h"
 #include "core/safetensors/safetensors_folder.h"
+#include "export/compressed_tensors/config.h"
 #include "export/safetensors_items.h"
 
 namespace quench {
@@ -172,6 +173,7 @@ Json write_sparse_24(const std::vector<ModelTensor>& tensors, const std::filesys
                      std::uint64_t max_shard_bytes) {
   SafetensorsItems items;
   Json ignored = Json::array();
+  for (const std::string& head : tied_heads(tensors)) ignored.push_back(head);
   std::int64_t zeros = 0, elements = 0;
   for (const ModelTensor& tensor : tensors) {
     elements += tensor.shape.numel();

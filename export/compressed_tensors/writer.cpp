@@ -83,7 +83,7 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
   // Readers look for embeddings under their names: "Linear" does not mean them.
   std::vector<std::pair<const Scheme*, bool>> kinds;
   std::vector<CompressedGroup> groups;
-  std::vector<std::string> ignored;
+  std::vector<std::string> ignored = tied_heads(tensors);
   SafetensorsItems items;
   for (const ModelTensor& tensor : tensors) {
     if (tensor.quantized == nullptr) {

@@ -58,7 +58,7 @@ class TorchaoWeights final : public StoredWeights {
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
     const TorchaoWeight described_as = described(name);
     QuantizedWeight weight{.scheme = described_as.weights, .shape = shape_of(name, described_as)};
-    const std::string problem = shape_problem(weight.scheme, weight.shape[0], weight.shape[1]);
+    const std::string problem = shape_problem(weight.scheme, weight.shape[0], weight.shape[1], described_as.inputs);
     QUENCH_CHECK_AS(ErrorCode::corrupt, problem.empty(), "{} cannot be as its metadata say: {}", named(name), problem);
     const MemoryScope scope(MemoryCategory::workspace);
     read_codes(weight, name, described_as);

@@ -12,8 +12,10 @@ namespace quench {
 namespace {
 
 using namespace testing;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST(CompressedTensors, EverySchemeComesBack) {
   int count = 0;
@@ -105,6 +107,42 @@ TEST_F(Targets, TheClosestOneCounts) {
   EXPECT_TRUE(readable({{4, "Linear"}, {8, "Embedding"}}));
   EXPECT_FALSE(readable({{4, "Linear"}, {8, "Linear"}})) << "no class for embeddings";
   EXPECT_TRUE(readable({{8, "re:.*up.*"}, {4, "re:.*up.*"}, {8, "Embedding"}})) << "the last of the same target";
+}
+
+// Readers take a tied head for a linear layer, too.
+TEST(CompressedTensors, HeadsWithoutCodesAreIgnored) {
+  const Tensor w = normal_weight({32, 128}, DType::f32);
+  const Scheme* scheme = find_scheme("int8_weight_only");
+  const auto ignored = [&](const std::vector<ModelTensor>& tensors) {
+    const TempDir folder;
+    std::vector<std::string> names;
+    const Json config = write_compressed_tensors(tensors, folder.path(), 1 << 30);
+    for (const Json& name : config.at("ignore").as_array()) names.push_back(name.as_string());
+    return names;
+  };
+  const ModelTensor layer = tensor("model.layers.0.mlp.up_proj", w, scheme);
+  EXPECT_THAT(ignored({tensor("model.embed_tokens", w, nullptr), layer}),
+              UnorderedElementsAre("model.embed_tokens", "lm_head"));
+  EXPECT_THAT(ignored({layer, tensor("lm_head", w, nullptr)}), ElementsAre("lm_head"));
+  EXPECT_THAT(ignored({layer, tensor("lm_head", w, scheme)}), ElementsAre());
+}
+
+TEST(CompressedTensors, InputsThatGroupsDoNotDivideAreRefused) {
+  const Scheme& scheme = *find_scheme("float8_dynamic_block");
+  EXPECT_EQ(shape_problem(scheme.weights, 96, 256, scheme.inputs), "");
+  EXPECT_EQ(shape_problem(scheme.weights, 96, 160), "") << "blocks at the edge may be smaller";
+  EXPECT_THAT(shape_problem(scheme.weights, 96, 160, scheme.inputs), HasSubstr("groups of 128"));
+  const TempDir folder;
+  const std::string layer = "model.layers.0.mlp.up_proj";
+  const Json config = config_of(write_compressed_tensors(
+      {tensor(layer, normal_weight({96, 160}, DType::f32), &scheme)}, folder.path(), 1 << 30));
+  try {
+    (void)open_stored_weights(folder.path(), config)->read_packed(layer + ".weight");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(layer), HasSubstr("groups of 128, which do not divide 160")));
+  }
 }
 
 // Scales have the dtype of the model that was calibrated.
