@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 QUENCH, FOLDER, NAMES = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
 MODEL = FOLDER / "model"
+MODELS = pathlib.Path("tests/golden/models")
 
 # Schemes whose weights the package compressed-tensors decompresses; the bound is for the logits of Transformers beside
 # ours, where it computes in f32. Asymmetric packed integers are an exception: Transformers 5.23 expects their zero
@@ -46,6 +47,9 @@ COMPRESSED = [
     ("float8_static", 1e-2),
     ("int8static_int8", 1e-2),
 ]
+# Tied heads, biases and norms of heads, each with these schemes of compressed-tensors.
+FAMILIES = [MODELS / name for name in ("llama31_tied", "qwen2", "qwen3")]
+OF_FAMILIES = [("int8_weight_only", 1e-3), ("int4_weight_only_g32", 1e-3), ("float8_weight_only", 1e-3)]
 MOST_OF_LAYERS = 1e-5  # of any row of any layer's output, relative
 # Of TorchAO's layout: the bound is for the logits of TorchAO's own products in f32 beside ours; none where its products
 # want a GPU.
@@ -178,11 +182,12 @@ def check_layers(folder, model, ids, logits):
         f"by {layers:.1e} (at most {MOST_OF_LAYERS:.0e})")
 
 
-def check_compressed(scheme, most, ids):
+def check_compressed(scheme, most, ids, source=MODEL):
     from transformers import AutoModelForCausalLM
 
-    folder = FOLDER / scheme
-    quench("quantize", "--model", MODEL, "--scheme", scheme, "--output", folder, "--dtype", "f32", *calibration(scheme))
+    name = scheme if source == MODEL else f"{source.name} {scheme}"
+    folder = FOLDER / name.replace(" ", "-")
+    quench("quantize", "--model", source, "--scheme", scheme, "--output", folder, "--dtype", "f32", *calibration(scheme))
     apart = check_weights(scheme, folder)
     ok, text = apart < 1e-6, f"weights differ by {apart:.1e}"
     if most is not None:
@@ -194,7 +199,7 @@ def check_compressed(scheme, most, ids):
         if most > 1e-3:
             layers, more = check_layers(folder, model, ids, theirs)
             ok, text = ok and layers, text + more
-    report(scheme, ok, text)
+    report(name, ok, text)
 
 
 def check_torchao(scheme, most, ids):
@@ -280,6 +285,13 @@ def main():
                 check_compressed(scheme, most, ids)
             except Exception as error:  # one that cannot be loaded must not hide the others
                 report(scheme, False, f"{type(error).__name__}: {error}")
+    for source in FAMILIES:
+        for scheme, most in OF_FAMILIES:
+            if not NAMES or source.name in NAMES:
+                try:
+                    check_compressed(scheme, most, ids % 160, source)
+                except Exception as error:
+                    report(f"{source.name} {scheme}", False, f"{type(error).__name__}: {error}")
     for scheme, most in TORCHAO:
         if not NAMES or f"torchao-{scheme}" in NAMES:
             try:
