@@ -36,7 +36,8 @@ class Chooser {
     if (!rules_.experts && tensor.parameter != nullptr && tensor.parameter->experts > 0)
       return {nullptr, "readers of the format take no codes of experts"};
     std::string problem = quantizer().problem(*choice.scheme);
-    if (problem.empty()) problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1], choice.scheme->inputs);
+    if (problem.empty())
+      problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1], choice.scheme->inputs);
     return problem.empty() ? choice : LayerChoice{nullptr, problem};
   }
 

@@ -134,8 +134,8 @@ TEST(CompressedTensors, InputsThatGroupsDoNotDivideAreRefused) {
   EXPECT_THAT(shape_problem(scheme.weights, 96, 160, scheme.inputs), HasSubstr("groups of 128"));
   const TempDir folder;
   const std::string layer = "model.layers.0.mlp.up_proj";
-  const Json config = config_of(write_compressed_tensors(
-      {tensor(layer, normal_weight({96, 160}, DType::f32), &scheme)}, folder.path(), 1 << 30));
+  const Json config = config_of(
+      write_compressed_tensors({tensor(layer, normal_weight({96, 160}, DType::f32), &scheme)}, folder.path(), 1 << 30));
   try {
     (void)open_stored_weights(folder.path(), config)->read_packed(layer + ".weight");
     FAIL();

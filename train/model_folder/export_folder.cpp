@@ -131,8 +131,11 @@ bool is_export_file(std::string_view name) {
 }
 
 void require_export_target(const ExportTarget& target) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !target.folder.empty(), "the name of the folder to write to is empty");
   std::error_code error;
   const fs::file_status status = fs::status(target.folder, error);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::status_known(status), "the model cannot be written to {}: {}",
+                  target.folder.string(), error.message());
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_directory(status),
                   "the model cannot be written to {}: it exists and is no folder", target.folder.string());
   QUENCH_CHECK_AS(ErrorCode::bad_config,

@@ -104,6 +104,8 @@ TEST_F(ExportFolder, LinksAndFilesAreNotReplaced) {
   EXPECT_THAT(refusal({dir_ / "blob"}), HasSubstr("no folder"));
   fs::create_directory_symlink(dir_ / "absent", dir_ / "dangling");
   EXPECT_THAT(refusal({dir_ / "dangling"}), HasSubstr("link to nothing"));
+  EXPECT_THAT(refusal({""}), HasSubstr("the name of the folder to write to is empty"));
+  EXPECT_THAT(refusal({dir_ / std::string(300, 'x')}), HasSubstr("xxx: File name too long"));
 }
 
 TEST_F(ExportFolder, OverwriteReplacesFilesOfTheSameNamesAndLeavesTheRest) {
