@@ -121,7 +121,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
 fs::path checkpoint_to_read(const fs::path& folder) {
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
                   hub_hint(folder.string()));
-  return is_run_folder(folder) || !fs::exists(folder / "config.json") ? checkpoint_of(folder) : fs::path();
+  return is_run_folder(folder) || stored_config_file(folder).empty() ? checkpoint_of(folder) : fs::path();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/reader.h"
 #include "export/compressed_tensors/sparse_24.h"
+#include "export/gguf/model_config.h"
 #include "export/gguf/reader.h"
 #include "export/gguf/types.h"
 #include "export/safetensors_rows.h"
@@ -16,6 +17,8 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kConfigFile = "config.json";
 
 class DenseWeights final : public StoredWeights {
  public:
@@ -70,16 +73,18 @@ bool is_quantized(const fs::path& folder, const Json& config) {
   });
 }
 
+fs::path stored_config_file(const fs::path& folder) {
+  const fs::path file = folder / kConfigFile;
+  return fs::exists(file) ? file : gguf_alone(folder);
+}
+
 std::optional<Json> stored_model_config(const fs::path& folder) {
-  const fs::path file = folder / "config.json";
-  if (fs::exists(file)) {
-    Json::ParseOptions options;
-    options.max_bytes = std::size_t{16} << 20;
-    return text_model_config(Json::parse_file(file, options));
-  }
-  const fs::path gguf = gguf_alone(folder);
-  if (gguf.empty()) return std::nullopt;
-  return gguf_model_config(read_gguf_head(gguf), gguf.string());
+  const fs::path file = stored_config_file(folder);
+  if (file.empty()) return std::nullopt;
+  if (file.filename() != kConfigFile) return gguf_model_config(file);
+  Json::ParseOptions options;
+  options.max_bytes = std::size_t{16} << 20;
+  return text_model_config(Json::parse_file(file, options));
 }
 
 namespace {
@@ -99,7 +104,7 @@ std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json
     known += fmt::format("{}{}", known.empty() ? "" : ", ", method.name);
   }
   QUENCH_FAIL(ErrorCode::unsupported, "{}: weights quantized by '{}' are not supported; known: {}",
-              (folder / "config.json").string(), name, known);
+              (folder / kConfigFile).string(), name, known);
 }
 
 }  // namespace

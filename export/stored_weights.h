@@ -46,6 +46,9 @@ class StoredWeights {
 inline constexpr std::string_view kQuantizationConfig = "quantization_config";
 // Whether the folder's weights are quantized: by `config`, its config.json, or by the blocks of its GGUF file.
 [[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);
+// The file that describes the model of a folder: config.json, or a GGUF file that stands alone. Empty where there is
+// neither.
+[[nodiscard]] std::filesystem::path stored_config_file(const std::filesystem::path& folder);
 // The folder's config.json, or what the metadata of its GGUF file amount to where that stands alone. Absent where there
 // is neither. Of a model that reads images too, what its text model would have (export/text_model.h).
 [[nodiscard]] std::optional<Json> stored_model_config(const std::filesystem::path& folder);

@@ -7,10 +7,38 @@ namespace quench {
 namespace {
 
 constexpr std::array kArchitectures = {
-    GgufArchitecture{"llama", "LlamaForCausalLM", "llama", true, true},
-    GgufArchitecture{"mistral", "MistralForCausalLM", "llama", true, false},
-    GgufArchitecture{"qwen2", "Qwen2ForCausalLM", "qwen2", false, false},
-    GgufArchitecture{"qwen3", "Qwen3ForCausalLM", "qwen3", false, false},
+    GgufArchitecture{.model_type = "llama",
+                     .hf_name = "LlamaForCausalLM",
+                     .name = "llama",
+                     .interleaved_rotation = true,
+                     .bias_is_chosen = true,
+                     .output_bias = true,
+                     .free_head_dim = true,
+                     .rope_divisors = true},
+    GgufArchitecture{.model_type = "mistral",
+                     .hf_name = "MistralForCausalLM",
+                     .name = "llama",
+                     .interleaved_rotation = true,
+                     .bias_is_chosen = false,
+                     .output_bias = true,
+                     .free_head_dim = true,
+                     .rope_divisors = true},
+    GgufArchitecture{.model_type = "qwen2",
+                     .hf_name = "Qwen2ForCausalLM",
+                     .name = "qwen2",
+                     .interleaved_rotation = false,
+                     .bias_is_chosen = false,
+                     .output_bias = false,
+                     .free_head_dim = false,
+                     .rope_divisors = false},
+    GgufArchitecture{.model_type = "qwen3",
+                     .hf_name = "Qwen3ForCausalLM",
+                     .name = "qwen3",
+                     .interleaved_rotation = false,
+                     .bias_is_chosen = true,
+                     .output_bias = false,
+                     .free_head_dim = true,
+                     .rope_divisors = false},
 };
 
 struct Pair {
@@ -70,6 +98,14 @@ const GgufArchitecture* find_gguf_architecture(std::string_view model_type) {
 const GgufArchitecture* find_gguf_architecture_by_name(std::string_view name) {
   const auto* found = std::ranges::find(kArchitectures, name, &GgufArchitecture::name);
   return found == kArchitectures.end() ? nullptr : found;
+}
+
+std::string gguf_architecture_names() {
+  std::string names;
+  for (const GgufArchitecture& one : kArchitectures)
+    if (&one == find_gguf_architecture_by_name(one.name))
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", one.name);
+  return names;
 }
 
 std::optional<std::string> gguf_tensor_name(std::string_view hf_name) {

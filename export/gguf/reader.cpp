@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "export/gguf/names.h"
+#include "export/gguf/rope.h"
 #include "export/gguf/row_order.h"
 #include "export/gguf/types.h"
 #include "nn/model_config.h"
@@ -14,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
-constexpr std::string_view kRopeFactors = "rope_freqs.weight";  // follow from config.json
 
 std::vector<std::uint8_t> read_front(std::ifstream& file, std::uint64_t bytes) {
   std::vector<std::uint8_t> front(bytes);
@@ -36,7 +36,7 @@ class GgufWeights final : public StoredWeights {
                     config_.model_type);
     interleaved_ = known->interleaved_rotation;
     for (const GgufEntry& entry : head_.tensors) {
-      if (entry.name == kRopeFactors) continue;
+      if (entry.name == kRopeDivisors) continue;  // they follow from the config
       const auto name = hf_tensor_name(entry.name);
       tensors_.emplace(name.value_or(entry.name), &entry);
     }
@@ -61,7 +61,7 @@ class GgufWeights final : public StoredWeights {
     const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0;
     const bool all = entry.shape[0] == out.size(0);
     const Tensor raw = all && heads == 0 ? out : Tensor::empty(entry.shape, out.dtype());
-    read_bytes(entry, raw);
+    read_gguf_tensor(path_, entry, raw);
     if (all && heads == 0) return;
     const Tensor ordered = heads > 0 ? separate_heads(raw, heads) : raw;
     Tensor(out).copy_from(ordered.narrow(0, first_row, out.size(0)));
@@ -74,7 +74,7 @@ class GgufWeights final : public StoredWeights {
     const BlockType type = *gguf_type_layout(entry.type)->blocks;
     const MemoryScope scope(MemoryCategory::workspace);
     Tensor blocks = Tensor::empty({entry.shape[0], static_cast<std::int64_t>(entry.bytes) / entry.shape[0]}, DType::u8);
-    read_bytes(entry, blocks);
+    read_gguf_tensor(path_, entry, blocks);
     if (const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0; heads > 0)
       blocks = separate_heads(blocks, heads);
     return pack_blocks(blocks, type, entry.shape[1]);
@@ -83,47 +83,12 @@ class GgufWeights final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
-  void read_bytes(const GgufEntry& entry, const Tensor& out) const {
-    QUENCH_CHECK(out.nbytes() == entry.bytes, "{}: {} bytes for {}", entry.name, out.nbytes(), entry.bytes);
-    std::ifstream file(path_, std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(entry.begin));
-    file.read(static_cast<char*>(out.raw_data()), static_cast<std::streamsize>(entry.bytes));
-    QUENCH_CHECK_AS(ErrorCode::io, file.good(), "{}: cannot read {}", path_.string(), entry.name);
-  }
-
   fs::path path_;
   nn::ModelConfig config_;
   GgufHead head_;
   bool interleaved_ = false;
   std::map<std::string, const GgufEntry*, std::less<>> tensors_;
 };
-
-// Metadata of one architecture.
-class Fields {
- public:
-  Fields(const GgufHead& head, std::string prefix, std::string_view source)
-      : head_(head), prefix_(std::move(prefix)), source_(source) {}
-
-  [[nodiscard]] const Json* find(std::string_view key) const {
-    const auto found = head_.metadata.find(prefix_ + std::string(key));
-    return found == head_.metadata.end() ? nullptr : &found->second;
-  }
-  [[nodiscard]] const Json& at(std::string_view key) const {
-    const Json* found = find(key);
-    QUENCH_CHECK_AS(ErrorCode::unsupported, found != nullptr, "{}: it has no {}{}", source_, prefix_, key);
-    return *found;
-  }
-
- private:
-  const GgufHead& head_;
-  std::string prefix_;
-  std::string_view source_;
-};
-
-const GgufEntry* find_tensor(const GgufHead& head, std::string_view name) {
-  const auto found = std::ranges::find(head.tensors, name, &GgufEntry::name);
-  return found == head.tensors.end() ? nullptr : &*found;
-}
 
 }  // namespace
 
@@ -153,43 +118,16 @@ GgufHead read_gguf_head(const fs::path& path) {
   }
 }
 
-std::unique_ptr<StoredWeights> open_gguf(const fs::path& file, const Json& config) {
-  return std::make_unique<GgufWeights>(file, config);
+void read_gguf_tensor(const fs::path& path, const GgufEntry& entry, const Tensor& out) {
+  QUENCH_CHECK(out.nbytes() == entry.bytes, "{}: {} bytes for {}", entry.name, out.nbytes(), entry.bytes);
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(entry.begin));
+  file.read(static_cast<char*>(out.raw_data()), static_cast<std::streamsize>(entry.bytes));
+  QUENCH_CHECK_AS(ErrorCode::io, file.good(), "{}: cannot read {}", path.string(), entry.name);
 }
 
-Json gguf_model_config(const GgufHead& head, std::string_view source) {
-  const Json& name = Fields(head, "general.", source).at("architecture");
-  const GgufArchitecture* architecture = name.is_string() ? find_gguf_architecture_by_name(name.as_string()) : nullptr;
-  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "{}: architecture {} is not supported", source,
-                  name.dump());
-  const Fields fields(head, std::string(architecture->name) + ".", source);
-  QUENCH_CHECK_AS(ErrorCode::unsupported,
-                  find_tensor(head, kRopeFactors) == nullptr && fields.find("rope.scaling.type") == nullptr,
-                  "{}: its rescaling of rotary positions needs a config.json beside it", source);
-  const GgufEntry* embedding = find_tensor(head, "token_embd.weight");
-  QUENCH_CHECK_AS(ErrorCode::unsupported, embedding != nullptr && embedding->shape.rank() == 2,
-                  "{}: it has no token_embd.weight", source);
-  Json config = Json::object();
-  config.set("architectures", Json(Json::Array{architecture->hf_name}));
-  config.set("model_type", architecture->model_type);
-  config.set("vocab_size", embedding->shape[0]);
-  config.set("hidden_size", fields.at("embedding_length"));
-  config.set("intermediate_size", fields.at("feed_forward_length"));
-  config.set("num_hidden_layers", fields.at("block_count"));
-  config.set("num_attention_heads", fields.at("attention.head_count"));
-  if (const Json* heads = fields.find("attention.head_count_kv")) config.set("num_key_value_heads", *heads);
-  if (const Json* size = fields.find("attention.key_length")) config.set("head_dim", *size);
-  config.set("max_position_embeddings", fields.at("context_length"));
-  config.set("rms_norm_eps", fields.at("attention.layer_norm_rms_epsilon"));
-  if (const Json* base = fields.find("rope.freq_base")) config.set("rope_theta", *base);
-  config.set("hidden_act", "silu");
-  config.set("tie_word_embeddings", find_tensor(head, "output.weight") == nullptr);
-  config.set("attention_bias", architecture->bias_is_chosen && find_tensor(head, "blk.0.attn_q.bias") != nullptr);
-  const Fields tokenizer(head, "tokenizer.ggml.", source);
-  if (const Json* id = tokenizer.find("bos_token_id")) config.set("bos_token_id", *id);
-  if (const Json* id = tokenizer.find("eos_token_id")) config.set("eos_token_id", *id);
-  config.set("torch_dtype", "float32");
-  return config;
+std::unique_ptr<StoredWeights> open_gguf(const fs::path& file, const Json& config) {
+  return std::make_unique<GgufWeights>(file, config);
 }
 
 }  // namespace quench

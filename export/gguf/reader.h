@@ -11,10 +11,10 @@ namespace quench {
 // Throws what parse_gguf_head throws, io, not_found.
 [[nodiscard]] GgufHead read_gguf_head(const std::filesystem::path& file);
 
+// The bytes of a tensor as stored. Throws io.
+void read_gguf_tensor(const std::filesystem::path& file, const GgufEntry& entry, const Tensor& out);
+
 // `config` is a Hugging Face config.json: heads, whose rows are put back into its order.
 [[nodiscard]] std::unique_ptr<StoredWeights> open_gguf(const std::filesystem::path& file, const Json& config);
-
-// The config.json that the file's metadata amount to. Throws unsupported naming what they leave open.
-[[nodiscard]] Json gguf_model_config(const GgufHead& head, std::string_view source);
 
 }  // namespace quench

@@ -10,9 +10,9 @@
 
 namespace quench {
 
-// Of the files in `folder`: a byte-level BPE in tokenizer.json, or a SentencePiece tokenizer.model; padded with unused
-// tokens to the model's vocabulary. Without one that llama.cpp has a counterpart of the result says so
-// (tokenizer.ggml.model = "none"), and a warning does.
+// Of the files in `folder`: a byte-level BPE in tokenizer.json, a SentencePiece BPE in tokenizer.model or as
+// tokenizer.json has it; padded with unused tokens to the model's vocabulary. Without one that llama.cpp has a
+// counterpart of the result says so (tokenizer.ggml.model = "none"), and a warning does.
 [[nodiscard]] std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const std::filesystem::path& folder,
                                                                             const nn::ModelConfig& config);
 

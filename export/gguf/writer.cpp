@@ -9,11 +9,11 @@
 #include "core/system/file.h"
 #include "export/gguf/metadata.h"
 #include "export/gguf/names.h"
+#include "export/gguf/rope.h"
 #include "export/gguf/row_order.h"
 #include "export/gguf/super_blocks.h"
 #include "export/gguf/tokenizer.h"
 #include "export/gguf/types.h"
-#include "nn/attention/rope_table.h"
 
 namespace quench {
 namespace {
@@ -100,31 +100,14 @@ Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const GgufArchit
           }};
 }
 
-// What rescales frequencies: a tensor of divisors for llama3, keys for the others.
 void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata& metadata,
               std::vector<Entry>& entries) {
-  const nn::RopeScaling& rope = config.rope;
-  using enum nn::RopeScaling::Type;
-  metadata.emplace_back(prefix + "rope.dimension_count", static_cast<std::uint32_t>(config.head_dim));
-  metadata.emplace_back(prefix + "rope.freq_base", static_cast<float>(rope.theta));
-  if (rope.type == standard) return;
-  if (rope.type == llama3) {
-    nn::ModelConfig plain = config;
-    plain.rope.type = standard;
-    const std::vector<float> scaled = nn::rope_inverse_frequencies(config), base = nn::rope_inverse_frequencies(plain);
-    const auto half = static_cast<std::int64_t>(base.size());
-    const Tensor factors = Tensor::empty({half}, DType::f32);
-    for (std::int64_t i = 0; i < half; ++i)
-      factors.data<float>()[i] = base[static_cast<std::size_t>(i)] / scaled[static_cast<std::size_t>(i)];
-    entries.push_back({head_of("rope_freqs.weight", factors.shape(), gguf_type_of(DType::f32), factors.nbytes()),
-                       [factors] { return factors; }});
-    return;
-  }
-  metadata.emplace_back(prefix + "rope.scaling.type", std::string(rope.type == linear ? "linear" : "yarn"));
-  metadata.emplace_back(prefix + "rope.scaling.factor", static_cast<float>(rope.factor));
-  if (rope.type == yarn)
-    metadata.emplace_back(prefix + "rope.scaling.original_context_length",
-                          static_cast<std::uint32_t>(rope.original_max_position_embeddings));
+  const GgufRope rope = gguf_rope(config);
+  for (const auto& [key, value] : rope.metadata) metadata.emplace_back(prefix + key, value);
+  if (rope.divisors.empty()) return;
+  const Tensor divisors = Tensor::from_values<float>({static_cast<std::int64_t>(rope.divisors.size())}, rope.divisors);
+  entries.push_back({head_of(std::string(kRopeDivisors), divisors.shape(), gguf_type_of(DType::f32), divisors.nbytes()),
+                     [divisors] { return divisors; }});
 }
 
 Metadata describe_model(const ExportJob& job, const GgufArchitecture& architecture, std::uint32_t file_type,
@@ -176,13 +159,24 @@ std::string gguf_problem(const Scheme& scheme) {
 }
 
 void require_gguf_model(const nn::ModelConfig& config) {
-  QUENCH_CHECK_AS(ErrorCode::unsupported, find_gguf_architecture(config.model_type) != nullptr,
-                  "GGUF export of model type '{}' is not supported", config.model_type);
+  const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "GGUF export of model type '{}' is not supported",
+                  config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, config.rope.type != nn::RopeScaling::Type::dynamic,
                   "GGUF has no dynamic rescaling of rotary positions");
   QUENCH_CHECK_AS(ErrorCode::unsupported,
                   config.sliding_window == 0 || config.sliding_window >= config.context_length(),
                   "GGUF cannot say the sliding window of {} keys", config.sliding_window);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.empty(),
+                  "llama.cpp's architecture {} cannot compute these rotary positions: of rescalings it has linear, and "
+                  "yarn with beta_fast 32, beta_slow 1 and whole bounds",
+                  architecture->name);
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  architecture->free_head_dim || config.num_attention_heads * config.head_dim == config.hidden_size,
+                  "llama.cpp's architecture {} wants heads that make up hidden_size {}, here {} of {}",
+                  architecture->name, config.hidden_size, config.num_attention_heads, config.head_dim);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->output_bias || !config.output_bias,
+                  "llama.cpp's architecture {} has no bias behind attention (attention_bias)", architecture->name);
 }
 
 Json write_gguf(const ExportJob& job) {

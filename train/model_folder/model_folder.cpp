@@ -70,8 +70,8 @@ void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs
       faults.push_back(fmt::format("{} belongs to no parameter of this architecture", name));
   if (faults.empty()) return;
   constexpr std::size_t kShown = 20;
-  std::string message =
-      fmt::format("the weights in {} do not fit its config.json ({} faults):", folder.string(), faults.size());
+  std::string message = fmt::format("the weights in {} do not fit {} ({} faults):", folder.string(),
+                                    stored_config_file(folder).string(), faults.size());
   for (std::size_t i = 0; i < std::min(faults.size(), kShown); ++i) message += "\n  " + faults[i];
   if (faults.size() > kShown) message += fmt::format("\n  and {} more", faults.size() - kShown);
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
@@ -177,7 +177,7 @@ nn::ModelConfig read_model_config(const fs::path& folder) {
   // How the weights are stored is the reader's business.
   Json architecture = *config;
   architecture.erase(kQuantizationConfig);
-  nn::ModelConfig model = nn::parse_model_config(architecture, (folder / "config.json").string());
+  nn::ModelConfig model = nn::parse_model_config(architecture, stored_config_file(folder).string());
   model.source = *config;
   return model;
 }
