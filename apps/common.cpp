@@ -119,6 +119,8 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
 
 // The checkpoint that a folder is read from; empty: it is a model folder.
 fs::path checkpoint_to_read(const fs::path& folder) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::is_regular_file(folder), "{} is a file; name the folder that holds it",
+                  folder.string());
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
                   hub_hint(folder.string()));
   return is_run_folder(folder) || stored_config_file(folder).empty() ? checkpoint_of(folder) : fs::path();

@@ -8,6 +8,9 @@
 #include "apps/verbs.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "export/gguf/reader.h"
+#include "export/gguf/types.h"
+#include "export/stored_weights.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/model_folder/model_folder.h"
 #include "train/report/run_summary.h"
@@ -39,20 +42,41 @@ void print_tensors(const Json& json) {
                 t.at("shape").dump().c_str());
 }
 
-void add_weights(Json& json, const InspectOptions& o) {
-  const SafetensorsFolder weights(o.path);
-  std::map<std::string, std::int64_t> bytes;
-  Json tensors = Json::array();
+struct StoredEntry {
+  std::string name, type;
+  Shape shape;
+  std::int64_t bytes = 0;
+};
+
+// Of the folder's safetensors, or of its GGUF file, as the files have them.
+std::vector<StoredEntry> stored_entries(const fs::path& folder) {
+  std::vector<StoredEntry> entries;
+  if (const fs::path gguf = stored_gguf_file(folder); !gguf.empty()) {
+    for (const GgufEntry& entry : read_gguf_head(gguf).tensors)
+      entries.push_back({entry.name, gguf_type_name(entry.type), entry.shape, static_cast<std::int64_t>(entry.bytes)});
+    return entries;
+  }
+  const SafetensorsFolder weights(folder);
   for (const std::string& name : weights.names()) {
     const SafetensorsEntry& entry = *weights.find(name)->entry;
-    bytes[entry.dtype_name] += static_cast<std::int64_t>(entry.end - entry.begin);
+    entries.push_back({name, entry.dtype_name, entry.shape, static_cast<std::int64_t>(entry.end - entry.begin)});
+  }
+  return entries;
+}
+
+void add_weights(Json& json, const InspectOptions& o) {
+  const std::vector<StoredEntry> entries = stored_entries(o.path);
+  std::map<std::string, std::int64_t> bytes;
+  Json tensors = Json::array();
+  for (const StoredEntry& entry : entries) {
+    bytes[entry.type] += entry.bytes;
     Json t = Json::object();
-    t.set("name", name);
-    t.set("dtype", entry.dtype_name);
+    t.set("name", entry.name);
+    t.set("dtype", entry.type);
     t.set("shape", shape_json(entry.shape));
     tensors.push_back(std::move(t));
   }
-  json.set("tensor_count", static_cast<std::int64_t>(weights.names().size()));
+  json.set("tensor_count", static_cast<std::int64_t>(entries.size()));
   Json by_dtype = Json::object();
   for (const auto& [dtype, count] : bytes) by_dtype.set(dtype, count);
   json.set("bytes", std::move(by_dtype));
@@ -90,14 +114,15 @@ std::string tokenizer_of(const fs::path& folder) {
 }
 
 bool holds_weights(const fs::path& folder) {
-  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json") ||
+         !stored_gguf_file(folder).empty();
 }
 
 Json inspect_model(const InspectOptions& o) {
   const fs::path folder = o.path;
   Json json = Json::object();
   json.set("kind", holds_weights(folder) ? "model folder" : "model folder without weights");
-  if (fs::exists(folder / "config.json")) add_config(json, folder);
+  if (!stored_config_file(folder).empty()) add_config(json, folder);
   json.set("tokenizer", tokenizer_of(folder));
   if (holds_weights(folder)) add_weights(json, o);
   Json files = Json::array();
@@ -176,10 +201,11 @@ Json inspect(const InspectOptions& o, bool checkpoint) {
   if (holds_weights(path) || fs::exists(path / "config.json")) return inspect_model(o);
   const fs::path checkpoints = checkpoint_folder_of(path);
   Json json = inspect_checkpoints(fs::is_directory(checkpoints) ? checkpoints : path);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !json.at("checkpoints").as_array().empty(),
-                  "{} is none of what can be inspected: a model folder (config.json, safetensors), a run folder, a "
-                  "folder of checkpoints (step-N), or one checkpoint",
-                  o.path);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, !json.at("checkpoints").as_array().empty(),
+      "{} is none of what can be inspected: a model folder (config.json, safetensors or GGUF), a run folder, a "
+      "folder of checkpoints (step-N), or one checkpoint",
+      o.path);
   return json;
 }
 

@@ -52,12 +52,6 @@ constexpr std::array kMethods = {
     Method{"torchao", open_torchao},
 };
 
-// The GGUF file of a folder without safetensors; empty where there is none.
-fs::path gguf_alone(const fs::path& folder) {
-  const bool safetensors = fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName);
-  return safetensors ? fs::path() : find_gguf_file(folder);
-}
-
 const Json* quantization_of(const Json& config) {
   const Json* found = config.is_object() ? config.find(kQuantizationConfig) : nullptr;
   return found == nullptr || found->is_null() ? nullptr : found;
@@ -65,9 +59,14 @@ const Json* quantization_of(const Json& config) {
 
 }  // namespace
 
+fs::path stored_gguf_file(const fs::path& folder) {
+  const bool safetensors = fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName);
+  return safetensors ? fs::path() : find_gguf_file(folder);
+}
+
 bool is_quantized(const fs::path& folder, const Json& config) {
   if (const Json* quantization = quantization_of(config); quantization != nullptr) return !is_sparse_24(*quantization);
-  const fs::path gguf = gguf_alone(folder);
+  const fs::path gguf = stored_gguf_file(folder);
   return !gguf.empty() && std::ranges::any_of(read_gguf_head(gguf).tensors, [](const GgufEntry& entry) {
     return gguf_type_layout(entry.type)->blocks.has_value();
   });
@@ -75,7 +74,7 @@ bool is_quantized(const fs::path& folder, const Json& config) {
 
 fs::path stored_config_file(const fs::path& folder) {
   const fs::path file = folder / kConfigFile;
-  return fs::exists(file) ? file : gguf_alone(folder);
+  return fs::exists(file) ? file : stored_gguf_file(folder);
 }
 
 std::optional<Json> stored_model_config(const fs::path& folder) {
@@ -92,7 +91,7 @@ namespace {
 std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json& config) {
   const Json* quantization = quantization_of(config);
   if (quantization == nullptr) {
-    const fs::path gguf = gguf_alone(folder);
+    const fs::path gguf = stored_gguf_file(folder);
     if (!gguf.empty()) return open_gguf(gguf, config);
     return std::make_unique<DenseWeights>(folder);
   }

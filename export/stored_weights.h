@@ -44,6 +44,9 @@ class StoredWeights {
 
 // The member of config.json that says how weights are quantized.
 inline constexpr std::string_view kQuantizationConfig = "quantization_config";
+// The GGUF file that holds a folder's weights; empty where safetensors do, or nothing does. Throws bad_config for
+// several.
+[[nodiscard]] std::filesystem::path stored_gguf_file(const std::filesystem::path& folder);
 // Whether the folder's weights are quantized: by `config`, its config.json, or by the blocks of its GGUF file.
 [[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);
 // The file that describes the model of a folder: config.json, or a GGUF file that stands alone. Empty where there is

@@ -12,7 +12,9 @@
 namespace quench {
 namespace {
 
-constexpr std::uint64_t kMostItems = 1'000'000, kMostArray = std::uint64_t{1} << 26, kMostText = std::uint64_t{1} << 30;
+// Items of arrays count together: in memory each takes many times its bytes in the file.
+constexpr std::uint64_t kMostItems = 1'000'000, kMostInArrays = std::uint64_t{1} << 22,
+                        kMostText = std::uint64_t{1} << 26;
 constexpr int kMostAxes = 4;
 
 enum class ValueType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
@@ -46,6 +48,13 @@ class Cursor {
     check(count <= left() / width, "{} {} at {}: more than the file can hold", count, what, position_);
   }
 
+  // Whether so many more items of arrays may follow.
+  bool spend_items(std::uint64_t count) {
+    if (count > kMostInArrays - items_) return false;
+    items_ += count;
+    return true;
+  }
+
   template <class... Args>
   void check(bool condition, fmt::format_string<Args...> text, Args&&... args) const {
     if (!condition)
@@ -71,6 +80,7 @@ class Cursor {
   std::uint64_t file_size_;
   std::string_view source_;
   std::size_t position_ = 0;
+  std::uint64_t items_ = 0;
 };
 
 Json read_value(Cursor& in, std::uint32_t type, bool nested) {
@@ -91,7 +101,8 @@ Json read_value(Cursor& in, std::uint32_t type, bool nested) {
       in.check(!nested, "an array within an array at {}", in.position());
       const auto item = in.number<std::uint32_t>();
       const auto count = in.number<std::uint64_t>();
-      in.check(count <= kMostArray, "an array of {} items at {}", count, in.position());
+      in.check(in.spend_items(count), "an array of {} items at {}: more than {} in all arrays", count, in.position(),
+               kMostInArrays);
       in.check_count(count, 1, "items");
       Json array = Json::array();
       for (std::uint64_t i = 0; i < count; ++i) array.push_back(read_value(in, item, true));
@@ -130,8 +141,8 @@ GgufEntry read_tensor(Cursor& in, std::uint64_t& offset) {
   entry.shape = Shape(sizes);
   entry.type = in.number<std::uint32_t>();
   const auto layout = gguf_type_layout(entry.type);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, layout.has_value(), "{}: tensor {} has type {} of ggml; known: {}",
-                  in.source(), entry.name, entry.type, gguf_type_names());
+  QUENCH_CHECK_AS(ErrorCode::unsupported, layout.has_value(), "{}: tensor {} has type {}; known: {}", in.source(),
+                  entry.name, gguf_type_name(entry.type), gguf_type_names());
   in.check(static_cast<std::uint64_t>(sizes.back()) % layout->elements == 0,
            "tensor {}: rows of {} are no multiple of {}", entry.name, sizes.back(), layout->elements);
   in.check(!__builtin_mul_overflow(elements / layout->elements, layout->bytes, &entry.bytes), "tensor {} is too large",

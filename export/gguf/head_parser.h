@@ -30,9 +30,9 @@ struct GgufHead {
 };
 
 // `head` is the beginning of a file of file_size bytes. Empty if it ends before the head does: try again with more.
-// Accepted: versions 2 and 3, at most 1,000,000 keys and tensors, names of 1 to 63 bytes, up to 4 axes, the types of
-// block_formats() and f32, f16, bf16. Throws corrupt or unsupported naming `source` and what is wrong. Pure function of
-// its arguments, the fuzz target.
+// Accepted: versions 2 and 3, at most 1,000,000 keys and tensors, 4,194,304 items in all arrays, strings up to 64 MiB,
+// names of 1 to 63 bytes, up to 4 axes, the types of block_formats() and f32, f16, bf16. Throws corrupt or unsupported
+// naming `source` and what is wrong. Pure function of its arguments, the fuzz target.
 [[nodiscard]] std::optional<GgufHead> parse_gguf_head(std::span<const std::uint8_t> head, std::uint64_t file_size,
                                                       std::string_view source);
 

@@ -27,7 +27,8 @@ const Json* GgufFields::find(std::string_view key) const {
 
 void GgufFields::refuse(std::string_view key, const Json& value, std::string_view expected) const {
   constexpr std::size_t kShown = 60;
-  const std::string text = value.is_array() ? std::string("a list") : value.dump();
+  const bool infinite = value.is_number() && !std::isfinite(value.as_double());
+  const std::string text = infinite ? "not finite" : value.is_array() ? std::string("a list") : value.dump();
   QUENCH_FAIL(ErrorCode::corrupt, "{}: {} is {}, expected {}", source_, name(key),
               text.size() > kShown ? std::string(value.type_name()) : text, expected);
 }
@@ -70,12 +71,14 @@ std::optional<std::string> GgufFields::find_text(std::string_view key) const {
 std::int64_t GgufFields::integer(std::string_view key) const {
   const auto value = find_integer(key);
   if (!value) refuse_missing(key);
+  if (*value == 0) refuse(key, *find(key), "a positive integer");
   return *value;
 }
 
 double GgufFields::number(std::string_view key) const {
   const auto value = find_number(key);
   if (!value) refuse_missing(key);
+  if (*value <= 0) refuse(key, *find(key), "a positive number");
   return *value;
 }
 

@@ -50,7 +50,7 @@ void refuse_others(const GgufFields& fields, std::int64_t context) {
 
 std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads) {
   const auto written = fields.find_integer("attention.key_length");
-  QUENCH_CHECK_AS(ErrorCode::corrupt, written || (heads > 0 && hidden % heads == 0),
+  QUENCH_CHECK_AS(ErrorCode::corrupt, written || hidden % heads == 0,
                   "{}: {} {} is not a multiple of {} heads, and there is no {}", fields.source(),
                   fields.name("embedding_length"), hidden, heads, fields.name("attention.key_length"));
   const std::int64_t size = written ? *written : hidden / heads;
@@ -102,9 +102,10 @@ Json gguf_model_config(const fs::path& file) {
   const GgufHead head = read_gguf_head(file);
   const std::string source = file.string();
   const auto name = GgufFields(head, "general.", source).find_text("architecture");
-  const GgufArchitecture* architecture = name ? find_gguf_architecture_by_name(*name) : nullptr;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "{}: it has no general.architecture", source);
+  const GgufArchitecture* architecture = find_gguf_architecture_by_name(*name);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr,
-                  "{}: general.architecture '{}' is not supported; known: {}", source, name.value_or(""),
+                  "{}: general.architecture '{}' is not supported; known: {}", source, *name,
                   gguf_architecture_names());
   const GgufFields fields(head, std::string(architecture->name) + ".", source);
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);

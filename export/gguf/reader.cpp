@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
+constexpr std::uint64_t kFirstBytes = std::uint64_t{1} << 20, kMostBytes = std::uint64_t{1} << 28;  // of a head
 
 std::vector<std::uint8_t> read_front(std::ifstream& file, std::uint64_t bytes) {
   std::vector<std::uint8_t> front(bytes);
@@ -97,8 +97,9 @@ fs::path find_gguf_file(const fs::path& folder) {
   if (!fs::is_directory(folder)) return found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".gguf" || !entry.is_regular_file()) continue;
-    QUENCH_CHECK_AS(ErrorCode::bad_config, found.empty(), "{} holds several GGUF files: {} and {}", folder.string(),
-                    found.filename().string(), entry.path().filename().string());
+    QUENCH_CHECK_AS(ErrorCode::bad_config, found.empty(),
+                    "{} holds several GGUF files, {} and {}: put the one to read into a folder of its own",
+                    folder.string(), found.filename().string(), entry.path().filename().string());
     found = entry.path();
   }
   return found;
@@ -112,9 +113,18 @@ GgufHead read_gguf_head(const fs::path& path) {
     const std::uint64_t now = std::min(bytes, size);
     const std::vector<std::uint8_t> front = read_front(file, now);
     QUENCH_CHECK_AS(ErrorCode::io, file.good(), "cannot read {}", path.string());
-    if (auto head = parse_gguf_head(front, size, path.string())) return std::move(*head);
+    if (auto head = parse_gguf_head(front, size, path.string())) {
+      const auto parts = GgufFields(*head, "split.", path.string()).find_integer("count");
+      QUENCH_CHECK_AS(ErrorCode::unsupported, parts.value_or(1) <= 1,
+                      "{}: it is one of {} parts of a model (split.count); put them together with llama.cpp's "
+                      "llama-gguf-split --merge",
+                      path.string(), *parts);
+      return std::move(*head);
+    }
     QUENCH_CHECK_AS(ErrorCode::corrupt, now < size, "{}: not a valid GGUF file: it ends within its head",
                     path.string());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, now < kMostBytes, "{}: not a valid GGUF file: its head has more than {} bytes",
+                    path.string(), kMostBytes);
   }
 }
 

@@ -8,7 +8,7 @@ namespace quench {
 
 // The folder's only file of that kind; empty where it has none. Throws bad_config for several.
 [[nodiscard]] std::filesystem::path find_gguf_file(const std::filesystem::path& folder);
-// Throws what parse_gguf_head throws, io, not_found.
+// Throws what parse_gguf_head throws, io, not_found; unsupported for one part of several.
 [[nodiscard]] GgufHead read_gguf_head(const std::filesystem::path& file);
 
 // The bytes of a tensor as stored. Throws io.

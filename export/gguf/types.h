@@ -22,6 +22,8 @@ struct GgufTypeLayout {
 [[nodiscard]] std::optional<GgufTypeLayout> gguf_type_layout(std::uint32_t type);
 // The number of a dtype: f32, f16 or bf16.
 [[nodiscard]] std::uint32_t gguf_type_of(DType dtype);
+// What ggml calls a type, known here or not: "Q5_K", or "99 of ggml".
+[[nodiscard]] std::string gguf_type_name(std::uint32_t type);
 // "F32, F16, ..."
 [[nodiscard]] std::string gguf_type_names();
 

@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_program;
 using testing::TempDir;
@@ -49,6 +50,28 @@ class QuantizeVerb : public ::testing::Test {
   TempDir folder_;
   fs::path model_ = testing::golden_dir() / "models/llama";
 };
+
+TEST_F(QuantizeVerb, AGgufFileIsAModelAlone) {
+  ASSERT_EQ(quantize("q8_0", "gguf", {"--format", "gguf"}).status, 0);
+  fs::create_directory(folder_ / "alone");
+  fs::copy_file(folder_ / "gguf/model.gguf", folder_ / "alone/any.gguf");
+  EXPECT_EQ(logits("alone"), logits("gguf"));
+  for (const char* folder : {"gguf", "alone"}) {
+    const Outcome seen = run({"inspect", folder, "--json"});
+    ASSERT_EQ(seen.status, 0) << seen.errors;
+    const Json json = Json::parse(seen.output);
+    EXPECT_EQ(json.at("kind"), Json("model folder"));
+    EXPECT_GT(json.at("bytes").at("Q8_0").as_int(), 0);
+    EXPECT_GT(json.at("layers").as_int(), 0);
+  }
+  const Outcome exported = run({"export", "--model", "alone", "--output", "plain"});
+  EXPECT_EQ(exported.status, 0);
+  EXPECT_THAT(exported.errors, Not(HasSubstr("ignored"))) << "the file is the model, no stray checkpoint";
+  EXPECT_THAT(run({"export", "--model", "alone/any.gguf", "--output", "other"}).errors,
+              HasSubstr("alone/any.gguf is a file; name the folder"));
+  fs::copy_file(folder_ / "alone/any.gguf", folder_ / "alone/second.gguf");
+  EXPECT_THAT(run({"export", "--model", "alone", "--output", "other"}).errors, HasSubstr("holds several GGUF files"));
+}
 
 TEST_F(QuantizeVerb, EightBitsGiveNearlyTheSameLogits) {
   const std::vector<float> original = logits(model_.string());

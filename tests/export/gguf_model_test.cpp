@@ -131,7 +131,7 @@ TEST(GgufModel, WhatLlamaCppCannotComputeIsRefused) {
 class GgufMetadata : public ::testing::Test {
  protected:
   // What is said of a file with a value in place of one, or beside the others.
-  std::string refused(const std::string& key, std::optional<GgufValue> value) {
+  std::string refused(const std::string& key, std::optional<GgufValue> value, std::uint32_t type = 0) {
     std::vector<std::pair<std::string, GgufValue>> metadata = {
         {"general.architecture", std::string("llama")},
         {"llama.context_length", std::uint32_t{64}},
@@ -144,8 +144,9 @@ class GgufMetadata : public ::testing::Test {
     };
     std::erase_if(metadata, [&](const auto& entry) { return entry.first == key; });
     if (value) metadata.emplace_back(key, *value);
-    const std::vector<GgufTensor> tensors = {{.name = "token_embd.weight", .dimensions = {8, 3}, .bytes = 96},
-                                             {.name = "rope_freqs.weight", .dimensions = {2}, .bytes = 8}};
+    const std::vector<GgufTensor> tensors = {
+        {.name = "token_embd.weight", .dimensions = {8, 3}, .type = type, .bytes = 96},
+        {.name = "rope_freqs.weight", .dimensions = {2}, .bytes = 8}};
     std::string text = gguf_head(metadata, tensors) + std::string(96, '\0');
     for (const float divisor : divisors_) text.append(reinterpret_cast<const char*>(&divisor), sizeof divisor);
     write_file_atomically(folder_ / "m.gguf", text + std::string(24, '\0'));
@@ -155,6 +156,19 @@ class GgufMetadata : public ::testing::Test {
   TempDir folder_;
   std::array<float, 2> divisors_ = {1, 1};
 };
+
+// An item takes many times its byte in memory.
+TEST(GgufHeadParser, ArraysMustNotFillTheMemory) {
+  const std::vector<std::pair<std::string, GgufValue>> metadata = {{"a", std::vector<std::int32_t>(3 << 20, 1)},
+                                                                   {"b", std::vector<std::int32_t>(1 << 20, 1)},
+                                                                   {"c", std::vector<std::int32_t>(1, 1)}};
+  for (const bool fits : {true, false}) {
+    const std::string head = gguf_head(std::vector(metadata.begin(), metadata.end() - (fits ? 1 : 0)), {});
+    const std::span bytes(reinterpret_cast<const std::uint8_t*>(head.data()), head.size());
+    const std::string said = refusal_of([&] { (void)parse_gguf_head(bytes, head.size(), "f.gguf"); });
+    EXPECT_THAT(said, HasSubstr(fits ? "nothing was refused" : "an array of 1 items"));
+  }
+}
 
 TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
   struct Fault {
@@ -172,7 +186,10 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
            Fault{"llama.feed_forward_length", std::nullopt, "it has no llama.feed_forward_length"},
            Fault{"llama.attention.head_count_kv", std::vector<std::int32_t>{1, 2},
                  "llama.attention.head_count_kv differs from layer to layer"},
-           Fault{"llama.attention.layer_norm_rms_epsilon", NAN, "llama.attention.layer_norm_rms_epsilon is"},
+           Fault{"llama.attention.head_count", std::uint32_t{0}, "head_count is 0, expected a positive integer"},
+           Fault{"llama.attention.layer_norm_rms_epsilon", NAN,
+                 "layer_norm_rms_epsilon is not finite, expected a number"},
+           Fault{"llama.attention.layer_norm_rms_epsilon", -1.0f, "expected a positive number"},
            Fault{"llama.vocab_size", std::uint32_t{4}, "llama.vocab_size is 4, but token_embd.weight has 3 rows"},
            Fault{"tokenizer.ggml.tokens", std::vector<std::string>{"a"}, "tokenizer.ggml.tokens has 1 tokens"},
            Fault{"tokenizer.ggml.tokens", std::uint32_t{3}, "tokenizer.ggml.tokens is no list"},
@@ -180,6 +197,7 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
            Fault{"llama.rope.dimension_count", std::uint32_t{2}, "llama.rope.dimension_count is 2, but heads have 4"},
            Fault{"llama.attention.value_length", std::uint32_t{2}, "llama.attention.value_length is 2"},
            Fault{"llama.attention.sliding_window", std::uint32_t{4}, "llama.attention.sliding_window is 4"},
+           Fault{"split.count", std::uint32_t{3}, "one of 3 parts of a model (split.count)"},
            Fault{"llama.expert_count", std::uint32_t{8}, "llama.expert_count is 8"},
            Fault{"llama.attention.scale", 0.5f, "llama.attention.scale is not supported"},
            Fault{"llama.rope.scaling.type", std::string("longrope"), "llama.rope.scaling.type is 'longrope'"},
@@ -192,6 +210,8 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
     EXPECT_THAT(message, HasSubstr(fault.message));
     EXPECT_THAT(message, HasSubstr("m.gguf"));
   }
+  EXPECT_THAT(refused("general.name", std::string("x"), 13),
+              HasSubstr("tensor token_embd.weight has type Q5_K; known:"));
   divisors_ = {1, 7};
   EXPECT_THAT(refused("general.name", std::string("x")), HasSubstr("rope_freqs.weight come from no known rescaling"));
   divisors_ = {1, -1};

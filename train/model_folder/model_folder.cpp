@@ -58,8 +58,8 @@ void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs
       }
       const Shape expected = piece_shape(*parameter, piece);
       if (!(found->shape == expected))
-        faults.push_back(fmt::format("{} has shape {}, config.json asks for {}", piece.hf_name,
-                                     found->shape.to_string(), expected.to_string()));
+        faults.push_back(
+            fmt::format("{} has shape {}, expected {}", piece.hf_name, found->shape.to_string(), expected.to_string()));
       if (!found->packed && found->dtype != DType::f32 && found->dtype != DType::bf16 && found->dtype != DType::f16)
         faults.push_back(
             fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", piece.hf_name, found->dtype_name));
