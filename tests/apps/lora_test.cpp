@@ -156,6 +156,11 @@ TEST_F(Lora, AQuantizedFolderIsABaseInItsOwnCodes) {
     EXPECT_EQ(loss({"--model", codes + "-run"}), loss({"--model", dense + "-run"}));
     EXPECT_EQ(read_json(codes + "-adapter/adapter_config.json").at("base_model_name_or_path").as_string(), codes);
   }
+  // A GGUF file alone.
+  fs::create_directory(work() / "alone");
+  fs::copy_file(work() / "gguf/model.gguf", work() / "alone/model.gguf");
+  expect_ok(train({"--model.path=alone", "--data.tokenizer=gguf", "--lora.base=stored", "--run.folder=alone-run",
+                   "--training.steps=2"}));
   EXPECT_THAT(run(train({"--lora.base=stored"})).errors,
               HasSubstr("lora.base: stored, but the weights in base are not quantized"));
   const Outcome whole = run({"train", "run.json", "--model.path=torchao", "--run.folder=whole"});

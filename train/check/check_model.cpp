@@ -6,6 +6,7 @@
 
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
+#include "export/stored_weights.h"
 #include "nn/model_config.h"
 #include "train/check/checker.h"
 #include "train/config/fields/field.h"
@@ -58,8 +59,13 @@ void check_folder(Checker& checker) {
   if (!fs::is_directory(model.path, ignored)) {
     checker.report("model.path", "{}: no such folder{}", model.path, hub_hint(model.path));
     checker.suggest(kept_model_part(checker.config()));
-  } else if (!fs::is_regular_file(fs::path(model.path) / "config.json", ignored)) {
-    checker.report("model.path", "{}: the folder has no config.json", model.path);
+  } else {
+    try {
+      if (stored_config_file(model.path).empty())
+        checker.report("model.path", "{}: the folder has no config.json, nor a GGUF file", model.path);
+    } catch (const Error& error) {
+      checker.report("model.path", "{}", error.what());
+    }
   }
 }
 

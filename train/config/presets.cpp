@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "export/stored_weights.h"
 #include "train/config/nearest.h"
 
 namespace quench {
@@ -27,7 +28,8 @@ Json model_config(const ModelSection& model) {
   Json config = Json::object();
   if (!model.path.empty()) {
     const std::filesystem::path file = std::filesystem::path(model.path) / "config.json";
-    config = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
+    const bool alone = !stored_gguf_file(model.path).empty() && !std::filesystem::exists(file);
+    config = alone ? *stored_model_config(model.path) : Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
     QUENCH_CHECK_AS(ErrorCode::corrupt, config.is_object(), "{}: expected a JSON object, got {}", file.string(),
                     config.type_name());
     config.erase("quantization_config");  // how the weights are stored is their reader's business
