@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""GGUF exports beside llama.cpp: perplexity and logits of the same tokens.
+"""GGUF exports beside llama.cpp: perplexity and logits of the same tokens, by type and by rescaling of positions.
 
 Usage: check_llama.py QUENCH FOLDER   where FOLDER holds a model folder "model". Needs llama-cpp-python and safetensors.
 """
 
+import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -30,24 +32,56 @@ def perplexity(logits, ids):
     return float(np.exp(-chosen.mean()))
 
 
+# Beyond the context of the training, which is the model's own.
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+SCALINGS = {
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 64},
+    "yarn": YARN,
+    "yarn, attention factor": YARN | {"attention_factor": 1.5},
+    "yarn, other betas": YARN | {"beta_fast": 8.0, "beta_slow": 2.0},
+    "yarn, bounds not truncated": YARN | {"truncate": False},
+}
 text = pathlib.Path("README.md").read_text()[:1500]
-for name in NAMES:
-    folder = FOLDER / f"llama-{name}"
-    dense = name in ("f32", "f16", "bf16")
-    quench("export", "--model", FOLDER / "model", "--format", "gguf", "--output", folder,
-           *(["--dtype", name] if dense else ["--scheme", name, "--dtype", "f32"]))
+
+
+def compare(name, source, folder, options):
+    """Perplexity of the export, and of its GGUF file without the rest of the folder, in both programs."""
+    global failures
+    quench("export", "--model", source, "--format", "gguf", "--output", folder, *options)
+    alone = FOLDER / "alone"
+    shutil.rmtree(alone, ignore_errors=True)
+    alone.mkdir()
+    shutil.copy(folder / "model.gguf", alone)
     model = Llama(str(folder / "model.gguf"), n_ctx=512, logits_all=True, verbose=False)
     ids = np.array(model.tokenize(text.encode(), add_bos=False), dtype=np.int64)[:300]
     model.eval(ids.tolist())
     theirs = np.array(model.scores[: len(ids)], dtype=np.float32)
     save_file({"input_ids": ids[None]}, FOLDER / "ids.safetensors")
-    quench("forward", "--model", folder, "--input", FOLDER / "ids.safetensors", "--output", FOLDER / "logits.safetensors",
-           "--overwrite", "--device", "cpu", "--dtype", "f32")
-    ours = load_file(FOLDER / "logits.safetensors")["logits"][0]
-    apart = float(np.linalg.norm(theirs - ours) / np.linalg.norm(ours))
-    a, b = perplexity(theirs, ids), perplexity(ours, ids)
-    ok = abs(a / b - 1) < 0.005
-    failures += not ok
-    print(f"{'ok  ' if ok else 'FAIL'} {name}: perplexity {a:.3f}, ours {b:.3f}; logits differ by {apart:.1e}", flush=True)
+    for kind, read in (("", folder), (" alone", alone)):
+        quench("forward", "--model", read, "--input", FOLDER / "ids.safetensors", "--output",
+               FOLDER / "logits.safetensors", "--overwrite", "--device", "cpu", "--dtype", "f32")
+        ours = load_file(FOLDER / "logits.safetensors")["logits"][0]
+        apart = float(np.linalg.norm(theirs - ours) / np.linalg.norm(ours))
+        a, b = perplexity(theirs, ids), perplexity(ours, ids)
+        ok = abs(a / b - 1) < 0.005
+        failures += not ok
+        print(f"{'ok  ' if ok else 'FAIL'} {name}{kind}: perplexity {a:.3f}, ours {b:.3f}; logits differ by {apart:.1e}",
+              flush=True)
+
+
+for name in NAMES:
+    dense = name in ("f32", "f16", "bf16")
+    compare(name, FOLDER / "model", FOLDER / f"llama-{name}",
+            ["--dtype", name] if dense else ["--scheme", name, "--dtype", "f32"])
+for name, scaling in SCALINGS.items():
+    source = FOLDER / "scaled"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(FOLDER / "model", source)
+    config = json.loads((source / "config.json").read_text())
+    config["rope_parameters"] = config["rope_scaling"] = scaling | {"rope_theta": 10000.0}
+    (source / "config.json").write_text(json.dumps(config))
+    compare(name, source, FOLDER / "llama-scaled", ["--dtype", "f32", "--overwrite"])
 print(f"{failures} failures")
 sys.exit(failures > 0)
