@@ -257,20 +257,9 @@ struct Surroundings {
   bool begin = false, end = false;
 };
 
-Surroundings surroundings(const fs::path& folder) {
-  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
-  const std::vector<std::int32_t> ids = tokenizer->encode("a");
-  return {!ids.empty() && tokenizer->bos_id() == ids.front(), !ids.empty() && tokenizer->eos_id() == ids.back()};
-}
-
-// The text of a chat template, where the folder has one.
-std::optional<std::string> chat_template(const fs::path& folder) {
-  if (fs::is_regular_file(folder / "chat_template.jinja")) return read_file(folder / "chat_template.jinja", kMaxBytes);
-  const fs::path file = folder / "tokenizer_config.json";
-  if (!fs::is_regular_file(file)) return std::nullopt;
-  const Json config = Json::parse_file(file);
-  const Json* found = config.find("chat_template");
-  return found != nullptr && found->is_string() ? std::optional(found->as_string()) : std::nullopt;
+Surroundings surroundings(const Tokenizer& tokenizer) {
+  const std::vector<std::int32_t> ids = tokenizer.encode("a");
+  return {!ids.empty() && tokenizer.bos_id() == ids.front(), !ids.empty() && tokenizer.eos_id() == ids.back()};
 }
 
 }  // namespace
@@ -298,10 +287,11 @@ std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& fo
   id("tokenizer.ggml.eos_token_id",
      config.eos_token_ids.empty() ? std::nullopt : std::optional(config.eos_token_ids.front()));
   id("tokenizer.ggml.padding_token_id", config.pad_token_id);
-  const auto [begin, end] = surroundings(folder);
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+  const auto [begin, end] = surroundings(*tokenizer);
   metadata.emplace_back("tokenizer.ggml.add_bos_token", begin);
   metadata.emplace_back("tokenizer.ggml.add_eos_token", end);
-  if (auto text = chat_template(folder)) metadata.emplace_back("tokenizer.chat_template", std::move(*text));
+  if (const auto& chat = tokenizer->chat_template()) metadata.emplace_back("tokenizer.chat_template", chat->text);
   return metadata;
 }
 

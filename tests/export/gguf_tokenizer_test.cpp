@@ -59,6 +59,18 @@ TEST(GgufTokenizer, TheWholeSplitMustHaveACounterpart) {
   }
 }
 
+// Several templates are a list with names.
+TEST(GgufTokenizer, TheDefaultChatTemplateIsEmbedded) {
+  const TempDir folder;
+  write_file(folder / "tokenizer.json",
+             byte_level_json(R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})"));
+  for (const char* chat :
+       {R"("{{ x }}")", R"([{"name": "tool_use", "template": "t"}, {"name": "default", "template": "{{ x }}"}])"}) {
+    write_file(folder / "tokenizer_config.json", fmt::format(R"({{"chat_template": {}}})", chat));
+    EXPECT_EQ(metadata_of_tokenizer(folder, 5).at("tokenizer.chat_template"), GgufValue(std::string("{{ x }}")));
+  }
+}
+
 // BPE over characters as Llama 2's tokenizer.json has it: tokens for all bytes, then `vocab` from 258 on.
 std::string characters_json(const std::vector<std::string>& vocab, const std::string& merges) {
   std::string entries = R"("<unk>": 0, "<s>": 1)";

@@ -32,7 +32,7 @@ def perplexity(logits, ids):
     return float(np.exp(-chosen.mean()))
 
 
-# Beyond the context of the training, which is the model's own.
+# Of a model with an original context of 64 positions, less than the text has.
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 SCALINGS = {
     "linear": {"rope_type": "linear", "factor": 4.0},
