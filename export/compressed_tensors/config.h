@@ -38,8 +38,8 @@ struct CompressedGroup {
 // Whether its readers compute with that form and these inputs.
 [[nodiscard]] std::string_view format_name(const CompressedForm& form, const OperandScheme& weights, bool inputs);
 
-// Of layers in high precision: the head where no tensor is its own. It has the table of embeddings then, but readers
-// take it for a linear layer whose codes are missing unless they are told to ignore it.
+// The head's name if it is tied to the embedding table, and so has no tensor: unless it is among the ignored layers,
+// readers look for its codes.
 [[nodiscard]] std::vector<std::string> tied_heads(const std::vector<ModelTensor>& tensors);
 // The quantization_config for groups and the layers in high precision.
 [[nodiscard]] Json compressed_config(const std::vector<CompressedGroup>& groups,

@@ -306,7 +306,7 @@ void launch_pass(const OpLaunch& launch, const AdapterGradientsArgs& args) {
   }
   launch(adapter_pass_kernel<P>, dim3(static_cast<unsigned>(slabs), static_cast<unsigned>(ranges)), P::kThreads,
          P::kSharedBytes, view);
-  constexpr std::int64_t kFewRows = 1;  // it is short whatever there is to add up
+  constexpr std::int64_t kFewRows = 1;  // this kernel is short whatever the number of rows
   launch.early(kFewRows, adapter_sums_kernel<P::kRank>,
                dim3(static_cast<unsigned>((most_quads + kSumQuads - 1) / kSumQuads), static_cast<unsigned>(jobs)),
                kSumQuads * kSumSlices, 0, sums);

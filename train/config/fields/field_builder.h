@@ -79,8 +79,8 @@ template <class T>
   };
 }
 
-// `Access` maps a RunConfig (const or not) to a pointer to the member, null where the member's section is absent. All
-// that is compiled for each member is its way there: the table is long.
+// `Access` maps a RunConfig (const or not) to a pointer to the member, null where the member's section is absent. Only
+// the access is instantiated for each of the many members, the rest for each type.
 template <class Access>
 void add_field(Fields& fields, std::string_view path, Access, const ValueRule& rule, ResumePolicy resume,
                std::string_view help, std::string_view derived = {}) {
