@@ -33,8 +33,8 @@ Variable rms_norm(const Variable& x, const Weight& weight, float eps, const Quan
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
                                            float eps, const QuantRequest& wanted = {});
 
-// SwiGLU of gate_up [N,2I]: [N,I].
-Variable swiglu(const Variable& gate_up, const QuantRequest& wanted = {});
+// SwiGLU of gate_up [N,2I]: [N,I]. `known`: its value, where it has been computed and nothing is wanted.
+Variable swiglu(const Variable& gate_up, const QuantRequest& wanted = {}, const Tensor& known = {});
 
 // Geometry of a fused query-key-value matrix [N, (heads + 2*kv_heads) * head_dim], heads in the order q, k, v.
 struct QkvLayout {

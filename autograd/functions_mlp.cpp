@@ -6,12 +6,12 @@
 
 namespace quench::autograd {
 
-Variable swiglu(const Variable& gate_up, const QuantRequest& wanted) {
+Variable swiglu(const Variable& gate_up, const QuantRequest& wanted, const Tensor& known) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
-  Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
+  Variable out(known.defined() ? known : Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   const Float8Sink sink = make_sink(wanted, out.value());
-  quench::swiglu({in, out.value(), sink});
+  if (!known.defined()) quench::swiglu({in, out.value(), sink});
   out.set_written(sink);
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {

@@ -28,6 +28,10 @@ class Linear final : public Module {
   // (autograd::Recomputation): under selective recompute it is not saved then. The layer must outlive the backward
   // pass.
   [[nodiscard]] Variable forward_recomputable(const Variable& x) const;
+  // LinearKernel::apply_gated().
+  [[nodiscard]] Variable forward_gated(const Variable& x, Tensor& gated) const {
+    return kernel_->apply_gated(x, weight_, has_bias_ ? bias_.weight() : Weight(), gated);
+  }
   // LinearKernel::gated_product().
   [[nodiscard]] Tensor gated_product(const Tensor& x) const {
     return kernel_->gated_product(x, weight_, has_bias_ ? bias_.weight() : Weight());

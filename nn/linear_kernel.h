@@ -69,6 +69,12 @@ class LinearKernel {
                                               const Parameter& /*weight*/, const Weight& /*bias*/) const {
     return {};
   }
+  // apply() to x whose result goes to SwiGLU. Where the kernel has that in the same pass, `gated` [N,out/2] is written,
+  // the bits of SwiGLU behind it; else it stays undefined.
+  [[nodiscard]] virtual Variable apply_gated(const Variable& x, const Parameter& weight, const Weight& bias,
+                                             Tensor& /*gated*/) const {
+    return apply(x, weight, bias);
+  }
   // Whether apply_onto() is there.
   [[nodiscard]] virtual bool adds_onto() const { return false; }
   // apply(), added to what `y` [N,out] holds, a constant, in its place: who has something to add to the output writes

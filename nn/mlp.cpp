@@ -33,8 +33,12 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   Variable inner;
   {
     // Where it is not saved, its memory is free before the second product.
-    const Variable gate_up = recompute_product ? gate_up_proj_.forward_recomputable(x) : gate_up_proj_.forward(x);
-    inner = autograd::swiglu(gate_up, down_proj_.input_request());
+    const autograd::QuantRequest wanted = down_proj_.input_request();
+    Tensor gated;
+    const Variable gate_up = recompute_product ? gate_up_proj_.forward_recomputable(x)
+                             : wanted.wanted() ? gate_up_proj_.forward(x)
+                                               : gate_up_proj_.forward_gated(x, gated);
+    inner = autograd::swiglu(gate_up, wanted, gated);
   }
   return down_proj_.forward(inner);
 }

@@ -13,6 +13,7 @@
 #include "core/ops/adapters/adapter_gradients.h"
 #include "core/ops/adapters/low_rank_gemm.h"
 #include "core/ops/gemm.h"
+#include "core/ops/swiglu.h"
 
 namespace quench::bench {
 namespace {
@@ -85,6 +86,32 @@ void measure_product(std::int64_t n, std::int64_t k, const std::vector<std::int6
   std::fflush(stdout);
 }
 
+// Gate and up with SwiGLU behind them, and with it in the same pass.
+void measure_gated(std::int64_t inner, std::int64_t k) {
+  constexpr std::int64_t kRows = 16384, kRank = 16;
+  constexpr int kTurns = 18;
+  const auto random = [](const Shape& shape, double deviation) { return random_on_gpu(shape, DType::bf16, deviation); };
+  LowRankGemmArgs args{.a = random({kRows, k}, 1.0),
+                       .b = random({2 * inner, k}, 0.02),
+                       .u = random({kRows, 2 * kRank}, 1.0),
+                       .c = Tensor::empty({kRows, 2 * inner}, DType::bf16, kGpu),
+                       .blocks = {{random({inner, kRank}, 0.02), 0, 0}, {random({inner, kRank}, 0.02), inner, kRank}},
+                       .transpose_b = true};
+  const Tensor out = Tensor::empty({kRows, inner}, DType::bf16, kGpu);
+  LowRankGemmArgs gated = args;
+  gated.gated = out;
+  Way ways[]{{[&] {
+               low_rank_gemm(args);
+               swiglu({args.c, out});
+             }},
+             {[&] { low_rank_gemm(gated); }}};
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (Way& way : ways) take_turn(way, 10);
+  fmt::print("{:<45}  {:>7.4f} ms apart  {:>7.4f} ms in one\n", op_label(gated), median(ways[0].milliseconds),
+             median(ways[1].milliseconds));
+  std::fflush(stdout);
+}
+
 // Both gradients of the adapters of projections, of whose output the gradient is read: by gemm()s and in one pass.
 void measure_gradients(const std::vector<std::int64_t>& widths, std::int64_t rank) {
   constexpr std::int64_t kRows = 16384;
@@ -128,6 +155,8 @@ void measure_low_rank() {
   measure_product(8192, 2048, {2048}, false);
   measure_product(2048, 3072, {2048, 512, 512}, false);
   measure_product(2048, 2048, {2048}, false);
+  measure_gated(8192, 2048);
+  measure_gated(14336, 4096);
   fmt::print("gradients of adapters, TB/s of the output's gradient {:>14} {:>17}\n", "by products", "in one pass");
   for (const std::int64_t rank : {8, 16}) {
     measure_gradients({8192, 8192}, rank);

@@ -171,11 +171,12 @@ bool LoraLinear::is_one_product(const nn::Parameter& weight, const Weight& bias,
          std::ranges::all_of(pieces, [&](const nn::LowRankPiece& piece) { return piece.scale == hidden_scale_; });
 }
 
-Tensor LoraLinear::in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden) const {
+Tensor LoraLinear::in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden,
+                                  const Tensor& gated) const {
   const Tensor y = output_of(x, weight);
   const Weight::Use w = weight.weight().use();
   std::vector<Weight::Use> b;
-  LowRankGemmArgs args{.a = x, .b = w.value(), .u = hidden, .c = y, .blocks = {}, .transpose_b = true};
+  LowRankGemmArgs args{.a = x, .b = w.value(), .u = hidden, .c = y, .blocks = {}, .transpose_b = true, .gated = gated};
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
     const nn::LowRankPiece& piece = adapter_->pieces()[i];
     b.push_back(adapter_->b(i).weight().use());
@@ -262,7 +263,13 @@ Variable LoraLinear::apply(const Variable& x, const nn::Parameter& weight, const
   return with_magnitudes(apply_update(x, weight, {}), weight, bias);
 }
 
-Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+Variable LoraLinear::apply_gated(const Variable& x, const nn::Parameter& weight, const Weight& bias,
+                                 Tensor& gated) const {
+  return adapter_->has_magnitudes() ? apply(x, weight, bias) : apply_update(x, weight, bias, &gated);
+}
+
+Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias,
+                                  Tensor* gated) const {
   const MemoryScope scope(MemoryCategory::activations);
   const std::optional<RandomKey> key = draws();
   const bool one_product = is_one_product(weight, bias, key);
@@ -270,7 +277,9 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
   const Variable base = [&] {
     if (one_product) {
       hidden = hidden_of(x.value(), key);
-      return Variable(in_one_product(x.value(), weight, hidden));
+      if (gated != nullptr)
+        *gated = Tensor::empty({x.value().size(0), weight.global_shape[0] / 2}, x.value().dtype(), x.value().device());
+      return Variable(in_one_product(x.value(), weight, hidden, gated != nullptr ? *gated : Tensor()));
     }
     if (!update_is_first(weight)) {
       Variable u = wrapped().apply(x, weight, bias);

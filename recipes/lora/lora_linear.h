@@ -27,6 +27,9 @@ class LoraLinear final : public nn::LinearKernelWrapper {
 
   [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
                                    const nn::Weight& bias) const override;
+  // Where base and update are one product.
+  [[nodiscard]] nn::Variable apply_gated(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias,
+                                         Tensor& gated) const override;
   [[nodiscard]] Tensor apply_again(const nn::Variable& x, const nn::Parameter& weight,
                                    const nn::Weight& bias) const override;
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override;
@@ -46,11 +49,12 @@ class LoraLinear final : public nn::LinearKernelWrapper {
   // Whether base and update are one product.
   [[nodiscard]] bool is_one_product(const nn::Parameter& weight, const nn::Weight& bias,
                                     const std::optional<RandomKey>& key) const;
-  // u of x and hidden_of(x).
-  [[nodiscard]] Tensor in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden) const;
-  // u; with magnitudes it is asked for without the bias.
-  [[nodiscard]] nn::Variable apply_update(const nn::Variable& x, const nn::Parameter& weight,
-                                          const nn::Weight& bias) const;
+  // u of x and hidden_of(x), with SwiGLU of it where `gated` is defined.
+  [[nodiscard]] Tensor in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden,
+                                      const Tensor& gated = {}) const;
+  // u; with magnitudes it is asked for without the bias. `gated`: see apply_gated(), or null.
+  [[nodiscard]] nn::Variable apply_update(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias,
+                                          Tensor* gated = nullptr) const;
   // y of u.
   [[nodiscard]] nn::Variable with_magnitudes(const nn::Variable& u, const nn::Parameter& weight,
                                              const nn::Weight& bias) const;

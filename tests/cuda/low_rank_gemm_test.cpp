@@ -1,3 +1,4 @@
+#include "core/ops/swiglu.h"
 #include "tests/core/ops/low_rank_gemm_cases.h"
 #include "tests/cuda/cuda_testing.h"
 
@@ -10,7 +11,8 @@ LowRankGemmArgs moved_to_gpu(const LowRankGemmArgs& args) {
                          .u = on_gpu(args.u),
                          .c = on_gpu(args.c),
                          .blocks = args.blocks,
-                         .transpose_b = args.transpose_b};
+                         .transpose_b = args.transpose_b,
+                         .gated = on_gpu(args.gated)};
   for (LowRankBlock& block : result.blocks) block.v = on_gpu(block.v);
   return result;
 }
@@ -39,6 +41,24 @@ TEST(CudaLowRankGemm, GivesTheProductAndTheUpdate) {
       SCOPED_TRACE(fmt::format("m {} n {} k {} blocks {} transpose {}", p.m, p.n, p.k, p.spans.size(), transpose));
       expect_product_and_update(LowRankCase(DType::bf16, p.m, p.n, p.k, p.all_ranks, p.spans, transpose), 1);
     }
+}
+
+// The bits of the ops one after the other, and their values: with tiles of both halves, and where halves are no tiles.
+TEST(CudaLowRankGemm, WritesSwigluOfTheResult) {
+  for (const Problem& p : {Problem{512, 256, 64, 16, {{0, 256, 0, 16}}},
+                           {600, 768, 200, 64, {{0, 40, 0, 8}, {40, 320, 8, 24}, {408, 360, 32, 32}}},
+                           {2100, 2560, 72, 32, {{0, 1280, 0, 16}, {1280, 1280, 16, 16}}},
+                           {777, 264, 136, 96, {{0, 128, 8, 80}, {136, 128, 0, 8}}}}) {
+    SCOPED_TRACE(fmt::format("m {} n {} k {} blocks {}", p.m, p.n, p.k, p.spans.size()));
+    LowRankCase c(DType::bf16, p.m, p.n, p.k, p.all_ranks, p.spans, true);
+    c.on_cpu.gated = Tensor::empty({p.m, p.n / 2}, DType::bf16);
+    const LowRankGemmArgs args = moved_to_gpu(c.on_cpu);
+    low_rank_gemm(args);
+    c.check(on_cpu(args.c), 1);
+    const Tensor expected = Tensor::empty(args.gated.shape(), DType::bf16, kGpu);
+    swiglu({args.c, expected});
+    EXPECT_TRUE(same_bits(on_cpu(args.gated), on_cpu(expected)));
+  }
 }
 
 // Sizes and dtypes without tiles.

@@ -1,10 +1,13 @@
 // Products with a low-rank update, for compute capability 9.0: the contraction of a tile goes on, behind K, with the
-// columns of U and the V that its columns have (tile_pipeline.cuh). Nothing of the update is written.
+// columns of U and the V that its columns have (tile_pipeline.cuh). Nothing of the update is written. Where SwiGLU of
+// the result is wanted too, a tile has 128 columns of gates and the 128 that they let through, in the same threads.
 
 #include "core/ops/adapters/low_rank_gemm.h"
 
+#include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/tiles/tensor_map.h"
 #include "core/cuda/tiles/tile_pipeline.cuh"
+#include "core/ops/swiglu.h"
 
 namespace quench::cuda {
 namespace {
@@ -18,6 +21,13 @@ static_assert(tile_shared_bytes(kOutBoxesBytes) <= 227 * 1024);
 template <bool kOuterRight>
 using UpdatedLayout = TileLayout<kOuterRight ? Product::dgrad : Product::forward, bfloat16>;
 
+// What the kernel writes. Plain tiles have kTileColumns neighbouring columns, gated ones half of them in each half of
+// C.
+struct Results {
+  CUtensorMap c, gated;
+  int second_half;  // distance of a tile's second half of columns from the first
+};
+
 // The update as the kernel takes it.
 struct UpdateBlock {
   CUtensorMap v;
@@ -30,6 +40,7 @@ struct UpdateBlocks {
 };
 
 // Tiles go by bands of rows, columns last.
+template <bool kGated>
 __device__ TileWork find_updated_work(const TileShape& s, int tile, std::uint32_t rank) {
   constexpr int kBand = kBandRows / kPairOfBlocks;
   if (tile >= s.row_tiles * s.column_tiles) return {};
@@ -39,19 +50,21 @@ __device__ TileWork find_updated_work(const TileShape& s, int tile, std::uint32_
   work.group = 0;
   work.row = std::int64_t{first + rest - column * in_band} * (kTileRows * kPairOfBlocks) + rank * kTileRows;
   work.end = s.rows;
-  work.column = std::int64_t{column} * kTileColumns;
+  work.column = std::int64_t{column} * (kGated ? kTileColumns / 2 : kTileColumns);
   work.depth = s.depth;
   return work;
 }
 
 // Calls body(block, k) for the steps of a tile's update: those of the blocks that have columns of it.
 template <class Body>
-__device__ __forceinline__ void for_update_steps(const UpdateBlocks& update, const TileWork& work, int step,
-                                                 const Body& body) {
+__device__ __forceinline__ void for_update_steps(const UpdateBlocks& update, const TileWork& work, int second_half,
+                                                 int step, const Body& body) {
+  constexpr int kHalf = kTileColumns / 2;
   const int column = static_cast<int>(work.column);
   for (int i = 0; i < update.count; ++i) {
     const UpdateBlock& block = update.blocks[i];
-    if (block.column >= column + kTileColumns || block.end <= column) continue;
+    const auto has = [&](int first) { return block.column < first + kHalf && block.end > first; };
+    if (!has(column) && !has(column + second_half)) continue;
     for (int k = 0; k < block.rank; k += step) body(block, k);
   }
 }
@@ -59,14 +72,16 @@ __device__ __forceinline__ void for_update_steps(const UpdateBlocks& update, con
 // A stage of both operands, from these indices of the contraction on; what lies outside a matrix is 0.
 template <bool kOuterRight>
 __device__ void queue_operands(const TileMemory& shared, int stage, const CUtensorMap* left, int left_at, int row,
-                               const CUtensorMap* right, int right_at, int column, std::uint32_t rank) {
+                               const CUtensorMap* right, int right_at, int column, int second_half,
+                               std::uint32_t rank) {
+  static_assert(kPairOfBlocks == 2, "each fetches half of the columns");
   constexpr auto kAll = static_cast<std::uint16_t>((1 << kPairOfBlocks) - 1);
   constexpr int kColumns = kTileColumns / kPairOfBlocks;
   const std::uint32_t barrier = shared.full(stage);
   arrive_expecting(barrier, kStageBytes);
   copy_box(shared.left(stage), left, barrier, left_at, row);
   const std::uint32_t to = shared.right(stage) + rank * (kRightBytes / kPairOfBlocks);
-  const int first = column + static_cast<int>(rank) * kColumns;
+  const int first = column + static_cast<int>(rank) * second_half;
   if constexpr (kOuterRight) {
 #pragma unroll
     for (int i = 0; i < kColumns / 64; ++i)
@@ -76,60 +91,74 @@ __device__ void queue_operands(const TileMemory& shared, int stage, const CUtens
   }
 }
 
-template <bool kOuterRight>
+template <bool kOuterRight, bool kGated>
 __device__ void produce_updated(const TileMemory& shared, const CUtensorMap* left, const CUtensorMap* right,
-                                const UpdateBlocks& update, const TileShape& s, std::uint32_t rank) {
+                                const UpdateBlocks& update, int second_half, const TileShape& s, std::uint32_t rank) {
   constexpr int kDepth = UpdatedLayout<kOuterRight>::kDepth;
   TileRing ring;
   for (int tile = static_cast<int>(blockIdx.x) / kPairOfBlocks;; tile += static_cast<int>(gridDim.x) / kPairOfBlocks) {
-    const TileWork work = find_updated_work(s, tile, rank);
+    const TileWork work = find_updated_work<kGated>(s, tile, rank);
     if (work.group < 0) return;
     if (threadIdx.x != 0) continue;
     const int row = static_cast<int>(work.row), column = static_cast<int>(work.column);
     for (int k = 0; k < work.depth; k += kDepth) {
       wait_barrier(shared.empty(ring.stage), ring.parity ^ 1);
-      queue_operands<kOuterRight>(shared, ring.stage, left, k, row, right, k, column, rank);
+      queue_operands<kOuterRight>(shared, ring.stage, left, k, row, right, k, column, second_half, rank);
       ring.advance();
     }
-    for_update_steps(update, work, kDepth, [&](const UpdateBlock& block, int k) {
+    for_update_steps(update, work, second_half, kDepth, [&](const UpdateBlock& block, int k) {
       wait_barrier(shared.empty(ring.stage), ring.parity ^ 1);
       queue_operands<kOuterRight>(shared, ring.stage, &update.u, block.rank_begin + k, row, &block.v, k,
-                                  column - block.column, rank);
+                                  column - block.column, second_half, rank);
       ring.advance();
     });
   }
 }
 
-// A warp's 16 x 256 results leave by copies of boxes, which go on beside the next tile's products.
-__device__ __forceinline__ void send_tile(const TileMemory& shared, const float (&sums)[128], const CUtensorMap* c,
+// A warp's 16 x 256 results leave by copies of boxes, which go on beside the next tile's products; gated, SwiGLU of
+// them, as they are after rounding, behind them.
+template <bool kGated>
+__device__ __forceinline__ void send_tile(const TileMemory& shared, const float (&sums)[128], const Results& results,
                                           const TileWork& work) {
+  constexpr int kParts = kTileColumns / kBoxColumns, kHalf = kParts / 2, kPartSums = kBoxColumns / 2;
   const std::uint32_t lane = threadIdx.x % 32, consumer = threadIdx.x / 32 - 4;
   const std::uint32_t boxes = shared.out + consumer * kBoxes * kOutBoxBytes;
   const std::uint32_t row_of_lane = (lane % 8 + lane / 8 % 2 * 8) * kLineBytes;
 #pragma unroll
-  for (int part = 0; part < kTileColumns / kBoxColumns; ++part) {
+  for (int part = 0; part < kParts + (kGated ? kHalf : 0); ++part) {
+    const bool is_gated = part >= kParts;
     const std::uint32_t box = boxes + static_cast<std::uint32_t>(part % kBoxes) * kOutBoxBytes;
     if (lane == 0) wait_boxes_read<kBoxes - 1>();
     __syncwarp();
+    // Two results as they are stored.
+    const auto pair = [&](int at) {
+      if (!is_gated) return pack_pair<bfloat16>(sums[part * kPartSums + at], sums[part * kPartSums + at + 1]);
+      const float* gates = sums + (part - kParts) * kPartSums + at;
+      const float* ups = gates + kHalf * kPartSums;
+      const float2 gate = unpack_pair<bfloat16>(pack_pair<bfloat16>(gates[0], gates[1]));
+      const float2 up = unpack_pair<bfloat16>(pack_pair<bfloat16>(ups[0], ups[1]));
+      const Vector<float, 2> result = swiglu_of(Vector<float, 2>{gate.x, gate.y}, Vector<float, 2>{up.x, up.y});
+      return pack_pair<bfloat16>(result.values[0], result.values[1]);
+    };
 #pragma unroll
     for (int j = 0; j < kBoxColumns / 8; j += 2) {
-      const float* d = sums + 4 * (part * (kBoxColumns / 8) + j);
       const std::uint32_t piece = (static_cast<std::uint32_t>(j) + lane / 16) ^ lane % 8;  // the 128-byte swizzle
-      store_matrices(box + row_of_lane + piece * 16, pack_pair<bfloat16>(d[0], d[1]), pack_pair<bfloat16>(d[2], d[3]),
-                     pack_pair<bfloat16>(d[4], d[5]), pack_pair<bfloat16>(d[6], d[7]));
+      store_matrices(box + row_of_lane + piece * 16, pair(4 * j), pair(4 * j + 2), pair(4 * j + 4), pair(4 * j + 6));
     }
     fence_for_copies();
     __syncwarp();
     if (lane == 0) {
-      store_box(c, box, static_cast<int>(work.column) + part * kBoxColumns,
+      const int column =
+          static_cast<int>(work.column) + part % kHalf * kBoxColumns + (part / kHalf == 1 ? results.second_half : 0);
+      store_box(is_gated ? &results.gated : &results.c, box, column,
                 static_cast<int>(work.row) + static_cast<int>(consumer) * kBoxRows);
       commit_boxes();
     }
   }
 }
 
-template <bool kOuterRight>
-__device__ void consume_updated(const TileMemory& shared, const CUtensorMap* c, const UpdateBlocks& update,
+template <bool kOuterRight, bool kGated>
+__device__ void consume_updated(const TileMemory& shared, const Results& results, const UpdateBlocks& update,
                                 const TileShape& s, std::uint32_t rank) {
   using Layout = UpdatedLayout<kOuterRight>;
   constexpr int kSlices = Layout::kDepth / Layout::kSlice;
@@ -137,7 +166,7 @@ __device__ void consume_updated(const TileMemory& shared, const CUtensorMap* c, 
   TileRing ring;
   float sums[128];
   int tile = static_cast<int>(blockIdx.x) / kPairOfBlocks;
-  TileWork work = find_updated_work(s, tile, rank);
+  TileWork work = find_updated_work<kGated>(s, tile, rank);
   while (work.group >= 0) {
     int previous = -1;
     const auto multiply = [&](int slice, bool add) {
@@ -162,7 +191,7 @@ __device__ void consume_updated(const TileMemory& shared, const CUtensorMap* c, 
       commit_products();
       next_stage();
     }
-    for_update_steps(update, work, Layout::kDepth, [&](const UpdateBlock& block, int k) {
+    for_update_steps(update, work, results.second_half, Layout::kDepth, [&](const UpdateBlock& block, int k) {
       wait_barrier(shared.full(ring.stage), ring.parity);
       // Behind the block's rank V is 0, and U another block's.
       const int slices = min(kSlices, (block.rank - k + Layout::kSlice - 1) / Layout::kSlice);
@@ -175,32 +204,34 @@ __device__ void consume_updated(const TileMemory& shared, const CUtensorMap* c, 
       next_stage();
     });
     tile += static_cast<int>(gridDim.x) / kPairOfBlocks;
-    const TileWork next = find_updated_work(s, tile, rank);
+    const TileWork next = find_updated_work<kGated>(s, tile, rank);
     wait_products<0>();
     settle(sums);
     release_stage<kPairOfBlocks>(shared, previous);
-    send_tile(shared, sums, c, work);
+    send_tile<kGated>(shared, sums, results, work);
     work = next;
   }
   if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
 }
 
-template <bool kOuterRight>
+template <bool kOuterRight, bool kGated>
 __global__ __cluster_dims__(kPairOfBlocks, 1, 1)
     __launch_bounds__(kTileThreads, 1) void low_rank_kernel(const __grid_constant__ CUtensorMap left,
                                                             const __grid_constant__ CUtensorMap right,
                                                             const __grid_constant__ UpdateBlocks update,
-                                                            const __grid_constant__ CUtensorMap c, TileShape s) {
+                                                            const __grid_constant__ Results results, TileShape s) {
   extern __shared__ unsigned char memory[];
   run_roles<kPairOfBlocks, kOutBoxesBytes>(
       memory,
       [&](const TileMemory& shared, std::uint32_t rank) {
-        produce_updated<kOuterRight>(shared, &left, &right, update, s, rank);
+        produce_updated<kOuterRight, kGated>(shared, &left, &right, update, results.second_half, s, rank);
       },
-      [&](const TileMemory& shared, std::uint32_t rank) { consume_updated<kOuterRight>(shared, &c, update, s, rank); });
+      [&](const TileMemory& shared, std::uint32_t rank) {
+        consume_updated<kOuterRight, kGated>(shared, results, update, s, rank);
+      });
 }
 
-template <bool kOuterRight>
+template <bool kOuterRight, bool kGated>
 void launch_updated(const OpLaunch& launch, const LowRankGemmArgs& args) {
   constexpr int kWide = kOuterRight ? 1 : 0, kDepth = UpdatedLayout<kOuterRight>::kDepth;
   const auto map_of_right = [](const Tensor& t) {
@@ -214,14 +245,17 @@ void launch_updated(const OpLaunch& launch, const LowRankGemmArgs& args) {
   }
   const TileShape shape{.groups = 1,
                         .row_tiles = tiles_of(args.c.size(0), kTileRows * kPairOfBlocks),
-                        .column_tiles = tiles_of(args.c.size(1), kTileColumns),
+                        .column_tiles = tiles_of(args.c.size(1), kTileColumns),  // gated: of whole tiles
                         .rows = args.c.size(0),
                         .columns = args.c.size(1),
                         .depth = args.a.size(1)};
   const unsigned blocks = tile_blocks(launch, std::int64_t{shape.row_tiles} * shape.column_tiles, kPairOfBlocks);
-  launch(low_rank_kernel<kOuterRight>, blocks, kTileThreads, tile_shared_bytes(kOutBoxesBytes),
-         make_tensor_map(args.a, kTileRows, kDepth), map_of_right(args.b), update,
-         make_tensor_map(args.c, kBoxRows, kBoxColumns), shape);
+  const CUtensorMap c = make_tensor_map(args.c, kBoxRows, kBoxColumns);
+  const Results results{.c = c,
+                        .gated = kGated ? make_tensor_map(args.gated, kBoxRows, kBoxColumns) : c,
+                        .second_half = kGated ? static_cast<int>(args.c.size(1) / 2) : kTileColumns / 2};
+  launch(low_rank_kernel<kOuterRight, kGated>, blocks, kTileThreads, tile_shared_bytes(kOutBoxesBytes),
+         make_tensor_map(args.a, kTileRows, kDepth), map_of_right(args.b), update, results, shape);
 }
 
 bool has_updated_tiles(const LowRankGemmArgs& args, const OpLaunch& launch) {
@@ -235,10 +269,18 @@ bool has_updated_tiles(const LowRankGemmArgs& args, const OpLaunch& launch) {
          has_tile_code(launch.device());
 }
 
+// Whole tiles of gates only.
+bool has_gated_tiles(const LowRankGemmArgs& args) {
+  return args.gated.defined() && args.transpose_b && args.c.size(1) % kTileColumns == 0 &&
+         rows_are_wide<bfloat16>(args.gated.raw_data(), args.gated.size(1), args.gated.size(1));
+}
+
 void low_rank_gemm_cuda(const LowRankGemmArgs& args) {
-  const OpLaunch launch("low_rank_gemm", {&args.a, &args.b, &args.u, &args.c});
+  const OpLaunch launch("low_rank_gemm", {&args.a, &args.b, &args.u, &args.c, &args.gated});
   if (!has_updated_tiles(args, launch)) return low_rank_gemm_in_products(args);
-  args.transpose_b ? launch_updated<false>(launch, args) : launch_updated<true>(launch, args);
+  if (has_gated_tiles(args)) return launch_updated<false, true>(launch, args);
+  args.transpose_b ? launch_updated<false, false>(launch, args) : launch_updated<true, false>(launch, args);
+  if (args.gated.defined()) swiglu({args.c, args.gated});
 }
 
 QUENCH_CUDA_KERNEL(low_rank_gemm_slot, low_rank_gemm_cuda);

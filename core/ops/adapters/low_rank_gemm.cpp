@@ -2,19 +2,21 @@
 
 #include "core/ops/gemm.h"
 #include "core/ops/op_checks.h"
+#include "core/ops/swiglu.h"
 
 namespace quench {
 
 constinit KernelSlot<LowRankGemmArgs> low_rank_gemm_slot("low_rank_gemm");
 
 std::string op_label(const LowRankGemmArgs& args) {
-  return fmt::format("low-rank gemm N{} {}x{}x{}+{} {}", args.transpose_b ? 'T' : 'N', args.c.size(0), args.c.size(1),
-                     args.a.size(1), args.u.size(1), to_string(args.c.dtype()));
+  return fmt::format("low-rank gemm N{} {}x{}x{}+{} {}{}", args.transpose_b ? 'T' : 'N', args.c.size(0), args.c.size(1),
+                     args.a.size(1), args.u.size(1), to_string(args.c.dtype()),
+                     args.gated.defined() ? " + swiglu" : "");
 }
 
 void low_rank_gemm(const LowRankGemmArgs& args) {
   constexpr std::string_view op = "low_rank_gemm";
-  const auto& [a, b, u, c, blocks, transpose_b] = args;
+  const auto& [a, b, u, c, blocks, transpose_b, gated] = args;
   check_float_tensor(op, "a", a, 2);
   const std::int64_t m = a.size(0), k = a.size(1);
   check_tensor(op, "b", b, transpose_b ? Shape{-1, k} : Shape{k, -1}, a.dtype());
@@ -23,7 +25,13 @@ void low_rank_gemm(const LowRankGemmArgs& args) {
   check_tensor(op, "c", c, {m, n}, c.defined() && c.dtype() == DType::f32 ? DType::f32 : a.dtype());
   for (const auto& [name, tensor] : {std::pair{"a", &a}, {"b", &b}, {"u", &u}, {"c", &c}})
     check_contiguous_rows(op, name, *tensor);
-  check_same_device(op, {&a, &b, &u, &c});
+  if (gated.defined()) {
+    check_tensor(op, "gated", gated, {m, n / 2}, c.dtype());
+    check_contiguous(op, "gated", gated);
+    check_contiguous(op, "c", c);
+    QUENCH_CHECK(n % 2 == 0, "{}: SwiGLU of {} columns", op, n);
+  }
+  check_same_device(op, {&a, &b, &u, &c, &gated});
   std::int64_t next = 0;
   for (const LowRankBlock& block : blocks) {
     check_tensor(op, "v", block.v, {-1, -1}, a.dtype());
@@ -59,6 +67,7 @@ void low_rank_gemm_in_products(const LowRankGemmArgs& args) {
           .transpose_b = args.transpose_b,
           .beta = update_first ? 0.0f : 1.0f});
   if (update_first) product();
+  if (args.gated.defined()) swiglu({args.c, args.gated});
 }
 
 }  // namespace quench

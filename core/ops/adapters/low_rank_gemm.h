@@ -22,9 +22,10 @@ struct LowRankGemmArgs {
   Tensor c;                          // out, [M,N], dtype of a or f32, likewise
   std::vector<LowRankBlock> blocks;  // in the order of their columns, apart from each other
   bool transpose_b = false;
+  Tensor gated{};  // out, [M,N/2] in the dtype of c, contiguous: SwiGLU of c (core/ops/swiglu.h); undefined: not wanted
 };
 
-// "low-rank gemm NT 16384x3072x2048+48 bf16": transposes, M x N x K + R, dtype of c.
+// "low-rank gemm NT 16384x3072x2048+48 bf16": transposes, M x N x K + R, dtype of c; "+ swiglu" where that is wanted.
 [[nodiscard]] std::string op_label(const LowRankGemmArgs& args);
 
 extern constinit KernelSlot<LowRankGemmArgs> low_rank_gemm_slot;

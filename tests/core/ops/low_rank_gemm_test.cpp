@@ -1,3 +1,4 @@
+#include "core/ops/swiglu.h"
 #include "tests/core/ops/low_rank_gemm_cases.h"
 
 namespace quench {
@@ -19,6 +20,18 @@ TEST(LowRankGemm, GivesTheProductAndTheUpdate) {
       }
 }
 
+TEST(LowRankGemm, WritesSwigluOfTheResult) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    LowRankCase c(dtype, 21, 40, 33, 9, {{0, 16, 0, 3}, {16, 8, 3, 2}, {24, 16, 5, 4}}, true);
+    c.on_cpu.gated = Tensor::empty({21, 20}, dtype);
+    const Tensor expected = Tensor::empty({21, 20}, dtype);
+    low_rank_gemm(c.on_cpu);
+    c.check(c.on_cpu.c, 2);
+    swiglu({c.on_cpu.c, expected});
+    EXPECT_TRUE(same_bits(c.on_cpu.gated, expected));
+  }
+}
+
 TEST(LowRankGemm, RefusesWhatDoesNotFit) {
   const LowRankCase c(DType::f32, 5, 16, 8, 6, {{0, 8, 0, 3}, {8, 8, 3, 3}}, true);
   const auto refused = [&](auto&& spoil) {
@@ -35,6 +48,8 @@ TEST(LowRankGemm, RefusesWhatDoesNotFit) {
   refused([](LowRankGemmArgs& args) { args.blocks[1].rank_begin = 4; });  // beyond U
   refused([](LowRankGemmArgs& args) { args.blocks[0].rank_begin = -1; });
   refused([](LowRankGemmArgs& args) { args.blocks[0].v = Tensor(); });
+  refused([](LowRankGemmArgs& args) { args.gated = Tensor::zeros({5, 16}, DType::f32); });
+  refused([](LowRankGemmArgs& args) { args.gated = Tensor::zeros({5, 8}, DType::bf16); });
 }
 
 }  // namespace
