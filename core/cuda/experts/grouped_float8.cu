@@ -4,6 +4,7 @@
 // contraction are summed there and then added to sums in f32; registers hold those of 64 x 256 results and half as many
 // of the tensor core's, so halves of the columns take turns. While one warp group adds, the other one's products run.
 
+#include "core/cuda/tiles/leaving_tile.cuh"
 #include "core/cuda/tiles/tensor_map.h"
 #include "core/cuda/tiles/tile_results.cuh"
 #include "core/ops/experts/grouped_float8.h"
@@ -19,11 +20,17 @@ struct Scales {
   const float* columns;  // [E,N]
 };
 
-// Sums of a tile in the tensor core.
-template <Product kProduct, int kCluster>
-__device__ void sum_fast(const TileMemory& shared, const TileWork& work, TileRing& ring, float (&sums)[128]) {
+// Sums of a tile in the tensor core. Calls beside() while the products of a stage run, and last() while those of the
+// last one do.
+template <Product kProduct, int kCluster, class Beside, class Last>
+__device__ __forceinline__ void sum_fast(const TileMemory& shared, const TileWork& work, TileRing& ring,
+                                         float (&sums)[128], const Beside& beside, const Last& last) {
   using Layout = TileLayout<kProduct, E4m3>;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;
+  if (work.depth == 0) {
+#pragma unroll
+    for (int i = 0; i < 128; ++i) sums[i] = 0.0f;
+  }
   int previous = -1;
   for (std::int64_t k = 0; k < work.depth; k += Layout::kDepth) {
     wait_barrier(shared.full(ring.stage), ring.parity);
@@ -38,6 +45,7 @@ __device__ void sum_fast(const TileMemory& shared, const TileWork& work, TileRin
 #pragma unroll
       for (int i = 0; i < 4; ++i) multiply(i);
       commit_products();
+      beside();
       wait_products<1>();
     } else {
       // Groups of rows are multiples of a slice: what follows in the box is another group's.
@@ -52,6 +60,7 @@ __device__ void sum_fast(const TileMemory& shared, const TileWork& work, TileRin
     previous = ring.stage;
     ring.advance();
   }
+  last();
   wait_products<0>();
   settle(sums);
   if (previous >= 0) release_stage<kCluster>(shared, previous);
@@ -111,29 +120,65 @@ __device__ void sum_carried(const TileMemory& shared, const TileWork& work, Tile
   }
 }
 
+template <Product kProduct>
+__device__ TileFactors factors_of(const Scales& scales, const TileShape& s, const TileWork& work) {
+  return {kProduct == Product::wgrad ? scales.rows + std::int64_t{work.group} * s.rows : scales.rows,
+          scales.columns + std::int64_t{work.group} * s.columns, s, work};
+}
+
 template <Product kProduct, int kCluster, Sums kSums, class C>
 __device__ void consume(const TileMemory& shared, C* c, const Scales& scales, const std::int32_t* ends,
                         const TileShape& s, float beta, std::uint32_t rank) {
-  constexpr bool kWgrad = kProduct == Product::wgrad;
   TileRing ring;
   float sums[128];
   for (int tile = static_cast<int>(blockIdx.x) / kCluster;; tile += static_cast<int>(gridDim.x) / kCluster) {
     const TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank);
     if (work.group < 0) return;
-    const TileFactors factors(kWgrad ? scales.rows + std::int64_t{work.group} * s.rows : scales.rows,
-                              scales.columns + std::int64_t{work.group} * s.columns, s, work);
-    if constexpr (kSums == Sums::fast) {
-      if (work.depth == 0) {
-#pragma unroll
-        for (int i = 0; i < 128; ++i) sums[i] = 0.0f;
-      }
-      sum_fast<kProduct, kCluster>(shared, work, ring, sums);
-    } else {
+    const TileFactors factors = factors_of<kProduct>(scales, s, work);
+    if constexpr (kSums == Sums::fast)
+      sum_fast<kProduct, kCluster>(
+          shared, work, ring, sums, [] {}, [] {});
+    else
       sum_carried<kProduct, kCluster>(shared, work, ring, sums);
-    }
-    C* out = kWgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
+    C* out = kProduct == Product::wgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
     store_result<kProduct>(shared, sums, out, s, work, beta, factors);
   }
+}
+
+// Sums in the tensor core leave registers for results that leave beside the next tile's products.
+template <Product kProduct, int kCluster>
+__device__ void consume_leaving(const TileMemory& shared, const GroupResults& results, const Scales& scales,
+                                const std::int32_t* ends, const TileShape& s, std::uint32_t rank) {
+  TileRing ring;
+  float sums[128];
+  LeavingTile<> leaving;
+  const auto send = [&](int box) { send_results(shared, leaving, box, results); };
+  int tile = static_cast<int>(blockIdx.x) / kCluster;
+  TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank), next;
+  while (work.group >= 0) {
+    TileFactors factors = factors_of<kProduct>(scales, s, work);
+    sum_fast<kProduct, kCluster>(
+        shared, work, ring, sums,
+        [&] {
+          if (leaving.is_left()) leaving.send_next(send);
+        },
+        [&] {
+          tile += static_cast<int>(gridDim.x) / kCluster;
+          next = find_work<kProduct, kCluster>(ends, s, tile, rank);
+          leaving.send_rest(send);
+          if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
+          __syncwarp();
+          factors.place(out_boxes(shared));
+        });
+    leaving.take(work, work.group * results.group_rows, [&](int i) {
+      const float row = factors.rows[i % 2];
+      const float2 column = TileFactors::of_columns(out_boxes(shared), i / 2);
+      return make_float2(sums[2 * i] * row * column.x, sums[2 * i + 1] * row * column.y);
+    });
+    work = next;
+  }
+  leaving.send_rest(send);
+  if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
 }
 
 template <Product kProduct, int kCluster, Sums kSums, class C>
@@ -147,6 +192,34 @@ __global__ __cluster_dims__(kCluster, 1, 1)
                                       [&](const TileMemory& shared, std::uint32_t rank) {
                                         consume<kProduct, kCluster, kSums>(shared, c, scales, ends, s, beta, rank);
                                       });
+}
+
+template <Product kProduct, int kCluster>
+__global__ __cluster_dims__(kCluster, 1, 1)
+    __launch_bounds__(kTileThreads, 1) void grouped_float8_leaving_kernel(const __grid_constant__ CUtensorMap left,
+                                                                          const __grid_constant__ CUtensorMap right,
+                                                                          const __grid_constant__ GroupResults results,
+                                                                          Scales scales, const std::int32_t* ends,
+                                                                          TileShape s) {
+  extern __shared__ unsigned char memory[];
+  run_tiles<kProduct, E4m3, kCluster, kOutBoxesBytes>(
+      memory, &left, &right, ends, s, [&](const TileMemory& shared, std::uint32_t rank) {
+        consume_leaving<kProduct, kCluster>(shared, results, scales, ends, s, rank);
+      });
+}
+
+template <Product kProduct, int kCluster, Sums kSums>
+void launch_float8(const OpLaunch& launch, std::int64_t tiles, const CUtensorMap& left, const CUtensorMap& right,
+                   const Tensor& c, const Scales& scales, const Tensor& ends, const TileShape& shape, float beta) {
+  const unsigned blocks = tile_blocks(launch, tiles, kCluster);
+  const auto* group_ends = ends.data<std::int32_t>();
+  if (kSums == Sums::fast && c.dtype() == DType::bf16 && beta == 0.0f)
+    return launch(grouped_float8_leaving_kernel<kProduct, kCluster>, blocks, kTileThreads,
+                  tile_shared_bytes(kOutBoxesBytes), left, right, group_results(c), scales, group_ends, shape);
+  dispatch<float, bfloat16>(c.dtype(), "grouped_float8_gemm", [&]<class C>() {
+    launch(grouped_float8_kernel<kProduct, kCluster, kSums, C>, blocks, kTileThreads, kTileSharedBytes, left, right,
+           c.data<C>(), scales, group_ends, shape, beta);
+  });
 }
 
 // TMA reads rows of multiples of 16 bytes; eight results leave at a time.
@@ -186,14 +259,11 @@ void grouped_float8_gemm_cuda(const GroupedFloat8GemmArgs& args) {
                         .columns = args.c.size(1),
                         .depth = a.size(1)};
   const Scales scales{args.a.scales().data<float>(), args.b.scales().data<float>()};
-  dispatch<float, bfloat16>(args.c.dtype(), "grouped_float8_gemm", [&]<class C>() {
-    with_kind(cluster_for(shape.rows, groups), args.fast_accumulation, [&]<int kCluster, Sums kSums>() {
-      const std::int64_t tiles = most_group_tiles(shape.rows, groups, kTileRows * kCluster) * shape.column_tiles;
-      launch(grouped_float8_kernel<Product::forward, kCluster, kSums, C>, tile_blocks(launch, tiles, kCluster),
-             kTileThreads, kTileSharedBytes, make_tensor_map(a, kTileRows, Layout::kDepth),
-             make_tensor_map(b, kTileColumns / kCluster, Layout::kDepth), args.c.data<C>(), scales,
-             args.ends.data<std::int32_t>(), shape, 0.0f);
-    });
+  with_kind(cluster_for(shape.rows, groups), args.fast_accumulation, [&]<int kCluster, Sums kSums>() {
+    launch_float8<Product::forward, kCluster, kSums>(
+        launch, most_group_tiles(shape.rows, groups, kTileRows * kCluster) * shape.column_tiles,
+        make_tensor_map(a, kTileRows, Layout::kDepth), make_tensor_map(b, kTileColumns / kCluster, Layout::kDepth),
+        args.c, scales, args.ends, shape, 0.0f);
   });
   clear_rows_behind(launch, args.c, args.ends);
 }
@@ -210,20 +280,17 @@ void grouped_float8_wgrad_cuda(const GroupedFloat8WgradArgs& args) {
   }
   check_operands("grouped_float8_wgrad", launch.device(), args.c, {&a, &b});
   const Scales scales{args.a.scales.data<float>(), args.b.scales.data<float>()};
-  dispatch<float, bfloat16>(args.c.dtype(), "grouped_float8_wgrad", [&]<class C>() {
-    with_kind(a.size(0) > kTileRows ? 2 : 1, args.fast_accumulation, [&]<int kCluster, Sums kSums>() {
-      const TileShape shape{.groups = static_cast<int>(args.c.size(0)),
-                            .row_tiles = tiles_of(a.size(0), kTileRows * kCluster),
-                            .column_tiles = tiles_of(b.size(0), kTileColumns),
-                            .rows = a.size(0),
-                            .columns = b.size(0),
-                            .depth = 0};
-      const std::int64_t tiles = std::int64_t{shape.groups} * shape.row_tiles * shape.column_tiles;
-      launch(grouped_float8_kernel<Product::wgrad, kCluster, kSums, C>, tile_blocks(launch, tiles, kCluster),
-             kTileThreads, kTileSharedBytes, make_tensor_map(a, kTileRows, Layout::kDepth),
-             make_tensor_map(b, kTileColumns / kCluster, Layout::kDepth), args.c.data<C>(), scales,
-             args.ends.data<std::int32_t>(), shape, args.beta);
-    });
+  with_kind(a.size(0) > kTileRows ? 2 : 1, args.fast_accumulation, [&]<int kCluster, Sums kSums>() {
+    const TileShape shape{.groups = static_cast<int>(args.c.size(0)),
+                          .row_tiles = tiles_of(a.size(0), kTileRows * kCluster),
+                          .column_tiles = tiles_of(b.size(0), kTileColumns),
+                          .rows = a.size(0),
+                          .columns = b.size(0),
+                          .depth = 0};
+    launch_float8<Product::wgrad, kCluster, kSums>(
+        launch, std::int64_t{shape.groups} * shape.row_tiles * shape.column_tiles,
+        make_tensor_map(a, kTileRows, Layout::kDepth), make_tensor_map(b, kTileColumns / kCluster, Layout::kDepth),
+        args.c, scales, args.ends, shape, args.beta);
   });
 }
 

@@ -3,36 +3,78 @@
 #include "core/cuda/experts/grouped_wgmma.h"
 
 #include "core/cuda/tiles/bf16_sums.cuh"
+#include "core/cuda/tiles/leaving_tile.cuh"
 #include "core/cuda/tiles/tensor_map.h"
 #include "core/cuda/tiles/tile_results.cuh"
 
 namespace quench::cuda {
 namespace {
 
-template <Product kProduct, int kCluster, class C>
-__device__ void consume(const TileMemory& shared, C* c, const std::int32_t* ends, const TileShape& s, float beta,
-                        std::uint32_t rank) {
+// Results that nothing is added to leave beside the next tile's products.
+template <Product kProduct, int kCluster>
+__device__ void consume_leaving(const TileMemory& shared, const GroupResults& results, const std::int32_t* ends,
+                                const TileShape& s, std::uint32_t rank) {
+  TileRing ring;
+  float sums[128];
+  LeavingTile<> leaving;
+  const auto send = [&](int box) { send_results(shared, leaving, box, results); };
+  int tile = static_cast<int>(blockIdx.x) / kCluster;
+  TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank), next;
+  while (work.group >= 0) {
+    sum_tile<kProduct, kCluster>(
+        sums, ring, shared, work,
+        [&] {
+          if (leaving.is_left()) leaving.send_next(send);
+        },
+        [&] {
+          tile += static_cast<int>(gridDim.x) / kCluster;
+          next = find_work<kProduct, kCluster>(ends, s, tile, rank);
+          leaving.send_rest(send);
+        });
+    leaving.take(work, work.group * results.group_rows,
+                 [&](int i) { return make_float2(sums[2 * i], sums[2 * i + 1]); });
+    work = next;
+  }
+  leaving.send_rest(send);
+  if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
+}
+
+template <int kCluster, class C>
+__device__ void consume_adding(const TileMemory& shared, C* c, const std::int32_t* ends, const TileShape& s, float beta,
+                               std::uint32_t rank) {
+  constexpr Product kProduct = Product::wgrad;
   TileRing ring;
   float sums[128];
   for (int tile = static_cast<int>(blockIdx.x) / kCluster;; tile += static_cast<int>(gridDim.x) / kCluster) {
     const TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank);
     if (work.group < 0) return;
     sum_tile<kProduct, kCluster>(sums, ring, shared, work);
-    C* out = kProduct == Product::wgrad ? c + std::int64_t{work.group} * s.rows * s.columns : c;
-    store_result<kProduct>(shared, sums, out, s, work, beta, NoFactors{});
+    store_result<kProduct>(shared, sums, c + std::int64_t{work.group} * s.rows * s.columns, s, work, beta, NoFactors{});
   }
 }
 
-template <Product kProduct, int kCluster, class C>
+template <Product kProduct, int kCluster>
 __global__ __cluster_dims__(kCluster, 1, 1)
     __launch_bounds__(kTileThreads, 1) void grouped_wgmma_kernel(const __grid_constant__ CUtensorMap left,
-                                                                 const __grid_constant__ CUtensorMap right, C* c,
-                                                                 const std::int32_t* ends, TileShape s, float beta) {
+                                                                 const __grid_constant__ CUtensorMap right,
+                                                                 const __grid_constant__ GroupResults results,
+                                                                 const std::int32_t* ends, TileShape s) {
   extern __shared__ unsigned char memory[];
-  run_tiles<kProduct, bfloat16, kCluster>(memory, &left, &right, ends, s,
-                                          [&](const TileMemory& shared, std::uint32_t rank) {
-                                            consume<kProduct, kCluster>(shared, c, ends, s, beta, rank);
-                                          });
+  run_tiles<kProduct, bfloat16, kCluster, kOutBoxesBytes>(
+      memory, &left, &right, ends, s, [&](const TileMemory& shared, std::uint32_t rank) {
+        consume_leaving<kProduct, kCluster>(shared, results, ends, s, rank);
+      });
+}
+
+template <int kCluster, class C>
+__global__ __cluster_dims__(kCluster, 1, 1)
+    __launch_bounds__(kTileThreads, 1) void grouped_adding_kernel(const __grid_constant__ CUtensorMap left,
+                                                                  const __grid_constant__ CUtensorMap right, C* c,
+                                                                  const std::int32_t* ends, TileShape s, float beta) {
+  extern __shared__ unsigned char memory[];
+  run_tiles<Product::wgrad, bfloat16, kCluster, kResultBytes>(
+      memory, &left, &right, ends, s,
+      [&](const TileMemory& shared, std::uint32_t rank) { consume_adding<kCluster>(shared, c, ends, s, beta, rank); });
 }
 
 __global__ __launch_bounds__(256) void clear_rows_behind_kernel(uint4* c, const std::int32_t* ends, int groups,
@@ -59,8 +101,8 @@ void launch_rows(const OpLaunch& launch, const GroupedGemmArgs& args, int groups
   const CUtensorMap left = make_tensor_map(args.a, kTileRows, Layout::kDepth);
   const CUtensorMap right = Layout::kOuterRight ? make_tensor_map(args.b, Layout::kDepth, 64)
                                                 : make_tensor_map(args.b, kTileColumns / kCluster, Layout::kDepth);
-  launch(grouped_wgmma_kernel<kProduct, kCluster, bfloat16>, tile_blocks(launch, tiles, kCluster), kTileThreads,
-         kTileSharedBytes, left, right, args.c.data<bfloat16>(), args.ends.data<std::int32_t>(), shape, 0.0f);
+  launch(grouped_wgmma_kernel<kProduct, kCluster>, tile_blocks(launch, tiles, kCluster), kTileThreads,
+         tile_shared_bytes(kOutBoxesBytes), left, right, group_results(args.c), args.ends.data<std::int32_t>(), shape);
 }
 
 template <int kCluster>
@@ -73,9 +115,14 @@ void launch_wgrad(const OpLaunch& launch, const GroupedWgradArgs& args) {
                         .depth = 0};
   const std::int64_t tiles = std::int64_t{shape.groups} * shape.row_tiles * shape.column_tiles;
   const CUtensorMap left = make_tensor_map(args.a, 64, 64), right = make_tensor_map(args.b, 64, 64);
+  const auto* ends = args.ends.data<std::int32_t>();
+  const unsigned blocks = tile_blocks(launch, tiles, kCluster);
+  if (args.c.dtype() == DType::bf16 && args.beta == 0.0f)
+    return launch(grouped_wgmma_kernel<Product::wgrad, kCluster>, blocks, kTileThreads,
+                  tile_shared_bytes(kOutBoxesBytes), left, right, group_results(args.c), ends, shape);
   dispatch<float, bfloat16>(args.c.dtype(), "grouped_wgrad", [&]<class C>() {
-    launch(grouped_wgmma_kernel<Product::wgrad, kCluster, C>, tile_blocks(launch, tiles, kCluster), kTileThreads,
-           kTileSharedBytes, left, right, args.c.data<C>(), args.ends.data<std::int32_t>(), shape, args.beta);
+    launch(grouped_adding_kernel<kCluster, C>, blocks, kTileThreads, kTileSharedBytes, left, right, args.c.data<C>(),
+           ends, shape, args.beta);
   });
 }
 

@@ -6,9 +6,10 @@
 namespace quench::cuda {
 
 // A warp group's sums of the tile, half of its rows (wgmma.cuh says whose), from the stages that the producer fills.
-template <Product kProduct, int kCluster>
+// Calls beside() while the products of a stage run, and last() while those of the last one do.
+template <Product kProduct, int kCluster, class Beside, class Last>
 __device__ __forceinline__ void sum_tile(float (&sums)[128], TileRing& ring, const TileMemory& shared,
-                                         const TileWork& work) {
+                                         const TileWork& work, const Beside& beside, const Last& last) {
   using Layout = TileLayout<kProduct, bfloat16>;
   constexpr int kSlices = Layout::kDepth / Layout::kSlice;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;
@@ -31,6 +32,7 @@ __device__ __forceinline__ void sum_tile(float (&sums)[128], TileRing& ring, con
 #pragma unroll
       for (int i = 0; i < kSlices; ++i) multiply(i);
       commit_products();
+      beside();
       wait_products<1>();
     } else {
       // Groups of rows are multiples of a slice: what follows in the box is another group's.
@@ -45,9 +47,16 @@ __device__ __forceinline__ void sum_tile(float (&sums)[128], TileRing& ring, con
     previous = ring.stage;
     ring.advance();
   }
+  last();
   wait_products<0>();
   settle(sums);
   if (previous >= 0) release_stage<kCluster>(shared, previous);
+}
+template <Product kProduct, int kCluster>
+__device__ __forceinline__ void sum_tile(float (&sums)[128], TileRing& ring, const TileMemory& shared,
+                                         const TileWork& work) {
+  sum_tile<kProduct, kCluster>(
+      sums, ring, shared, work, [] {}, [] {});
 }
 
 }  // namespace quench::cuda

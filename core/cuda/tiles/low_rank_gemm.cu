@@ -5,18 +5,14 @@
 #include "core/ops/adapters/low_rank_gemm.h"
 
 #include "core/cuda/common/swiglu_math.cuh"
+#include "core/cuda/tiles/leaving_tile.cuh"
 #include "core/cuda/tiles/tensor_map.h"
-#include "core/cuda/tiles/tile_pipeline.cuh"
 #include "core/ops/swiglu.h"
 
 namespace quench::cuda {
 namespace {
 
 constexpr int kPairOfBlocks = 2, kMostBlocks = 4;
-// Of results, that a warp copies away at a time; two boxes a warp.
-constexpr int kBoxRows = 16, kBoxColumns = kLineBytes / sizeof(bfloat16), kBoxes = 2;
-constexpr std::uint32_t kOutBoxBytes = kBoxRows * kLineBytes, kOutBoxesBytes = kConsumerWarps * kBoxes * kOutBoxBytes;
-static_assert(tile_shared_bytes(kOutBoxesBytes) <= 227 * 1024);
 
 template <bool kOuterRight>
 using UpdatedLayout = TileLayout<kOuterRight ? Product::dgrad : Product::forward, bfloat16>;
@@ -115,46 +111,27 @@ __device__ void produce_updated(const TileMemory& shared, const CUtensorMap* lef
   }
 }
 
-// A warp's 16 x 256 results leave by copies of boxes, which go on beside the next tile's products; gated, SwiGLU of
-// them, as they are after rounding, behind them.
+// Of a tile, and where they are gated SwiGLU of them, as they are after rounding.
 template <bool kGated>
-__device__ __forceinline__ void send_tile(const TileMemory& shared, const float (&sums)[128], const Results& results,
-                                          const TileWork& work) {
-  constexpr int kParts = kTileColumns / kBoxColumns, kHalf = kParts / 2, kPartSums = kBoxColumns / 2;
-  const std::uint32_t lane = threadIdx.x % 32, consumer = threadIdx.x / 32 - 4;
-  const std::uint32_t boxes = shared.out + consumer * kBoxes * kOutBoxBytes;
-  const std::uint32_t row_of_lane = (lane % 8 + lane / 8 % 2 * 8) * kLineBytes;
-#pragma unroll
-  for (int part = 0; part < kParts + (kGated ? kHalf : 0); ++part) {
-    const bool is_gated = part >= kParts;
-    const std::uint32_t box = boxes + static_cast<std::uint32_t>(part % kBoxes) * kOutBoxBytes;
-    if (lane == 0) wait_boxes_read<kBoxes - 1>();
-    __syncwarp();
-    // Two results as they are stored.
-    const auto pair = [&](int at) {
-      if (!is_gated) return pack_pair<bfloat16>(sums[part * kPartSums + at], sums[part * kPartSums + at + 1]);
-      const float* gates = sums + (part - kParts) * kPartSums + at;
-      const float* ups = gates + kHalf * kPartSums;
-      const float2 gate = unpack_pair<bfloat16>(pack_pair<bfloat16>(gates[0], gates[1]));
-      const float2 up = unpack_pair<bfloat16>(pack_pair<bfloat16>(ups[0], ups[1]));
-      const Vector<float, 2> result = swiglu_of(Vector<float, 2>{gate.x, gate.y}, Vector<float, 2>{up.x, up.y});
-      return pack_pair<bfloat16>(result.values[0], result.values[1]);
-    };
-#pragma unroll
-    for (int j = 0; j < kBoxColumns / 8; j += 2) {
-      const std::uint32_t piece = (static_cast<std::uint32_t>(j) + lane / 16) ^ lane % 8;  // the 128-byte swizzle
-      store_matrices(box + row_of_lane + piece * 16, pair(4 * j), pair(4 * j + 2), pair(4 * j + 4), pair(4 * j + 6));
-    }
-    fence_for_copies();
-    __syncwarp();
-    if (lane == 0) {
-      const int column =
-          static_cast<int>(work.column) + part % kHalf * kBoxColumns + (part / kHalf == 1 ? results.second_half : 0);
-      store_box(is_gated ? &results.gated : &results.c, box, column,
-                static_cast<int>(work.row) + static_cast<int>(consumer) * kBoxRows);
-      commit_boxes();
-    }
-  }
+inline constexpr int kUpdatedBoxes = kTileBoxes + (kGated ? kTileBoxes / 2 : 0);
+
+template <bool kGated>
+__device__ __forceinline__ void send_updated(const TileMemory& shared, const LeavingTile<kUpdatedBoxes<kGated>>& tile,
+                                             int box, const Results& results) {
+  constexpr int kHalf = kTileBoxes / 2, kPairs = tile.kBoxPairs;
+  const bool is_gated = box >= kTileBoxes;
+  const auto pair = [&](int at) {
+    if (!is_gated) return tile.pairs[box * kPairs + at];
+    const int gate_at = (box - kTileBoxes) * kPairs + at;
+    const float2 gate = unpack_pair<bfloat16>(tile.pairs[gate_at]);
+    const float2 up = unpack_pair<bfloat16>(tile.pairs[gate_at + kHalf * kPairs]);
+    const Vector<float, 2> result = swiglu_of(Vector<float, 2>{gate.x, gate.y}, Vector<float, 2>{up.x, up.y});
+    return pack_pair<bfloat16>(result.values[0], result.values[1]);
+  };
+  send_box(shared, box, pair, [&](std::uint32_t from) {
+    const int column = tile.column + box % kHalf * kBoxColumns + (box / kHalf == 1 ? results.second_half : 0);
+    if (threadIdx.x % 32 == 0) store_box(is_gated ? &results.gated : &results.c, from, column, tile.row);
+  });
 }
 
 template <bool kOuterRight, bool kGated>
@@ -165,6 +142,8 @@ __device__ void consume_updated(const TileMemory& shared, const Results& results
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;
   TileRing ring;
   float sums[128];
+  LeavingTile<kUpdatedBoxes<kGated>> leaving;
+  const auto send = [&](int box) { send_updated<kGated>(shared, leaving, box, results); };
   int tile = static_cast<int>(blockIdx.x) / kPairOfBlocks;
   TileWork work = find_updated_work<kGated>(s, tile, rank);
   while (work.group >= 0) {
@@ -189,6 +168,7 @@ __device__ void consume_updated(const TileMemory& shared, const Results& results
 #pragma unroll
       for (int i = 0; i < kSlices; ++i) multiply(i, k > 0 || i > 0);
       commit_products();
+      if (leaving.is_left()) leaving.send_next(send);
       next_stage();
     }
     for_update_steps(update, work, results.second_half, Layout::kDepth, [&](const UpdateBlock& block, int k) {
@@ -205,12 +185,14 @@ __device__ void consume_updated(const TileMemory& shared, const Results& results
     });
     tile += static_cast<int>(gridDim.x) / kPairOfBlocks;
     const TileWork next = find_updated_work<kGated>(s, tile, rank);
+    leaving.send_rest(send);
     wait_products<0>();
     settle(sums);
     release_stage<kPairOfBlocks>(shared, previous);
-    send_tile<kGated>(shared, sums, results, work);
+    leaving.take(work, 0, [&](int i) { return make_float2(sums[2 * i], sums[2 * i + 1]); });
     work = next;
   }
+  leaving.send_rest(send);
   if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
 }
 

@@ -263,10 +263,10 @@ __device__ void run_roles(unsigned char* memory, const Produce& produce, const M
 }
 
 // That of a grouped or symmetric product.
-template <Product kProduct, class Operand, int kCluster, class Multiply>
+template <Product kProduct, class Operand, int kCluster, std::uint32_t kBytes = kResultBytes, class Multiply>
 __device__ void run_tiles(unsigned char* memory, const CUtensorMap* left, const CUtensorMap* right,
                           const std::int32_t* ends, const TileShape& s, const Multiply& multiply) {
-  run_roles<kCluster, kResultBytes>(
+  run_roles<kCluster, kBytes>(
       memory,
       [&](const TileMemory& shared, std::uint32_t rank) {
         produce<kProduct, Operand, kCluster>(shared, left, right, ends, s, rank);

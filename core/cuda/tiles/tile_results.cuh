@@ -37,6 +37,14 @@ struct TileFactors {
     for (float& row : rows) row = __frcp_rn(row);
     __syncwarp();
   }
+  // Of a thread's two columns of the tile's eight with this number, where they have been placed.
+  static __device__ float2 of_columns(std::uint32_t placed, int eight) {
+    float2 result;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(result.x), "=f"(result.y)
+                 : "r"(placed + static_cast<std::uint32_t>(8 * eight) * 4 + threadIdx.x % 4 * 8));
+    return result;
+  }
 };
 struct NoFactors {
   static constexpr bool kScales = false;
@@ -62,10 +70,7 @@ __device__ void store_tile(const TileMemory& shared, const float (&sums)[128], C
     float2 factor[kBlocks];
     if constexpr (Factors::kScales) {
 #pragma unroll
-      for (int j = 0; j < kBlocks; ++j)
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(factor[j].x), "=f"(factor[j].y)
-                     : "r"(of_columns + static_cast<std::uint32_t>(8 * (part * kBlocks + j) + lane % 4 * 2) * 4));
+      for (int j = 0; j < kBlocks; ++j) factor[j] = Factors::of_columns(of_columns, part * kBlocks + j);
     }
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
