@@ -63,5 +63,35 @@ TEST(CudaPackedLinear, IsThatOfTheCpu) {
         }
 }
 
+// The tensor cores may read x as f16, times a power of two for each row.
+TEST(CudaPackedLinear, RowsHaveTheirOwnMagnitude) {
+  constexpr std::int64_t kRows = 40, kColumns = 512, kM = 4;
+  Generator random(2);
+  for (const DType codes : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
+    for (const float size : {1e-30f, 1e-15f, 1e-4f, 1e6f, 1e30f}) {
+      SCOPED_TRACE(fmt::format("{} {}", to_string(codes), size));
+      const PackedMatrix weight = make(random, codes, DType::bf16, kRows, kColumns, 128, true);
+      const Tensor x = random.normal({kM, kColumns}, DType::bf16);
+      auto* at = x.data<bfloat16>();
+      for (std::int64_t k = 0; k < kColumns; ++k) {
+        at[k] = bfloat16(static_cast<float>(at[k]) * size);
+        at[kColumns + k] = bfloat16(0.0f);
+      }
+      at[2 * kColumns + 7] = bfloat16(size);  // beside values of about 1
+      at[3 * kColumns + 5] = bfloat16(NAN);
+      const Tensor y = Tensor::empty({kM, kRows}, DType::f32), gpu_y = Tensor::empty({kM, kRows}, DType::f32, kGpu);
+      packed_linear({x, weight, y, {}});
+      packed_linear({x.to(kGpu), weight.to(kGpu), gpu_y, {}});
+      const auto expected = values(y), actual = values(on_cpu(gpu_y));
+      for (std::int64_t row = 0; row < kM - 1; ++row) {
+        double largest = 0;
+        for (std::int64_t i = 0; i < kRows; ++i) largest = std::max(largest, std::abs(expected[row * kRows + i]));
+        for (std::int64_t i = 0; i < kRows; ++i)
+          EXPECT_NEAR(actual[row * kRows + i], expected[row * kRows + i], 3e-5 * largest) << row << " " << i;
+      }
+      for (std::int64_t i = 0; i < kRows; ++i) EXPECT_TRUE(std::isnan(actual[3 * kRows + i])) << i;
+    }
+}
+
 }  // namespace
 }  // namespace quench

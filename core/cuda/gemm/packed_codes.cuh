@@ -1,6 +1,6 @@
 #pragma once
 // Codes of packed weights (core/tensor/packed_matrix.h) to f32 in registers, one or a word of 32 bits at a time, and to
-// pairs of bf16, which holds every one of them.
+// pairs of Pair, bf16 or f16, whichever takes fewer instructions: both hold every one of them.
 
 #include <cuda_fp8.h>
 
@@ -24,6 +24,7 @@ __device__ inline void fused(const Packed<bfloat16>& codes, std::uint32_t factor
 }
 
 struct Int4 {
+  using Pair = bfloat16;
   static constexpr int kBits = 4;
   static __device__ float decode(std::uint32_t code) {
     return __uint_as_float(kTwoTo23 | ((code & 15u) ^ 8u)) - 8388616.0f;
@@ -50,6 +51,7 @@ struct Int4 {
   }
 };
 struct Int8 {
+  using Pair = float16;
   static constexpr int kBits = 8;
   static __device__ float decode(std::uint32_t code) {
     return __uint_as_float(kTwoTo23 | ((code & 255u) ^ 128u)) - 8388736.0f;
@@ -60,15 +62,19 @@ struct Int8 {
     for (std::uint32_t i = 0; i < 4; ++i)  // byte i under the upper bytes of 2^23
       out[i] = __uint_as_float(__byte_perm(word, kTwoTo23, 0x7540u + i)) - 8388736.0f;
   }
-  // Pair i holds codes 2 i and 2 i + 1.
+  // Pair i holds codes 2 i and 2 i + 1: as the last bits of 1,024 to 1,279, which f16 holds exactly.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
-    float values[4];
-    decode_word(word, values);
-    out[0] = pack_pair<bfloat16>(values[0], values[1]);
-    out[1] = pack_pair<bfloat16>(values[2], values[3]);
+    word ^= 0x80808080u;
+#pragma unroll
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      constexpr std::uint32_t kTwoTo10 = 0x64646464u;
+      const std::uint32_t codes = __byte_perm(word, kTwoTo10, i == 0 ? 0x4140u : 0x4342u);
+      asm("sub.f16x2 %0, %1, %2;" : "=r"(out[i]) : "r"(codes), "r"(0x64806480u));  // 1,152
+    }
   }
 };
 struct Float4 {
+  using Pair = bfloat16;
   static constexpr int kBits = 4;
   static __device__ float decode(std::uint32_t code) { return E2m1::decode(static_cast<std::uint8_t>(code & 15u)); }
   static __device__ void decode_word(std::uint32_t word, float (&out)[8]) {
@@ -88,6 +94,7 @@ struct Float4 {
   }
 };
 struct Float8 {
+  using Pair = float16;
   static constexpr int kBits = 8;
   static __device__ float decode(std::uint32_t code) { return E4m3::decode(static_cast<std::uint8_t>(code)); }
   static __device__ void decode_word(std::uint32_t word, float (&out)[4]) {
@@ -101,10 +108,12 @@ struct Float8 {
   }
   // Pair i holds codes 2 i and 2 i + 1.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
-    float values[4];
-    decode_word(word, values);
-    out[0] = pack_pair<bfloat16>(values[0], values[1]);
-    out[1] = pack_pair<bfloat16>(values[2], values[3]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const __half2_raw pair =
+          __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(word >> (16 * i)), __NV_E4M3);
+      out[i] = pair.x | std::uint32_t{pair.y} << 16;
+    }
   }
 };
 

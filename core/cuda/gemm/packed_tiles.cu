@@ -1,5 +1,6 @@
-// Products of few rows in bf16 with packed weights on the tensor cores. Codes are exact in bf16, products and sums of a
-// piece are those of the tensor cores in f32, pieces are summed in f32.
+// Products of few rows in bf16 with packed weights on the tensor cores. Codes are exact in bf16 or f16, rows of x too,
+// times a power of two (staged_rows.cuh); products and sums of a piece are those of the tensor cores in f32, pieces are
+// summed in f32.
 //
 // A tile is 16 rows of the weight; one warp or several, which share it out along K, take it. The columns of the tensor
 // cores' other operand are the rows of x, most of them idle. That costs nothing here: what counts is that four
@@ -33,14 +34,20 @@ inline constexpr int kPieceCodes = kPieceBytes * 8 / Codes::kBits;
 template <class Codes>
 inline constexpr int kUnits = kPieceCodes<Codes> / 32;
 
-// c += a b: a [16,16] and b [16,8] in bf16, c [16,8] in f32. With g = lane / 4 and t = lane % 4 a lane holds of a the
+// c += a b: a [16,16] and b [16,8] in Pair, c [16,8] in f32. With g = lane / 4 and t = lane % 4 a lane holds of a the
 // pairs at (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), of b those at (2t, g), (2t + 8, g), and of c (g, 2t),
 // (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). The order of K is free as long as it is the same in a and b.
+template <class Pair>
 __device__ void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
                                std::uint32_t b0, std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  if constexpr (std::is_same_v<Pair, bfloat16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // A run of bytes into the second-level cache; its address and length are multiples of 16.
@@ -52,6 +59,7 @@ __device__ void fetch_run_to_cache(const void* address, int bytes) {
 
 // A weight that is not packed.
 struct Values16 {
+  using Pair = bfloat16;
   static constexpr int kBits = 16;
 };
 
@@ -92,7 +100,9 @@ __global__ __launch_bounds__(kTileThreads,
                                                                                 PackedOutput out, const bfloat16* bias,
                                                                                 bool gated, bool constant) {
   extern __shared__ uint4 staged[];
+  using Pair = typename Codes::Pair;
   __shared__ float parts[kTileWarps][kTileRows][kPackedRows];
+  __shared__ RowScales row_scales;
   let_next_start();
   if constexpr (kNormed)  // before the weights, which memory is busy with from here on
     for (int unit = static_cast<int>(threadIdx.x) * 8; unit * 8 < w.columns; unit += kTileThreads * 8)
@@ -148,14 +158,16 @@ __global__ __launch_bounds__(kTileThreads,
     wait_for_previous();
   }
   if constexpr (kNormed)
-    stage_normed_row<Codes, kUnits<Codes>, kTileThreads>(in, units, staged);
+    stage_normed_row<Codes, kUnits<Codes>, kTileThreads>(in, units, staged, row_scales);
   else
-    stage_rows<Codes, kUnits<Codes>, kTileThreads>(in, units, staged);
+    stage_rows<Codes, kUnits<Codes>, kTileThreads>(in, units, staged, row_scales);
   __syncthreads();
 
   const auto write = [&](int row, const TileRows& tile, int r, float value, float up) {
+    float scale = 1.0f;
+    if constexpr (std::is_same_v<Pair, float16>) scale = 1.0f / row_scales[row];
     const auto biased = [&](float sum, int tile_row) {
-      return sum + (bias != nullptr ? to_float(bias[tile[tile_row]]) : 0.0f);
+      return sum * scale + (bias != nullptr ? to_float(bias[tile[tile_row]]) : 0.0f);
     };
     Vector<float, 1> result;
     result[0] = biased(value, r);
@@ -187,8 +199,8 @@ __global__ __launch_bounds__(kTileThreads,
           std::uint32_t a[2][4];
           decode_unit<Codes>(words[u][0], unit, a[0]);
           decode_unit<Codes>(words[u][1], unit, a[1]);
-          multiply_tiles(c[0], a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
-          multiply_tiles(c[1], a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
+          multiply_tiles<Pair>(c[0], a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
+          multiply_tiles<Pair>(c[1], a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
         }
         float factors[2] = {1.0f, 1.0f};
 #pragma unroll
@@ -197,13 +209,13 @@ __global__ __launch_bounds__(kTileThreads,
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[i] = fmaf(factors[i / 2], c[0][i] + c[1][i], sums[i]);
         if (Codes::kBits < 16 && w.offsets != nullptr) {  // times the sum of x, which is a product with ones
-          constexpr std::uint32_t kOnes = 0x3F803F80;
+          constexpr std::uint32_t kOnes = std::is_same_v<Pair, bfloat16> ? 0x3F803F80 : 0x3C003C00;
           float totals[4] = {};
 #pragma unroll
           for (int unit = 0; unit < kUnits<Codes>; ++unit) {
             const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
-            multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.x, b.y);
-            multiply_tiles(totals, kOnes, kOnes, kOnes, kOnes, b.z, b.w);
+            multiply_tiles<Pair>(totals, kOnes, kOnes, kOnes, kOnes, b.x, b.y);
+            multiply_tiles<Pair>(totals, kOnes, kOnes, kOnes, kOnes, b.z, b.w);
           }
 #pragma unroll
           for (int i = 0; i < 4; ++i)

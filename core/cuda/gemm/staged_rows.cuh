@@ -3,6 +3,7 @@
 
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/vector.cuh"
+#include "core/ops/packed_linear.h"
 
 namespace quench::cuda {
 
@@ -20,8 +21,8 @@ inline constexpr std::int64_t kStagedPad = 4;  // in 16 bytes: rows of x lie in 
 inline constexpr int kMostNormedUnits = 1024;  // 16 bytes of a row that is normalised
 inline constexpr int kNormedParts = 4;         // that a thread of the norm's own kernel has at most
 
-// 16 bytes of 8 values of x as pairs in the order of Codes::decode_pairs(), where what the four lanes of a row read
-// together lies together. kUnits: of a lane's codes of a piece.
+// 16 bytes of 8 values of x, in Codes::Pair, as pairs in the order of Codes::decode_pairs(), where what the four lanes
+// of a row read together lies together. kUnits: of a lane's codes of a piece.
 template <class Codes, int kUnits>
 __device__ inline void stage_unit(uint4* staged, int unit, uint4 v) {
   if constexpr (Codes::kBits == 4)
@@ -32,18 +33,71 @@ __device__ inline void stage_unit(uint4* staged, int unit, uint4 v) {
   staged[unit - within + within % kUnits * 4 + within / kUnits] = v;
 }
 
+// The largest magnitude of values of bf16, as the bits of one: every thread's share of a row and then every thread of
+// the block has the row's. `parts`: of warps, read behind a barrier.
+__device__ inline std::uint32_t largest_magnitude(const Packed<bfloat16>& values, std::uint32_t largest) {
+#pragma unroll
+  for (const std::uint32_t word : values.words) largest = max(largest, max(word & 0x7FFFu, word >> 16 & 0x7FFFu));
+  return largest;
+}
+template <int kThreads>
+__device__ inline std::uint32_t largest_of_block(std::uint32_t largest, std::uint32_t (&parts)[kThreads / 32]) {
+  largest = __reduce_max_sync(0xFFFFFFFFu, largest);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = largest;
+  __syncthreads();
+#pragma unroll
+  for (const std::uint32_t part : parts) largest = max(largest, part);
+  return largest;
+}
+
+// The power of two that brings a row in bf16 with this largest magnitude up to 2^14 and below 2^15, or nearest to it.
+// In f16 its values are exact down to 2^-32 of the largest one, and behind that to 2^-40 of it. Infinity and NaN stay.
+__device__ inline float scale_for_f16(std::uint32_t largest) {
+  constexpr std::uint32_t kLargestExponent = 254, kTarget = 2 * 127 + 14;
+  return __uint_as_float(min(kTarget - (largest >> 7), kLargestExponent) << 23);
+}
+__device__ inline uint4 scaled_to_f16(const Packed<bfloat16>& values, float scale) {
+  std::uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = unpack_pair<bfloat16>(values.words[i]);
+    words[i] = pack_pair<float16>(pair.x * scale, pair.y * scale);
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// What rows of x were multiplied with; 1 for pairs of bf16.
+using RowScales = float[kPackedRows];
+
 template <class Codes, int kUnits, int kThreads>
-__device__ inline void stage_rows(const TileInput& in, int units, uint4* staged) {
-  for (int row = 0; row < in.rows; ++row)
-    for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads)
+__device__ inline void stage_rows(const TileInput& in, int units, uint4* staged, RowScales& row_scales) {
+  constexpr bool kScales = std::is_same_v<typename Codes::Pair, float16>;
+  __shared__ std::uint32_t largest_parts[kPackedRows][kThreads / 32];
+  for (int row = 0; row < in.rows; ++row) {
+    const bfloat16* x = in.x + std::int64_t{row} * units * 8;
+    float scale = 1;
+    if constexpr (kScales) {
+      std::uint32_t largest = 0;
+      for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads)
+        largest = largest_magnitude(load_packed(x, u), largest);
+      scale = scale_for_f16(largest_of_block<kThreads>(largest, largest_parts[row]));
+      if (threadIdx.x == 0) row_scales[row] = scale;
+    }
+    for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
+      const Packed<bfloat16> values = load_packed(x, u);
       stage_unit<Codes, kUnits>(staged + row * (units + kStagedPad), u,
-                                reinterpret_cast<const uint4*>(in.x)[row * units + u]);
+                                kScales
+                                    ? scaled_to_f16(values, scale)
+                                    : make_uint4(values.words[0], values.words[1], values.words[2], values.words[3]));
+    }
+  }
 }
 
 // The bits of the norm's own kernel (core/cuda/layers/norm.cu), whose sum has the same order: of a row, `lanes` threads
 // have a unit in each of kNormedParts turns, and come together by a tree over each warp and one over the warps.
 template <class Codes, int kUnits, int kThreads>
-__device__ inline void stage_normed_row(const TileInput& in, int units, uint4* staged) {
+__device__ inline void stage_normed_row(const TileInput& in, int units, uint4* staged, RowScales& row_scales) {
+  constexpr bool kScales = std::is_same_v<typename Codes::Pair, float16>;
   __shared__ float squares[kMostNormedUnits];
   constexpr int kTurns = kMostNormedUnits / kThreads;
   int lanes = 32;
@@ -84,6 +138,7 @@ __device__ inline void stage_normed_row(const TileInput& in, int units, uint4* s
   for (int offset = lanes / 64; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
   sum = __shfl_sync(0xFFFFFFFFu, sum, 0);
   const float inverse = 1.0f / sqrtf(sum / static_cast<float>(units * 8) + in.eps);
+  std::uint32_t largest = 0;
 #pragma unroll
   for (int k = 0; k < kTurns; ++k) {
     const int u = static_cast<int>(threadIdx.x) + k * kThreads;
@@ -95,9 +150,22 @@ __device__ inline void stage_normed_row(const TileInput& in, int units, uint4* s
     out = rounded<bfloat16>(out);
 #pragma unroll
     for (int j = 0; j < 8; ++j) out[j] *= w[j];
-    const Packed<bfloat16> normed = pack<bfloat16>(out);
-    stage_unit<Codes, kUnits>(staged, u,
-                              make_uint4(normed.words[0], normed.words[1], normed.words[2], normed.words[3]));
+    value[k] = pack<bfloat16>(out);
+    if constexpr (kScales)
+      largest = largest_magnitude(value[k], largest);
+    else
+      stage_unit<Codes, kUnits>(staged, u,
+                                make_uint4(value[k].words[0], value[k].words[1], value[k].words[2], value[k].words[3]));
+  }
+  if constexpr (kScales) {
+    __shared__ std::uint32_t largest_parts[kThreads / 32];
+    const float scale = scale_for_f16(largest_of_block<kThreads>(largest, largest_parts));
+    if (threadIdx.x == 0) row_scales[0] = scale;
+#pragma unroll
+    for (int k = 0; k < kTurns; ++k) {
+      const int u = static_cast<int>(threadIdx.x) + k * kThreads;
+      if (u < units) stage_unit<Codes, kUnits>(staged, u, scaled_to_f16(value[k], scale));
+    }
   }
 }
 
