@@ -75,9 +75,13 @@ struct IntScheme {
   IntMapping mapping;
   int bits;
   DType stored;
+  bool divides;
 
   explicit IntScheme(const IntQuantOptions& options)
-      : mapping(options.mapping), bits(options.bits), stored(options.scale_dtype.value_or(DType::f32)) {}
+      : mapping(options.mapping),
+        bits(options.bits),
+        stored(options.scale_dtype.value_or(DType::f32)),
+        divides(options.division == IntDivision::quotient) {}
   template <class T>
   __device__ IntParameters choose(const Extremes<T>& of) const {
     return int_parameters<T>(of.smallest(), of.largest(), mapping, bits, stored, [](float x) { return rintf(x); });
@@ -87,7 +91,7 @@ struct IntScheme {
 // The conversion of one group's elements.
 struct IntConverter {
   float scale, reciprocal, zero_point, lowest, highest, bottom;
-  bool floats;
+  bool floats, divides;
 
   __device__ IntConverter(const IntParameters& p, const IntScheme& scheme)
       : scale(p.scale),
@@ -96,12 +100,21 @@ struct IntConverter {
         lowest(static_cast<float>(int_range(scheme.bits).lowest)),
         highest(static_cast<float>(int_range(scheme.bits).highest)),
         bottom(p.zero_point + lowest * p.scale),
-        floats(scheme.mapping == IntMapping::float_zero_point) {}
+        floats(scheme.mapping == IntMapping::float_zero_point),
+        divides(scheme.divides) {}
 
   // Rounded, not yet clamped. The sum turns -0 into 0.
   template <bool kFloats>
   __device__ float rounded(float x) const {
-    return kFloats ? rintf((x - bottom) / scale) + lowest : rintf(x * reciprocal) + zero_point;
+    if constexpr (kFloats) return rintf((x - bottom) / scale) + lowest;
+    if (divides) return rintf(quotient(x) + zero_point) + 0.0f;
+    return rintf(x * reciprocal) + zero_point;
+  }
+  // x / scale, correctly rounded (Markstein): nvcc's division would branch for every element. Where the rest is NaN the
+  // scale is infinite or something is NaN.
+  __device__ float quotient(float x) const {
+    const float near = x * reciprocal, rest = __fmaf_rn(-near, scale, x);
+    return rest == rest ? __fmaf_rn(rest, reciprocal, near) : near;
   }
   // NaN stays.
   __device__ float clamped(float code) const { return lesser_or_nan(greater_or_nan(code, lowest), highest); }

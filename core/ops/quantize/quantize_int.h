@@ -22,7 +22,7 @@ namespace quench {
 // negative value of a symmetric group always does.
 enum class IntDivision : std::uint8_t {
   reciprocal,  // clamp(round(x * (1 / scale)) + zero_point): TorchAO
-  quotient,    // clamp(round(x / scale + zero_point)): compressed-tensors. CUDA kernels ignore it: reciprocal
+  quotient,    // clamp(round(x / scale + zero_point)): compressed-tensors
 };
 
 struct IntQuantOptions {

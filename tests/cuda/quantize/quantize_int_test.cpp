@@ -33,7 +33,8 @@ TEST(CudaQuantizeInt, EveryMappingMatchesTheCpu) {
           const IntQuantOptions options{.bits = 2 + static_cast<int>(++seed % 7),
                                         .mapping = mapping,
                                         .group_size = group,
-                                        .scale_dtype = seed % 3 == 0 ? std::optional(DType::bf16) : std::nullopt};
+                                        .scale_dtype = seed % 3 == 0 ? std::optional(DType::bf16) : std::nullopt,
+                                        .division = shift == 0 ? IntDivision::reciprocal : IntDivision::quotient};
           const Tensor x = input(shape, dtype, shift, seed);
           if (seed % 5 == 0) spoil(x, 211);
           SCOPED_TRACE(fmt::format("{} {} group {} mapping {} shift {} seed {}", shape.to_string(), to_string(dtype),
@@ -81,7 +82,8 @@ TEST(CudaQuantizeInt, RowsOfEveryLengthMatchTheCpu) {
             const IntQuantOptions options{.bits = mapping == IntMapping::symmetric ? 4 : 8,
                                           .mapping = mapping,
                                           .group_size = group,
-                                          .scale_dtype = std::nullopt};
+                                          .scale_dtype = std::nullopt,
+                                          .division = seed % 2 == 0 ? IntDivision::reciprocal : IntDivision::quotient};
             const Tensor x = input(shape, dtype, shift, ++seed);
             if (unusual) spoil(x, x.numel() / 3 + 1);
             SCOPED_TRACE(fmt::format("{} {} group {} mapping {} shift {} unusual {}", shape.to_string(),
