@@ -180,7 +180,8 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
         return true;
       };
       constexpr int kMost = sizeof(T) == 2 ? 8 : 4;
-      if (run.template operator()<256, 1>() || run.template operator()<256, 2>() || run.template operator()<256, 4>() ||
+      if (run.template operator()<128, 1>() || run.template operator()<192, 1>() || run.template operator()<256, 1>() ||
+          run.template operator()<256, 2>() || run.template operator()<256, 4>() ||
           run.template operator()<256, kMost>() || run.template operator()<512, kMost>())
         return;
     }
