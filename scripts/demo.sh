@@ -5,7 +5,7 @@
 # About ten minutes on two cores with AVX-512 after the build, longer with AVX2 alone. On a GPU one process trains.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
-#   --steps N        optimizer steps (default 400)
+#   --steps N        optimizer steps, 8 or more (default 400)
 #   --output FOLDER  where everything goes (default runs/demo; an earlier demo there is replaced)
 set -euo pipefail
 start_folder=$PWD
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     *) echo "demo.sh: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done
+[[ $steps =~ ^[0-9]+$ ]] && [ "$steps" -ge 8 ] || { echo "demo.sh: --steps '$steps': expected 8 or more" >&2; exit 2; }
 [ -z "$data" ] || [ -f "$data" ] || { echo "demo.sh: $data does not exist" >&2; exit 2; }
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -70,7 +71,7 @@ say "3/8  tokenizer: byte-level BPE with 2,048 tokens"
 
 say "4/8  pre-training, interrupted half-way"
 train=("${start[@]}" --run.folder=. --training.steps="$steps" --lr_schedule.warmup_steps=$((steps / 10))
-  --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$((steps / 20)))
+  --checkpoint.interval=$((steps / 4)) --evaluation.interval=$((steps / 4)) --metrics.log_every=$(((steps + 19) / 20)))
 "${train[@]}" &
 trainer=$!
 # A preemption: SIGTERM as soon as half of the steps are done; the trainer finishes its step, saves and exits 143.
