@@ -33,13 +33,13 @@ __device__ inline void stage_unit(uint4* staged, int unit, uint4 v) {
   staged[unit - within + within % kUnits * 4 + within / kUnits] = v;
 }
 
-// The largest magnitude of values of bf16, as the bits of one: every thread's share of a row and then every thread of
-// the block has the row's. `parts`: of warps, read behind a barrier.
+// The largest magnitude among values of bf16 and `largest`, as the bits of one.
 __device__ inline std::uint32_t largest_magnitude(const Packed<bfloat16>& values, std::uint32_t largest) {
 #pragma unroll
   for (const std::uint32_t word : values.words) largest = max(largest, max(word & 0x7FFFu, word >> 16 & 0x7FFFu));
   return largest;
 }
+// Over the block, for all of its threads. Nobody writes `parts` again before the next barrier.
 template <int kThreads>
 __device__ inline std::uint32_t largest_of_block(std::uint32_t largest, std::uint32_t (&parts)[kThreads / 32]) {
   largest = __reduce_max_sync(0xFFFFFFFFu, largest);
@@ -51,7 +51,8 @@ __device__ inline std::uint32_t largest_of_block(std::uint32_t largest, std::uin
 }
 
 // The power of two that brings a row in bf16 with this largest magnitude up to 2^14 and below 2^15, or nearest to it.
-// In f16 its values are exact down to 2^-32 of the largest one, and behind that to 2^-40 of it. Infinity and NaN stay.
+// In f16 its values are exact down to 2^-31 of the largest one; smaller ones are off by 2^-39 of it at most. Infinity and
+// NaN stay.
 __device__ inline float scale_for_f16(std::uint32_t largest) {
   constexpr std::uint32_t kLargestExponent = 254, kTarget = 2 * 127 + 14;
   return __uint_as_float(min(kTarget - (largest >> 7), kLargestExponent) << 23);
@@ -66,7 +67,7 @@ __device__ inline uint4 scaled_to_f16(const Packed<bfloat16>& values, float scal
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// What rows of x were multiplied with; 1 for pairs of bf16.
+// What rows of x were multiplied with; unused for pairs of bf16.
 using RowScales = float[kPackedRows];
 
 template <class Codes, int kUnits, int kThreads>

@@ -1,6 +1,7 @@
 #pragma once
 // What the persistent kernels of grouped products (symmetric ones, those with a low-rank update) share: which tile
-// comes next, and the ring of stages in shared memory that one warp fills by TMA. How sums leave: tile_results.cuh.
+// comes next, and the ring of stages in shared memory that one warp fills by TMA. How sums leave: leaving_tile.cuh,
+// tile_results.cuh.
 //
 // A cluster of blocks, one a multiprocessor, takes tiles in turn: 128 rows a block, below each other, and the same 256
 // columns, whose operand every block fetches a part of for all. One warp queues copies, 128 bytes of the contraction at
