@@ -279,6 +279,25 @@ struct IntegerWay {
 struct IntegerNibbles : IntegerWay {
   static constexpr int kPerLane = 8, kVectors = 2, kBlock = kPerLane * kLanes;
   static constexpr int element(int vector, int position) { return 2 * position + vector; }
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  // Sums of four products of a byte and four bits fit 16 bits.
+  template <int kRows>
+  static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
+    const auto words = std::bit_cast<__m256i>(load_words(codes));
+    const __m256i values =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i even = _mm256_shuffle_epi8(values, _mm256_and_si256(words, nibble));
+    const __m256i odd = _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(words, 4), nibble));
+    unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
+      const auto products = [&](__m256i w, int vector) QUENCH_INLINE_LAMBDA {
+        return _mm256_maddubs_epi16(std::bit_cast<__m256i>(load_words(x + row * stride + vector * kWidth)), w);
+      };
+      part[row][0] += std::bit_cast<I32>(
+          _mm256_madd_epi16(_mm256_add_epi16(products(even, 0), products(odd, 1)), _mm256_set1_epi16(1)));
+    });
+  }
+#else
   // The bytes' low four bits, extended by their sign: (n ^ 8) - 8, with no carry between bytes.
   static QUENCH_INLINE U32 extend(U32 words) {
     const U32 flipped = (words & 0x0F0F0F0Fu) ^ 0x08080808u;
@@ -290,6 +309,7 @@ struct IntegerNibbles : IntegerWay {
     multiply<kRows, 0>(extend(words), x, stride, part);
     multiply<kRows, 1>(extend(words >> 4), x + kWidth, stride, part);
   }
+#endif
 };
 
 struct IntegerBytes : IntegerWay {

@@ -51,8 +51,8 @@ __device__ inline std::uint32_t largest_of_block(std::uint32_t largest, std::uin
 }
 
 // The power of two that brings a row in bf16 with this largest magnitude up to 2^14 and below 2^15, or nearest to it.
-// In f16 its values are exact down to 2^-31 of the largest one; smaller ones are off by 2^-39 of it at most. Infinity and
-// NaN stay.
+// In f16 its values are exact down to 2^-31 of the largest one; smaller ones are off by 2^-39 of it at most. Infinity
+// and NaN stay.
 __device__ inline float scale_for_f16(std::uint32_t largest) {
   constexpr std::uint32_t kLargestExponent = 254, kTarget = 2 * 127 + 14;
   return __uint_as_float(min(kTarget - (largest >> 7), kLargestExponent) << 23);
