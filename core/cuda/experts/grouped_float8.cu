@@ -150,35 +150,23 @@ template <Product kProduct, int kCluster>
 __device__ void consume_leaving(const TileMemory& shared, const GroupResults& results, const Scales& scales,
                                 const std::int32_t* ends, const TileShape& s, std::uint32_t rank) {
   TileRing ring;
-  float sums[128];
-  LeavingTile<> leaving;
-  const auto send = [&](int box) { send_results(shared, leaving, box, results); };
-  int tile = static_cast<int>(blockIdx.x) / kCluster;
-  TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank), next;
-  while (work.group >= 0) {
-    TileFactors factors = factors_of<kProduct>(scales, s, work);
-    sum_fast<kProduct, kCluster>(
-        shared, work, ring, sums,
-        [&] {
-          if (leaving.is_left()) leaving.send_next(send);
-        },
-        [&] {
-          tile += static_cast<int>(gridDim.x) / kCluster;
-          next = find_work<kProduct, kCluster>(ends, s, tile, rank);
-          leaving.send_rest(send);
+  float sums[128], rows[2];
+  multiply_leaving<kProduct, kCluster>(
+      shared, results, ends, s, rank,
+      [&](const TileWork& work, const auto& beside, const auto& last) {
+        TileFactors factors = factors_of<kProduct>(scales, s, work);
+        sum_fast<kProduct, kCluster>(shared, work, ring, sums, beside, [&] {
+          last();
           if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
           __syncwarp();
           factors.place(out_boxes(shared));
+          for (int i = 0; i < 2; ++i) rows[i] = factors.rows[i];
         });
-    leaving.take(work, work.group * results.group_rows, [&](int i) {
-      const float row = factors.rows[i % 2];
-      const float2 column = TileFactors::of_columns(out_boxes(shared), i / 2);
-      return make_float2(sums[2 * i] * row * column.x, sums[2 * i + 1] * row * column.y);
-    });
-    work = next;
-  }
-  leaving.send_rest(send);
-  if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
+      },
+      [&](int i) {
+        const float2 column = TileFactors::of_columns(out_boxes(shared), i / 2);
+        return make_float2(sums[2 * i] * rows[i % 2] * column.x, sums[2 * i + 1] * rows[i % 2] * column.y);
+      });
 }
 
 template <Product kProduct, int kCluster, Sums kSums, class C>

@@ -16,27 +16,12 @@ __device__ void consume_leaving(const TileMemory& shared, const GroupResults& re
                                 const TileShape& s, std::uint32_t rank) {
   TileRing ring;
   float sums[128];
-  LeavingTile<> leaving;
-  const auto send = [&](int box) { send_results(shared, leaving, box, results); };
-  int tile = static_cast<int>(blockIdx.x) / kCluster;
-  TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank), next;
-  while (work.group >= 0) {
-    sum_tile<kProduct, kCluster>(
-        sums, ring, shared, work,
-        [&] {
-          if (leaving.is_left()) leaving.send_next(send);
-        },
-        [&] {
-          tile += static_cast<int>(gridDim.x) / kCluster;
-          next = find_work<kProduct, kCluster>(ends, s, tile, rank);
-          leaving.send_rest(send);
-        });
-    leaving.take(work, work.group * results.group_rows,
-                 [&](int i) { return make_float2(sums[2 * i], sums[2 * i + 1]); });
-    work = next;
-  }
-  leaving.send_rest(send);
-  if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
+  multiply_leaving<kProduct, kCluster>(
+      shared, results, ends, s, rank,
+      [&](const TileWork& work, const auto& beside, const auto& last) {
+        sum_tile<kProduct, kCluster>(sums, ring, shared, work, beside, last);
+      },
+      [&](int i) { return make_float2(sums[2 * i], sums[2 * i + 1]); });
 }
 
 template <int kCluster, class C>

@@ -120,4 +120,32 @@ __device__ __forceinline__ void send_results(const TileMemory& shared, const Lea
   });
 }
 
+// A warp's part of the tiles of a kernel: sum(work, beside, last) sums a tile, calling beside() while the products of a
+// stage run and last() while those of the last one do, and pair(i) is what take() asks for.
+template <Product kProduct, int kCluster, class Sum, class Pair>
+__device__ __forceinline__ void multiply_leaving(const TileMemory& shared, const GroupResults& results,
+                                                 const std::int32_t* ends, const TileShape& s, std::uint32_t rank,
+                                                 const Sum& sum, const Pair& pair) {
+  LeavingTile<> leaving;
+  const auto send = [&](int box) { send_results(shared, leaving, box, results); };
+  int tile = static_cast<int>(blockIdx.x) / kCluster;
+  TileWork work = find_work<kProduct, kCluster>(ends, s, tile, rank), next;
+  while (work.group >= 0) {
+    sum(
+        work,
+        [&] {
+          if (leaving.is_left()) leaving.send_next(send);
+        },
+        [&] {
+          tile += static_cast<int>(gridDim.x) / kCluster;
+          next = find_work<kProduct, kCluster>(ends, s, tile, rank);
+          leaving.send_rest(send);
+        });
+    leaving.take(work, work.group * results.group_rows, pair);
+    work = next;
+  }
+  leaving.send_rest(send);
+  if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
+}
+
 }  // namespace quench::cuda
