@@ -6,6 +6,46 @@
 
 namespace quench::autograd {
 
+namespace {
+
+struct SwigluBackward {
+  Saved saved;
+  std::shared_ptr<Recomputation> again;
+  std::shared_ptr<Gradient> din, dout_of;
+  GateUpTarget written = {};  // by the function that made the output's gradient
+
+  // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
+  [[nodiscard]] GateUpTarget take_saved() const {
+    const Tensor kept = saved.get();
+    again->again = nullptr;
+    const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
+    return {kept, alone ? kept : Tensor::empty_like(kept)};
+  }
+
+  [[nodiscard]] GateUpTarget pass_target() {
+    if (!din || din->request().wanted() || !again->waiting.empty()) return {};
+    const MemoryScope scope(MemoryCategory::activations);
+    written = take_saved();
+    again->makes_again = false;
+    return written;
+  }
+
+  void run() const {
+    const MemoryScope scope(MemoryCategory::activations);
+    if (written.gradient.defined()) return din->contribute(written.gradient);
+    const Tensor dout = dout_of->value();
+    const auto [kept, dx] = take_saved();
+    Tensor value;
+    if (!again->waiting.empty()) value = Tensor::empty(dout.shape(), kept.dtype(), kept.device());
+    const Float8Sink sink = din ? make_sink(din->request(), dx) : Float8Sink{};
+    swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .sink = sink});
+    again->run_waiting(value);
+    if (din) din->contribute(dx, sink);
+  }
+};
+
+}  // namespace
+
 Variable swiglu(const Variable& gate_up, const QuantRequest& wanted, const Tensor& known) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
@@ -25,20 +65,11 @@ Variable swiglu(const Variable& gate_up, const QuantRequest& wanted, const Tenso
       return value;
     };
     again->makes_again = true;
-    return [saved, shape, again, din = gate_up.gradient(), dout_of = out.gradient()] {
-      const MemoryScope backward_scope(MemoryCategory::activations);
-      const Tensor kept = saved.get(), dout = dout_of->value();
-      // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
-      again->again = nullptr;
-      const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
-      const Tensor dx = alone ? kept : Tensor::empty_like(kept);
-      Tensor value;
-      if (!again->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
-      const Float8Sink written = din ? make_sink(din->request(), dx) : Float8Sink{};
-      swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .sink = written});
-      again->run_waiting(value);
-      if (din) din->contribute(dx, written);
-    };
+    const auto backward = std::make_shared<SwigluBackward>(
+        SwigluBackward{.saved = saved, .again = again, .din = gate_up.gradient(), .dout_of = out.gradient()});
+    out.gradient()->set_gate_up_target(
+        [of = std::weak_ptr(backward)] { return of.lock() ? of.lock()->pass_target() : GateUpTarget{}; });
+    return [backward] { backward->run(); };
   });
   if (recorded) out.set_recompute(again);
   return out;

@@ -46,7 +46,7 @@ GradcheckResult gradcheck(const Function& function, const std::vector<Tensor>& i
                           const GradcheckOptions& options) {
   std::vector<Variable> leaves;
   for (const Tensor& input : inputs) leaves.push_back(Variable::leaf(input.clone()));
-  Tape tape;
+  Tape tape(options.recompute);
   Variable output;
   {
     const TapeScope scope(tape);

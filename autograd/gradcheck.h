@@ -14,6 +14,7 @@ struct GradcheckOptions {
   double tolerance = 1e-2;  // largest relative L2 error of a gradient
   int directions = 4;       // random directions per input
   std::uint64_t seed = 1;
+  Recompute recompute = Recompute::none;  // of the pass whose gradients are checked
 };
 
 struct GradcheckResult {

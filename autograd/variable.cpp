@@ -4,7 +4,16 @@
 
 namespace quench::autograd {
 
+GateUpTarget Gradient::gate_up_target() {
+  constexpr int kThis = 1;  // the use that asks
+  if (!gate_up_target_ || valid_ || pending_uses_ != kThis) return {};
+  GateUpTarget target = gate_up_target_();
+  passed_ = valid_ = target.gradient.defined();
+  return target;
+}
+
 GradientTarget Gradient::target() {
+  QUENCH_CHECK(!passed_, "a contribution to a gradient that has gone on as that of gate and up");
   const bool accumulate = valid_;
   written_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
@@ -21,6 +30,7 @@ GradientTarget Gradient::target() {
 void Gradient::contribute(const Tensor& tensor, Float8Sink written) {
   QUENCH_CHECK(tensor.shape() == shape_, "gradient of shape {} contributed to a variable of shape {}",
                tensor.shape().to_string(), shape_.to_string());
+  QUENCH_CHECK(!passed_, "a contribution to a gradient that has gone on as that of gate and up");
   if (!valid_ && !leaf_ && tensor.dtype() == dtype_) {
     tensor_ = tensor;
     written_ = std::move(written);
@@ -50,7 +60,8 @@ void Gradient::reset() noexcept {
 }
 
 void Gradient::release() noexcept {
-  valid_ = false;
+  valid_ = passed_ = false;
+  gate_up_target_ = nullptr;
   set_outside_ = false;
   tensor_ = Tensor();
   written_ = {};

@@ -20,6 +20,11 @@ struct GradientTarget {
   bool accumulate = false;
 };
 
+// SwiGLU's input [N,2I], and where its gradient goes; undefined: not to be written by another function.
+struct GateUpTarget {
+  Tensor gate_up, gradient;
+};
+
 class Gradient {
  public:
   Gradient(const Shape& shape, DType dtype, Device device, bool leaf)
@@ -38,6 +43,12 @@ class Gradient {
   // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer. `written` is
   // what the request of the gradient's consumer got: it is forgotten when another contribution comes.
   void contribute(const Tensor& tensor, Float8Sink written = {});
+
+  // Of a gradient that SwiGLU alone will read: a function that makes it in one product, and is the only one to do so,
+  // may write the gradient of gate and up in its place. Asked for that, the target is taken: nothing is to be
+  // contributed here any more.
+  [[nodiscard]] GateUpTarget gate_up_target();
+  void set_gate_up_target(std::function<GateUpTarget()> target) { gate_up_target_ = std::move(target); }
 
   // What the function that will read this gradient would like to find beside it.
   void set_request(const QuantRequest& request) noexcept { request_ = request; }
@@ -70,10 +81,12 @@ class Gradient {
   bool leaf_;
   bool set_outside_ = false;  // tensor_ came from set_buffer
   bool valid_ = false;
+  bool passed_ = false;   // as the gradient of gate and up
   int pending_uses_ = 0;  // recorded nodes that have this gradient as an input and have not run yet
   Tensor tensor_;
   QuantRequest request_;
   Float8Sink written_;  // of tensor_
+  std::function<GateUpTarget()> gate_up_target_;
   std::vector<std::function<void()>> ready_hooks_;
 };
 

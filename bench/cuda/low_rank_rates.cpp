@@ -112,6 +112,33 @@ void measure_gated(std::int64_t inner, std::int64_t k) {
   std::fflush(stdout);
 }
 
+// The gradient of what SwiGLU made with SwiGLU's behind it, and with it in the same pass.
+void measure_gradient_of_gates(std::int64_t inner, std::int64_t k) {
+  constexpr std::int64_t kRows = 16384, kRank = 16;
+  constexpr int kTurns = 18;
+  const auto random = [](const Shape& shape, double deviation) { return random_on_gpu(shape, DType::bf16, deviation); };
+  LowRankGemmArgs args{.a = random({kRows, k}, 1.0),
+                       .b = random({k, inner}, 0.02),
+                       .u = random({kRows, kRank}, 1.0),
+                       .c = Tensor::empty({kRows, inner}, DType::bf16, kGpu),
+                       .blocks = {{random({kRank, inner}, 0.02)}}};
+  const Tensor gate_up = random({kRows, 2 * inner}, 1.0), out = Tensor::empty({kRows, 2 * inner}, DType::bf16, kGpu);
+  LowRankGemmArgs through = args;
+  through.c = Tensor();
+  through.gate_up = gate_up;
+  through.dgate_up = out;
+  Way ways[]{{[&] {
+               low_rank_gemm(args);
+               swiglu_backward({.dout = args.c, .gate_up = gate_up, .dgate_up = out, .out = {}});
+             }},
+             {[&] { low_rank_gemm(through); }}};
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (Way& way : ways) take_turn(way, 10);
+  fmt::print("{:<45}  {:>7.4f} ms apart  {:>7.4f} ms in one\n", op_label(through), median(ways[0].milliseconds),
+             median(ways[1].milliseconds));
+  std::fflush(stdout);
+}
+
 // Both gradients of the adapters of projections, of whose output the gradient is read: by gemm()s and in one pass.
 void measure_gradients(const std::vector<std::int64_t>& widths, std::int64_t rank) {
   constexpr std::int64_t kRows = 16384;
@@ -157,6 +184,8 @@ void measure_low_rank() {
   measure_product(2048, 2048, {2048}, false);
   measure_gated(8192, 2048);
   measure_gated(14336, 4096);
+  measure_gradient_of_gates(8192, 2048);
+  measure_gradient_of_gates(14336, 4096);
   fmt::print("gradients of adapters, TB/s of the output's gradient {:>14} {:>17}\n", "by products", "in one pass");
   for (const std::int64_t rank : {8, 16}) {
     measure_gradients({8192, 8192}, rank);

@@ -96,6 +96,14 @@ struct LoraLinear::Backward {
 
   void whole_input_gradient(const Tensor& dy, const Tensor& dhidden) const {
     const Weight::Use a = adapter->a().weight().use(), w = weight.use();
+    if (const auto [gate_up, gradient] = dx->gate_up_target(); gradient.defined())
+      return low_rank_gemm({.a = dy,
+                            .b = w.value(),
+                            .u = dhidden,
+                            .c = {},
+                            .blocks = {{.v = a.value()}},
+                            .gate_up = gate_up,
+                            .dgate_up = gradient});
     const GradientTarget into = dx->target();
     if (!into.accumulate)
       return low_rank_gemm({.a = dy, .b = w.value(), .u = dhidden, .c = into.tensor, .blocks = {{.v = a.value()}}});

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradcheck.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/swiglu.h"
 #include "tests/autograd/operands.h"
 
 namespace quench::autograd {
@@ -53,6 +55,38 @@ TEST(Functions, AddRmsNormWithOnlyTheSumUsed) {
 
 TEST(Functions, SwigluGradients) {
   expect_gradients([](const auto& in) { return swiglu(in[0]); }, {randn({4, 10}, 1)});
+}
+
+// y = x whose backward function writes the gradient of gate and up where it gets the target of it, and counts that.
+Variable identity(const Variable& x, int& passed) {
+  Variable y(x.value());
+  y.set_recompute(x.recompute());
+  Tape::record("identity", {x}, std::array{&y}, [&] {
+    return [dx = x.gradient(), dy = y.gradient(), &passed] {
+      const auto [gate_up, gradient] = dx->gate_up_target();
+      if (!gradient.defined()) return dx->contribute(dy->value());
+      swiglu_backward({.dout = dy->value(), .gate_up = gate_up, .dgate_up = gradient, .out = {}});
+      EXPECT_THROW(dx->contribute(dy->value()), Error);
+      ++passed;
+    };
+  });
+  return y;
+}
+
+TEST(Functions, SwigluLeavesItsGradientToTheOnlyFunctionThatReadsItsResult) {
+  int passed = 0;
+  const Tensor x = randn({4, 10}, 1);
+  expect_gradients([&](const auto& in) { return identity(swiglu(in[0]), passed); }, {x});
+  EXPECT_EQ(1, std::exchange(passed, 0));
+  // Of two functions neither may, nor one whose value another waits for: SwiGLU makes it again.
+  const auto twice = [&](const auto& in) {
+    const Variable inner = swiglu(in[0]);
+    return add(identity(inner, passed), identity(inner, passed));
+  };
+  expect_gradients(twice, {x});
+  const auto waited_for = [&](const auto& in) { return linear(identity(swiglu(in[0]), passed), in[1]); };
+  expect_gradients(waited_for, {x, randn({3, 5}, 2)}, {.recompute = Recompute::selective});
+  EXPECT_EQ(0, passed);
 }
 
 TEST(Functions, QkNormGradients) {

@@ -61,6 +61,36 @@ TEST(CudaLowRankGemm, WritesSwigluOfTheResult) {
   }
 }
 
+// The bits of the ops one after the other, in a matrix of its own and in place: parts of tiles, more stages than a
+// tile's results need and fewer, more tiles than multiprocessors, and halves that are no boxes.
+TEST(CudaLowRankGemm, WritesTheGradientOfGateAndUp) {
+  Generator random(11);
+  for (const Problem& p : {Problem{512, 256, 64, 16, {{0, 256, 0, 16}}},
+                           {600, 320, 2304, 24, {{0, 320, 0, 24}}},
+                           {777, 1088, 200, 64, {{0, 1088, 0, 64}}},
+                           {4500, 2048, 2048, 16, {{0, 2048, 0, 16}}},
+                           {600, 264, 72, 8, {{0, 264, 0, 8}}}}) {
+    SCOPED_TRACE(fmt::format("m {} n {} k {}", p.m, p.n, p.k));
+    LowRankGemmArgs args{.a = on_gpu(random.normal({p.m, p.k}, DType::bf16)),
+                         .b = on_gpu(random.normal({p.k, p.n}, DType::bf16)),
+                         .u = on_gpu(random.normal({p.m, p.all_ranks}, DType::bf16)),
+                         .c = Tensor::empty({p.m, p.n}, DType::bf16, kGpu),
+                         .blocks = {{on_gpu(random.normal({p.all_ranks, p.n}, DType::bf16))}}};
+    low_rank_gemm(args);
+    const Tensor gate_up = on_gpu(random.normal({p.m, 2 * p.n}, DType::bf16));
+    const Tensor expected = Tensor::empty(gate_up.shape(), DType::bf16, kGpu);
+    swiglu_backward({.dout = args.c, .gate_up = gate_up, .dgate_up = expected, .out = {}});
+    args.c = Tensor();
+    args.gate_up = gate_up;
+    args.dgate_up = Tensor::empty(gate_up.shape(), DType::bf16, kGpu);
+    low_rank_gemm(args);
+    EXPECT_TRUE(same_bits(on_cpu(args.dgate_up), on_cpu(expected)));
+    args.dgate_up = gate_up;
+    low_rank_gemm(args);
+    EXPECT_TRUE(same_bits(on_cpu(gate_up), on_cpu(expected)));
+  }
+}
+
 // Sizes and dtypes without tiles.
 TEST(CudaLowRankGemm, OtherSizesAndDtypes) {
   for (const bool transpose : {false, true}) {

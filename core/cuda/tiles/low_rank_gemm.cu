@@ -1,10 +1,12 @@
 // Products with a low-rank update, for compute capability 9.0: the contraction of a tile goes on, behind K, with the
 // columns of U and the V that its columns have (tile_pipeline.cuh). Nothing of the update is written. Where SwiGLU of
 // the result is wanted too, a tile has 128 columns of gates and the 128 that they let through, in the same threads.
+// Where the result goes on through the backward pass of SwiGLU, it is not written (leaving_gradient.cuh).
 
 #include "core/ops/adapters/low_rank_gemm.h"
 
 #include "core/cuda/common/swiglu_math.cuh"
+#include "core/cuda/tiles/leaving_gradient.cuh"
 #include "core/cuda/tiles/leaving_tile.cuh"
 #include "core/cuda/tiles/tensor_map.h"
 #include "core/ops/swiglu.h"
@@ -17,10 +19,14 @@ constexpr int kPairOfBlocks = 2, kMostBlocks = 4;
 template <bool kOuterRight>
 using UpdatedLayout = TileLayout<kOuterRight ? Product::dgrad : Product::forward, bfloat16>;
 
+// What becomes of C: it is written; SwiGLU of it too; or the gradient of gate and up in its place.
+enum class Becomes { result, gated, gradient };
+
 // What the kernel writes. Plain tiles have kTileColumns neighbouring columns, gated ones half of them in each half of
 // C.
 struct Results {
   CUtensorMap c, gated;
+  GradientResults gradient;
   int second_half;  // distance of a tile's second half of columns from the first
 };
 
@@ -36,7 +42,7 @@ struct UpdateBlocks {
 };
 
 // Tiles go by bands of rows, columns last.
-template <bool kGated>
+template <Becomes kBecomes>
 __device__ TileWork find_updated_work(const TileShape& s, int tile, std::uint32_t rank) {
   constexpr int kBand = kBandRows / kPairOfBlocks;
   if (tile >= s.row_tiles * s.column_tiles) return {};
@@ -46,7 +52,7 @@ __device__ TileWork find_updated_work(const TileShape& s, int tile, std::uint32_
   work.group = 0;
   work.row = std::int64_t{first + rest - column * in_band} * (kTileRows * kPairOfBlocks) + rank * kTileRows;
   work.end = s.rows;
-  work.column = std::int64_t{column} * (kGated ? kTileColumns / 2 : kTileColumns);
+  work.column = std::int64_t{column} * (kBecomes == Becomes::gated ? kTileColumns / 2 : kTileColumns);
   work.depth = s.depth;
   return work;
 }
@@ -87,13 +93,13 @@ __device__ void queue_operands(const TileMemory& shared, int stage, const CUtens
   }
 }
 
-template <bool kOuterRight, bool kGated>
+template <bool kOuterRight, Becomes kBecomes>
 __device__ void produce_updated(const TileMemory& shared, const CUtensorMap* left, const CUtensorMap* right,
                                 const UpdateBlocks& update, int second_half, const TileShape& s, std::uint32_t rank) {
   constexpr int kDepth = UpdatedLayout<kOuterRight>::kDepth;
   TileRing ring;
   for (int tile = static_cast<int>(blockIdx.x) / kPairOfBlocks;; tile += static_cast<int>(gridDim.x) / kPairOfBlocks) {
-    const TileWork work = find_updated_work<kGated>(s, tile, rank);
+    const TileWork work = find_updated_work<kBecomes>(s, tile, rank);
     if (work.group < 0) return;
     if (threadIdx.x != 0) continue;
     const int row = static_cast<int>(work.row), column = static_cast<int>(work.column);
@@ -113,11 +119,11 @@ __device__ void produce_updated(const TileMemory& shared, const CUtensorMap* lef
 
 // Of a tile, and where they are gated SwiGLU of them, as they are after rounding.
 template <bool kGated>
-inline constexpr int kUpdatedBoxes = kTileBoxes + (kGated ? kTileBoxes / 2 : 0);
+using LeavingResults = LeavingTile<kTileBoxes + (kGated ? kTileBoxes / 2 : 0)>;
 
 template <bool kGated>
-__device__ __forceinline__ void send_updated(const TileMemory& shared, const LeavingTile<kUpdatedBoxes<kGated>>& tile,
-                                             int box, const Results& results) {
+__device__ __forceinline__ void send_updated(const TileMemory& shared, const LeavingResults<kGated>& tile, int box,
+                                             const Results& results) {
   constexpr int kHalf = kTileBoxes / 2, kPairs = tile.kBoxPairs;
   const bool is_gated = box >= kTileBoxes;
   const auto pair = [&](int at) {
@@ -134,18 +140,28 @@ __device__ __forceinline__ void send_updated(const TileMemory& shared, const Lea
   });
 }
 
-template <bool kOuterRight, bool kGated>
+template <bool kOuterRight, Becomes kBecomes>
 __device__ void consume_updated(const TileMemory& shared, const Results& results, const UpdateBlocks& update,
                                 const TileShape& s, std::uint32_t rank) {
   using Layout = UpdatedLayout<kOuterRight>;
   constexpr int kSlices = Layout::kDepth / Layout::kSlice;
+  constexpr bool kGated = kBecomes == Becomes::gated, kGradient = kBecomes == Becomes::gradient;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;
   TileRing ring;
   float sums[128];
-  LeavingTile<kUpdatedBoxes<kGated>> leaving;
-  const auto send = [&](int box) { send_updated<kGated>(shared, leaving, box, results); };
+  std::conditional_t<kGradient, LeavingGradient, LeavingResults<kGated>> leaving;
+  std::uint32_t fetches = 0;
+  const auto send_next = [&] {
+    if constexpr (kGradient)
+      leave_gradient(shared, leaving, fetches, results.gradient);
+    else
+      leaving.send_next([&](int box) { send_updated<kGated>(shared, leaving, box, results); });
+  };
+  const auto send_rest = [&] {
+    while (leaving.is_left()) send_next();
+  };
   int tile = static_cast<int>(blockIdx.x) / kPairOfBlocks;
-  TileWork work = find_updated_work<kGated>(s, tile, rank);
+  TileWork work = find_updated_work<kBecomes>(s, tile, rank);
   while (work.group >= 0) {
     int previous = -1;
     const auto multiply = [&](int slice, bool add) {
@@ -168,7 +184,7 @@ __device__ void consume_updated(const TileMemory& shared, const Results& results
 #pragma unroll
       for (int i = 0; i < kSlices; ++i) multiply(i, k > 0 || i > 0);
       commit_products();
-      if (leaving.is_left()) leaving.send_next(send);
+      if (leaving.is_left()) send_next();
       next_stage();
     }
     for_update_steps(update, work, results.second_half, Layout::kDepth, [&](const UpdateBlock& block, int k) {
@@ -184,19 +200,19 @@ __device__ void consume_updated(const TileMemory& shared, const Results& results
       next_stage();
     });
     tile += static_cast<int>(gridDim.x) / kPairOfBlocks;
-    const TileWork next = find_updated_work<kGated>(s, tile, rank);
-    leaving.send_rest(send);
+    const TileWork next = find_updated_work<kBecomes>(s, tile, rank);
+    send_rest();
     wait_products<0>();
     settle(sums);
     release_stage<kPairOfBlocks>(shared, previous);
     leaving.take(work, 0, [&](int i) { return make_float2(sums[2 * i], sums[2 * i + 1]); });
     work = next;
   }
-  leaving.send_rest(send);
+  send_rest();
   if (threadIdx.x % 32 == 0) wait_boxes_read<0>();
 }
 
-template <bool kOuterRight, bool kGated>
+template <bool kOuterRight, Becomes kBecomes>
 __global__ __cluster_dims__(kPairOfBlocks, 1, 1)
     __launch_bounds__(kTileThreads, 1) void low_rank_kernel(const __grid_constant__ CUtensorMap left,
                                                             const __grid_constant__ CUtensorMap right,
@@ -206,19 +222,20 @@ __global__ __cluster_dims__(kPairOfBlocks, 1, 1)
   run_roles<kPairOfBlocks, kOutBoxesBytes>(
       memory,
       [&](const TileMemory& shared, std::uint32_t rank) {
-        produce_updated<kOuterRight, kGated>(shared, &left, &right, update, results.second_half, s, rank);
+        produce_updated<kOuterRight, kBecomes>(shared, &left, &right, update, results.second_half, s, rank);
       },
       [&](const TileMemory& shared, std::uint32_t rank) {
-        consume_updated<kOuterRight, kGated>(shared, results, update, s, rank);
+        consume_updated<kOuterRight, kBecomes>(shared, results, update, s, rank);
       });
 }
 
-template <bool kOuterRight, bool kGated>
+template <bool kOuterRight, Becomes kBecomes>
 void launch_updated(const OpLaunch& launch, const LowRankGemmArgs& args) {
   constexpr int kWide = kOuterRight ? 1 : 0, kDepth = UpdatedLayout<kOuterRight>::kDepth;
   const auto map_of_right = [](const Tensor& t) {
     return kOuterRight ? make_tensor_map(t, kDepth, 64) : make_tensor_map(t, kTileColumns / kPairOfBlocks, kDepth);
   };
+  const std::int64_t rows = args.a.size(0), columns = args.b.size(kWide);
   UpdateBlocks update{.u = make_tensor_map(args.u, kTileRows, kDepth), .blocks = {}, .count = 0};
   for (const LowRankBlock& block : args.blocks) {
     const auto column = static_cast<int>(block.column);
@@ -226,18 +243,33 @@ void launch_updated(const OpLaunch& launch, const LowRankGemmArgs& args) {
                                      static_cast<int>(block.rank_begin), static_cast<int>(block.v.size(1 - kWide))};
   }
   const TileShape shape{.groups = 1,
-                        .row_tiles = tiles_of(args.c.size(0), kTileRows * kPairOfBlocks),
-                        .column_tiles = tiles_of(args.c.size(1), kTileColumns),  // gated: of whole tiles
-                        .rows = args.c.size(0),
-                        .columns = args.c.size(1),
+                        .row_tiles = tiles_of(rows, kTileRows * kPairOfBlocks),
+                        .column_tiles = tiles_of(columns, kTileColumns),  // gated: of whole tiles
+                        .rows = rows,
+                        .columns = columns,
                         .depth = args.a.size(1)};
   const unsigned blocks = tile_blocks(launch, std::int64_t{shape.row_tiles} * shape.column_tiles, kPairOfBlocks);
-  const CUtensorMap c = make_tensor_map(args.c, kBoxRows, kBoxColumns);
-  const Results results{.c = c,
-                        .gated = kGated ? make_tensor_map(args.gated, kBoxRows, kBoxColumns) : c,
-                        .second_half = kGated ? static_cast<int>(args.c.size(1) / 2) : kTileColumns / 2};
-  launch(low_rank_kernel<kOuterRight, kGated>, blocks, kTileThreads, tile_shared_bytes(kOutBoxesBytes),
+  const auto map_of_result = [](const Tensor& t) { return make_tensor_map(t, kBoxRows, kBoxColumns); };
+  Results results{.c = {}, .gated = {}, .gradient = {}, .second_half = kTileColumns / 2};
+  if constexpr (kBecomes == Becomes::gradient) {
+    results.gradient = {map_of_result(args.gate_up), map_of_result(args.dgate_up), static_cast<int>(columns)};
+  } else {
+    results.c = map_of_result(args.c);
+  }
+  if constexpr (kBecomes == Becomes::gated) {
+    results.gated = map_of_result(args.gated);
+    results.second_half = static_cast<int>(columns / 2);
+  }
+  launch(low_rank_kernel<kOuterRight, kBecomes>, blocks, kTileThreads, tile_shared_bytes(kOutBoxesBytes),
          make_tensor_map(args.a, kTileRows, kDepth), map_of_right(args.b), update, results, shape);
+}
+
+// Boxes of gates have none of what they let through.
+bool has_gradient_tiles(const LowRankGemmArgs& args) {
+  const std::int64_t width = args.dgate_up.size(1) / 2;
+  return !args.transpose_b && width % kBoxColumns == 0 &&
+         rows_are_wide<bfloat16>(args.gate_up.raw_data(), width, width) &&
+         rows_are_wide<bfloat16>(args.dgate_up.raw_data(), width, width);
 }
 
 bool has_updated_tiles(const LowRankGemmArgs& args, const OpLaunch& launch) {
@@ -245,8 +277,9 @@ bool has_updated_tiles(const LowRankGemmArgs& args, const OpLaunch& launch) {
     return t.dtype() == DType::bf16 && t.numel() > 0 && t.is_contiguous() && is_small(t) &&
            rows_are_wide<bfloat16>(t.raw_data(), t.size(1), t.size(1));
   };
-  return args.c.size(0) >= kFewestTiledRows && args.blocks.size() <= kMostBlocks && is_tileable(args.a) &&
-         is_tileable(args.b) && is_tileable(args.u) && is_tileable(args.c) &&
+  return args.a.size(0) >= kFewestTiledRows && args.blocks.size() <= kMostBlocks && is_tileable(args.a) &&
+         is_tileable(args.b) && is_tileable(args.u) &&
+         (args.dgate_up.defined() ? has_gradient_tiles(args) : is_tileable(args.c)) &&
          std::ranges::all_of(args.blocks, [&](const LowRankBlock& block) { return is_tileable(block.v); }) &&
          has_tile_code(launch.device());
 }
@@ -258,10 +291,13 @@ bool has_gated_tiles(const LowRankGemmArgs& args) {
 }
 
 void low_rank_gemm_cuda(const LowRankGemmArgs& args) {
-  const OpLaunch launch("low_rank_gemm", {&args.a, &args.b, &args.u, &args.c, &args.gated});
+  const OpLaunch launch("low_rank_gemm",
+                        {&args.a, &args.b, &args.u, &args.c, &args.gated, &args.gate_up, &args.dgate_up});
   if (!has_updated_tiles(args, launch)) return low_rank_gemm_in_products(args);
-  if (has_gated_tiles(args)) return launch_updated<false, true>(launch, args);
-  args.transpose_b ? launch_updated<false, false>(launch, args) : launch_updated<true, false>(launch, args);
+  if (args.dgate_up.defined()) return launch_updated<true, Becomes::gradient>(launch, args);
+  if (has_gated_tiles(args)) return launch_updated<false, Becomes::gated>(launch, args);
+  args.transpose_b ? launch_updated<false, Becomes::result>(launch, args)
+                   : launch_updated<true, Becomes::result>(launch, args);
   if (args.gated.defined()) swiglu({args.c, args.gated});
 }
 

@@ -32,7 +32,7 @@ inline constexpr std::uint32_t kFactorBytes = kTileColumns * 4;
 inline constexpr std::uint32_t kResultBytes = kConsumerWarps * (kOutBytes + kFactorBytes);
 // With `result_bytes` behind the stages.
 [[nodiscard]] constexpr std::size_t tile_shared_bytes(std::uint32_t result_bytes) {
-  return kStages * kStageBytes + result_bytes + 1024 + 2 * kStages * 8;
+  return kStages * kStageBytes + result_bytes + 1024 + (2 * kStages + kConsumerWarps) * 8;
 }
 inline constexpr std::size_t kTileSharedBytes = tile_shared_bytes(kResultBytes);
 static_assert(kTileSharedBytes <= 227 * 1024);
@@ -146,6 +146,8 @@ struct TileMemory {
   __device__ std::uint32_t right(int stage) const { return left(stage) + kLeftBytes; }
   __device__ std::uint32_t full(int stage) const { return barriers + 8 * static_cast<std::uint32_t>(stage); }
   __device__ std::uint32_t empty(int stage) const { return full(stage) + 8 * kStages; }
+  // Of the calling warp, one that multiplies: what it fetches for itself is there.
+  __device__ std::uint32_t fetched() const { return barriers + 8 * (2 * kStages + threadIdx.x / 32 - 4); }
 };
 
 template <Product kProduct, class Operand, int kCluster>
@@ -240,6 +242,7 @@ __device__ void run_roles(unsigned char* memory, const Produce& produce, const M
       init_barrier(shared.full(i), 1);
       init_barrier(shared.empty(i), kConsumerWarps * kCluster);
     }
+    for (int i = 0; i < kConsumerWarps; ++i) init_barrier(shared.full(2 * kStages + i), 1);
     fence_barriers();
   }
   std::uint32_t rank = 0;

@@ -32,6 +32,21 @@ TEST(LowRankGemm, WritesSwigluOfTheResult) {
   }
 }
 
+TEST(LowRankGemm, WritesTheGradientOfGateAndUp) {
+  Generator random(7);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    LowRankCase c(dtype, 21, 40, 33, 9, {{0, 40, 0, 9}}, false);
+    low_rank_gemm(c.on_cpu);
+    const Tensor gate_up = random.normal({21, 80}, dtype), expected = Tensor::empty({21, 80}, dtype);
+    swiglu_backward({.dout = c.on_cpu.c, .gate_up = gate_up, .dgate_up = expected, .out = {}});
+    LowRankGemmArgs args = c.on_cpu;
+    args.c = Tensor();
+    args.gate_up = args.dgate_up = gate_up;
+    low_rank_gemm(args);
+    EXPECT_TRUE(same_bits(gate_up, expected));
+  }
+}
+
 TEST(LowRankGemm, RefusesWhatDoesNotFit) {
   const LowRankCase c(DType::f32, 5, 16, 8, 6, {{0, 8, 0, 3}, {8, 8, 3, 3}}, true);
   const auto refused = [&](auto&& spoil) {
@@ -50,6 +65,18 @@ TEST(LowRankGemm, RefusesWhatDoesNotFit) {
   refused([](LowRankGemmArgs& args) { args.blocks[0].v = Tensor(); });
   refused([](LowRankGemmArgs& args) { args.gated = Tensor::zeros({5, 16}, DType::f32); });
   refused([](LowRankGemmArgs& args) { args.gated = Tensor::zeros({5, 8}, DType::bf16); });
+  refused([](LowRankGemmArgs& args) { args.gate_up = args.dgate_up = Tensor::zeros({5, 32}, DType::f32); });  // and c
+  const auto refused_gradient = [&](const Tensor& gate_up, const Tensor& dgate_up) {
+    refused([&](LowRankGemmArgs& args) {
+      args.c = Tensor();
+      args.gate_up = gate_up;
+      args.dgate_up = dgate_up;
+    });
+  };
+  refused_gradient(Tensor(), Tensor::zeros({5, 32}, DType::f32));
+  refused_gradient(Tensor::zeros({5, 32}, DType::f32), Tensor::zeros({5, 16}, DType::f32));
+  refused_gradient(Tensor::zeros({5, 32}, DType::bf16), Tensor::zeros({5, 32}, DType::f32));
+  refused_gradient(Tensor(), Tensor());
 }
 
 }  // namespace
