@@ -1,6 +1,7 @@
 #include "data/tokenizer/tokenizer_kind.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "data/tokenizer/byte_tokenizer.h"
 #include "data/tokenizer/json_tokenizer.h"
@@ -24,27 +25,35 @@ std::unique_ptr<Tokenizer> open_bytes(const fs::path&, const std::vector<std::st
 std::vector<std::string> kind_names(bool words) {
   std::vector<std::string> names;
   for (const TokenizerKind& kind : tokenizer_kinds())
-    if (kind.is_word == words) names.emplace_back(kind.name);
+    if (kind.is_word == words && kind.find == nullptr) names.emplace_back(kind.name);
   return names;
+}
+
+fs::path file_in(const fs::path& folder, const TokenizerKind& kind) {
+  if (kind.is_word) return {};
+  if (kind.find != nullptr) return kind.find(folder);
+  fs::path file = folder / kind.name;
+  return fs::exists(file) ? file : fs::path();
 }
 
 // A file that is not read here still serves others: it is kept along.
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
-  std::vector<const TokenizerKind*> found;
-  for (const TokenizerKind& kind : tokenizer_kinds())
-    if (!kind.is_word && fs::exists(folder / kind.name)) found.push_back(&kind);
-  QUENCH_CHECK_AS(ErrorCode::not_found, !found.empty(), "{}: the folder holds neither {}", folder.string(),
-                  fmt::join(tokenizer_file_names(), " nor "));
-  for (const TokenizerKind* kind : found) {
+  std::exception_ptr refused;
+  for (const TokenizerKind& kind : tokenizer_kinds()) {
+    const fs::path file = file_in(folder, kind);
+    if (file.empty()) continue;
     std::vector<std::string> beside = tokenizer_file_names();
-    std::erase(beside, kind->name);
+    std::erase(beside, kind.name);
     try {
-      return kind->open(folder / kind->name, beside);
+      return kind.open(file, beside);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported || kind == found.back()) throw;
+      if (error.code() != ErrorCode::unsupported) throw;
+      refused = std::current_exception();
     }
   }
-  return nullptr;
+  if (refused) std::rethrow_exception(refused);
+  QUENCH_FAIL(ErrorCode::not_found, "{}: the folder holds neither {}", folder.string(),
+              fmt::join(tokenizer_file_names(), " nor "));
 }
 
 const TokenizerKind& kind_of_file(const fs::path& file) {
@@ -105,8 +114,9 @@ std::string no_tokenizer_text() {
 }
 
 bool holds_tokenizer(const fs::path& folder) {
-  return !folder.empty() && std::ranges::any_of(tokenizer_file_names(),
-                                                [&](const std::string& name) { return fs::exists(folder / name); });
+  return !folder.empty() && std::ranges::any_of(tokenizer_kinds(), [&](const TokenizerKind& kind) {
+    return !file_in(folder, kind).empty();
+  });
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {

@@ -21,11 +21,13 @@ struct TokenizerKind {
   // Files of other names are of the kind whose extension theirs is, else of the table's first.
   std::string_view extension{};
   bool is_word = false;
+  // The file of a folder, for kinds whose files have names of their own; empty: it has none. Null: the one of `name`.
+  std::filesystem::path (*find)(const std::filesystem::path& folder) = nullptr;
 };
 
 // In the order in which the files of a folder are tried.
 [[nodiscard]] const ChoiceTable<TokenizerKind>& tokenizer_kinds();
-// "tokenizer.json", "tokenizer.model"
+// "tokenizer.json", "tokenizer.model": of the kinds that go by a name.
 [[nodiscard]] std::vector<std::string> tokenizer_file_names();
 // "bytes"
 [[nodiscard]] std::vector<std::string> tokenizer_words();

@@ -68,6 +68,13 @@ std::optional<std::string> GgufFields::find_text(std::string_view key) const {
   return value->as_string();
 }
 
+std::optional<bool> GgufFields::find_flag(std::string_view key) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_bool()) refuse(key, *value, "true or false");
+  return value->as_bool();
+}
+
 std::int64_t GgufFields::integer(std::string_view key) const {
   const auto value = find_integer(key);
   if (!value) refuse_missing(key);

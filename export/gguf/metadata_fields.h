@@ -30,6 +30,7 @@ class GgufFields {
   [[nodiscard]] std::optional<std::int64_t> find_integer(std::string_view key) const;
   [[nodiscard]] std::optional<double> find_number(std::string_view key) const;
   [[nodiscard]] std::optional<std::string> find_text(std::string_view key) const;
+  [[nodiscard]] std::optional<bool> find_flag(std::string_view key) const;
   // The same, positive. Throws unsupported where there is none.
   [[nodiscard]] std::int64_t integer(std::string_view key) const;
   [[nodiscard]] double number(std::string_view key) const;

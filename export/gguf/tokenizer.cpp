@@ -14,6 +14,7 @@
 #include "data/tokenizer/text/published_patterns.h"
 #include "data/tokenizer/tokenizer.h"
 #include "export/gguf/sentence_piece.h"
+#include "export/gguf/token_kinds.h"
 
 namespace quench {
 namespace {
@@ -21,9 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
-
-// llama.cpp's kinds of tokens.
-enum TokenKind : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 struct Vocabulary {
   std::string model;  // tokenizer.ggml.model
@@ -46,26 +44,6 @@ Vocabulary empty_vocabulary(std::string model, std::int64_t size) {
   for (std::int64_t id = 0; id < size; ++id) vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
   vocabulary.kinds.assign(static_cast<std::size_t>(size), kUnused);
   return vocabulary;
-}
-
-struct GgufPreTokenizer {
-  std::vector<std::string_view> patterns;  // published_patterns.h, one after the other
-  std::string_view name;                   // llama.cpp's
-};
-
-// Ways to split text that llama.cpp has too.
-const std::vector<GgufPreTokenizer>& pre_tokenizers() {
-  static const std::vector<GgufPreTokenizer> known = {
-      {{"llama3"}, "llama-bpe"},
-      {{"qwen2"}, "qwen2"},
-      {{"gpt2"}, "gpt-2"},
-      {{"tekken"}, "tekken"},
-      {{"o200k"}, "gpt-4o"},
-      {{"qwen3.5"}, "qwen35"},
-      {{"individual_digits", "gpt2"}, "smollm"},
-      {{"digit_groups", "han_kana", "deepseek_v3"}, "deepseek-v3"},
-  };
-  return known;
 }
 
 std::string_view name_of_pattern(std::string_view expression) {
@@ -101,8 +79,9 @@ std::optional<std::string> pre_tokenizer_name(const Json* description) {
   if (description == nullptr || description->is_null()) return std::nullopt;
   std::vector<std::string_view> patterns;
   add_patterns(*description, patterns);
-  const auto found = std::ranges::find(pre_tokenizers(), patterns, &GgufPreTokenizer::patterns);
-  return found == pre_tokenizers().end() ? std::nullopt : std::optional<std::string>(found->name);
+  const auto& known = gguf_pre_tokenizers();
+  const auto found = std::ranges::find(known, patterns, &GgufPreTokenizer::patterns);
+  return found == known.end() ? std::nullopt : std::optional<std::string>(found->names.front());
 }
 
 bool is_byte_level(const Json& tokenizer) {
@@ -280,15 +259,19 @@ std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& fo
   }
   metadata.emplace_back("tokenizer.ggml.token_type", std::move(vocabulary->kinds));
   if (!vocabulary->merges.empty()) metadata.emplace_back("tokenizer.ggml.merges", std::move(vocabulary->merges));
-  const auto id = [&](const char* key, std::optional<std::int64_t> value) {
-    if (value) metadata.emplace_back(key, static_cast<std::uint32_t>(*value));
-  };
-  id("tokenizer.ggml.bos_token_id", config.bos_token_id);
-  id("tokenizer.ggml.eos_token_id",
-     config.eos_token_ids.empty() ? std::nullopt : std::optional(config.eos_token_ids.front()));
-  id("tokenizer.ggml.padding_token_id", config.pad_token_id);
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
   const auto [begin, end] = surroundings(*tokenizer);
+  // What the model names goes first, but around a text is what the tokenizer puts there.
+  const auto id = [&](const char* key, std::optional<std::int64_t> of_model, std::optional<std::int32_t> of_tokenizer,
+                      bool is_put) {
+    if (of_tokenizer && (is_put || !of_model)) of_model = *of_tokenizer;
+    if (of_model) metadata.emplace_back(key, static_cast<std::uint32_t>(*of_model));
+  };
+  id("tokenizer.ggml.bos_token_id", config.bos_token_id, tokenizer->bos_id(), begin);
+  id("tokenizer.ggml.eos_token_id",
+     config.eos_token_ids.empty() ? std::nullopt : std::optional(config.eos_token_ids.front()), tokenizer->eos_id(),
+     end);
+  id("tokenizer.ggml.padding_token_id", config.pad_token_id, tokenizer->pad_id(), false);
   metadata.emplace_back("tokenizer.ggml.add_bos_token", begin);
   metadata.emplace_back("tokenizer.ggml.add_eos_token", end);
   if (const auto& chat = tokenizer->chat_template()) metadata.emplace_back("tokenizer.chat_template", chat->text);

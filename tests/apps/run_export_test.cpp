@@ -59,6 +59,9 @@ TEST_F(RunExport, ASchemeWithRulesIsWhatTheVerbWrites) {
 TEST_F(RunExport, EveryFormatOfTheTable) {
   expect_ok(train({"--export.format=gguf", "--export.scheme=q8_0"}));
   EXPECT_EQ(weights("run/export", "model.gguf"), by_verb({"--format", "gguf", "--scheme", "q8_0"}, "model.gguf"));
+  fs::create_directory(work() / "alone");  // the tokenizer too is in the file
+  fs::copy_file(work() / "run/export/model.gguf", work() / "alone/model.gguf");
+  EXPECT_EQ(continuation(run(generate("alone"))), continuation(run(generate("run/export"))));
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--export.format=torchao", "--export.scheme=int8dyn_int8"},
         {"--export.format=sparse24", "--export.sparsity=2:4"}}) {

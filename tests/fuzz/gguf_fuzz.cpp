@@ -1,5 +1,5 @@
-// Heads of GGUF files: no input crashes the parser, and the tensors of what it accepts lie within the file, one behind
-// the other.
+// Heads of GGUF files: no input crashes the parser, the tensors of what it accepts lie within the file, one behind the
+// other, and a tokenizer that is accepted encodes to ids in range.
 
 #include <cstdint>
 #include <cstdlib>
@@ -7,13 +7,29 @@
 #include <string>
 
 #include "core/system/check.h"
+#include "core/system/log.h"
+#include "data/tokenizer/json_tokenizer.h"
 #include "export/gguf/head_parser.h"
+#include "export/gguf/tokenizer_reader.h"
 #include "export/gguf/types.h"
 
 namespace {
 
 void check(bool condition) {
   if (!condition) std::abort();
+}
+
+void try_tokenizer(const quench::GgufHead& head) {
+  std::unique_ptr<quench::Tokenizer> tokenizer;
+  try {
+    tokenizer = std::make_unique<quench::JsonTokenizer>(quench::tokenizer_files(head, "fuzz"));
+  } catch (const quench::Error&) {
+    return;
+  }
+  for (const auto id : tokenizer->encode("Hello, w\u00F6rld <s> \xFF 123\n\n  e\u0301")) {
+    check(id >= 0 && id < tokenizer->vocab_size());
+    (void)tokenizer->token_text(id);
+  }
 }
 
 void try_file(std::span<const std::uint8_t> head, std::uint64_t file_size) {
@@ -34,11 +50,13 @@ void try_file(std::span<const std::uint8_t> head, std::uint64_t file_size) {
     check(static_cast<std::uint64_t>(entry.shape.numel()) / layout->elements * layout->bytes == entry.bytes);
     position = entry.begin + entry.bytes;
   }
+  try_tokenizer(*parsed);
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  quench::set_log_level("off");
   const std::span bytes(data, size);
   try_file(bytes, size);
   try_file(bytes, size + (std::uint64_t{1} << 20));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""GGUF exports beside llama.cpp: perplexity and logits of the same tokens, by type and by rescaling of positions.
+"""GGUF exports beside llama.cpp: ids of a text, perplexity and logits of the same tokens, by type and by rescaling of
+positions.
 
 Usage: check_llama.py QUENCH FOLDER   where FOLDER holds a model folder "model". Needs llama-cpp-python and safetensors.
 """
@@ -46,8 +47,13 @@ SCALINGS = {
 text = pathlib.Path("README.md").read_text()[:1500]
 
 
+def ids_of(tokenizer):
+    shown = quench("tokenize", "show", "--tokenizer", tokenizer, "--json", text)
+    return [token["id"] for token in json.loads(shown)["tokens"]]
+
+
 def compare(name, source, folder, options):
-    """Perplexity of the export, and of its GGUF file without the rest of the folder, in both programs."""
+    """Ids and perplexity of the export, and of its GGUF file without the rest of the folder, in both programs."""
     global failures
     quench("export", "--model", source, "--format", "gguf", "--output", folder, *options)
     alone = FOLDER / "alone"
@@ -55,6 +61,9 @@ def compare(name, source, folder, options):
     alone.mkdir()
     shutil.copy(folder / "model.gguf", alone)
     model = Llama(str(folder / "model.gguf"), n_ctx=512, logits_all=True, verbose=False)
+    same = model.tokenize(text.encode(), add_bos=True, special=True) == ids_of(folder) == ids_of(alone)
+    failures += not same
+    print(f"{'ok  ' if same else 'FAIL'} {name}: ids of its tokenizer", flush=True)
     ids = np.array(model.tokenize(text.encode(), add_bos=False), dtype=np.int64)[:300]
     model.eval(ids.tolist())
     theirs = np.array(model.scores[: len(ids)], dtype=np.float32)
