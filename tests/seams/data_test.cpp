@@ -147,7 +147,7 @@ TEST(AddedTokenizer, IsOpenedByItsFileAndByItsWord) {
   EXPECT_TRUE(is_tokenizer_word("octets"));
   EXPECT_FALSE(is_tokenizer_word("vocabulary.list"));
   EXPECT_THAT(find_field("data.tokenizer")->help,
-              HasSubstr("a SentencePiece tokenizer.model, a vocabulary.list, a folder "
+              HasSubstr("a SentencePiece tokenizer.model, a vocabulary.list, a GGUF file, a folder "
                         "with one of them, or the word bytes (a token a byte), or the "
                         "word octets."));
   EXPECT_THAT(refusal([] { (void)load_tokenizer("absent"); }), HasSubstr("or \"bytes\", or \"octets\""));
