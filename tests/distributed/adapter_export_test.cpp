@@ -46,6 +46,14 @@ class AdapterExport : public ShardedTraining {
         names.push_back(std::move(file));
     return names;
   }
+  // Until it is written, behind the last checkpoint. The start of a run tries whether the folder can be made.
+  void wait_for_export(const std::string& name) const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!fs::exists(folder_ / name / "checkpoints/step-3") || entries_of_export(name).empty()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
   void run_verb(const Options& arguments) const {
     testing::Child program(joined({testing::program_path()}, arguments), {});
     const ChildResult result = program.wait();
@@ -181,9 +189,7 @@ TEST_F(AdapterExport, IsWholeOrAbsentWhenAProcessDies) {
                   rank == 0 ? Options{"LD_PRELOAD=" + testing::fault_shim_path(),
                                       "QUENCH_FAULT=do=delay;ms=1500;ops=create;at=1;path=model.safetensors"}
                             : Options{});
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (entries_of_export(name).empty() && std::chrono::steady_clock::now() < limit)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_for_export(name);
     ranks[victim].kill(SIGKILL);
     const auto begin = std::chrono::steady_clock::now();
     const std::vector<ChildResult> results = ranks.wait();
@@ -209,9 +215,7 @@ TEST_F(AdapterExport, NamesAProcessThatStops) {
                 rank == 0 ? Options{"QUENCH_TIMEOUT=2", "LD_PRELOAD=" + testing::fault_shim_path(),
                                     "QUENCH_FAULT=do=delay;ms=1500;ops=create;at=1;path=model.safetensors"}
                           : Options{"QUENCH_TIMEOUT=2"});
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (entries_of_export("stops").empty() && std::chrono::steady_clock::now() < limit)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_for_export("stops");
   ranks[1].kill(SIGSTOP);
   const auto begin = std::chrono::steady_clock::now();
   const ChildResult writer = ranks[0].wait();
