@@ -74,7 +74,7 @@ std::optional<std::string> named_token(const GgufFields& fields, const Tokens& t
   return tokens.texts[static_cast<std::size_t>(*id)];
 }
 
-// Unused tokens fill the model's vocabulary up, and no text has them.
+// Without unused tokens, which only pad to the model's vocabulary size.
 Json vocabulary(const GgufFields& fields, const Tokens& tokens) {
   Json::Object entries;
   std::unordered_map<std::string_view, std::size_t> ids;
@@ -292,7 +292,7 @@ TokenizerFiles tokenizer_files(const GgufHead& head, const std::string& source) 
                     chat->second.type_name());
     config.set("chat_template", chat->second);
   }
-  // Errors name the file as a folder of both.
+  // So errors read "model.gguf/tokenizer.json: ...".
   return {(fs::path(source) / "tokenizer.json").string(),
           {{"tokenizer.json", Json(std::move(json)).dump() + "\n"}, {"tokenizer_config.json", config.dump(2) + "\n"}}};
 }

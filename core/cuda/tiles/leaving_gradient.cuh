@@ -1,7 +1,8 @@
 #pragma once
-// Results that are the gradient of what SwiGLU made, of which the gradient of gate and up leaves instead, beside the
-// products of the tile after them. Gates come into the boxes of a warp (leaving_tile.cuh), and the halves that they let
-// through; their gradients take their places, and leave from there.
+// SwiGLU's backward pass behind a product whose result is the gradient of SwiGLU's output: the gradients of gate and up
+// are stored instead of the result, beside the products of the next tile. Each warp fetches gate and up of its part of
+// the tile into its boxes of shared memory (leaving_tile.cuh), overwrites them there with their gradients and stores
+// those.
 
 #include "core/cuda/common/mma.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
@@ -29,7 +30,8 @@ __device__ __forceinline__ void to_gradient(std::uint32_t d, std::uint32_t& gate
   up = pack_pair<bfloat16>(gradient.dup.values[0], gradient.dup.values[1]);
 }
 
-// Numbers of registers are constants; from a condition in C++ the compiler makes an index, and memory of registers.
+// to = from, if `condition`. In assembly, because the compiler would turn selections in C++ into one load by a variable
+// index, and so put the tile's registers into local memory.
 __device__ __forceinline__ void take_if(bool condition, const std::uint32_t* from, std::uint32_t (&to)[4]) {
   asm("{\n"
       ".reg .pred is;\n"
@@ -43,7 +45,7 @@ __device__ __forceinline__ void take_if(bool condition, const std::uint32_t* fro
       : "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(static_cast<int>(condition)));
 }
 
-// The next step of the calling warp. phases: the fetches that have been expected so far.
+// The next step of the calling warp. `phases` counts the fetches that it has waited for.
 __device__ __forceinline__ void leave_gradient(const TileMemory& shared, LeavingGradient& tile, std::uint32_t& phases,
                                                const GradientResults& results) {
   const int step = tile.next++, box = step / kGradientSteps, part = step % kGradientSteps;

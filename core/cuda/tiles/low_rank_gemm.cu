@@ -264,7 +264,7 @@ void launch_updated(const OpLaunch& launch, const LowRankGemmArgs& args) {
          make_tensor_map(args.a, kTileRows, kDepth), map_of_right(args.b), update, results, shape);
 }
 
-// Boxes of gates have none of what they let through.
+// A box of columns lies in one of the halves gate and up: the width is a multiple of a box.
 bool has_gradient_tiles(const LowRankGemmArgs& args) {
   const std::int64_t width = args.dgate_up.size(1) / 2;
   return !args.transpose_b && width % kBoxColumns == 0 &&
