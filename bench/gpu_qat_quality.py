@@ -5,14 +5,15 @@ same run.
 
   bench/gpu_qat_quality.py --text corpus/*.txt.gz --work build/qat-quality --json qat.json
 
-The last --held-out share of every text is the validation text; tokens are bytes. A first training of --pretrain-steps
-makes the model, which is kept in --work and used again by later calls with the same settings. From it, for each seed:
+The last --held-out share of every text is the validation text; tokens are those of --tokenizer, or of a BPE trained on
+the rest. A first training of --pretrain-steps makes the model, which is kept in --work and used again by later calls with
+the same settings. From it, for each seed:
 
   baseline   --tune-steps of bf16, evaluated as it is, and with its layers quantized as each scheme says (PTQ)
   qat        as many steps under the scheme's recipe, evaluated under it
   lora       the same two with adapters of rank --rank over the frozen model; what is quantized is the merged weight
 
-Perplexities are those of the held-out bytes in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
+Perplexities are those of the held-out tokens in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
 run with adapters against the baseline with adapters; it is not told where quantization costs less than 0.1%, which is
 less than the seeds do. --stages chooses: qat, lora, optimizers.
 """
@@ -70,15 +71,19 @@ def split_texts(args, folder):
     return paths
 
 
+def tokenizer_of(args, folder):
+    return args.tokenizer or str(folder / "tokenizer")
+
+
 def tokens_of(args, folder, text, name):
     args.text = [text]
-    path, count = make_tokens(args, folder, args.vocab)
+    path, count = make_tokens(args, folder, args.vocab_size)
     return path.rename(folder / name), count
 
 
 def base_config(args, tokens):
     config = load_run_config(args.config)
-    config["model"].update(vocab_size=args.vocab, num_hidden_layers=args.layers)
+    config["model"].update(vocab_size=args.vocab_size, num_hidden_layers=args.layers)
     config["data"].update(train=[str(tokens[0])], validation=[str(tokens[1])], seq_len=args.length, shuffle=True)
     config["training"].update(micro_batch_size=args.batch, global_batch_size=args.batch, dtype="bf16", master_dtype="f32")
     config["metrics"].update(log_every=LOG_EVERY, health_every=0)
@@ -91,14 +96,16 @@ def pretrain(args, tokens, folder):
     """The model folder that everything starts from."""
     target, settings = folder / "model", dict(steps=args.pretrain_steps, lr=args.lr, batch=args.batch, length=args.length,
                                               layers=args.layers, config=args.config, held_out=args.held_out,
-                                              text=[str(t) for t in args.names])
+                                              decay=args.pretrain_min_lr_ratio, vocab_size=args.vocab_size,
+                                              tokenizer=args.tokenizer, text=[str(t) for t in args.names])
     mark = folder / "pretrained.json"
     if mark.exists() and json.loads(mark.read_text())["settings"] == settings:
         return target, json.loads(mark.read_text())["loss"]
     config = base_config(args, tokens)
     config["training"].update(steps=args.pretrain_steps, seed=1)
     config["optimizer"]["lr"] = args.lr
-    config["lr_schedule"] = dict(name="cosine", warmup_steps=args.pretrain_steps // 20, min_lr_ratio=0.1)
+    config["lr_schedule"] = dict(name="cosine", warmup_steps=args.pretrain_steps // 20,
+                                 min_lr_ratio=args.pretrain_min_lr_ratio)
     config["export"] = dict(format="hf", folder=str(target), overwrite=True)
     config["evaluation"] = dict(interval=args.pretrain_steps, steps=0)
     _, evaluations = quench_train(args.quench, config, folder / "pretraining", args.extra, args.device, args.timeout)
@@ -111,7 +118,7 @@ def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=F
     """The model folder of a fine-tuning, adapters merged."""
     config = base_config(args, tokens)
     config["model"] = {"path": str(model)}
-    config["data"]["tokenizer"] = "bytes"
+    config["data"]["tokenizer"] = tokenizer_of(args, folder)
     config["training"].update(steps=args.tune_steps, seed=seed)
     config["optimizer"].update(lr=args.lora_lr if lora else args.tune_lr, weight_decay=0.0 if lora else 0.1)
     config["lr_schedule"] = dict(name="cosine", warmup_steps=args.tune_steps // 20, min_lr_ratio=0.1)
@@ -125,12 +132,12 @@ def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=F
     return run / "run" / "export"
 
 
-def compare(args, tokens, baseline, model, recipe, keys):
+def compare(args, tokens, folder, baseline, model, recipe, keys):
     """Perplexities of a baseline, the baseline under the recipe and a model under it."""
     options = [part for key, value in keys.items() for part in (f"--{key.replace('_', '-')}", value)]
     output = run_program([args.quench, "eval", "--baseline", baseline, "--model", model, "--recipe", recipe, *options,
-                          "--data", tokens[1], "--tokenizer", "bytes", "--seq-len", args.length, "--device", args.device,
-                          "--json"], args.timeout, environment=program_environment(args.quench))
+                          "--data", tokens[1], "--tokenizer", tokenizer_of(args, folder), "--seq-len", args.length,
+                          "--device", args.device, "--json"], args.timeout, environment=program_environment(args.quench))
     by_role = {result["role"]: result["token_perplexity"] for result in json.loads(output)}
     return dict(baseline=by_role["baseline"], ptq=by_role["ptq"], qat=by_role["model"],
                 recovery=recovery(by_role["baseline"], by_role["ptq"], by_role["model"]))
@@ -156,7 +163,7 @@ def one_seed(args, tokens, folder, model, seed, stages, pool):
         one = dict(kind=kind, scheme=scheme, seed=seed)
         try:
             tuned = tune(args, tokens, folder, model, f"{kind}-{scheme}", seed, recipe, keys, kind == "lora")
-            one.update(compare(args, tokens, baselines[kind].result(), tuned, recipe, keys))
+            one.update(compare(args, tokens, folder, baselines[kind].result(), tuned, recipe, keys))
             print(f"  {kind} {scheme}, seed {seed}: {one['baseline']:.4f} / {one['ptq']:.4f} / {one['qat']:.4f}, "
                   f"recovered {percent(one['recovery'])}", file=sys.stderr, flush=True)
         except BenchError as error:
@@ -216,14 +223,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_program_options(parser)
     parser.add_argument("--text", nargs="+", required=True, help="text files, which may be gzipped")
+    parser.add_argument("--tokenizer", help="tokenizer file or folder, or bytes; default: a BPE trained on the text")
+    parser.add_argument("--vocab-size", type=int, default=8192, help="of the model, and of the BPE that is trained")
     parser.add_argument("--config", default=str(BENCH / "workloads" / "110m.json"))
-    parser.add_argument("--layers", type=int, default=16, help="16 with bytes: 114 million parameters")
+    parser.add_argument("--layers", type=int, default=16, help="16: 126 million parameters with the default vocabulary")
     parser.add_argument("--stages", default="qat,lora")
     parser.add_argument("--schemes", default=",".join(SCHEMES))
     parser.add_argument("--lora-schemes", default="int4_g32,int3_g32")
     parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--pretrain-steps", type=int, default=4000)
+    parser.add_argument("--pretrain-min-lr-ratio", type=float, default=0.1, help="rate at the end, as a share of the peak")
     parser.add_argument("--tune-steps", type=int, default=400)
     parser.add_argument("--optimizer-steps", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=32)
@@ -238,8 +248,7 @@ def main():
     parser.add_argument("--json", help="file for all numbers")
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
     args = parser.parse_args()
-    args.vocab = args.vocab_size = 512
-    args.tokenizer, args.names = "bytes", list(args.text)
+    args.names = list(args.text)
     stages, seeds = args.stages.split(","), [int(seed) for seed in args.seeds.split(",")]
     rows, optimizers = [], []
     with tempfile.TemporaryDirectory() as temporary:
@@ -249,7 +258,7 @@ def main():
         train, count = tokens_of(args, folder, texts[0], "train.npy")
         held_out, held_out_count = tokens_of(args, folder, texts[1], "held-out.npy")
         tokens = train, held_out
-        print(f"{count:,} training bytes, {held_out_count:,} held out", file=sys.stderr, flush=True)
+        print(f"{count:,} training tokens, {held_out_count:,} held out", file=sys.stderr, flush=True)
         if "qat" in stages or "lora" in stages:
             model, loss = pretrain(args, tokens, folder)
             epochs = args.pretrain_steps * args.batch * args.length / count
