@@ -1,6 +1,7 @@
 # quench_unity(target [most]): with QUENCH_UNITY, the target's .cpp files of a folder are compiled together, up to `most`
 # (12) at a time, so that headers they share are read once. Names in the anonymous namespaces of a folder therefore have to
 # differ; no batch spans folders. CMake compiles files with compile options of their own, and .cu files, alone.
+# QUENCH_UNITY_APART lists folders whose files are compiled one by one all the same: those that are being edited.
 
 function(quench_unity target)
   if(NOT QUENCH_UNITY)
@@ -15,6 +16,10 @@ function(quench_unity target)
     cmake_path(ABSOLUTE_PATH source)
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE folder)
     cmake_path(REMOVE_FILENAME folder)
+    string(REGEX REPLACE "/$" "" name "${folder}")
+    if(name IN_LIST QUENCH_UNITY_APART)
+      continue()
+    endif()
     string(MAKE_C_IDENTIFIER "${folder}" folder)
     list(APPEND folders ${folder})
     list(APPEND in_${folder} ${source})
