@@ -1,6 +1,6 @@
 #pragma once
 // A promise about the ops that a thread queues: nothing in them writes the weights, and what wrote them before is done.
-// A kernel may then read its weight while the one in front of it still runs (core/cuda/common/early_start.cuh). Made
+// A kernel may then read its weight while the one in front of it still runs (core/cuda/common/pdl.cuh). Made
 // for work that is captured to be launched on its own (core/memory/captured_work.h).
 
 #include <algorithm>

@@ -11,8 +11,8 @@
 #include "core/cuda/attention/attention_sequences.h"
 #include "core/cuda/attention/attention_token.cuh"
 #include "core/cuda/attention/decode_operands.cuh"
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/vector.cuh"
 
@@ -37,7 +37,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
   float* scores = reinterpret_cast<float*>(shared);  // [part_size][kRows]; later sums [warps][kRows][kDim]
   __shared__ float weight_sums[kRows], weight_maxima[kRows];
 
-  start_early();
+  pdl_sync();
   SequenceRange s = tiles.sequences[blockIdx.x / static_cast<unsigned>(x.row_blocks)];
   if (x.last_key != nullptr) s.k_length = max(std::int64_t{0}, min(s.k_length, std::int64_t{*x.last_key} + 1));
   const int row_block = static_cast<int>(blockIdx.x) % x.row_blocks, kv_head = static_cast<int>(blockIdx.y);
@@ -212,7 +212,7 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
   extern __shared__ float4 shared[];
   float* factors = reinterpret_cast<float*>(shared);  // [parts]
   __shared__ float scratch[33];
-  start_early();
+  pdl_sync();
   const auto [s, query] = find_tile(tiles, static_cast<int>(blockIdx.x));
   const std::int64_t row = (s.q_begin + query) * x.heads + blockIdx.y;
   const int thread = static_cast<int>(threadIdx.x);
@@ -256,7 +256,7 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
   const std::int64_t kv_heads = args.k.size(1);
   x.row_blocks = static_cast<int>((most_rows + kRows - 1) / kRows);
   const std::int64_t blocks = sequences * x.row_blocks * kv_heads;
-  const std::int64_t wanted = std::int64_t{multiprocessor_count(launch.device())} * kBlocksPerMultiprocessor;
+  const std::int64_t wanted = std::int64_t{sm_count(launch.device())} * kBlocksPerMultiprocessor;
   const auto pieces = [](std::int64_t n, std::int64_t size) { return (n + size - 1) / size; };
   const bool whole = most_keys <= kMaxWhole;
   // As many parts as fill the device, but none so short that merging costs more than reading.
@@ -340,7 +340,7 @@ void decode_rows(const AttentionArgs& args, const FreshToken* fresh) {
   const bool few =
       std::ranges::all_of(args.sequences,
                           [&](const SequenceRange& s) { return most_visible(s, args.window) <= kMaxWhole; }) &&
-      sequences * rows * args.k.size(1) <= multiprocessor_count(args.q.device());
+      sequences * rows * args.k.size(1) <= sm_count(args.q.device());
   if (rows <= 1 || few)
     launch_decode<Shape, 1>(args, x);
   else if (rows <= 2)

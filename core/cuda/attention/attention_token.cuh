@@ -8,8 +8,8 @@
 
 #include "core/cuda/attention/attention_sequences.h"
 #include "core/cuda/attention/decode_operands.cuh"
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/reduce.cuh"
 
 namespace quench::cuda {
@@ -46,7 +46,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
   constexpr int kUnroll = Shape::kUnroll, kTurn = Shape::kGroups * kUnroll;
   __shared__ float warp_sums[Shape::kWarps][Shape::kDim], warp_maxima[Shape::kWarps], warp_weights[Shape::kWarps];
 
-  let_next_start();
+  pdl_launch_dependents();
   SequenceRange s = tiles.sequences[blockIdx.x / static_cast<unsigned>(x.row_blocks)];
   const int row = static_cast<int>(blockIdx.x) % x.row_blocks, kv_head = static_cast<int>(blockIdx.y);
   const int query = row / x.group, head = kv_head * x.group + row % x.group;
@@ -66,11 +66,11 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
       for (int p = 0; p < Shape::kPieces; ++p) {
         const int d = (p * Shape::kLanes + lane) * Shape::kWidth;
         if (d >= x.dim) break;
-        fetch_to_cache(x.k + (s.k_begin + key) * x.k_row + kv_head * x.k_head + d);
-        fetch_to_cache(x.v + (s.k_begin + key) * x.v_row + kv_head * x.v_head + d);
+        prefetch_l2(x.k + (s.k_begin + key) * x.k_row + kv_head * x.k_head + d);
+        prefetch_l2(x.v + (s.k_begin + key) * x.v_row + kv_head * x.v_head + d);
       }
   }
-  wait_for_previous();
+  pdl_wait();
   s.k_length = known_length();
   const std::int64_t begin = first_visible_key(s, x.window, query);
   const int keys = static_cast<int>(max(std::int64_t{0}, visible_keys(s, x.causal, query) - begin));

@@ -42,7 +42,7 @@ void OpLaunch::fail(cudaError_t status) const {
   QUENCH_FAIL(ErrorCode::failed, "op {} failed", op_);
 }
 
-int multiprocessor_count(Device device) {
+int sm_count(Device device) {
   static PerDevice counts;
   return counts.get(device, cudaDevAttrMultiProcessorCount);
 }
@@ -60,7 +60,7 @@ int compute_capability(Device device) {
 
 unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block, int blocks_per_multiprocessor, int waves) {
   const std::int64_t blocks = (n + per_block - 1) / per_block;
-  const std::int64_t most = std::int64_t{multiprocessor_count(device)} * blocks_per_multiprocessor * waves;
+  const std::int64_t most = std::int64_t{sm_count(device)} * blocks_per_multiprocessor * waves;
   return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most));
 }
 

@@ -26,12 +26,12 @@ class OpLaunch {
     run(kernel, grid, block, shared_bytes, false, std::forward<Arguments>(arguments)...);
   }
 
-  // The same for a kernel that waits for the one before it by itself (core/cuda/common/early_start.cuh). `rows` of its
-  // result are computed: with many, it takes longer than a launch and starts as others do.
+  // Launch with PDL, for kernels that call pdl_wait() (core/cuda/common/pdl.cuh). With many output `rows` the launch
+  // latency does not matter and the launch is an ordinary one.
   template <class... Parameters, class... Arguments>
   void early(std::int64_t rows, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
              Arguments&&... arguments) const {
-    run(kernel, grid, block, shared_bytes, kStartsEarly && rows <= kFewRows, std::forward<Arguments>(arguments)...);
+    run(kernel, grid, block, shared_bytes, kPdl && rows <= kFewRows, std::forward<Arguments>(arguments)...);
   }
 
   void check(cudaError_t status) const {
@@ -46,10 +46,10 @@ class OpLaunch {
   // declares more than the difference.
   static constexpr std::size_t kDefaultSharedBytes = std::size_t{32} << 10;
   static constexpr std::int64_t kFewRows = 64;
-#if defined(QUENCH_CUDA_EARLY_START)
-  static constexpr bool kStartsEarly = true;
+#if defined(QUENCH_CUDA_PDL)
+  static constexpr bool kPdl = true;
 #else
-  static constexpr bool kStartsEarly = false;
+  static constexpr bool kPdl = false;
 #endif
 
   template <class... Parameters, class... Arguments>
@@ -80,7 +80,7 @@ class OpLaunch {
 };
 
 // Multiprocessors of a device, and the shared memory in bytes that one block may ask for.
-[[nodiscard]] int multiprocessor_count(Device device);
+[[nodiscard]] int sm_count(Device device);
 [[nodiscard]] int max_shared_bytes(Device device);
 
 // 90 for compute capability 9.0.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/partial_sum.cuh"
+#include "core/cuda/common/pdl.cuh"
 #include "core/ops/elementwise.h"
 
 namespace quench::cuda {
@@ -21,7 +21,7 @@ __global__ __launch_bounds__(kThreads) void copy_rows_kernel(const Word* from, s
                                                              std::int64_t to_stride, const std::int32_t* rows,
                                                              std::int64_t to_rows, std::int64_t width,
                                                              std::int64_t count) {
-  start_early();
+  pdl_sync();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += kUnroll * step) {
     Word words[kUnroll];
@@ -107,7 +107,7 @@ void column_sum(const ColumnSumArgs& args) {
     const bool wide = rows_are_wide<T>(args.x.raw_data(), stride, width);
     const std::int64_t columns = kLanes * (wide ? kVectorWidth<T> : 1), tiles = (width + columns - 1) / columns;
     const std::int64_t parts =
-        std::clamp<std::int64_t>(4 * multiprocessor_count(launch.device()) / tiles, 1, (rows + kSlices - 1) / kSlices);
+        std::clamp<std::int64_t>(4 * sm_count(launch.device()) / tiles, 1, (rows + kSlices - 1) / kSlices);
     const Tensor partial = Tensor::empty(Shape{parts, width}, DType::f32, launch.device());
     launch(wide ? column_sum_kernel<T, true> : column_sum_kernel<T, false>,
            dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(parts)), dim3(kLanes, kSlices), 0, args.x.data<T>(),

@@ -1,8 +1,8 @@
 // Casts of the operands of grouped float8 products. Rows may be copies of tokens that are read where they are.
 
+#include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/quantize/code_tiles.cuh"
 #include "core/cuda/quantize/float8_rounding.cuh"
-#include "core/cuda/tiles/group_tiles.cuh"
 #include "core/ops/experts/grouped_float8.h"
 
 namespace quench::cuda {
@@ -173,7 +173,7 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
                                                             : 512) /
                                                 kThreads);
         if (columns > std::int64_t{kKept} * kThreads * kPiece) return false;
-        const std::int64_t blocks = std::int64_t{multiprocessor_count(launch.device())} * kBlocks;
+        const std::int64_t blocks = std::int64_t{sm_count(launch.device())} * kBlocks;
         const std::int64_t of_block = std::max<std::int64_t>((count + blocks - 1) / blocks, 1);
         launch(cast_group_rows_kernel<T, kThreads, kKept>, static_cast<unsigned>((count + of_block - 1) / of_block),
                kThreads, 0, source, ends, groups, out, scales, column_amax, count, of_block, args.power_of_two);

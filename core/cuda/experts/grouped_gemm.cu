@@ -1,12 +1,12 @@
-// Grouped products where those of grouped_wgmma.cu do not apply: tensor cores for bf16 operands whose rows are
-// multiples of 16 bytes, else sums in f32 by the ordinary units. A block finds its group by itself; blocks for which no
-// rows are left end at once.
+// Grouped products where those of core/cuda/sm90/grouped_gemm_bf16.cu do not apply: tensor cores for bf16 operands
+// whose rows are multiples of 16 bytes, else sums in f32 by the ordinary units. A block finds its group by itself;
+// blocks for which no rows are left end at once.
 
+#include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
-#include "core/cuda/experts/grouped_wgmma.h"
 #include "core/cuda/experts/mma_tile.cuh"
-#include "core/cuda/tiles/group_tiles.cuh"
+#include "core/cuda/sm90/grouped_gemm_bf16.h"
 #include "core/ops/experts/grouped_gemm.h"
 
 namespace quench::cuda {
@@ -129,11 +129,11 @@ constexpr std::int64_t kMaxGridRows = 65535;
 
 void grouped_gemm_cuda(const GroupedGemmArgs& args) {
   const OpLaunch launch("grouped_gemm", {&args.a, &args.b, &args.c, &args.ends});
-  if (grouped_gemm_wgmma(launch, args)) return;
+  if (grouped_gemm_sm90(launch, args)) return;
   const GroupedShape shape{static_cast<int>(args.b.size(0)), args.a.size(0), args.a.size(1), args.c.size(1)};
   const auto* ends = args.ends.data<std::int32_t>();
   const bool mma = has_mma(args.a) && has_mma(args.b) && has_mma(args.c);
-  const std::int64_t tile = mma ? kMmaTile : kPlainTile, rows = most_group_tiles(shape.rows, shape.groups + 1, tile);
+  const std::int64_t tile = mma ? kMmaTile : kPlainTile, rows = max_group_tiles(shape.rows, shape.groups + 1, tile);
   QUENCH_CHECK_AS(ErrorCode::unsupported, rows <= kMaxGridRows, "grouped_gemm: {} rows in tiles of {} are too many",
                   shape.rows, tile);
   const dim3 grid(tiles(shape.n, tile), static_cast<unsigned>(rows));
@@ -150,7 +150,7 @@ void grouped_gemm_cuda(const GroupedGemmArgs& args) {
 
 void grouped_wgrad_cuda(const GroupedWgradArgs& args) {
   const OpLaunch launch("grouped_wgrad", {&args.a, &args.b, &args.c, &args.ends});
-  if (grouped_wgrad_wgmma(launch, args)) return;
+  if (grouped_wgrad_sm90(launch, args)) return;
   const std::int64_t groups = args.c.size(0), m = args.c.size(1), n = args.c.size(2);
   const auto* ends = args.ends.data<std::int32_t>();
   const bool mma = has_mma(args.a) && has_mma(args.b);

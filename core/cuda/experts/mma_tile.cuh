@@ -34,8 +34,8 @@ __device__ inline void load_operand(std::uint32_t shared, const MmaOperand& oper
     const std::int64_t k = step * kMmaDepth + (kInner ? piece * 8 : row), at = kInner ? row : piece * 8;
     const bool valid = k < operand.depth && at < operand.extent;
     const bfloat16* from = operand.base + (kInner ? at * operand.stride + k : k * operand.stride + at);
-    copy_async(shared + static_cast<std::uint32_t>(row * kPieces * 16 + (piece ^ (row & 7)) * 16),
-               valid ? from : operand.base, valid);
+    cp_async_16(shared + static_cast<std::uint32_t>(row * kPieces * 16 + (piece ^ (row & 7)) * 16),
+                valid ? from : operand.base, valid);
   }
 }
 
@@ -49,10 +49,10 @@ __device__ inline void load_fragment(std::uint32_t (&words)[4], std::uint32_t sh
   const int row_half = kLeft ? matrix & 1 : matrix >> 1, k_half = kLeft ? matrix >> 1 : matrix & 1;
   if constexpr (kInner) {
     const int r = row + row_half * 8 + line, piece = k / 8 + k_half;
-    load_matrices(words, shared + static_cast<std::uint32_t>(r * kMmaDepth * 2 + (piece ^ (r & 7)) * 16));
+    ldmatrix_x4(words, shared + static_cast<std::uint32_t>(r * kMmaDepth * 2 + (piece ^ (r & 7)) * 16));
   } else {
     const int r = k + k_half * 8 + line, piece = row / 8 + row_half;
-    load_matrices_transposed(words, shared + static_cast<std::uint32_t>(r * kMmaTile * 2 + (piece ^ (r & 7)) * 16));
+    ldmatrix_x4_trans(words, shared + static_cast<std::uint32_t>(r * kMmaTile * 2 + (piece ^ (r & 7)) * 16));
   }
 }
 
@@ -76,12 +76,12 @@ __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const 
       load_operand<kLeftInner>(left_at(step), left, step);
       load_operand<kRightInner>(left_at(step) + kMmaOperandBytes, right, step);
     }
-    commit_copies();
+    cp_async_commit();
   };
 #pragma unroll
   for (int step = 0; step < kMmaStages - 1; ++step) queue(step);
   for (std::int64_t step = 0; step < steps; ++step) {
-    wait_for_copies<kMmaStages - 2>();
+    cp_async_wait<kMmaStages - 2>();
     __syncthreads();  // the step's operands are there for all, and all have read those of the step before
     queue(step + kMmaStages - 1);
     const std::uint32_t a = left_at(step), b = a + kMmaOperandBytes;
@@ -96,8 +96,8 @@ __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const 
       for (int i = 0; i < 4; ++i)
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-          multiply_add(sums.values[i][j], left_words[i], right_words[j / 2][j % 2 * 2],
-                       right_words[j / 2][j % 2 * 2 + 1]);
+          mma_m16n8k16_bf16(sums.values[i][j], left_words[i], right_words[j / 2][j % 2 * 2],
+                            right_words[j / 2][j % 2 * 2 + 1]);
     }
   }
   asm volatile("cp.async.wait_all;" ::: "memory");

@@ -1,7 +1,7 @@
 #include "core/cuda/gemm/gemv.h"
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -30,7 +30,7 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
   constexpr int kWidth = kVectorWidth<T>, kStep = 32 * kSplit;
   constexpr int kInFlight = kRows == 1 ? 8 : 4;  // loads of a row of b that a lane waits for together
   __shared__ float parts[kWarps][kOperands][kRows];
-  let_next_start();
+  pdl_launch_dependents();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t column = std::int64_t{blockIdx.x} * (kWarps / kSplit) + warp / kSplit;
   const int vectors = column < s.n ? static_cast<int>(s.k / kWidth) : 0, first = warp % kSplit * 32 + lane;
@@ -39,9 +39,9 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
   for (int o = 0; o < kOperands; ++o) {
     weights[o] = reinterpret_cast<const Vector<T>*>(b + (column + o * s.n) * s.ldb);
     // Pieces of 16 bytes, eight to a line of the cache.
-    for (int i = warp % kSplit * 256 + lane * 8; i < vectors; i += 256 * kSplit) fetch_to_cache(weights[o] + i);
+    for (int i = warp % kSplit * 256 + lane * 8; i < vectors; i += 256 * kSplit) prefetch_l2(weights[o] + i);
   }
-  wait_for_previous();
+  pdl_wait();
 
   float sums[kOperands][kRows] = {};
   for (int base = first; base < vectors; base += kInFlight * kStep) {

@@ -1,8 +1,8 @@
 // Products with packed weights for few rows, and their values. A warp takes one or two rows of the weight: codes are
 // read once and become f32 in registers, sums are f32.
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -38,7 +38,7 @@ __device__ void load_values(const T* from, float (&to)[kCount]) {
 template <class Codes, int kRows, int kColumns, bool kOffsets, bool kGated, class T>
 __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView w, int words_per_group,
                                                                  PackedOutput out, const T* bias) {
-  let_next_start();
+  pdl_launch_dependents();
   static_assert(!kGated || (kColumns == 2 && kRows == 1));
   constexpr int kCount = kPerWord<Codes>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -52,8 +52,8 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
   for (int c = 0; c < kColumns; ++c) codes[c] = w.codes + row_of(c) * w.row_bytes;
   const int bytes = static_cast<int>(w.row_bytes);
   for (int c = 0; c < kColumns; ++c)
-    for (int at = lane * 128; at < bytes; at += 32 * 128) fetch_to_cache(codes[c] + at);
-  wait_for_previous();
+    for (int at = lane * 128; at < bytes; at += 32 * 128) prefetch_l2(codes[c] + at);
+  pdl_wait();
   if (first >= outputs) return;
 
   float sums[kColumns][kRows] = {};
@@ -124,7 +124,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
 template <class Codes, class T>
 __global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, int rows, PackedView w, PackedOutput out,
                                                                    const T* bias) {
-  start_early();
+  pdl_sync();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (column >= w.rows) return;

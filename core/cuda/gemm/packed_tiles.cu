@@ -8,8 +8,8 @@
 
 #include "core/cuda/gemm/packed_tiles.h"
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/gemm/packed_codes.cuh"
@@ -52,7 +52,7 @@ __device__ void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1
 
 // A run of bytes into the second-level cache; its address and length are multiples of 16.
 __device__ void fetch_run_to_cache(const void* address, int bytes) {
-#if defined(QUENCH_CUDA_EARLY_START)
+#if defined(QUENCH_CUDA_PDL)
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
 #endif
 }
@@ -103,10 +103,10 @@ __global__ __launch_bounds__(kTileThreads,
   using Pair = typename Codes::Pair;
   __shared__ float parts[kTileWarps][kTileRows][kPackedRows];
   __shared__ RowScales row_scales;
-  let_next_start();
+  pdl_launch_dependents();
   if constexpr (kNormed)  // before the weights, which memory is busy with from here on
     for (int unit = static_cast<int>(threadIdx.x) * 8; unit * 8 < w.columns; unit += kTileThreads * 8)
-      fetch_to_cache(in.gain + unit * 8);
+      prefetch_l2(in.gain + unit * 8);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4, block_tiles = kTileWarps / split, rows = in.rows;
   const int step = static_cast<int>(gridDim.x) * block_tiles, units = static_cast<int>(w.columns / 8);
@@ -142,8 +142,8 @@ __global__ __launch_bounds__(kTileThreads,
     if (t % 2 == 0)
       for (int piece = begin; piece < end; ++piece)
 #pragma unroll
-        for (int h = 0; h < 2; ++h) fetch_to_cache(codes[h] + piece * 4);
-    wait_for_previous();
+        for (int h = 0; h < 2; ++h) prefetch_l2(codes[h] + piece * 4);
+    pdl_wait();
   }
 #pragma unroll
   for (int u = 0; u < kInFlight; ++u) load(u, begin + u);
@@ -153,9 +153,9 @@ __global__ __launch_bounds__(kTileThreads,
       const TileRows tile(tile_number, w.rows, gated);
       const std::int64_t row = tile[lane];
       fetch_run_to_cache(w.codes + row * w.row_bytes + next * kPieceBytes, count * kPieceBytes);
-      if (Codes::kBits < 16 && w.groups > 1) fetch_to_cache(w.scale_address(row * w.groups + next / pieces_per_group));
+      if (Codes::kBits < 16 && w.groups > 1) prefetch_l2(w.scale_address(row * w.groups + next / pieces_per_group));
     }
-    wait_for_previous();
+    pdl_wait();
   }
   if constexpr (kNormed)
     stage_normed_row<Codes, kUnits<Codes>, kTileThreads>(in, units, staged, row_scales);
@@ -275,7 +275,7 @@ void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, co
   const std::int64_t outputs = gated ? view.rows / 2 : view.rows, tile_outputs = gated ? kTileRows / 2 : kTileRows;
   const std::int64_t tiles = (outputs + tile_outputs - 1) / tile_outputs;
   // Blocks that the device holds at once. Their warps share tiles out if there are pieces for all.
-  const std::int64_t most = std::int64_t{multiprocessor_count(launch.device())} * kBlocksPerMultiprocessor;
+  const std::int64_t most = std::int64_t{sm_count(launch.device())} * kBlocksPerMultiprocessor;
   int split = kTileWarps;
   while (split > 1 && (tiles * split > most * kTileWarps || split > pieces)) split /= 2;
   const std::int64_t block_tiles = kTileWarps / split, blocks = std::min(most, (tiles + block_tiles - 1) / block_tiles);

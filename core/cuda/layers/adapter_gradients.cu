@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/mma.cuh"
 #include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/pdl.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -55,14 +55,14 @@ __device__ void load_step(std::uint32_t stage, const PieceView& piece, const Pas
     const bool valid = row + r < view.rows && column + unit * 8 < piece.columns;
     const bfloat16* from = valid ? piece.dy + (row + r) * view.dy_stride + column + unit * 8 : piece.dy;
     const int at = (unit / kLineUnits * kStepRows + r) * kLineBytes + ((unit % kLineUnits) ^ (r % 8)) * 16;
-    copy_async(stage + static_cast<std::uint32_t>(at), from, valid);
+    cp_async_16(stage + static_cast<std::uint32_t>(at), from, valid);
   }
   constexpr int kHiddenUnits = P::kRank / 8;
   for (int index = static_cast<int>(threadIdx.x); index < kStepRows * kHiddenUnits; index += P::kThreads) {
     const int r = index / kHiddenUnits, unit = index % kHiddenUnits;
     const bool valid = row + r < view.rows;
     const bfloat16* from = valid ? piece.hidden + (row + r) * view.hidden_stride + unit * 8 : piece.hidden;
-    copy_async(stage + static_cast<std::uint32_t>(P::kStepBytes + index * 16), from, valid);
+    cp_async_16(stage + static_cast<std::uint32_t>(P::kStepBytes + index * 16), from, valid);
   }
 }
 
@@ -73,8 +73,8 @@ __device__ void load_b(std::uint32_t stage, const PieceView& piece, int column) 
   constexpr int kUnits = P::kRank / 8;
   for (int index = static_cast<int>(threadIdx.x); index < P::kSlab * kUnits; index += P::kThreads) {
     const bool valid = column + index / kUnits < piece.columns;
-    copy_async(stage + static_cast<std::uint32_t>(index * 16),
-               valid ? piece.b + std::int64_t{column} * P::kRank + index * 8 : piece.b, valid);
+    cp_async_16(stage + static_cast<std::uint32_t>(index * 16),
+                valid ? piece.b + std::int64_t{column} * P::kRank + index * 8 : piece.b, valid);
   }
 }
 
@@ -115,30 +115,30 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adap
   };
   const auto queue = [&](int step) {
     if (step < end) load_step<P>(stage_of(step), piece, view, std::int64_t{step} * kStepRows, column);
-    commit_copies();
+    cp_async_commit();
   };
   const std::uint32_t b_stage = stage_of(first + kStages - 1);
   load_b<P>(b_stage, piece, column);
-  commit_copies();
+  cp_async_commit();
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) queue(first + i);
 
   // The warp's columns' rows of B as right operands, by way of the last stage, which no step has taken yet.
   std::uint32_t b[kColumnTiles][kTiles][2];
-  wait_for_copies<kStages - 1>();
+  cp_async_wait<kStages - 1>();
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kColumnTiles; ++i)
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
-      load_matrices_transposed(
+      ldmatrix_x4_trans(
           b[i][n], b_stage + static_cast<std::uint32_t>(((warp_column + i * 16 + lane % 16) * P::kRank + n * 8) * 2));
 
   const std::uint32_t rows_offset = piece_offset(warp_column / kLineColumns, 0);
   const std::uint32_t columns_offset = piece_offset(warp_column / kLineColumns, 1);
   float of_columns[kColumnTiles][kTiles][4] = {};
   for (int step = first; step < end; ++step) {
-    wait_for_copies<kStages - 2>();
+    cp_async_wait<kStages - 2>();
     __syncthreads();  // the step is there for all, and all are through with the one before
     queue(step + kStages - 1);
     const std::uint32_t stage = stage_of(step);
@@ -148,17 +148,17 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adap
       std::uint32_t hidden[kTiles][2];
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
-        load_matrices_transposed(hidden[n], stage + static_cast<std::uint32_t>(
-                                                        P::kStepBytes + ((r * 16 + lane % 16) * P::kRank + n * 8) * 2));
+        ldmatrix_x4_trans(hidden[n], stage + static_cast<std::uint32_t>(P::kStepBytes +
+                                                                        ((r * 16 + lane % 16) * P::kRank + n * 8) * 2));
 #pragma unroll
       for (int i = 0; i < kColumnTiles; ++i) {
         std::uint32_t words[4];
-        load_matrices(words, piece_address(stage + rows_offset, r, i));
+        ldmatrix_x4(words, piece_address(stage + rows_offset, r, i));
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) multiply_add(of_rows[r][n], words, b[i][n][0], b[i][n][1]);
-        load_matrices_transposed(words, piece_address(stage + columns_offset, r, i));
+        for (int n = 0; n < kTiles; ++n) mma_m16n8k16_bf16(of_rows[r][n], words, b[i][n][0], b[i][n][1]);
+        ldmatrix_x4_trans(words, piece_address(stage + columns_offset, r, i));
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) multiply_add(of_columns[i][n], words, hidden[n][0], hidden[n][1]);
+        for (int n = 0; n < kTiles; ++n) mma_m16n8k16_bf16(of_columns[i][n], words, hidden[n][0], hidden[n][1]);
       }
     }
 #pragma unroll
@@ -183,7 +183,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adap
     }
   }
 
-  let_next_start();
+  pdl_launch_dependents();
   float* out = piece.of_columns + std::int64_t{blockIdx.y} * piece.columns * P::kRank;
 #pragma unroll
   for (int i = 0; i < kColumnTiles; ++i)
@@ -226,7 +226,7 @@ template <int kRank>
 __global__ __launch_bounds__(kSumQuads* kSumSlices) void adapter_sums_kernel(const __grid_constant__ SumJobs all) {
   __shared__ float4 slices[kSumSlices][kSumQuads];
   const SumJob& job = all.jobs[blockIdx.y];
-  start_early();
+  pdl_sync();
   if (std::int64_t{blockIdx.x} * kSumQuads >= job.quads) return;
   const int lane = static_cast<int>(threadIdx.x) % kSumQuads, slice = static_cast<int>(threadIdx.x) / kSumQuads;
   const std::int64_t quad = std::int64_t{blockIdx.x} * kSumQuads + lane;
@@ -256,7 +256,7 @@ void launch_pass(const OpLaunch& launch, const AdapterGradientsArgs& args) {
     slabs += slabs_of(piece.b);
     columns += piece.b.size(0);
   }
-  const std::int64_t places = std::int64_t{multiprocessor_count(launch.device())} * P::kBlocksPerMultiprocessor;
+  const std::int64_t places = std::int64_t{sm_count(launch.device())} * P::kBlocksPerMultiprocessor;
   const std::int64_t range_steps =
       (steps + std::max<std::int64_t>(1, places / slabs) - 1) / std::max<std::int64_t>(1, places / slabs);
   const std::int64_t ranges = (steps + range_steps - 1) / range_steps;

@@ -6,8 +6,8 @@
 
 #include "core/ops/norm.h"
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/layers/norm_rows.cuh"
 #include "core/cuda/layers/norm_sink.h"
 
@@ -24,7 +24,7 @@ template <class T, int kGroup, int kVectors, SinkParts kSink>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentThreads / kNormBlock<kGroup>) void norm_kernel(ForwardRows<T> args) {
   constexpr int kRows = kNormBlock<kGroup> / kGroup;
-  start_early();
+  pdl_sync();
   static_assert(kSink != SinkParts::rows);
   __shared__ GroupScratch scratch;
   int turn = 0;
@@ -83,7 +83,7 @@ constexpr int kAnyThreads = 256;
 // wrote itself, so that outputs may alias inputs as in the other kernel.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(ForwardRows<T> args) {
-  start_early();
+  pdl_sync();
   __shared__ GroupScratch scratch;
   int turn = 0;
   for (std::uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x) {

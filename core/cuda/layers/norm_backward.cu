@@ -246,7 +246,7 @@ Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wan
   Tensor partial;
   if (dweight_wanted) {
     const std::int64_t columns = (args.width + kColumnLanes - 1) / kColumnLanes;
-    const std::int64_t parts = std::clamp<std::int64_t>(4 * multiprocessor_count(launch.device()) / columns, 1,
+    const std::int64_t parts = std::clamp<std::int64_t>(4 * sm_count(launch.device()) / columns, 1,
                                                         (args.rows + kColumnSlices - 1) / kColumnSlices);
     partial = Tensor::empty(Shape{parts, args.width}, DType::f32, launch.device());
     args.partial = partial.data<float>();

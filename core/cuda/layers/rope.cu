@@ -1,8 +1,8 @@
 #include "core/ops/rope.h"
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/pdl.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -42,7 +42,7 @@ __device__ inline Vector<float, N> load_angles(const float* pointer) {
 // A position outside the tables, which the contract forbids, gives NaN and no access outside them.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
-  start_early();
+  pdl_sync();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   const unsigned pieces = static_cast<unsigned>(args.half) / kWidth;  // of half a head
   const unsigned groups = static_cast<unsigned>(args.heads + kHeads - 1) / kHeads;

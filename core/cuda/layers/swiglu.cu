@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/layers/swiglu_sink.h"
 #include "core/cuda/quantize/quant_sink.cuh"
@@ -54,7 +54,7 @@ __device__ inline void finish_amax(std::uint32_t* amax, const RunningMax<T>& mos
 template <class T, bool kWide, bool kAmax>
 __global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
                                                              std::int64_t pieces, std::uint32_t* amax) {
-  start_early();
+  pdl_sync();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   RunningMax<T> most;
   for_pieces(count, pieces, [&](std::int64_t row, std::int64_t piece) {

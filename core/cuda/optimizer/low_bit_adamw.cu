@@ -332,7 +332,7 @@ void update(const LowBitAdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args.adamw);
   const auto tables = host_tables<kFormat>();
   const auto flush = [&](const Table& table) {
-    const int grid = std::min(table.chunks(), kBlocks * multiprocessor_count(launch.device()));
+    const int grid = std::min(table.chunks(), kBlocks * sm_count(launch.device()));
     launch(low_bit_adamw_kernel<kFormat, kPlain>, dim3(static_cast<unsigned>(grid)), kThreads,
            sizeof(Codebooks<kFormat>), table, c, tables);
   };

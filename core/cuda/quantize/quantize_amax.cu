@@ -141,7 +141,7 @@ void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& am
   const MatrixBatch shape(x.shape());
   if (shape.numel() == 0) return;
   const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns, across = shape.batch * strips,
-                     resident = std::int64_t{multiprocessor_count(launch.device())} * kResidentStrips;
+                     resident = std::int64_t{sm_count(launch.device())} * kResidentStrips;
   // As many parts as are in work at a time: all blocks begin and end together. Where the strips alone are more, small
   // parts leave little for a last wave.
   constexpr std::int64_t kFewestRows = 4 * kWarps, kRowsOfMany = 512;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/vector.cuh"
 
@@ -46,7 +46,7 @@ __device__ Found block_found(Found mine) {
 // Grid: part of a row, row. Reads x once.
 template <class T>
 __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint32_t columns, bool wide, Found* found) {
-  start_early();
+  pdl_sync();
   constexpr int kWidth = kVectorWidth<T>;
   const T* row = x + std::size_t{blockIdx.y} * columns;
   Found mine{0, kNone};
@@ -70,7 +70,7 @@ __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint3
 // A block a row.
 __global__ __launch_bounds__(kThreads) void argmax_merge_kernel(const Found* found, unsigned parts, std::int32_t* index,
                                                                 std::int32_t* first_nonfinite) {
-  start_early();
+  pdl_sync();
   Found mine{0, kNone};
   if (threadIdx.x < parts) mine = found[std::size_t{blockIdx.x} * parts + threadIdx.x];
   mine = block_found(mine);

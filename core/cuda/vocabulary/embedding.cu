@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/cuda/common/early_start.cuh"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/vector.cuh"
 
 namespace quench::cuda {
@@ -19,7 +19,7 @@ template <class Piece>
 __global__ __launch_bounds__(kThreads) void gather_rows_kernel(const Piece* table, std::int64_t table_rows,
                                                                const std::int32_t* ids, Piece* out, std::int64_t rows,
                                                                std::int64_t columns, Piece nan) {
-  start_early();
+  pdl_sync();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= rows) return;
   const std::int64_t id = ids[row];

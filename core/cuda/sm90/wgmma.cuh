@@ -1,9 +1,8 @@
 #pragma once
-// Matrix products of a warp group (wgmma) with 64 rows, operands in shared memory. PTX ISA 8.x, section
-// wgmma.mma_async.
+// wgmma wrappers: 64-row warpgroup MMA, operands in shared memory (PTX ISA 8.x, wgmma.mma_async).
 //
-// Thread t of the warp group holds of row 16 (t / 32) + t % 32 / 4 the columns 8 j + 2 (t % 4) (+ 1) in d[4 j]
-// (d[4 j + 1]), and those of the row 8 below in d[4 j + 2], d[4 j + 3].
+// Accumulator fragment: thread t holds, of row 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) (+ 1) in d[4 j]
+// (d[4 j + 1]), and of row + 8 the same columns in d[4 j + 2], d[4 j + 3].
 
 #include <cstdint>
 
@@ -13,45 +12,44 @@
 
 namespace quench::cuda {
 
-// Where wgmma finds an operand in shared memory that TMA wrote with the 128-byte swizzle: rows of 128 bytes, eight of
-// them a pattern of 1,024 bytes. `block_bytes`: distance of blocks of 64 rows or columns where the contraction is not
-// the axis along the rows; without meaning otherwise.
-__device__ inline std::uint64_t matrix_descriptor(std::uint32_t shared, std::uint32_t block_bytes) {
+// Shared-memory matrix descriptor, 128-byte swizzle (8 rows of 128 bytes per 1,024-byte atom). block_bytes: stride
+// between blocks of 64 rows or columns of an MN-major operand; ignored for K-major.
+__device__ inline std::uint64_t smem_descriptor(std::uint32_t shared, std::uint32_t block_bytes) {
   constexpr std::uint64_t kPattern = 1024 >> 4, kSwizzle128 = 1;
   return static_cast<std::uint64_t>((shared & 0x3FFFFu) >> 4) | static_cast<std::uint64_t>(block_bytes >> 4) << 16 |
          kPattern << 32 | kSwizzle128 << 62;
 }
 
-__device__ inline void begin_products() {
+__device__ inline void wgmma_fence() {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-__device__ inline void commit_products() {
+__device__ inline void wgmma_commit() {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-// Returns when all but the last `kPending` groups are done.
+// Waits until at most kPending wgmma groups are in flight.
 template <int kPending>
-__device__ inline void wait_products() {
+__device__ inline void wgmma_wait() {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 #endif
 }
-// Keeps the compiler from reading sums before the wait in front of this, or changing them behind it.
+// Compiler fence: accumulator reads stay after the preceding wgmma_wait, writes before the next wgmma_fence.
 template <int kCount>
-__device__ inline void settle(float (&d)[kCount]) {
+__device__ inline void wgmma_fence_operand(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define QUENCH_SUMS_8(d, i)                                                                                   \
+#define QUENCH_ACC_8(d, i)                                                                                    \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define QUENCH_SUMS_64(d, i)                                                                        \
-  QUENCH_SUMS_8(d, i), QUENCH_SUMS_8(d, i + 8), QUENCH_SUMS_8(d, i + 16), QUENCH_SUMS_8(d, i + 24), \
-      QUENCH_SUMS_8(d, i + 32), QUENCH_SUMS_8(d, i + 40), QUENCH_SUMS_8(d, i + 48), QUENCH_SUMS_8(d, i + 56)
+#define QUENCH_ACC_64(d, i)                                                                     \
+  QUENCH_ACC_8(d, i), QUENCH_ACC_8(d, i + 8), QUENCH_ACC_8(d, i + 16), QUENCH_ACC_8(d, i + 24), \
+      QUENCH_ACC_8(d, i + 32), QUENCH_ACC_8(d, i + 40), QUENCH_ACC_8(d, i + 48), QUENCH_ACC_8(d, i + 56)
 #define QUENCH_NAMES_64                                                              \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -64,10 +62,9 @@ __device__ inline void settle(float (&d)[kCount]) {
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// d = a * b, plus d with `add`: 64 x 256 sums over 16 elements of bf16. kOuter: the contraction is not the axis along
-// the operand's rows.
-template <bool kOuterA, bool kOuterB>
-__device__ inline void multiply_bf16(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
+// d = a * b (+ d with `add`), m64n256k16, bf16 operands, f32 accumulators.
+template <bool kMnMajorA, bool kMnMajorB>
+__device__ inline void wgmma_m64n256k16_bf16(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile(
       "{\n"
@@ -76,14 +73,13 @@ __device__ inline void multiply_bf16(float (&d)[128], std::uint64_t a, std::uint
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" QUENCH_NAMES_128
       "}, %128, %129, add, 1, 1, %131, %132;\n"
       "}\n"
-      : QUENCH_SUMS_64(d, 0), QUENCH_SUMS_64(d, 64)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(kOuterA ? 1 : 0), "n"(kOuterB ? 1 : 0));
+      : QUENCH_ACC_64(d, 0), QUENCH_ACC_64(d, 64)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(kMnMajorA ? 1 : 0), "n"(kMnMajorB ? 1 : 0));
 #endif
 }
 
-// The same over 32 elements of e4m3, whose contraction is along the rows, with 256 or 128 columns. The tensor core
-// keeps fewer bits of a sum than f32 has.
-__device__ inline void multiply_e4m3(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
+// m64n256k32 and m64n128k32, e4m3 operands, both K-major. The accumulator keeps about 14 bits.
+__device__ inline void wgmma_m64k32_e4m3(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile(
       "{\n"
@@ -92,11 +88,11 @@ __device__ inline void multiply_e4m3(float (&d)[128], std::uint64_t a, std::uint
       "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" QUENCH_NAMES_128
       "}, %128, %129, add, 1, 1;\n"
       "}\n"
-      : QUENCH_SUMS_64(d, 0), QUENCH_SUMS_64(d, 64)
+      : QUENCH_ACC_64(d, 0), QUENCH_ACC_64(d, 64)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 #endif
 }
-__device__ inline void multiply_e4m3(float (&d)[64], std::uint64_t a, std::uint64_t b, bool add) {
+__device__ inline void wgmma_m64k32_e4m3(float (&d)[64], std::uint64_t a, std::uint64_t b, bool add) {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile(
       "{\n"
@@ -105,13 +101,13 @@ __device__ inline void multiply_e4m3(float (&d)[64], std::uint64_t a, std::uint6
       "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" QUENCH_NAMES_64
       "}, %64, %65, add, 1, 1;\n"
       "}\n"
-      : QUENCH_SUMS_64(d, 0)
+      : QUENCH_ACC_64(d, 0)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 #endif
 }
 
-#undef QUENCH_SUMS_8
-#undef QUENCH_SUMS_64
+#undef QUENCH_ACC_8
+#undef QUENCH_ACC_64
 #undef QUENCH_NAMES_64
 #undef QUENCH_NAMES_128
 

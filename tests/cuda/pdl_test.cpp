@@ -1,4 +1,4 @@
-// Kernels that are put in place before the one in front of them is done (core/cuda/common/early_start.cuh) see what it
+// Kernels that are put in place before the one in front of them is done (core/cuda/common/pdl.cuh) see what it
 // wrote.
 
 #include "core/ops/elementwise.h"

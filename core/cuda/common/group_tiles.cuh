@@ -1,26 +1,25 @@
 #pragma once
-// Which group and rows a block works on, found on the device from where the groups end.
+// Tile lookup of grouped GEMMs, on the device, from the group ends.
 
 #include <cstdint>
 
 namespace quench::cuda {
 
 struct GroupTile {
-  int group = -1;          // -1: there is no such tile
+  int group = -1;          // -1: no such tile
   std::int64_t row = 0;    // first row
-  std::int64_t end = 0;    // where the group ends
-  std::int64_t first = 0;  // number of the group's first tile
-  std::int64_t begin = 0;  // where the group begins
+  std::int64_t end = 0;    // end of the group
+  std::int64_t first = 0;  // index of the group's first tile
+  std::int64_t begin = 0;  // first row of the group
 };
 
-// Tile number `tile` of all groups' rows in tiles of kRows that begin where their group begins. All 32 lanes of a warp
-// call it and get the same answer. Behind the tiles of the last group come those of the rows that belong to no group,
-// with `groups` as their group.
+// Tile `tile` of all groups, each cut into tiles of kRows from its first row. By all 32 lanes of a warp; same result in
+// each. Tiles after the last group cover the rows of no group, with group == groups.
 template <int kRows>
 __device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups, std::int64_t rows,
                                             std::int64_t tile) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  std::int64_t before = 0;  // tiles of the groups in front of this round's
+  std::int64_t before = 0;  // tiles of earlier groups
   for (int first = 0; first <= groups; first += 32) {
     const int group = first + lane;
     const std::int64_t begin = group > 0 && group <= groups ? ends[group - 1] : 0;
@@ -50,8 +49,8 @@ __device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups
   return {};
 }
 
-// As many tiles as any distribution of the rows over the groups can make.
-[[nodiscard]] inline std::int64_t most_group_tiles(std::int64_t rows, std::int64_t groups, std::int64_t tile_rows) {
+// Upper bound of the number of tiles over all group sizes.
+[[nodiscard]] inline std::int64_t max_group_tiles(std::int64_t rows, std::int64_t groups, std::int64_t tile_rows) {
   return (rows + tile_rows - 1) / tile_rows + groups;
 }
 

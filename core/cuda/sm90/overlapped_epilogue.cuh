@@ -1,0 +1,152 @@
+#pragma once
+// bf16 epilogue overlapped with the next tile's mainloop. Each consumer warp packs its 16x256 accumulators to bf16 (64
+// registers), starts the next tile, and after each of its first stages stores one 64-column slice by TMA. Only the
+// packing stalls the tensor cores.
+
+#include "core/cuda/common/pack.cuh"
+#include "core/cuda/sm90/pipeline.cuh"
+#include "core/cuda/sm90/tensor_map.h"
+
+namespace quench::cuda {
+
+// Store slice of a warp: 16 rows x 64 columns; two shared-memory buffers per warp.
+inline constexpr int kSliceRows = 16, kSliceColumns = kSwizzleBytes / sizeof(bfloat16), kSliceBuffers = 2;
+inline constexpr int kTileSlices = kTileN / kSliceColumns;
+inline constexpr std::uint32_t kSliceBytes = kSliceRows * kSwizzleBytes,
+                               kSliceStorageBytes = kConsumerWarps * kSliceBuffers * kSliceBytes;
+static_assert(smem_bytes(kSliceStorageBytes) <= 227 * 1024);
+
+// Slice buffers of the calling warp.
+__device__ inline std::uint32_t epilogue_smem(const SharedStorage& shared) {
+  return shared.out + (threadIdx.x / 32 - 4) * kSliceBuffers * kSliceBytes;
+}
+
+// kCount: store steps of a tile.
+template <int kCount = kTileSlices>
+struct OverlappedEpilogue {
+  static constexpr int kSlicePairs = 16;
+  std::uint32_t pairs[kTileSlices * kSlicePairs];  // accumulator fragment layout (wgmma.cuh)
+  int next = kCount;                               // slice to be stored next
+  int row = 0, column = 0, end = 0;  // first row of the warp and first column in C; end of the tile's rows
+
+  // Packs a tile; pair(i): accumulators 2 i and 2 i + 1. first_row: row of C where the group's matrix starts.
+  template <class Pair>
+  __device__ __forceinline__ void take(const WorkTile& work, std::int64_t first_row, const Pair& pair) {
+#pragma unroll
+    for (int i = 0; i < kTileSlices * kSlicePairs; ++i) {
+      const float2 both = pair(i);
+      pairs[i] = pack_pair<bfloat16>(both.x, both.y);
+    }
+    next = 0;
+    row = static_cast<int>(first_row + work.row) + static_cast<int>(threadIdx.x / 32 - 4) * kSliceRows;
+    column = static_cast<int>(work.column);
+    end = static_cast<int>(first_row + work.end);
+  }
+  [[nodiscard]] __device__ bool pending() const {
+    return next < kCount;
+  }
+  // Calls store(slice) for the next slice. The slice is a compile-time constant after unrolling, as register indices
+  // have to be.
+  template <class Send>
+  __device__ __forceinline__ void step(const Send& send) {
+    const int box = next++;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (i == box) send(i);
+  }
+  template <class Send>
+  __device__ __forceinline__ void drain(const Send& send) {
+    while (pending()) step(send);
+  }
+};
+
+// Writes pair(i) to the next slice buffer and calls store(address) in all lanes, then commits the TMA group.
+template <class Pair, class Leave>
+__device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int box, const Pair& pair,
+                                                const Leave& leave) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint32_t to = epilogue_smem(shared) + static_cast<std::uint32_t>(box % kSliceBuffers) * kSliceBytes;
+  const std::uint32_t line = to + (lane % 8 + lane / 8 % 2 * 8) * kSwizzleBytes;
+  if (lane == 0) tma_store_wait_read<kSliceBuffers - 1>();
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < kSliceColumns / 8; j += 2) {
+    const std::uint32_t chunk = (static_cast<std::uint32_t>(j) + lane / 16) ^ lane % 8;  // the 128-byte swizzle
+    stmatrix_x4(line + chunk * 16, pair(2 * j), pair(2 * j + 1), pair(2 * j + 2), pair(2 * j + 3));
+  }
+  fence_proxy_async();
+  __syncwarp();
+  leave(to);
+  if (lane == 0) tma_store_commit();
+}
+
+// Output of a grouped GEMM: row groups of one matrix [R,N], or one matrix per group [E,M,N].
+struct GroupedOutput {
+  CUtensorMap boxes;  // of C as a matrix
+  bfloat16* c;
+  std::int64_t columns;
+  std::int64_t group_rows;  // rows of a group's matrix; 0: row groups of one matrix
+};
+[[nodiscard]] inline GroupedOutput grouped_output(const Tensor& c) {
+  const std::int64_t columns = c.size(-1);
+  return {make_tensor_map(c.view({c.numel() / columns, columns}), kSliceRows, kSliceColumns), c.data<bfloat16>(),
+          columns, c.rank() == 3 ? c.size(1) : 0};
+}
+
+// TMA store of a full slice. A partial one is stored by the threads: the following rows belong to the next group.
+template <int kCount>
+__device__ __forceinline__ void store_output_slice(const SharedStorage& shared, const OverlappedEpilogue<kCount>& tile,
+                                                   int box, const GroupedOutput& results) {
+  const auto pair = [&](int at) { return tile.pairs[box * tile.kSlicePairs + at]; };
+  tma_store_slice(shared, box, pair, [&](std::uint32_t from) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, rows = tile.end - tile.row,
+              column = tile.column + box * kSliceColumns;
+    if (rows >= kSliceRows) {
+      if (lane == 0) tma_store(&results.boxes, from, column, tile.row);
+      return;
+    }
+    bfloat16* to = results.c + std::int64_t{tile.row} * results.columns + column;
+#pragma unroll 1
+    for (int i = lane; i < rows * 8; i += 32) {
+      const int row = i / 8, chunk = i % 8;
+      uint4 words;
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                   : "r"(from + static_cast<std::uint32_t>(row) * kSwizzleBytes +
+                         static_cast<std::uint32_t>(chunk ^ row % 8) * 16)
+                   : "memory");
+      if (column + 8 * chunk < results.columns)
+        *reinterpret_cast<uint4*>(to + row * results.columns + 8 * chunk) = words;
+    }
+  });
+}
+
+// Consumer loop of a warp: compute(work, overlap, last) runs a tile's mainloop, pair(i) yields its accumulators.
+template <GemmKind kKind, int kCluster, class Mainloop, class Pair>
+__device__ __forceinline__ void overlapped_consumer_loop(const SharedStorage& shared, const GroupedOutput& results,
+                                                         const std::int32_t* ends, const ProblemShape& s,
+                                                         std::uint32_t rank, const Mainloop& compute,
+                                                         const Pair& pair) {
+  OverlappedEpilogue<> epilogue;
+  const auto send = [&](int box) { store_output_slice(shared, epilogue, box, results); };
+  int tile = static_cast<int>(blockIdx.x) / kCluster;
+  WorkTile work = work_tile<kKind, kCluster>(ends, s, tile, rank), next;
+  while (work.group >= 0) {
+    compute(
+        work,
+        [&] {
+          if (epilogue.pending()) epilogue.step(send);
+        },
+        [&] {
+          tile += static_cast<int>(gridDim.x) / kCluster;
+          next = work_tile<kKind, kCluster>(ends, s, tile, rank);
+          epilogue.drain(send);
+        });
+    epilogue.take(work, work.group * results.group_rows, pair);
+    work = next;
+  }
+  epilogue.drain(send);
+  if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,18 @@
+#pragma once
+// TMA descriptors (CUtensorMap).
+
+#include <cuda.h>
+
+#include <array>
+#include <cstdint>
+
+#include "core/tensor/tensor.h"
+
+namespace quench::cuda {
+
+// Descriptor of a contiguous bf16 or float8 tensor [rows, columns] or [batch, rows, columns], with 128-byte swizzle and
+// boxes of box_rows x box_columns; rows are multiples of 16 bytes, box_columns are 128 bytes. Coordinates: column, row,
+// batch. Throws unsupported if the driver lacks cuTensorMapEncodeTiled.
+[[nodiscard]] CUtensorMap make_tensor_map(const Tensor& tensor, int box_rows, int box_columns);
+
+}  // namespace quench::cuda

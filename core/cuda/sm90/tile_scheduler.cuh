@@ -1,0 +1,109 @@
+#pragma once
+// Tile scheduler of the persistent SM90 GEMM kernels (grouped, symmetric, LoRA): tile shape, problem shape, and the
+// tile of a cluster. Tiles are found on the device from the group ends, without a table and without host
+// synchronisation.
+//
+// Rasterisation: within a group, tiles go down kRasterRows rows of C, then to the next column, so that concurrently
+// running CTAs share operand tiles in L2.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/cuda/common/group_tiles.cuh"
+#include "core/number/float8.h"
+
+namespace quench::cuda {
+
+// Tile of C computed by one CTA; a cluster computes a column of them.
+inline constexpr int kTileM = 128, kTileN = 256, kRasterRows = 12;
+// Row of a shared-memory tile: the width of the 128-byte swizzle.
+inline constexpr std::uint32_t kSwizzleBytes = 128;
+
+// GEMM variants of the kernels. The symmetric ones compute 256x256 tiles up to the diagonal (symmetric_gemm.cu).
+enum class GemmKind { forward, dgrad, wgrad, symmetric, symmetric_mn_major };
+
+template <GemmKind kKind>
+inline constexpr bool kIsSymmetric = kKind == GemmKind::symmetric || kKind == GemmKind::symmetric_mn_major;
+
+// Shared-memory layout of the operands. MN-major: K is not the contiguous axis; float8 wgmma takes K-major only.
+template <GemmKind kKind, class Operand>
+struct OperandLayout {
+  static constexpr bool kFloat8 = std::is_same_v<Operand, E4m3>;
+  static constexpr bool kMnMajorA = !kFloat8 && (kKind == GemmKind::wgrad || kKind == GemmKind::symmetric_mn_major);
+  static constexpr bool kMnMajorB = !kFloat8 && kKind != GemmKind::forward && kKind != GemmKind::symmetric;
+  // K elements per pipeline stage and per wgmma.
+  static constexpr int kTileK = kFloat8 ? 128 : 64, kInstructionK = kTileK / 4;
+  // Bytes between the operands of consecutive wgmma in a stage.
+  static constexpr std::uint32_t kStepA = kMnMajorA ? 16 * kSwizzleBytes : 32,
+                                 kStepB = kMnMajorB ? 16 * kSwizzleBytes : 32;
+};
+
+struct ProblemShape {
+  // tiles_m: cluster tiles per group, of wgrad and symmetric GEMMs. Symmetric GEMMs: one group per matrix.
+  int groups, tiles_m, tiles_n;
+  std::int64_t rows, columns, k;  // of C (wgrad, symmetric: per group); k: extent of K, unused for wgrad
+};
+
+struct WorkTile {
+  int group = -1;        // -1: no tile left
+  std::int64_t row = 0;  // first row of the CTA's tile in C (wgrad: in the group's C)
+  std::int64_t end = 0;  // end of the group's rows
+  std::int64_t column = 0;
+  std::int64_t k_begin = 0;
+  std::int64_t k_extent = 0;
+};
+
+// Work tile of one CTA of a cluster for linear tile index `tile` (32-bit). By all lanes of a warp.
+template <GemmKind kKind, int kCluster>
+requires(!kIsSymmetric<kKind>) __device__ WorkTile
+    work_tile(const std::int32_t* ends, const ProblemShape& s, int tile, std::uint32_t rank) {
+  constexpr int kRows = kTileM * kCluster, kRaster = kRasterRows / kCluster;
+  WorkTile work;
+  int local = 0, tiles = 0;
+  std::int64_t row = 0;
+  if constexpr (kKind == GemmKind::wgrad) {
+    const int tiles_per_group = s.tiles_m * s.tiles_n;
+    work.group = tile / tiles_per_group;
+    if (work.group >= s.groups) return {};
+    work.k_begin = work.group > 0 ? ends[work.group - 1] : 0;
+    work.k_extent = ends[work.group] - work.k_begin;
+    work.end = s.rows;
+    local = tile - work.group * tiles_per_group;
+    tiles = s.tiles_m;
+  } else {
+    const GroupTile found = find_group_tile<kRows>(ends, s.groups, ends[s.groups - 1], tile / s.tiles_n);
+    if (found.group < 0 || found.group >= s.groups) return work;
+    work.group = found.group;
+    work.end = found.end;
+    work.k_extent = s.k;
+    local = tile - static_cast<int>(found.first) * s.tiles_n;
+    tiles = static_cast<int>(found.end - found.begin + kRows - 1) / kRows;
+    row = found.begin;
+  }
+  const int band = local / (kRaster * s.tiles_n), first = band * kRaster;
+  const int in_band = min(kRaster, tiles - first), rest = local - first * s.tiles_n, column = rest / in_band;
+  work.row = row + std::int64_t{first + rest - column * in_band} * kRows + rank * kTileM;
+  work.column = std::int64_t{column} * kTileN;
+  return work;
+}
+
+// Lower triangle, row by row.
+template <GemmKind kKind, int kCluster>
+requires(kIsSymmetric<kKind>) __device__ WorkTile
+    work_tile(const std::int32_t*, const ProblemShape& s, int tile, std::uint32_t rank) {
+  static_assert(kTileM * kCluster == kTileN, "square tiles");
+  WorkTile work;
+  const int tiles_per_matrix = s.tiles_m * (s.tiles_m + 1) / 2, group = tile / tiles_per_matrix;
+  if (group >= s.groups) return work;
+  const int local = tile - group * tiles_per_matrix;
+  int line = 0;  // line (line + 1) / 2 tiles are above it
+  while ((line + 1) * (line + 2) / 2 <= local) ++line;
+  work.group = group;
+  work.end = s.rows;
+  work.k_extent = s.k;
+  work.row = std::int64_t{line} * kTileN + rank * kTileM;
+  work.column = std::int64_t{local - line * (line + 1) / 2} * kTileN;
+  return work;
+}
+
+}  // namespace quench::cuda
