@@ -97,8 +97,8 @@ function(quench_cuda_backend module)
     # The front end's headers take minutes at -O2, and what they do runs once a graph.
     set_source_files_properties(${CMAKE_SOURCE_DIR}/core/cuda/cudnn/attention_graph.cpp PROPERTIES COMPILE_OPTIONS -O1)
   endif()
-  # Kernels that start early wait for the one before them by an instruction of compute capability 9.0. Code for an older
-  # one has no such wait and must not start early, also where a newer GPU's driver compiles it.
+  # PDL: griddepcontrol.wait needs compute capability 9.0. Code for an older one has no such wait and must not be launched
+  # with the attribute, also where a newer GPU's driver compiles it.
   set(pdl ON)
   set(wgmma OFF)  # kernels with instructions that compute capability 9.0a alone has
   foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})

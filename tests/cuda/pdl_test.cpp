@@ -1,5 +1,4 @@
-// Kernels that are put in place before the one in front of them is done (core/cuda/common/pdl.cuh) see what it
-// wrote.
+// Kernels launched with PDL (core/cuda/common/pdl.cuh) see what the preceding kernel wrote.
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"

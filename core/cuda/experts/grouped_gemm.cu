@@ -1,6 +1,5 @@
-// Grouped products where those of core/cuda/sm90/grouped_gemm_bf16.cu do not apply: tensor cores for bf16 operands
-// whose rows are multiples of 16 bytes, else sums in f32 by the ordinary units. A block finds its group by itself;
-// blocks for which no rows are left end at once.
+// Grouped GEMM for devices and shapes that core/cuda/sm90/grouped_gemm_bf16.cu does not take: mma.sync for bf16
+// operands with rows of a multiple of 16 bytes, else f32 FMA. Each CTA finds its group; CTAs without rows exit at once.
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/common/launch.h"

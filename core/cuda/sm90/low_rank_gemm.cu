@@ -120,20 +120,20 @@ template <bool kGated>
 using LoraEpilogue = OverlappedEpilogue<kTileSlices + (kGated ? kTileSlices / 2 : 0)>;
 
 template <bool kGated>
-__device__ __forceinline__ void store_lora_slice(const SharedStorage& shared, const LoraEpilogue<kGated>& tile, int box,
-                                                 const Results& results) {
+__device__ __forceinline__ void store_lora_slice(const SharedStorage& shared, const LoraEpilogue<kGated>& tile,
+                                                 int slice, const Results& results) {
   constexpr int kHalf = kTileSlices / 2, kPairs = tile.kSlicePairs;
-  const bool is_gated = box >= kTileSlices;
+  const bool is_gated = slice >= kTileSlices;
   const auto pair = [&](int at) {
-    if (!is_gated) return tile.pairs[box * kPairs + at];
-    const int gate_at = (box - kTileSlices) * kPairs + at;
+    if (!is_gated) return tile.pairs[slice * kPairs + at];
+    const int gate_at = (slice - kTileSlices) * kPairs + at;
     const float2 gate = unpack_pair<bfloat16>(tile.pairs[gate_at]);
     const float2 up = unpack_pair<bfloat16>(tile.pairs[gate_at + kHalf * kPairs]);
     const Vector<float, 2> result = swiglu_of(Vector<float, 2>{gate.x, gate.y}, Vector<float, 2>{up.x, up.y});
     return pack_pair<bfloat16>(result.values[0], result.values[1]);
   };
-  tma_store_slice(shared, box, pair, [&](std::uint32_t from) {
-    const int column = tile.column + box % kHalf * kSliceColumns + (box / kHalf == 1 ? results.second_half : 0);
+  tma_store_slice(shared, slice, pair, [&](std::uint32_t from) {
+    const int column = tile.column + slice % kHalf * kSliceColumns + (slice / kHalf == 1 ? results.second_half : 0);
     if (threadIdx.x % 32 == 0) tma_store(is_gated ? &results.gated : &results.c, from, column, tile.row);
   });
 }
@@ -153,7 +153,7 @@ __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& r
     if constexpr (kGradient)
       swiglu_backward_step(shared, epilogue, fetches, results.gradient);
     else
-      epilogue.step([&](int box) { store_lora_slice<kGated>(shared, epilogue, box, results); });
+      epilogue.step([&](int slice) { store_lora_slice<kGated>(shared, epilogue, slice, results); });
   };
   const auto drain = [&] {
     while (epilogue.pending()) step();
@@ -201,7 +201,7 @@ __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& r
     wgmma_wait<0>();
     wgmma_fence_operand(acc);
     consumer_release<kClusterSize>(shared, previous);
-    epilogue.take(work, 0, [&](int i) { return make_float2(acc[2 * i], acc[2 * i + 1]); });
+    epilogue.pack(work, 0, [&](int i) { return make_float2(acc[2 * i], acc[2 * i + 1]); });
     work = next;
   }
   drain();

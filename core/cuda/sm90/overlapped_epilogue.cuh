@@ -31,7 +31,7 @@ struct OverlappedEpilogue {
 
   // Packs a tile; pair(i): accumulators 2 i and 2 i + 1. first_row: row of C where the group's matrix starts.
   template <class Pair>
-  __device__ __forceinline__ void take(const WorkTile& work, std::int64_t first_row, const Pair& pair) {
+  __device__ __forceinline__ void pack(const WorkTile& work, std::int64_t first_row, const Pair& pair) {
 #pragma unroll
     for (int i = 0; i < kTileSlices * kSlicePairs; ++i) {
       const float2 both = pair(i);
@@ -47,25 +47,25 @@ struct OverlappedEpilogue {
   }
   // Calls store(slice) for the next slice. The slice is a compile-time constant after unrolling, as register indices
   // have to be.
-  template <class Send>
-  __device__ __forceinline__ void step(const Send& send) {
-    const int box = next++;
+  template <class Store>
+  __device__ __forceinline__ void step(const Store& store) {
+    const int slice = next++;
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (i == box) send(i);
+      if (i == slice) store(i);
   }
-  template <class Send>
-  __device__ __forceinline__ void drain(const Send& send) {
-    while (pending()) step(send);
+  template <class Store>
+  __device__ __forceinline__ void drain(const Store& store) {
+    while (pending()) step(store);
   }
 };
 
 // Writes pair(i) to the next slice buffer and calls store(address) in all lanes, then commits the TMA group.
-template <class Pair, class Leave>
-__device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int box, const Pair& pair,
-                                                const Leave& leave) {
+template <class Pair, class Store>
+__device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int slice, const Pair& pair,
+                                                const Store& store) {
   const std::uint32_t lane = threadIdx.x % 32;
-  const std::uint32_t to = epilogue_smem(shared) + static_cast<std::uint32_t>(box % kSliceBuffers) * kSliceBytes;
+  const std::uint32_t to = epilogue_smem(shared) + static_cast<std::uint32_t>(slice % kSliceBuffers) * kSliceBytes;
   const std::uint32_t line = to + (lane % 8 + lane / 8 % 2 * 8) * kSwizzleBytes;
   if (lane == 0) tma_store_wait_read<kSliceBuffers - 1>();
   __syncwarp();
@@ -76,13 +76,13 @@ __device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int
   }
   fence_proxy_async();
   __syncwarp();
-  leave(to);
+  store(to);
   if (lane == 0) tma_store_commit();
 }
 
 // Output of a grouped GEMM: row groups of one matrix [R,N], or one matrix per group [E,M,N].
 struct GroupedOutput {
-  CUtensorMap boxes;  // of C as a matrix
+  CUtensorMap map;  // of C as a matrix
   bfloat16* c;
   std::int64_t columns;
   std::int64_t group_rows;  // rows of a group's matrix; 0: row groups of one matrix
@@ -96,13 +96,13 @@ struct GroupedOutput {
 // TMA store of a full slice. A partial one is stored by the threads: the following rows belong to the next group.
 template <int kCount>
 __device__ __forceinline__ void store_output_slice(const SharedStorage& shared, const OverlappedEpilogue<kCount>& tile,
-                                                   int box, const GroupedOutput& results) {
-  const auto pair = [&](int at) { return tile.pairs[box * tile.kSlicePairs + at]; };
-  tma_store_slice(shared, box, pair, [&](std::uint32_t from) {
+                                                   int slice, const GroupedOutput& results) {
+  const auto pair = [&](int at) { return tile.pairs[slice * tile.kSlicePairs + at]; };
+  tma_store_slice(shared, slice, pair, [&](std::uint32_t from) {
     const int lane = static_cast<int>(threadIdx.x) % 32, rows = tile.end - tile.row,
-              column = tile.column + box * kSliceColumns;
+              column = tile.column + slice * kSliceColumns;
     if (rows >= kSliceRows) {
-      if (lane == 0) tma_store(&results.boxes, from, column, tile.row);
+      if (lane == 0) tma_store(&results.map, from, column, tile.row);
       return;
     }
     bfloat16* to = results.c + std::int64_t{tile.row} * results.columns + column;
@@ -128,24 +128,24 @@ __device__ __forceinline__ void overlapped_consumer_loop(const SharedStorage& sh
                                                          std::uint32_t rank, const Mainloop& compute,
                                                          const Pair& pair) {
   OverlappedEpilogue<> epilogue;
-  const auto send = [&](int box) { store_output_slice(shared, epilogue, box, results); };
+  const auto store = [&](int slice) { store_output_slice(shared, epilogue, slice, results); };
   int tile = static_cast<int>(blockIdx.x) / kCluster;
   WorkTile work = work_tile<kKind, kCluster>(ends, s, tile, rank), next;
   while (work.group >= 0) {
     compute(
         work,
         [&] {
-          if (epilogue.pending()) epilogue.step(send);
+          if (epilogue.pending()) epilogue.step(store);
         },
         [&] {
           tile += static_cast<int>(gridDim.x) / kCluster;
           next = work_tile<kKind, kCluster>(ends, s, tile, rank);
-          epilogue.drain(send);
+          epilogue.drain(store);
         });
-    epilogue.take(work, work.group * results.group_rows, pair);
+    epilogue.pack(work, work.group * results.group_rows, pair);
     work = next;
   }
-  epilogue.drain(send);
+  epilogue.drain(store);
   if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();
 }
 
