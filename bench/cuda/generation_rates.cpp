@@ -11,8 +11,8 @@
 #include "bench/cuda/measure.h"
 #include "bench/cuda/rates.h"
 #include "core/cuda/common/cuda_error.h"
-#include "core/device/constant_weights.h"
-#include "core/memory/captured_work.h"
+#include "core/device/read_only_weights.h"
+#include "core/memory/device_graph.h"
 #include "core/ops/argmax.h"
 #include "core/ops/cached_attention.h"
 #include "core/ops/gated_linear.h"
@@ -105,8 +105,8 @@ class Token {
  private:
   double microseconds(const std::function<void()>& queue) {
     queue();
-    const auto work = CapturedWork::capture(kGpu, [&] {
-      const ConstantWeights constant(value_weights());
+    const auto work = DeviceGraph::capture(kGpu, [&] {
+      const ReadOnlyWeightsScope constant(value_weights());
       queue();
     });
     auto* stream = static_cast<cudaStream_t>(current_stream(kGpu).handle);

@@ -138,7 +138,7 @@ TEST(CudaGemm, NanAndInfinityReachTheirRowsAndColumnsOnly) {
   }
 }
 
-// Large enough for a contest of algorithms. Every entrant gives the product, added to c once, and one of them wins.
+// Large enough for a contest of algorithms. Every candidate gives the product, added to c once, and one of them wins.
 TEST(CudaGemm, EveryEntrantOfAContestGivesTheProduct) {
   const GemmTuning tuning;
   Generator random(17);

@@ -3,8 +3,8 @@
 #include <array>
 #include <cmath>
 
-#include "core/device/constant_weights.h"
-#include "core/memory/captured_work.h"
+#include "core/device/read_only_weights.h"
+#include "core/memory/device_graph.h"
 #include "core/ops/attention.h"
 #include "core/ops/cached_attention.h"
 #include "core/ops/elementwise.h"
@@ -167,11 +167,11 @@ TEST(CudaGatedLinear, HasTheSameBitsBesideAPromiseOfConstantWeights) {
   chain();
   const Tensor expected = on_cpu(x);
   EXPECT_GT(std::abs(get_element(expected, 0)), 0.0);
-  const auto work = CapturedWork::capture(kGpu, [&] {
-    const ConstantWeights constant({values.raw_data()});
+  const auto work = DeviceGraph::capture(kGpu, [&] {
+    const ReadOnlyWeightsScope constant({values.raw_data()});
     chain();
   });
-  EXPECT_FALSE(ConstantWeights::of_packed() || ConstantWeights::of_values(values.raw_data()));
+  EXPECT_FALSE(ReadOnlyWeightsScope::of_packed() || ReadOnlyWeightsScope::of_values(values.raw_data()));
   for (int trial = 0; trial < 5; ++trial) {
     x.copy_from(input);
     work->launch();

@@ -233,7 +233,7 @@ TEST(CudaScaledGemm, NanReachesItsRowOrColumnOnly) {
       ASSERT_EQ(std::isnan(got[static_cast<std::size_t>(i * 64 + j)]), i == 5 || j == 9) << i << ", " << j;
 }
 
-// Large enough for a contest; every entrant gives the product, added to c once.
+// Large enough for a contest; every candidate gives the product, added to c once.
 TEST(CudaScaledGemm, EveryEntrantOfAContestGivesTheProduct) {
   const GemmTuning tuning;
   Generator random(8);

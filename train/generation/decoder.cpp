@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/device/call_counter.h"
-#include "core/device/constant_weights.h"
+#include "core/device/read_only_weights.h"
 #include "core/system/log.h"
 
 namespace quench {
@@ -84,8 +84,8 @@ bool Decoder::captured() {
 
 void Decoder::capture(std::int64_t bound) {
   try {
-    work_ = CapturedWork::capture(token_.device(), [&] {
-      const ConstantWeights constant(weight_addresses(model_));
+    work_ = DeviceGraph::capture(token_.device(), [&] {
+      const ReadOnlyWeightsScope constant(weight_addresses(model_));
       nn::ForwardContext context = model_.make_context({{0, 1, 0, bound}}, position_);
       context.length_on_device = true;
       logits_ = pass(token_, std::move(context));

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "core/memory/captured_work.h"
+#include "core/memory/device_graph.h"
 #include "nn/causal_lm.h"
 
 namespace quench {
@@ -45,7 +45,7 @@ class Decoder {
   std::int64_t bound_ = 0;  // keys it can see
   std::int64_t single_passes_ = 0;
   bool capturable_ = true;
-  std::unique_ptr<CapturedWork> work_;
+  std::unique_ptr<DeviceGraph> work_;
 };
 
 }  // namespace quench

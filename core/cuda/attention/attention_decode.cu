@@ -310,7 +310,7 @@ bool rows_are_wide(const Tensor& t) {
 }
 
 template <class Shape>
-void decode_rows(const AttentionArgs& args, const FreshToken* fresh) {
+void decode_rows(const AttentionArgs& args, const NewToken* fresh) {
   using T = typename Shape::Element;
   std::int64_t rows = 0;
   const std::int64_t group = args.q.size(1) / args.k.size(1);
@@ -334,7 +334,7 @@ void decode_rows(const AttentionArgs& args, const FreshToken* fresh) {
                             .scale = args.scale * kLog2E,
                             .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
                             .rows = args.q.size(0) * args.q.size(1),
-                            .fresh = fresh != nullptr ? FreshOperands<T>(*fresh, args) : FreshOperands<T>()};
+                            .fresh = fresh != nullptr ? NewTokenOperands<T>(*fresh, args) : NewTokenOperands<T>()};
   // Few keys are soon read: a block for each query head computes what a kv head's block would take longer for.
   const std::int64_t sequences = static_cast<std::int64_t>(args.sequences.size());
   const bool few =
@@ -360,7 +360,7 @@ bool decode_takes(const AttentionArgs& args) {
   });
 }
 
-void decode_attention(const AttentionArgs& args, const FreshToken* fresh) {
+void decode_attention(const AttentionArgs& args, const NewToken* fresh) {
   const std::int64_t dim = args.q.size(2);
   if (args.q.dtype() == DType::f32) {
     if (dim <= 64)

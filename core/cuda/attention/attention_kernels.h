@@ -10,7 +10,7 @@ void tiled_attention(const AttentionArgs& args, const LseLayout& lse);
 void tiled_attention_backward(const AttentionBackwardArgs& args, const LseLayout& lse);
 
 // The one token of a call, the last key of its sequence, which k and v do not hold yet.
-struct FreshToken {
+struct NewToken {
   Tensor key, value;  // [1,kv_heads,D]; the key and the query are not rotated yet
   Tensor cos, sin;    // f32 [positions,D/2], or undefined
   Tensor position;    // i32 [1]: row of the tables, and of k and v
@@ -20,7 +20,7 @@ struct FreshToken {
 // rotated (core/ops/rope.h) and its key and value stored in k and v on the way: D a multiple of 16, everything aligned
 // to 16 bytes.
 [[nodiscard]] bool decode_takes(const AttentionArgs& args);
-void decode_attention(const AttentionArgs& args, const FreshToken* fresh = nullptr);
+void decode_attention(const AttentionArgs& args, const NewToken* fresh = nullptr);
 
 // Zeroes rows of [N,heads,D] that lie in no sequence; sets their lse, where there is one, to minus infinity.
 struct RowRange {

@@ -1,7 +1,7 @@
 #pragma once
 // Operands of the attention of few queries (attention_decode.cu), and how the threads of a block hold rows of them.
 
-#include "core/cuda/attention/fresh_token.cuh"
+#include "core/cuda/attention/new_token.cuh"
 #include "core/cuda/common/vector.cuh"
 
 namespace quench::cuda {
@@ -24,7 +24,7 @@ struct DecodeOperands {
   float* partial_out;
   float2* partial_weight;
   std::int64_t rows;  // queries * heads
-  FreshOperands<T> fresh;
+  NewTokenOperands<T> fresh;
 };
 
 // kLanes threads hold a row of keys, 16 bytes times kPieces each.

@@ -13,7 +13,7 @@ __device__ inline void pdl_launch_dependents() {
 }
 
 // Waits for completion of all preceding work of the stream. Every thread of a kernel launched with the attribute calls
-// it before its first global access. Earlier loads are safe only for weights under core/device/constant_weights.h; L2
+// it before its first global access. Earlier loads are safe only for weights under core/device/read_only_weights.h; L2
 // prefetch is always safe.
 __device__ inline void pdl_wait() {
 #if defined(QUENCH_CUDA_PDL)

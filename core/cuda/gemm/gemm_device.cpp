@@ -5,9 +5,9 @@
 #include <memory>
 #include <mutex>
 
-#include "core/cuda/gemm/gemm_choices.h"
-#include "core/cuda/gemm/gemm_contest.h"
-#include "core/cuda/gemm/gemm_variations.h"
+#include "core/cuda/gemm/gemm_algo_cache.h"
+#include "core/cuda/gemm/gemm_autotuner.h"
+#include "core/cuda/gemm/gemm_tile_candidates.h"
 #include "core/device/call_counter.h"
 #include "core/device/determinism.h"
 #include "core/tensor/tensor.h"
@@ -25,26 +25,26 @@ CallCounter plans_made("gemm.plans");
 class DeviceGemm {
  public:
   explicit DeviceGemm(Device device)
-      : choices_(gemm_choices_folder(), backend(DeviceType::cuda).device_name(device), cublaslt().get_version()) {
+      : choices_(gemm_algo_cache_folder(), backend(DeviceType::cuda).device_name(device), cublaslt().get_version()) {
     cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
   }
 
   bool run(const GemmProblem& problem, const GemmCall& call, Stream stream) {
     const std::lock_guard lock(mutex_);
     Chosen& chosen = chosen_for(problem, call, stream.device);
-    if (!chosen.contest) return false;
+    if (!chosen.autotuner) return false;
     void* scratch = workspace(stream);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     do {
-      const cublasLtMatmulAlgo_t& algorithm = chosen.contest->begin(native(stream));
+      const cublasLtMatmulAlgo_t& algorithm = chosen.autotuner->begin(native(stream));
       status = chosen.plan->run(handle_, call, algorithm, scratch, native(stream));
-      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) chosen.contest->failed();
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) chosen.autotuner->failed();
     } while (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE);
     if (status != CUBLAS_STATUS_SUCCESS)
       cublaslt().check(status, fmt::format("gemm {} on {}, stream {}", problem.to_string(), stream.device.to_string(),
                                            stream.handle));
-    chosen.contest->end(native(stream));
-    if (const auto winner = chosen.contest->take_winner(); winner && !chosen.kept)
+    chosen.autotuner->end(native(stream));
+    if (const auto winner = chosen.autotuner->take_winner(); winner && !chosen.kept)
       choices_.insert(problem.to_string(), *winner);
     return true;
   }
@@ -52,21 +52,21 @@ class DeviceGemm {
  private:
   struct Chosen {
     std::unique_ptr<GemmPlan> plan;
-    std::unique_ptr<GemmContest> contest;  // null if there is no algorithm
-    bool kept = false;                     // the algorithm is in the file, or not worth keeping
+    std::unique_ptr<GemmAutotuner> autotuner;  // null if there is no algorithm
+    bool kept = false;                         // the algorithm is in the file, or not worth keeping
   };
 
   Chosen& chosen_for(const GemmProblem& problem, const GemmCall& call, Device device) {
-    // Outside GemmTuning shapes may come once and never again: a contest would only slow them down.
-    const bool contested = GemmTuning::wanted() && !deterministic();
-    auto& table = chosen_[contested];
+    // Outside GemmTuning shapes may come once and never again: trials would only slow them down.
+    const bool autotuned = GemmTuning::wanted() && !deterministic();
+    auto& table = chosen_[autotuned];
     const auto it = table.find(problem);
     if (it != table.end()) return it->second;
     plans_made.add();
     Chosen chosen{std::make_unique<GemmPlan>(problem), nullptr};
     chosen.plan->bind_scales(call);
     std::vector<cublasLtMatmulAlgo_t> candidates;
-    if (!contested || problem.flops() < kMinFlops) {
+    if (!autotuned || problem.flops() < kMinFlops) {
       candidates = chosen.plan->candidates(handle_, 1);
       chosen.kept = true;
     } else if (const auto kept = choices_.find(problem.to_string()); kept && chosen.plan->supports(handle_, *kept)) {
@@ -74,10 +74,10 @@ class DeviceGemm {
       chosen.kept = true;
     } else {
       candidates = chosen.plan->candidates(handle_, kCandidates);
-      const auto more = gemm_variations(*chosen.plan, handle_, candidates);
+      const auto more = gemm_tile_candidates(*chosen.plan, handle_, candidates);
       candidates.insert(candidates.end(), more.begin(), more.end());
     }
-    if (!candidates.empty()) chosen.contest = std::make_unique<GemmContest>(problem, std::move(candidates), device);
+    if (!candidates.empty()) chosen.autotuner = std::make_unique<GemmAutotuner>(problem, std::move(candidates), device);
     return table.emplace(problem, std::move(chosen)).first->second;
   }
 
@@ -93,8 +93,8 @@ class DeviceGemm {
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
-  GemmChoices choices_;
-  std::array<std::unordered_map<GemmProblem, Chosen, GemmProblemHash>, 2> chosen_;  // [contested]
+  GemmAlgoCache choices_;
+  std::array<std::unordered_map<GemmProblem, Chosen, GemmProblemHash>, 2> chosen_;  // [autotuned]
   std::map<void*, Tensor> workspaces_;
 };
 

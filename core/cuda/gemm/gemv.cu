@@ -5,7 +5,7 @@
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
-#include "core/cuda/gemm/packed_tiles.h"
+#include "core/cuda/gemm/small_m_gemm.h"
 #include "core/ops/gated_linear.h"
 
 namespace quench::cuda {
@@ -119,7 +119,7 @@ unsigned blocks_for(std::int64_t columns) {
 
 void gated_linear_cuda(const GatedLinearArgs& args) {
   const OpLaunch launch("gated_linear", {&args.x, &args.weight, &args.y, &args.bias});
-  if (value_tiles(args.x, args.weight, args.y, args.bias, true, launch)) return;
+  if (small_m_gemm_values(args.x, args.weight, args.y, args.bias, true, launch)) return;
   const GemvShape shape{.n = args.y.size(1),
                         .k = args.weight.size(1),
                         .lda = args.x.stride(0),
@@ -149,7 +149,8 @@ bool is_gemv(const GemmArgs& args) {
 
 void gemv(const GemmArgs& args) {
   const OpLaunch launch("gemm", {&args.a, &args.b, &args.c, &args.bias});
-  if (args.alpha == 1.0f && args.beta == 0.0f && value_tiles(args.a, args.b, args.c, args.bias, false, launch)) return;
+  if (args.alpha == 1.0f && args.beta == 0.0f && small_m_gemm_values(args.a, args.b, args.c, args.bias, false, launch))
+    return;
   const GemvShape shape{.n = args.b.size(0),
                         .k = args.b.size(1),
                         .lda = args.a.stride(0),

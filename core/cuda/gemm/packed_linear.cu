@@ -7,8 +7,8 @@
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/gemm/packed_codes.cuh"
-#include "core/cuda/gemm/packed_tiles.h"
 #include "core/cuda/gemm/packed_view.cuh"
+#include "core/cuda/gemm/small_m_gemm.h"
 #include "core/ops/gated_linear.h"
 #include "core/ops/packed_linear.h"
 
@@ -267,7 +267,7 @@ void multiply_gated(const PackedLinearArgs& args, const OpLaunch& launch) {
 }
 
 void gated_packed_linear_cuda(const PackedLinearArgs& args) {
-  if (packed_tiles_take(args.x, args.weight)) return packed_tiles(args, true);
+  if (small_m_gemm_supports(args.x, args.weight)) return small_m_gemm(args, true);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("gated_packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "gated_packed_linear", [&]<class Codes>() {
@@ -277,7 +277,7 @@ void gated_packed_linear_cuda(const PackedLinearArgs& args) {
 }
 
 void packed_linear_cuda(const PackedLinearArgs& args) {
-  if (packed_tiles_take(args.x, args.weight)) return packed_tiles(args, false);
+  if (small_m_gemm_supports(args.x, args.weight)) return small_m_gemm(args, false);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "packed_linear", [&]<class Codes>() {

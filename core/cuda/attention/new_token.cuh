@@ -1,6 +1,6 @@
 #pragma once
-// The token of generation within the attention kernel: rotation of its query and key (core/ops/rope.h, halves of a
-// head) with the arithmetic of the kernel for rotations, and its places in the cache.
+// Decode: RoPE of the new token's q and k inside the attention kernel, and its append to the KV cache. Bit-identical to
+// the RoPE kernel (core/ops/rope.h, rotate-half layout).
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/common/vector.cuh"
@@ -8,10 +8,10 @@
 namespace quench::cuda {
 
 template <class T>
-struct FreshOperands {
-  const T* key = nullptr;  // [kv_heads, D]; null: the cache holds all keys
+struct NewTokenOperands {
+  const T* key = nullptr;  // [kv_heads, D]; null: no append
   const T* value = nullptr;
-  T* keys = nullptr;  // of the cache
+  T* keys = nullptr;  // cache
   T* values = nullptr;
   std::int64_t capacity = 0, k_row = 0, k_head = 0, v_row = 0, v_head = 0;
   const float* cos = nullptr;  // null: no rotation
@@ -19,8 +19,8 @@ struct FreshOperands {
   std::int64_t table_rows = 0;
   const std::int32_t* position = nullptr;
 
-  FreshOperands() = default;
-  FreshOperands(const FreshToken& token, const AttentionArgs& args)
+  NewTokenOperands() = default;
+  NewTokenOperands(const NewToken& token, const AttentionArgs& args)
       : key(token.key.data<T>()),
         value(token.value.data<T>()),
         keys(args.k.data<T>()),
@@ -35,9 +35,9 @@ struct FreshOperands {
         table_rows(token.cos.defined() ? token.cos.size(0) : 0),
         position(token.position.data<std::int32_t>()) {}
 
-  // Of elements d to d + kWidth - 1 of a head. A position outside the tables gives NaN and no access outside them.
+  // Rotation of elements d to d + kWidth - 1 of a head. A position outside the tables gives NaN, without an access.
   struct Angles {
-    Vector<float, kVectorWidth<T>> cosine, sine;  // that of the other half's element with its sign
+    Vector<float, kVectorWidth<T>> cosine, sine;  // signed, for the element of the other half
   };
   __device__ Angles angles(int d, int dim) const {
     constexpr int kWidth = kVectorWidth<T>, kLoad = 4;
@@ -61,7 +61,7 @@ struct FreshOperands {
     return result;
   }
 
-  // Elements d to d + kWidth - 1 of a head, rotated and rounded as where they are stored between.
+  // Elements d to d + kWidth - 1 of a head, rotated and rounded to T.
   __device__ Vector<T> rotated(const T* head, const Angles& by, int d, int dim) const {
     Vector<T> own = *reinterpret_cast<const Vector<T>*>(head + d);
     if (cos == nullptr) return own;
@@ -72,7 +72,7 @@ struct FreshOperands {
     return own;
   }
 
-  // Stores the token's key and value of a head. Called by all threads of a block.
+  // Appends key and value of a KV head; by all threads of the CTA.
   __device__ void store(int kv_head, int dim) const {
     constexpr int kWidth = kVectorWidth<T>;
     const std::int64_t row = *position;
@@ -84,7 +84,7 @@ struct FreshOperands {
           *reinterpret_cast<const Vector<T>*>(value + kv_head * dim + d);
     }
   }
-  // The same of elements d to d + kWidth - 1, by who has them.
+  // Appends elements d to d + kWidth - 1 held by the calling thread.
   __device__ void store_piece(int kv_head, int d, const Vector<T>& key_piece, const Vector<T>& value_piece) const {
     const std::int64_t row = *position;
     if (row < 0 || row >= capacity) return;

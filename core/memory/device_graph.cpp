@@ -1,4 +1,4 @@
-#include "core/memory/captured_work.h"
+#include "core/memory/device_graph.h"
 
 #include <map>
 #include <mutex>
@@ -18,11 +18,11 @@ Stream capture_stream(Device device) {
 
 }  // namespace
 
-std::unique_ptr<CapturedWork> CapturedWork::capture(Device device, const std::function<void()>& work) {
+std::unique_ptr<DeviceGraph> DeviceGraph::capture(Device device, const std::function<void()>& work) {
   if (device.type != DeviceType::cuda) return nullptr;
   Backend& owner = backend(device.type);
   const Stream stream = capture_stream(device);
-  std::unique_ptr<CapturedWork> captured(new CapturedWork);
+  std::unique_ptr<DeviceGraph> captured(new DeviceGraph);
   const StreamGuard on_stream(stream);
   if (!owner.begin_capture(stream)) return nullptr;
   try {
@@ -39,7 +39,7 @@ std::unique_ptr<CapturedWork> CapturedWork::capture(Device device, const std::fu
   return captured;
 }
 
-CapturedWork::~CapturedWork() {
+DeviceGraph::~DeviceGraph() {
   if (graph_.handle == nullptr) return;
   Backend& owner = backend(graph_.device.type);
   try {
@@ -49,7 +49,7 @@ CapturedWork::~CapturedWork() {
   owner.destroy_graph(graph_);
 }
 
-void CapturedWork::launch() const {
+void DeviceGraph::launch() const {
   backend(graph_.device.type).launch(graph_, current_stream(graph_.device));
 }
 

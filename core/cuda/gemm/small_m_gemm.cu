@@ -6,7 +6,7 @@
 // cores' other operand are the rows of x, most of them idle. That costs nothing here: what counts is that four
 // instructions or fewer make operands of two codes, where arithmetic in f32 takes eight.
 
-#include "core/cuda/gemm/packed_tiles.h"
+#include "core/cuda/gemm/small_m_gemm.h"
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pdl.cuh"
@@ -15,7 +15,7 @@
 #include "core/cuda/gemm/packed_codes.cuh"
 #include "core/cuda/gemm/packed_view.cuh"
 #include "core/cuda/gemm/staged_rows.cuh"
-#include "core/device/constant_weights.h"
+#include "core/device/read_only_weights.h"
 #include "core/ops/normed_linear.h"
 
 namespace quench::cuda {
@@ -92,7 +92,7 @@ struct TileRows {
 };
 
 // Reads the codes once. `split` warps share a tile, a divisor of kTileWarps; a warp that has tiles alone may take
-// several. `constant`: core/device/constant_weights.h.
+// several. `constant`: core/device/read_only_weights.h.
 template <class Codes, bool kNormed>
 __global__ __launch_bounds__(kTileThreads,
                              kBlocksPerMultiprocessor) void packed_tiles_kernel(TileInput in, PackedView w, int tiles,
@@ -291,7 +291,7 @@ void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, co
                static_cast<std::size_t>(rows * (view.columns / 8 + kStagedPad) * 16), in, view, static_cast<int>(tiles),
                pieces_per_group, split, PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
                bias.defined() ? bias.data<bfloat16>() : nullptr, gated,
-               Codes::kBits == 16 ? ConstantWeights::of_values(view.codes) : ConstantWeights::of_packed());
+               Codes::kBits == 16 ? ReadOnlyWeightsScope::of_values(view.codes) : ReadOnlyWeightsScope::of_packed());
 }
 
 bool fits(const Tensor& x) {
@@ -312,13 +312,13 @@ auto for_codes(DType dtype, const Body& body) {
 
 }  // namespace
 
-bool packed_tiles_take(const Tensor& x, const PackedMatrix& m) {
+bool small_m_gemm_supports(const Tensor& x, const PackedMatrix& m) {
   return fits(x) && reinterpret_cast<std::uintptr_t>(m.codes().raw_data()) % 16 == 0 &&
          reinterpret_cast<std::uintptr_t>(m.scales().raw_data()) % byte_size(m.scales().dtype()) == 0 &&
          for_codes(m.codes().dtype(), [&]<class Codes>() { return pieces_per_group<Codes>(m) > 0; });
 }
 
-void packed_tiles(const PackedLinearArgs& args, bool gated, const AddedNorm* norm) {
+void small_m_gemm(const PackedLinearArgs& args, bool gated, const AddedNorm* norm) {
   const PackedMatrix& m = args.weight;
   const OpLaunch launch(gated ? "gated_packed_linear" : "packed_linear",
                         {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
@@ -327,8 +327,8 @@ void packed_tiles(const PackedLinearArgs& args, bool gated, const AddedNorm* nor
   });
 }
 
-bool value_tiles(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& bias, bool gated,
-                 const OpLaunch& launch, const AddedNorm* norm) {
+bool small_m_gemm_values(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& bias, bool gated,
+                         const OpLaunch& launch, const AddedNorm* norm) {
   if (!fits(x) || !weight.is_contiguous() || weight.size(1) % kPieceCodes<Values16> != 0 ||
       reinterpret_cast<std::uintptr_t>(weight.raw_data()) % 16 != 0)
     return false;
@@ -347,10 +347,11 @@ bool norm_fits(const NormedLinearArgs& args) {
 
 void normed_linear_cuda(const NormedLinearArgs& args) {
   if (norm_fits(args)) {
-    if (args.packed.defined() && packed_tiles_take(args.x, args.packed))
-      return packed_tiles({.x = args.x, .weight = args.packed, .y = args.y, .bias = args.bias}, args.gated, &args.norm);
+    if (args.packed.defined() && small_m_gemm_supports(args.x, args.packed))
+      return small_m_gemm({.x = args.x, .weight = args.packed, .y = args.y, .bias = args.bias}, args.gated, &args.norm);
     const OpLaunch launch("normed_linear", {&args.x, &args.norm.residual, &args.values, &args.y, &args.bias});
-    if (args.values.defined() && value_tiles(args.x, args.values, args.y, args.bias, args.gated, launch, &args.norm))
+    if (args.values.defined() &&
+        small_m_gemm_values(args.x, args.values, args.y, args.bias, args.gated, launch, &args.norm))
       return;
   }
   normed_linear_apart(args);

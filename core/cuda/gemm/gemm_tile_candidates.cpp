@@ -1,4 +1,4 @@
-#include "core/cuda/gemm/gemm_variations.h"
+#include "core/cuda/gemm/gemm_tile_candidates.h"
 
 #include <algorithm>
 #include <array>
@@ -59,11 +59,11 @@ std::optional<cublasLtMatmulAlgo_t> without_choices(const GemmPlan& plan, cublas
 
 }  // namespace
 
-std::vector<cublasLtMatmulAlgo_t> gemm_variations(const GemmPlan& plan, cublasLtHandle_t handle,
-                                                  std::span<const cublasLtMatmulAlgo_t> proposals) {
+std::vector<cublasLtMatmulAlgo_t> gemm_tile_candidates(const GemmPlan& plan, cublasLtHandle_t handle,
+                                                       std::span<const cublasLtMatmulAlgo_t> proposals) {
   std::vector<cublasLtMatmulAlgo_t> variations;
   const GemmProblem& problem = plan.problem();
-  if (proposals.empty() || problem.flops() < kMinVariedFlops || !aligned(problem)) return variations;
+  if (proposals.empty() || problem.flops() < kMinTileCandidateFlops || !aligned(problem)) return variations;
   const auto base = without_choices(plan, handle, proposals.front());
   if (!base) return variations;
   const bool two_sums = problem.scales != GemmScales::none && !problem.fast_accumulation;

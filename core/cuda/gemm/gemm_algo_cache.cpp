@@ -1,4 +1,4 @@
-#include "core/cuda/gemm/gemm_choices.h"
+#include "core/cuda/gemm/gemm_algo_cache.h"
 
 #include <array>
 #include <cstdlib>
@@ -25,7 +25,7 @@ std::string file_name(std::string_view device, std::size_t version) {
 
 }  // namespace
 
-std::filesystem::path gemm_choices_folder() {
+std::filesystem::path gemm_algo_cache_folder() {
   if (const char* folder = std::getenv("QUENCH_GEMM_CACHE")) return folder;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
     return std::filesystem::path(cache) / "quench";
@@ -34,13 +34,14 @@ std::filesystem::path gemm_choices_folder() {
   return {};
 }
 
-GemmChoices::GemmChoices(const std::filesystem::path& folder, std::string_view device, std::size_t library_version) {
+GemmAlgoCache::GemmAlgoCache(const std::filesystem::path& folder, std::string_view device,
+                             std::size_t library_version) {
   if (folder.empty()) return;
   path_ = folder / file_name(device, library_version);
   read();
 }
 
-void GemmChoices::read() {
+void GemmAlgoCache::read() {
   std::error_code ignored;
   if (!std::filesystem::exists(path_, ignored)) return;
   try {
@@ -60,7 +61,7 @@ void GemmChoices::read() {
   }
 }
 
-void GemmChoices::write() {
+void GemmAlgoCache::write() {
   Json json = Json::object();
   for (const auto& [problem, algorithm] : choices_) {
     Words words{};
@@ -73,12 +74,12 @@ void GemmChoices::write() {
   write_file_atomically(path_, json.dump(1) + "\n");
 }
 
-std::optional<cublasLtMatmulAlgo_t> GemmChoices::find(const std::string& problem) const {
+std::optional<cublasLtMatmulAlgo_t> GemmAlgoCache::find(const std::string& problem) const {
   const auto it = choices_.find(problem);
   return it == choices_.end() ? std::nullopt : std::optional(it->second);
 }
 
-void GemmChoices::insert(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm) {
+void GemmAlgoCache::insert(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm) {
   choices_.insert_or_assign(problem, algorithm);
   if (path_.empty() || warned_) return;
   try {

@@ -1,5 +1,5 @@
 #pragma once
-// Algorithms chosen for matrix products, kept in a file, so that a later run has them from its first step.
+// File of autotuned cuBLASLt algorithms, so that a later run uses them from its first step.
 
 #include <filesystem>
 #include <mutex>
@@ -11,15 +11,15 @@
 
 namespace quench::cuda {
 
-// $QUENCH_GEMM_CACHE as a folder, else $XDG_CACHE_HOME/quench, else ~/.cache/quench; nothing when that variable is set
-// and empty, or there is no home.
-[[nodiscard]] std::filesystem::path gemm_choices_folder();
+// $QUENCH_GEMM_CACHE as a folder, else $XDG_CACHE_HOME/quench, else ~/.cache/quench; empty if that variable is set and
+// empty, or without a home directory.
+[[nodiscard]] std::filesystem::path gemm_algo_cache_folder();
 
-class GemmChoices {
+class GemmAlgoCache {
  public:
-  // Reads "gemm-<device>-<library version>.json" of the folder. A file that cannot be read is as good as none: a
-  // warning, and everything is chosen again. An empty folder keeps choices in memory only.
-  GemmChoices(const std::filesystem::path& folder, std::string_view device, std::size_t library_version);
+  // Reads "gemm-<device>-<library version>.json" of the folder. An unreadable file is ignored
+  // with a warning. With an empty folder the cache lives in memory only.
+  GemmAlgoCache(const std::filesystem::path& folder, std::string_view device, std::size_t library_version);
 
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> find(const std::string& problem) const;
   // Also writes the file (whole, replacing it atomically); a file that cannot be written is a warning, once.

@@ -1,4 +1,4 @@
-#include "core/memory/captured_work.h"
+#include "core/memory/device_graph.h"
 
 #include <gtest/gtest.h>
 
@@ -49,9 +49,9 @@ TEST(KeptMemory, ScopesNestAndEndWithAnException) {
   EXPECT_EQ(memory_in_use(), before);
 }
 
-TEST(CapturedWork, IsNothingWhereTheDeviceHasNoGraphs) {
+TEST(DeviceGraph, IsNothingWhereTheDeviceHasNoGraphs) {
   int calls = 0;
-  EXPECT_EQ(CapturedWork::capture(Device{}, [&] { ++calls; }), nullptr);
+  EXPECT_EQ(DeviceGraph::capture(Device{}, [&] { ++calls; }), nullptr);
   EXPECT_EQ(calls, 0);
 }
 

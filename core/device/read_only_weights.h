@@ -1,0 +1,34 @@
+#pragma once
+// Thread-local guarantee for the ops queued in its scope: no op writes the weights, and earlier writes are complete. A
+// kernel launched with PDL may then read its weight while the preceding kernel runs (core/cuda/common/pdl.cuh). For
+// work captured in a graph (core/memory/device_graph.h).
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace quench {
+
+class ReadOnlyWeightsScope {
+ public:
+  // Covers all packed weights, and unpacked weights that start at these addresses; others may be written by queued ops.
+  explicit ReadOnlyWeightsScope(std::vector<const void*> values = {}) : values_(std::move(values)), before_(promise_) {
+    std::sort(values_.begin(), values_.end());
+    promise_ = this;
+  }
+  ~ReadOnlyWeightsScope() { promise_ = before_; }
+  ReadOnlyWeightsScope(const ReadOnlyWeightsScope&) = delete;
+  ReadOnlyWeightsScope& operator=(const ReadOnlyWeightsScope&) = delete;
+
+  [[nodiscard]] static bool of_packed() noexcept { return promise_ != nullptr; }
+  [[nodiscard]] static bool of_values(const void* begin) noexcept {
+    return promise_ != nullptr && std::binary_search(promise_->values_.begin(), promise_->values_.end(), begin);
+  }
+
+ private:
+  static inline thread_local const ReadOnlyWeightsScope* promise_ = nullptr;
+  std::vector<const void*> values_;
+  const ReadOnlyWeightsScope* before_;
+};
+
+}  // namespace quench
