@@ -10,6 +10,8 @@
 #include "apps/standard_output.h"
 #include "apps/verbs.h"
 #include "core/system/file.h"
+#include "core/system/printable.h"
+#include "core/system/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/generation/rehearsal.h"
@@ -60,15 +62,20 @@ void generate_for_prompt(GenerateOptions& o) {
   decoder.skip(ids);
   std::string text;
   print_unchanged();
-  if (!o.json && !o.chat) std::printf("%s", prompt.c_str());
+  if (!o.json && !o.chat) {
+    // The rest of a character that the prompt begins comes with the continuation.
+    const std::string shown =
+        replace_invalid_utf8(std::string_view(prompt).substr(0, prompt.size() - unfinished_utf8(prompt)));
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+  }
   const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {
-    const std::string piece = decoder.push(token);
+    const std::string piece = decoder.push_text(token);
     text += piece;
     if (o.json) return true;
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     return std::fflush(stdout) == 0;  // a closed pipe ends the generation
   });
-  const std::string rest = decoder.finish();  // of a character that did not become whole
+  const std::string rest = decoder.finish_text();  // of a character that did not become whole
   text += rest;
   if (!o.json) std::fwrite(rest.data(), 1, rest.size(), stdout);
   const auto decoded = static_cast<double>(result.tokens.size());

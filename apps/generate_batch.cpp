@@ -131,10 +131,10 @@ void generate_for_prompts(GenerateOptions& o) {
         std::string text;
         Json tokens = Json::array();
         for (const std::int32_t token : result.tokens) {
-          text += decoder.push(token);
+          text += decoder.push_text(token);
           tokens.push_back(token);
         }
-        text += decoder.finish();
+        text += decoder.finish_text();
         Json json = Json::object();
         json.set("index", static_cast<std::int64_t>(index));
         if (prompts[index].text) json.set("prompt", *prompts[index].text);

@@ -154,11 +154,11 @@ void generate_interactively(GenerateOptions& o) {
     {
       const AnswerInterrupt interrupt;
       (void)session.generate(ids, o.generation, [&](std::int32_t token) {
-        open = show(decoder.push(token));
+        open = show(decoder.push_text(token));
         return open && !AnswerInterrupt::requested();
       });
     }
-    open = show(decoder.finish() + "\n") && open;
+    open = show(decoder.finish_text() + "\n") && open;
     if (!open) break;
     answer.pop_back();
     history.add(*message, answer);

@@ -1,20 +1,17 @@
 // quench inspect: what a model folder or a training checkpoint holds.
 
 #include <cstdio>
-#include <map>
 
 #include "apps/common.h"
+#include "apps/inspect_model.h"
 #include "apps/inspect_tokens.h"
 #include "apps/verbs.h"
-#include "core/safetensors/safetensors_folder.h"
-#include "data/tokenizer/tokenizer_kind.h"
-#include "export/gguf/reader.h"
-#include "export/gguf/types.h"
-#include "export/stored_weights.h"
 #include "train/checkpoint/checkpoint_list.h"
-#include "train/model_folder/model_folder.h"
+#include "train/config/adapter_words.h"
+#include "train/model_folder/peft_folder.h"
 #include "train/report/run_summary.h"
 #include "train/run_folder/run_folder.h"
+#include "train/setup/adapter_setup.h"
 
 namespace quench {
 namespace {
@@ -28,12 +25,6 @@ struct InspectOptions {
   bool json = false;
 };
 
-Json shape_json(const Shape& shape) {
-  Json dims = Json::array();
-  for (const std::int64_t d : shape) dims.push_back(d);
-  return dims;
-}
-
 void print_tensors(const Json& json) {
   const Json* tensors = json.find("tensors");
   if (tensors == nullptr) return;
@@ -42,96 +33,15 @@ void print_tensors(const Json& json) {
                 t.at("shape").dump().c_str());
 }
 
-struct StoredEntry {
-  std::string name, type;
-  Shape shape;
-  std::int64_t bytes = 0;
-};
-
-// Of the folder's safetensors, or of its GGUF file, as the files have them.
-std::vector<StoredEntry> stored_entries(const fs::path& folder) {
-  std::vector<StoredEntry> entries;
-  if (const fs::path gguf = stored_gguf_file(folder); !gguf.empty()) {
-    for (const GgufEntry& entry : read_gguf_head(gguf).tensors)
-      entries.push_back({entry.name, gguf_type_name(entry.type), entry.shape, static_cast<std::int64_t>(entry.bytes)});
-    return entries;
-  }
-  const SafetensorsFolder weights(folder);
-  for (const std::string& name : weights.names()) {
-    const SafetensorsEntry& entry = *weights.find(name)->entry;
-    entries.push_back({name, entry.dtype_name, entry.shape, static_cast<std::int64_t>(entry.end - entry.begin)});
-  }
-  return entries;
-}
-
-void add_weights(Json& json, const InspectOptions& o) {
-  const std::vector<StoredEntry> entries = stored_entries(o.path);
-  std::map<std::string, std::int64_t> bytes;
-  Json tensors = Json::array();
-  for (const StoredEntry& entry : entries) {
-    bytes[entry.type] += entry.bytes;
-    Json t = Json::object();
-    t.set("name", entry.name);
-    t.set("dtype", entry.type);
-    t.set("shape", shape_json(entry.shape));
-    tensors.push_back(std::move(t));
-  }
-  json.set("tensor_count", static_cast<std::int64_t>(entries.size()));
-  Json by_dtype = Json::object();
-  for (const auto& [dtype, count] : bytes) by_dtype.set(dtype, count);
-  json.set("bytes", std::move(by_dtype));
-  if (o.tensors) json.set("tensors", std::move(tensors));
-}
-
-void add_config(Json& json, const fs::path& folder) {
-  const nn::ModelConfig config = read_model_config(folder);
-  json.set("architecture", config.architecture);
-  json.set("parameters", config.parameter_count());
-  if (config.experts.count > 0) {
-    json.set("active_parameters", config.active_parameter_count());
-    json.set("experts", config.experts.count);
-    json.set("experts_per_token", config.experts.per_token);
-  }
-  json.set("dtype", to_string(config.dtype));
-  json.set("layers", config.num_hidden_layers);
-  json.set("hidden_size", config.hidden_size);
-  json.set("vocab_size", config.vocab_size);
-  json.set("max_positions", config.max_position_embeddings);
-  json.set("token_ids", to_string(token_ids_of(config)));
-}
-
-// The tokenizer of a model folder in a few words, or why it cannot be read.
-std::string tokenizer_of(const fs::path& folder) {
-  if (!holds_tokenizer(folder)) return "none";
-  try {
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
-    const auto id = [](std::optional<std::int32_t> value) { return value ? std::to_string(*value) : "none"; };
-    return fmt::format("{} tokens, begin {}, end {}, padding {}", tokenizer->vocab_size(), id(tokenizer->bos_id()),
-                       id(tokenizer->eos_id()), id(tokenizer->pad_id()));
-  } catch (const Error& error) {
-    return fmt::format("not readable: {}", error.what());
-  }
-}
-
-bool holds_weights(const fs::path& folder) {
-  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json") ||
-         !stored_gguf_file(folder).empty();
-}
-
-Json inspect_model(const InspectOptions& o) {
-  const fs::path folder = o.path;
-  Json json = Json::object();
-  json.set("kind", holds_weights(folder) ? "model folder" : "model folder without weights");
-  if (!stored_config_file(folder).empty()) add_config(json, folder);
-  json.set("tokenizer", tokenizer_of(folder));
-  if (holds_weights(folder)) add_weights(json, o);
-  Json files = Json::array();
-  std::map<std::string, std::int64_t> sizes;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_regular_file()) sizes[entry.path().filename().string()] = static_cast<std::int64_t>(entry.file_size());
-  for (const auto& [name, size] : sizes) files.push_back(Json::Object{{"name", name}, {"bytes", size}});
-  json.set("files", std::move(files));
-  return json;
+// "nf4 base + lora r16", of a run's config; the checkpoint holds nothing else.
+std::string adapters_of(const Json& config) {
+  const Json* lora = config.find("lora");
+  const auto word = [&](const char* key) {
+    const Json* value = lora != nullptr && lora->is_object() ? lora->find(key) : nullptr;
+    return value == nullptr ? std::string() : value->is_string() ? value->as_string() : value->dump();
+  };
+  return adapter_words(word("base"), word("rank"), word("dora") == "true") +
+         "; the model under them is not stored here";
 }
 
 Json inspect_checkpoint(const InspectOptions& o) {
@@ -144,6 +54,7 @@ Json inspect_checkpoint(const InspectOptions& o) {
   json.set("samples", manifest.state.samples);
   json.set("tool_version", manifest.state.tool_version);
   json.set("world_size", static_cast<std::int64_t>(manifest.world_size));
+  if (holds_adapters_alone(manifest.state)) json.set("adapters", adapters_of(manifest.state.config));
   std::int64_t bytes = 0;
   for (const DataFileRecord& file : manifest.files) bytes += static_cast<std::int64_t>(file.size);
   json.set("files", static_cast<std::int64_t>(manifest.files.size()));
@@ -198,13 +109,14 @@ Json inspect(const InspectOptions& o, bool checkpoint) {
   const fs::path path = o.path;
   if (checkpoint) return inspect_checkpoint(o);
   if (is_run_folder(path)) return run_summary(path);
-  if (holds_weights(path) || fs::exists(path / "config.json")) return inspect_model(o);
+  if (holds_weights(path) || fs::exists(path / "config.json")) return inspect_model(path, o.tensors);
+  if (is_adapter_folder(path)) return inspect_adapter(path, o.tensors);
   const fs::path checkpoints = checkpoint_folder_of(path);
   Json json = inspect_checkpoints(fs::is_directory(checkpoints) ? checkpoints : path);
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, !json.at("checkpoints").as_array().empty(),
-      "{} is none of what can be inspected: a model folder (config.json, safetensors or GGUF), a run folder, a "
-      "folder of checkpoints (step-N), or one checkpoint",
+      "{} is none of what can be inspected: a model folder (config.json, safetensors or GGUF), a GGUF file, a "
+      "PEFT adapter folder, a run folder, a folder of checkpoints (step-N), or one checkpoint",
       o.path);
   return json;
 }
@@ -259,16 +171,20 @@ void print_files(const Json& json) {
 
 void run(const InspectOptions& o) {
   const fs::path path(o.path);
-  const bool tokens = is_token_data(path);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, tokens || fs::is_directory(path), "{} is neither a folder nor a file", o.path);
-  const bool checkpoint = !tokens && fs::exists(path / Manifest::kFileName);
+  const bool gguf = path.extension() == ".gguf" && fs::is_regular_file(path);
+  const bool tokens = !gguf && is_token_data(path);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, gguf || tokens || fs::is_directory(path),
+                  "{} is neither a folder nor a regular file", o.path);
+  const bool checkpoint = !gguf && !tokens && fs::exists(path / Manifest::kFileName);
   if (o.verify && !tokens) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, checkpoint,
                     "{} has no {}; --verify takes one checkpoint (step-N), or token shards", o.path,
                     Manifest::kFileName);
     verify(path);
   }
-  const Json json = tokens ? inspect_tokens(path, o.verify) : inspect(o, checkpoint);
+  const Json json = gguf     ? inspect_gguf(path, o.tensors)
+                    : tokens ? inspect_tokens(path, o.verify)
+                             : inspect(o, checkpoint);
   if (o.json) return print_json(json);
   for (const auto& [key, value] : json.as_object())
     if (!is_list(key, value)) std::printf("%-16s %s\n", key.c_str(), shown(key, value).c_str());
@@ -282,10 +198,12 @@ void run(const InspectOptions& o) {
 void add_inspect_verb(const Command& app) {
   auto o = std::make_shared<InspectOptions>();
   const Command verb =
-      app.add_command("inspect", "What a model folder, a checkpoint, a run folder or token shards hold");
+      app.add_command("inspect", "What a model, an adapter, a checkpoint, a run folder or token shards hold");
   verb.footer("Example: quench inspect runs/demo/checkpoints/step-200 --verify");
-  verb.add_option("path", o->path,
-                  "Model folder, checkpoint (step-N), checkpoint folder, run folder, token file or folder of shards")
+  verb.add_option(
+          "path", o->path,
+          "Model or PEFT adapter folder, GGUF file, checkpoint (step-N), checkpoint folder, run folder, token file "
+          "or folder of shards")
       .required();
   verb.add_flag("--tensors", o->tensors, "List every tensor");
   verb.add_flag("--verify", o->verify, "Compare every stored byte of a checkpoint, or of token shards, with its hash");

@@ -26,6 +26,9 @@ void train_verb(const ConfigArguments& arguments) {
   const distributed::Environment place = distributed::read_environment();
   // Rank 0 speaks for all.
   if (arguments.quiet || place.rank > 0) quieten_log();
+  if (const std::string note = left_out_validation(arguments.config, arguments.overrides);
+      place.rank == 0 && !note.empty())
+    QUENCH_LOG_INFO("{}", note);
   const Device device = device_of_rank(arguments.device, place);
   set_ranks(config, place.world_size);
   share_threads(config, place);
@@ -48,8 +51,6 @@ void train_verb(const ConfigArguments& arguments) {
     json.set("checkpoint", result.checkpoint);
     json.set("exported", result.exported);
     print_json(json);
-  } else if (!result.exported.empty() && !arguments.quiet) {
-    std::printf("wrote model folder %s\n", result.exported.c_str());
   }
   if (result.stop_signal == 0) return;
   QUENCH_LOG_WARN("stopped by signal {} at step {}; resume with the same command", result.stop_signal, result.step);

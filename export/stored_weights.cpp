@@ -6,6 +6,7 @@
 #include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/reader.h"
 #include "export/compressed_tensors/sparse_24.h"
+#include "export/fine_grained_float8/reader.h"
 #include "export/gguf/model_config.h"
 #include "export/gguf/reader.h"
 #include "export/gguf/types.h"
@@ -50,6 +51,7 @@ struct Method {
 constexpr std::array kMethods = {
     Method{"compressed-tensors", open_compressed_tensors},
     Method{"torchao", open_torchao},
+    Method{"fp8", open_fine_grained_float8},
 };
 
 const Json* quantization_of(const Json& config) {

@@ -36,18 +36,29 @@ const ModelFamily& family_of(const Json& json, std::string_view source) {
   return *family;
 }
 
+// The member that holds the rotary settings: as in Transformers, rope_scaling unless it is absent, null or empty, else
+// rope_parameters. Empty: neither is there.
+std::string_view rope_key(const Json& json) {
+  const Json* scaling = json.find("rope_scaling");
+  if (scaling != nullptr && !scaling->is_null() && !(scaling->is_object() && scaling->as_object().empty()))
+    return "rope_scaling";
+  const Json* parameters = json.find("rope_parameters");
+  return parameters != nullptr && !parameters->is_null() ? "rope_parameters" : "";
+}
+
 // What would be ignored but changes what the model computes is refused; what nobody knows is remembered.
 void check_fields(ConfigReader& in, const Json& json, const ModelFamily& family, ModelConfig& config) {
   for (const auto& [name, value] : json.as_object()) {
     if (find_model_field(name) == nullptr) config.unknown_fields.push_back(name);
     if (const std::string refusal = field_refusal(&family, name, value); !refusal.empty()) in.fault(name, refusal);
   }
+  const std::string_view applies = rope_key(json);
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
     const Json* settings = in.find(key);
     if (settings == nullptr || !settings->is_object()) continue;
     for (const auto& [name, value] : settings->as_object()) {
-      const std::string refusal =
-          value.is_object() ? "this version has one setting for all layers" : field_refusal(&family, name, value);
+      std::string refusal = field_refusal(&family, name, value);
+      if (value.is_object()) refusal = key == applies ? "this version has one setting for all layers" : "";
       if (!refusal.empty()) in.fault(key, fmt::format("{}: {}", name, refusal));
     }
   }
@@ -92,21 +103,41 @@ void require_rope_members(ConfigReader& in, RopeScaling::Type type, std::string_
   require("high_freq_factor");
 }
 
+// rope_scaling replaces all of rope_parameters, in Transformers the base frequency too: one that is lost by that is
+// refused.
+void check_overridden_theta(ConfigReader& top, const Json& json, double theta) {
+  const Json* lost = json.find("rope_parameters");
+  if (lost == nullptr || !lost->is_object()) return;
+  const auto check = [&](const Json& settings) {
+    const Json* other = settings.find("rope_theta");
+    if (other != nullptr && other->is_number() && other->as_double() != theta)
+      top.fault(
+          "rope_parameters",
+          fmt::format("rope_theta {} contradicts {}, which applies with rope_scaling; set rope_theta in rope_scaling "
+                      "or remove one of the two members",
+                      other->dump(), theta));
+  };
+  check(*lost);
+  for (const auto& [layers, settings] : lost->as_object())
+    if (settings.is_object()) check(settings);
+}
+
 RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view source, std::int64_t max_positions,
                       double theta) {
   RopeScaling rope;
   if (top.number("partial_rotary_factor", 1.0, true) != 1)
     top.fault("partial_rotary_factor", "only 1 is supported: whole heads are rotated");
   rope.theta = top.number("rope_theta", theta, true);
-  const Json* settings = json.find("rope_parameters");
-  if (settings == nullptr || settings->is_null()) settings = json.find("rope_scaling");
-  if (settings == nullptr || settings->is_null()) return rope;
+  const std::string_view key = rope_key(json);
+  if (key.empty()) return rope;
+  const Json* settings = json.find(key);
   if (!settings->is_object()) {
-    top.fault("rope_parameters", fmt::format("expected an object, got {}", settings->type_name()));
+    top.fault(key, fmt::format("expected an object, got {}", settings->type_name()));
     return rope;
   }
   ConfigReader inner(*settings, source);
   rope.theta = inner.number("rope_theta", rope.theta, true);
+  if (key == "rope_scaling") check_overridden_theta(top, json, rope.theta);
   if (inner.number("partial_rotary_factor", 1.0, true) != 1)
     inner.fault("partial_rotary_factor", "only 1 is supported: whole heads are rotated");
   const std::string name = inner.string("rope_type", inner.string("type", "default"));
@@ -121,8 +152,13 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
   if (rope.type != RopeScaling::Type::standard) rope.factor = inner.number("factor", 1.0, true);
   require_rope_members(inner, rope.type, name);
   if (rope.type == RopeScaling::Type::llama3 || rope.type == RopeScaling::Type::yarn) {
-    const std::int64_t inside = inner.integer("original_max_position_embeddings", max_positions, 1, kMaxDimension);
-    rope.original_max_position_embeddings = top.integer("original_max_position_embeddings", inside, 1, kMaxDimension);
+    rope.original_max_position_embeddings =
+        inner.integer("original_max_position_embeddings", max_positions, 1, kMaxDimension);
+    const std::int64_t outside = top.integer("original_max_position_embeddings", max_positions, 1, kMaxDimension);
+    if (inner.find("original_max_position_embeddings") == nullptr && outside != max_positions)
+      top.fault("original_max_position_embeddings",
+                fmt::format("Transformers reads it in {} and takes {} where it is not there; move it into {}", key,
+                            max_positions, key));
   }
   if (rope.type == RopeScaling::Type::llama3) {
     rope.low_freq_factor = inner.number("low_freq_factor", 1.0, true);

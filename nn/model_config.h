@@ -79,8 +79,9 @@ struct LatentConfig {
   [[nodiscard]] std::int64_t key_dim() const noexcept { return plain_dim + rotary_dim; }
 };
 
-// How layers of one model differ in what their queries see and know of positions (Llama 4).
+// How layers of one model differ in what their queries see and know of positions (Llama 4, Qwen).
 struct LayerAttention {
+  std::vector<bool> windowed;     // by layer: the model's sliding window applies; empty: in all
   std::vector<bool> rotated;      // by layer: queries and keys carry rotary positions; empty: in all
   std::vector<bool> chunked;      // by layer: attention stays within chunks; empty: in none
   std::int64_t chunk = 0;         // tokens of a sequence that form one, counted from its start
@@ -128,7 +129,7 @@ struct ModelConfig {
   LatentConfig latent;
   LayerAttention layer_attention;
   std::string_view feed_forward = "mlp";  // Hugging Face's name of a layer's feed-forward part
-  std::int64_t sliding_window = 0;        // keys that a query sees at most (Mistral); 0: all before it
+  std::int64_t sliding_window = 0;        // keys that a query sees at most (Mistral, Qwen); 0: all before it
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
   std::vector<std::int64_t> eos_token_ids;
@@ -140,6 +141,11 @@ struct ModelConfig {
   [[nodiscard]] std::int64_t context_length() const;
   // Sizes of a head in attention and its cache, and of what is rotated of it.
   [[nodiscard]] std::int64_t attention_dim() const { return latent.enabled() ? latent.key_dim() : head_dim; }
+  // Keys that a query of this layer sees at most; 0: all before it.
+  [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
+    const std::vector<bool>& windowed = layer_attention.windowed;
+    return windowed.empty() || windowed[static_cast<std::size_t>(layer)] ? sliding_window : 0;
+  }
   [[nodiscard]] std::int64_t rotary_dim() const { return latent.enabled() ? latent.rotary_dim : head_dim; }
   [[nodiscard]] std::int64_t qkv_rows() const { return (num_attention_heads + 2 * num_key_value_heads) * head_dim; }
   // Elements of all parameters; a tied head counts once.
@@ -152,9 +158,10 @@ struct ModelConfig {
   [[nodiscard]] double training_flops_per_token(std::int64_t seq_len) const;
 };
 
-// Reads config.json's object. Both spellings of the rotary settings (rope_theta + rope_scaling, and rope_parameters)
-// and of the dtype are accepted; null equals absent; unknown architectures, unsupported features and impossible
-// values are refused with the list of what is known. `source` names the file in errors (bad_config).
+// Reads config.json's object. Both spellings of the rotary settings (rope_theta + rope_scaling, and rope_parameters,
+// which rope_scaling replaces) and of the dtype are accepted; null equals absent; unknown architectures, unsupported
+// features and impossible values are refused with the list of what is known. `source` names the file in errors
+// (bad_config).
 [[nodiscard]] ModelConfig parse_model_config(const Json& json, std::string_view source);
 
 // The config.json that older and newer readers both load: the source's own members, updated with this config's values.

@@ -57,7 +57,7 @@ constexpr ModelField kFields[] = {
 
     {"use_cache", kHarmless, "generation has a cache in any case"},
     {"pretraining_tp", kHarmless, "divides products without changing them"},
-    {"max_window_layers", kHarmless, "applies only with use_sliding_window"},
+    {"max_window_layers", kHarmless, "applies only with use_sliding_window, in families that execute that"},
     {"transformers_version", kHarmless, kLibrary},
     {"_name_or_path", kHarmless, kLibrary},
     {"auto_map", kHarmless, kLibrary},
@@ -178,7 +178,7 @@ constexpr ModelField kFields[] = {
     {"aux_loss_alpha", kHarmless, "the class adds no such loss: training.router_balance_loss does"},
     {"seq_aux", kHarmless, "the class adds no such loss: training.router_balance_loss does"},
     {"ep_size", kHarmless, "parallel.expert says it for a run"},
-    {"router_jitter_noise", kMissing, kExperts, "[0]"},
+    {"router_jitter_noise", kMissing, "noise on the inputs of experts while they are trained", "[0]"},
 };
 
 bool is_neutral(const ModelField& field, const Json& value) {

@@ -69,11 +69,13 @@ double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
                           h * static_cast<double>(vocab_size);
   // Two products of 2*D*T per head and token, halved by the mask, times 3 for forward and backward.
   // A window leaves of the triangle of T^2/2 scores what lies no further than it from the diagonal.
-  const auto length = static_cast<double>(seq_len), window = static_cast<double>(sliding_window);
-  const double reach = sliding_window > 0 && window < length ? window * (2 - window / length) : length;
+  const auto length = static_cast<double>(seq_len);
   double attention = 0;
-  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer)
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) {
+    const auto window = static_cast<double>(window_of(layer));
+    const double reach = window > 0 && window < length ? window * (2 - window / length) : length;
     attention += heads_width * std::min(reach, chunk_reach(seq_len, layer_attention.chunk_of(layer)));
+  }
   return 6 * products + 6 * attention;
 }
 

@@ -44,6 +44,24 @@ std::size_t find_invalid_utf8(std::string_view text) noexcept {
   return std::string_view::npos;
 }
 
+namespace {
+
+// Bytes of the beginning of a character at text[offset], where no whole one stands; at least 1.
+std::size_t subpart_length(std::string_view text, std::size_t offset) noexcept {
+  for (std::size_t length = 3; length > 1; --length) {
+    if (offset + length > text.size()) continue;
+    // A beginning of two bytes or more becomes a character with 0x80 for each byte that is missing.
+    std::string whole(text.substr(offset, length));
+    while (whole.size() < 4) {
+      whole += '\x80';
+      if (utf8_sequence_length(whole, 0) == whole.size()) return length;
+    }
+  }
+  return 1;
+}
+
+}  // namespace
+
 std::string replace_invalid_utf8(std::string_view text) {
   std::string result;
   result.reserve(text.size());
@@ -52,7 +70,7 @@ std::string replace_invalid_utf8(std::string_view text) {
     result += text.substr(0, bad);
     if (bad == std::string_view::npos) break;
     result += "\xEF\xBF\xBD";
-    text.remove_prefix(bad + 1);
+    text.remove_prefix(bad + subpart_length(text, bad));
   }
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/system/utf8.h"
 #include "data/tokenizer/text/code_points.h"
 
 namespace quench {
@@ -13,6 +14,14 @@ std::string StreamDecoder::push(std::int32_t id) {
   held_back_ = text.substr(complete);
   text.resize(complete);
   return text;
+}
+
+std::string StreamDecoder::push_text(std::int32_t id) {
+  return replace_invalid_utf8(push(id));
+}
+
+std::string StreamDecoder::finish_text() {
+  return replace_invalid_utf8(finish());
 }
 
 std::string StreamDecoder::finish() {

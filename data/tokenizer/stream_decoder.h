@@ -19,6 +19,10 @@ class StreamDecoder {
   // character. Bytes that cannot are returned as they are. What push and finish return is together what
   // Tokenizer::decode returns for the ids.
   [[nodiscard]] std::string push(std::int32_t id);
+  // The same as valid UTF-8: bytes that are no part of a character become U+FFFD (core/system/utf8.h), across calls as
+  // in the text as a whole.
+  [[nodiscard]] std::string push_text(std::int32_t id);
+  [[nodiscard]] std::string finish_text();
   // Goes on behind these ids without returning their text.
   void skip(std::span<const std::int32_t> ids) {
     for (const std::int32_t id : ids) (void)push(id);

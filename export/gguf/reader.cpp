@@ -106,6 +106,8 @@ fs::path find_gguf_file(const fs::path& folder) {
 }
 
 GgufHead read_gguf_head(const fs::path& path) {
+  QUENCH_CHECK_AS(ErrorCode::io, !fs::exists(path) || fs::is_regular_file(path), "{} is not a regular file",
+                  path.string());
   std::ifstream file(path, std::ios::binary);
   QUENCH_CHECK_AS(ErrorCode::not_found, file.is_open(), "cannot open {}", path.string());
   const std::uint64_t size = fs::file_size(path);

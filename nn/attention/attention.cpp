@@ -28,7 +28,7 @@ Tensor ones(std::int64_t size, DType dtype, Device device) {
 Attention::Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
     : attend_{.layout = {config.num_attention_heads, config.num_key_value_heads, config.head_dim},
               .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
-              .window = config.sliding_window,
+              .window = config.window_of(layer),
               .chunk = config.layer_attention.chunk_of(layer),
               .layer = layer},
       eps_(config.rms_norm_eps),

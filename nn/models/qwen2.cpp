@@ -2,15 +2,14 @@
 
 #include "nn/attention/attention.h"
 #include "nn/mlp.h"
+#include "nn/models/sliding_window.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
 namespace {
 
 void read_qwen2(ConfigReader& in, ModelConfig& config) {
-  if (in.boolean("use_sliding_window", false))
-    QUENCH_FAIL(ErrorCode::unsupported, "{}: use_sliding_window is true; only full attention is supported",
-                in.source());
+  read_layer_windows(in, config);
   QUENCH_CHECK_AS(ErrorCode::unsupported, in.boolean("attention_bias", true),
                   "{}: attention_bias is false; Qwen2 has a bias on query, key and value in any case", in.source());
   config.qkv_bias = true;
@@ -21,8 +20,8 @@ void read_qwen2(ConfigReader& in, ModelConfig& config) {
 const ModelFamily kQwen2{"Qwen2ForCausalLM",
                          "qwen2",
                          read_qwen2,
-                         nullptr,
-                         {"attention_bias", "sliding_window", "use_sliding_window"},
+                         write_layer_windows,
+                         {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
                          make_part<Attention>,
                          make_part<Mlp>,
                          {.max_position_embeddings = 32768}};

@@ -6,29 +6,34 @@
 #include "nn/attention/attention.h"
 #include "nn/experts/moe.h"
 #include "nn/mlp.h"
+#include "nn/models/sliding_window.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
 namespace {
 
-void read_qwen3(ConfigReader& in, ModelConfig& config) {
-  if (in.boolean("use_sliding_window", false))
-    QUENCH_FAIL(ErrorCode::unsupported, "{}: use_sliding_window is true; only full attention is supported",
-                in.source());
+void read_attention(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.qk_norm = true;
   if (in.find("head_dim") == nullptr) config.head_dim = 128;  // the class default, not hidden/heads
 }
 
+void read_qwen3(ConfigReader& in, ModelConfig& config) {
+  read_layer_windows(in, config);
+  read_attention(in, config);
+}
+
 void write_qwen3(const ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
+  write_layer_windows(config, json);
 }
 
 // Every decoder_sparse_step-th layer has experts, unless mlp_only_layers names it.
 void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
   // Transformers' Qwen3MoeConfig: its own defaults of the heads and the experts.
   const bool has_head_dim = in.find("head_dim") != nullptr;
-  read_qwen3(in, config);
+  read_switched_window(in, config);
+  read_attention(in, config);
   if (!has_head_dim) config.head_dim = std::max<std::int64_t>(1, config.hidden_size / config.num_attention_heads);
   if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = 4;
   ExpertsConfig& experts = config.experts;
@@ -55,7 +60,8 @@ void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
 }
 
 void write_qwen3_moe(const ModelConfig& config, Json& json) {
-  write_qwen3(config, json);
+  json.set("attention_bias", config.qkv_bias);
+  if (config.sliding_window > 0) write_sliding_window(config, json);
   json.set("num_experts", config.experts.count);
   json.set("num_experts_per_tok", config.experts.per_token);
   json.set("moe_intermediate_size", config.experts.intermediate_size);
@@ -74,7 +80,7 @@ const ModelFamily kQwen3{"Qwen3ForCausalLM",
                          "qwen3",
                          read_qwen3,
                          write_qwen3,
-                         {"attention_bias", "sliding_window", "use_sliding_window"},
+                         {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
                          make_part<Attention>,
                          make_part<Mlp>,
                          {.max_position_embeddings = 32768}};

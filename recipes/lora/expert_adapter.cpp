@@ -5,6 +5,7 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "recipes/lora/adapter_name.h"
 
 namespace quench::recipes {
 
@@ -92,7 +93,9 @@ void ExpertAdapter::add_to(const Tensor& weight, const nn::WholeRows& whole) con
 }
 
 LoraExperts::LoraExperts(std::shared_ptr<const nn::ExpertKernel> base, std::shared_ptr<ExpertAdapter> adapter)
-    : base_(std::move(base)), adapter_(std::move(adapter)), name_(std::string(base_->name()) + " + lora") {}
+    : base_(std::move(base)),
+      adapter_(std::move(adapter)),
+      name_(fmt::format("{} + {}", base_->name(), adapter_name("lora", adapter_->pieces()))) {}
 
 Variable LoraExperts::with_updates(Variable y, const Variable& x, const ExpertRows& rows) const {
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {

@@ -9,6 +9,7 @@
 #include "core/ops/dropout.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "recipes/lora/adapter_name.h"
 
 namespace quench::recipes {
 
@@ -131,7 +132,8 @@ LoraLinear::LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared
       adapter_(std::move(adapter)),
       dropout_(dropout),
       hidden_scale_(common_scale(adapter_->pieces())),
-      name_(fmt::format("{} + {}", wrapped().name(), adapter_->has_magnitudes() ? "dora" : "lora")) {}
+      name_(fmt::format("{} + {}", wrapped().name(),
+                        adapter_name(adapter_->has_magnitudes() ? "dora" : "lora", adapter_->pieces()))) {}
 
 std::vector<nn::KernelParameter> LoraLinear::parameters() const {
   std::vector<nn::KernelParameter> all = wrapped().parameters();

@@ -14,6 +14,7 @@ namespace quench::recipes {
 // One weight: its parts, and what makes values of all rows of them.
 struct StoredBase::Matrix {
   using Decode = std::function<Tensor(const std::vector<Tensor>& parts)>;
+  std::string form;
   std::vector<std::unique_ptr<nn::Parameter>> parts;
   Decode decode;
 
@@ -81,11 +82,18 @@ void StoredBase::put(nn::Parameter& weight, DType dtype, std::shared_ptr<Matrix>
   matrices_[&weight] = std::move(matrix);
 }
 
+std::string StoredBase::form_of(const nn::Parameter& weight) const {
+  const auto found = matrices_.find(&weight);
+  return found == matrices_.end() ? std::string() : found->second->form;
+}
+
 void StoredBase::keep(nn::Parameter& weight, const PackedMatrix& codes, DType dtype) {
   QUENCH_CHECK(codes.codes().shape() == weight.global_shape, "{}: a packed weight of shape {}, expected {}",
                weight.name, codes.codes().shape().to_string(), weight.global_shape.to_string());
   const MemoryScope scope(MemoryCategory::parameters);
   auto matrix = std::make_shared<Matrix>();
+  matrix->form = fmt::format("{} {}", to_string(codes.codes().dtype()),
+                             codes.group_size() < codes.columns() ? fmt::format("g{}", codes.group_size()) : "row");
   matrix->add(weight, "codes", codes.codes());
   matrix->add(weight, "scales", codes.scales());
   if (codes.offsets().defined()) matrix->add(weight, "offsets", codes.offsets());
@@ -120,6 +128,7 @@ void StoredBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
     Tensor values = weight.variable.value();
     if (shared) values = device.is_meta() ? Tensor::empty(shape, dtype, device) : gather(weight);
     auto matrix = std::make_shared<Matrix>();
+    matrix->form = form == BaseForm::nf4 ? "nf4" : "float8";
     if (form == BaseForm::nf4) {
       const Nf4Tensor codes = quantize_nf4(values);
       matrix->add(weight, "codes", by_rows(codes.codes, shape[0], rows_fit));

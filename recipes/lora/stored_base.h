@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/tensor/packed_matrix.h"
@@ -29,6 +30,8 @@ class StoredBase {
   void keep(nn::Parameter& weight, const PackedMatrix& codes, DType dtype);
 
   [[nodiscard]] bool holds(const nn::Parameter& weight) const { return matrices_.contains(&weight); }
+  // "nf4", "float8", or the codes of a quantized folder as "i4 g32"; empty for a weight that is not stored.
+  [[nodiscard]] std::string form_of(const nn::Parameter& weight) const;
   // What stands for a weight, this process's rows; empty for one that is not stored.
   [[nodiscard]] std::vector<nn::Parameter*> parts(const nn::Parameter& weight) const;
   // The values of all rows.

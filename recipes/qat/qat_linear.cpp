@@ -4,6 +4,7 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "recipes/lora/adapter_name.h"
 #include "recipes/qat/qat_head.h"
 #include "recipes/qat/scale_parameter.h"
 #include "recipes/there_again.h"
@@ -148,9 +149,9 @@ QatLinear::QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<
       keep_weight_(keep_weight),
       adapter_(std::move(adapter)),
       scales_(std::move(scales)),
-      name_(std::string(scheme.name) + (adapter_  ? " of W + lora"
-                                        : scales_ ? " with learned scales"
-                                                  : "")),
+      name_(std::string(scheme.name) + (adapter_  ? " of W + " + adapter_name("lora", adapter_->pieces())
+                                        : scales_ ? std::string(" with learned scales")
+                                                  : std::string())),
       weight_(std::make_shared<FakeWeight>(scheme.weight, keep_weight, adapter_, scales_)) {
   QUENCH_CHECK(!adapter_ || !scales_, "{} linear: scales of a weight with an adapter cannot be trained", scheme.name);
 }

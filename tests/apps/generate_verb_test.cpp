@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/json/json.h"
+#include "core/system/utf8.h"
 #include "tests/apps/nonfinite_model.h"
 #include "tests/apps/program.h"
 
@@ -85,6 +86,39 @@ class GenerateFromInput : public GenerateVerb {
             testing::read_file(folder_ / "err.txt")};
   }
 };
+
+// Tokens of a random draw are often parts of characters.
+TEST_F(GenerateFromInput, OutputIsValidUtf8InEveryMode) {
+  const std::string mark = "\uFFFD";
+  bool replaced = false;
+  for (const std::string seed : {"1", "2", "3"}) {
+    const std::vector<std::string> draw{"--temperature", "8", "--top-k", "0", "--seed", seed};
+    std::vector<std::string> text{"--prompt", "The ferry"}, json{"--prompt", "The ferry", "--json"};
+    text.insert(text.end(), draw.begin(), draw.end());
+    json.insert(json.end(), draw.begin(), draw.end());
+    const Outcome shown = generate(text), object = generate(json);
+    ASSERT_EQ(shown.status, 0) << shown.errors;
+    EXPECT_EQ(find_invalid_utf8(shown.output), std::string::npos);
+    EXPECT_EQ(shown.output, "The ferry" + Json::parse(object.output).at("text").as_string() + "\n");
+    replaced = replaced || shown.output.find(mark) != std::string::npos;
+    testing::write_file(folder_ / "prompts.txt", "The ferry\nA boat\n");
+    std::vector<std::string> many{"--prompts", "prompts.txt"};
+    many.insert(many.end(), draw.begin(), draw.end());
+    EXPECT_EQ(find_invalid_utf8(generate(many).output), std::string::npos);
+    const Outcome typed = interactive("The ferry\n", "--temperature 8 --top-k 0 --max-new-tokens 60 --seed " + seed);
+    ASSERT_EQ(typed.status, 0) << typed.errors;
+    EXPECT_EQ(find_invalid_utf8(typed.output), std::string::npos);
+  }
+  EXPECT_TRUE(replaced) << "no draw had a part of a character";
+}
+
+TEST_F(GenerateFromInput, APromptThatIsNoUtf8IsShownAsValidText) {
+  testing::write_file(folder_ / "prompt.txt", "caf\xE9 \xE2\x82");
+  const Outcome shown = generate({"--prompt-file", "prompt.txt", "--max-new-tokens", "4"});
+  ASSERT_EQ(shown.status, 0) << shown.errors;
+  EXPECT_EQ(find_invalid_utf8(shown.output), std::string::npos);
+  EXPECT_EQ(shown.output.rfind("caf\uFFFD ", 0), 0u) << shown.output;
+}
 
 // Without a chat template a text goes on; answers are those of the whole text behind one prompt.
 TEST_F(GenerateFromInput, ABaseModelContinuesWhatIsTyped) {

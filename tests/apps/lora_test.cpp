@@ -66,6 +66,28 @@ TEST_F(Lora, TrainsExportsMergesAndEvaluates) {
   EXPECT_EQ(reports.as_array()[1].at("adapter").as_string(), "again");
 }
 
+TEST_F(Lora, AQuantizedBaseIsNamedWhereverTheRunIs) {
+  const Outcome trained = run(train({"--lora.base=nf4", "--export.format=peft", "--export.folder=adapter"}));
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_THAT(trained.output, AllOf(HasSubstr("recipe: f32 (recipe bf16, no low precision)\n"),
+                                    HasSubstr("  nf4 base + lora r4\n"), Not(HasSubstr("high precision + lora"))));
+  EXPECT_THAT(run({"inspect", "run"}).output, HasSubstr("adapters         nf4 base + lora r4\n"));
+  EXPECT_THAT(run({"inspect", "run/checkpoints/step-30"}).output,
+              HasSubstr("adapters         nf4 base + lora r4; the model under them is not stored here\n"));
+  expect_ok({"report", "run"});
+  EXPECT_THAT(read_file(work() / "run/report.html"),
+              HasSubstr("<dt>Adapters</dt><dd>nf4 base + lora r4, alpha 8.0</dd>"));
+}
+
+TEST_F(Lora, CodesOfAQuantizedFolderAreNamed) {
+  expect_ok({"quantize", "--model", "base", "--scheme", "int4_weight_only_g32", "--format", "compressed-tensors",
+             "--output", "few"});
+  const Outcome trained = run(train({"--model.path=few", "--lora.base=stored"}));
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_THAT(trained.output, HasSubstr("  i4 g32 base + lora r4\n"));
+  EXPECT_THAT(run({"inspect", "run"}).output, HasSubstr("adapters         base as stored + lora r4\n"));
+}
+
 TEST_F(Lora, ResumesExactlyFromCheckpointsOfAdaptersAlone) {
   expect_ok(train());
   expect_ok(train({"--run.folder=two", "--training.steps=10"}));

@@ -261,6 +261,16 @@ TEST_F(Outputs, EscapesFromFilesDoNotReachTheTerminal) {
   expect_clean({"tokenize", "train", "--input", "corpus.txt", "--split-pattern", "(\x1b[2J", "--output", "t"});
   expect_clean({"trian\x1b[2J"});
 
+  // Folders of a run, in all that training says, on the console and in its log.
+  const std::string hostile_run = "new\x1b]0;x\x07";
+  const Outcome trained = expect_clean({"train", "run.json", "--run.folder=" + hostile_run,
+                                        "--export.folder=" + hostile_run + "/export", "--data.cache=cache\x1b[31m"});
+  EXPECT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_THAT(trained.output, HasSubstr("new\\x1b]0;x\\x07"));
+  EXPECT_EQ(read_file(folder_ / hostile_run / "log.txt").find('\x1b'), std::string::npos);
+  expect_clean({"report", hostile_run});
+  expect_clean({"generate", "--model", hostile_run + "/absent", "--prompt", "a"});
+
   // A path, in a table.
   fs::rename(folder_ / "run", folder_ / "run\x1b[2J");
   const Outcome listed = expect_clean({"inspect", "run\x1b[2J"});

@@ -143,7 +143,8 @@ TEST_F(ProbeVerb, BadInputIsRefused) {
 TEST_F(ProbeVerb, AutoTrainsAndIsNoRecipeToForwardWith) {
   const Outcome train = run({"train", "run.json", "--device=cpu", "--recipe.name=auto"});
   ASSERT_EQ(train.status, 0) << train.errors;
-  EXPECT_THAT(train.output, HasSubstr("recipe: auto, which is bf16: cpu has no float8 tensor cores"));
+  EXPECT_THAT(train.output,
+              HasSubstr("recipe: auto, which is f32 (recipe bf16, no low precision): cpu has no float8 tensor cores"));
   const Outcome estimate = run({"estimate", "run.json", "--device=cpu", "--recipe.name=auto"});
   EXPECT_EQ(estimate.status, 0) << estimate.errors;
   EXPECT_THAT(estimate.output, HasSubstr("this is for bf16"));

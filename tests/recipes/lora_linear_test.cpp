@@ -25,7 +25,7 @@ TEST(LoraLinear, GradientsAreThoseOfDifferences) {
   for (const auto& [dropout, all] : {std::pair{0.0, false}, {0.5, false}, {0.0, true}, {0.5, true}}) {
     const auto adapter = two_pieces(8, all);
     const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {dropout, {.seed = 1, .stream = 2}});
-    EXPECT_EQ(kernel.name(), "high precision + lora");
+    EXPECT_EQ(kernel.name(), "high precision + lora r3/r2");
     nn::Parameter weight = nn::make_parameter({14, 8}, {});
     fill(weight, 9, 1.0f);
     const auto own = adapter->parameters();
@@ -124,7 +124,7 @@ TEST(LoraLinear, MagnitudesScaleTheMergedWeight) {
   cast({random_matrix(1, out, 10, 1.0f, DType::f32).view({out}), bias.variable.value()});
   for (std::size_t i = 0; i < 3; ++i) fill(*own[i].parameter, 20 + i, 1.0f);
   const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {});
-  EXPECT_EQ(kernel.name(), "high precision + dora");
+  EXPECT_EQ(kernel.name(), "high precision + dora r3/r2");
   const Tensor merged = weight.variable.value().clone();
   adapter->set_magnitudes(merged);
   const Tensor same = merged.clone();

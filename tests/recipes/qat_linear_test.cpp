@@ -209,7 +209,7 @@ TEST(QatLinear, AnAdapterTakesPartInWhatIsQuantized) {
   const auto plain = testing::make_kernel("qat_int8dyn_int4", c, {});
   const auto kernel = plain->with_adapter(adapter);
   ASSERT_NE(kernel, nullptr);
-  EXPECT_EQ(kernel->name(), "qat_int8dyn_int4 of W + lora");
+  EXPECT_EQ(kernel->name(), "qat_int8dyn_int4 of W + lora r3/r2");
 
   // The merged layer, whose weight gradient is that of W + its update.
   LinearCase merged = c;

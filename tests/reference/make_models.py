@@ -17,13 +17,15 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig,
-                          LlamaForCausalLM, MistralConfig, MistralForCausalLM)
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).parent
 COMMON = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
               head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0, bos_token_id=1,
               eos_token_id=2, pad_token_id=None)
+QWEN = {key: value for key, value in COMMON.items() if key != "head_dim"}  # heads of hidden_size / num_attention_heads
 PROMPT, GENERATED = 12, 16
 
 # A dense layer, then two with experts, whose groups and bias on the choice matter; heads of keys and values differ in width.
@@ -66,6 +68,14 @@ MODELS = {
     "llama_dynamic": lambda: LlamaForCausalLM(LlamaConfig(
         **COMMON, num_hidden_layers=1, max_position_embeddings=20,
         rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0})),
+    # The window begins in the second of three layers; of Qwen3-MoE it is in all of them.
+    "qwen2_window": lambda: Qwen2ForCausalLM(Qwen2Config(
+        **QWEN, num_hidden_layers=3, max_position_embeddings=64, use_sliding_window=True, sliding_window=7,
+        max_window_layers=1, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "qwen3_moe_window": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(
+        **COMMON, num_hidden_layers=2, max_position_embeddings=64, use_sliding_window=True, sliding_window=9,
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, norm_topk_prob=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "mistral": lambda: MistralForCausalLM(MistralConfig(
         **COMMON, num_hidden_layers=2, max_position_embeddings=64, sliding_window=7,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),

@@ -32,8 +32,12 @@ std::string origin_of(const std::string& key, const Json& document, const Origin
 
 // What an embedded config says of held-out data belongs to its training data: where the command line names other ones
 // it has none unless that names some too.
+bool validation_is_left_out(const Origins& origins) {
+  return origins.arguments.contains("data.train") && !origins.arguments.contains("data.validation");
+}
+
 void drop_embedded_validation(Json& document, const Origins& origins) {
-  if (!origins.arguments.contains("data.train") || origins.arguments.contains("data.validation")) return;
+  if (!validation_is_left_out(origins)) return;
   if (Json* data = document.find("data"); data != nullptr && data->is_object()) data->erase("validation");
 }
 
@@ -133,6 +137,20 @@ RunConfig load_run_config(const std::string& file_or_name, std::span<const std::
     throw ConfigError({{file_or_name, "", "no such file, and no embedded run config has that name", nearest}});
   }
   return parse_run_config(read_file(file_or_name, kMaxConfigBytes), file_or_name, overrides, options);
+}
+
+std::string left_out_validation(const std::string& file_or_name, std::span<const std::string> overrides) {
+  std::error_code ignored;
+  if (std::filesystem::exists(file_or_name, ignored) || find_embedded_config("runs", file_or_name) == nullptr)
+    return {};
+  const auto [document, origins] = read_again(file_or_name, overrides);
+  const Json* data = document.find("data");
+  const Json* validation = data != nullptr && data->is_object() ? data->find("validation") : nullptr;
+  if (validation == nullptr || !validation_is_left_out(origins)) return {};
+  return fmt::format(
+      "{}'s validation data {} belong to its own training data and are left out: data.train is another one here; name "
+      "held-out data of it with --data.validation, or nothing is evaluated",
+      file_or_name, validation->dump());
 }
 
 void with_origins(const std::string& file_or_name, std::span<const std::string> overrides,

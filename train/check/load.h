@@ -24,6 +24,11 @@ namespace quench {
 [[nodiscard]] RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides = {},
                                         const CheckOptions& options = {});
 
+// An embedded config's validation data, of arguments as load_run_config() takes them, that is left out because they
+// name other training data: a line for people; empty where none is.
+[[nodiscard]] std::string left_out_validation(const std::string& file_or_name,
+                                              std::span<const std::string> overrides = {});
+
 // The same for text in memory (JSON with comments); `source` names it in messages and names the run.
 [[nodiscard]] RunConfig parse_run_config(std::string_view text, const std::string& source,
                                          std::span<const std::string> overrides = {}, const CheckOptions& options = {});

@@ -201,7 +201,10 @@ CheckpointListing list_checkpoints(const fs::path& folder) {
 }
 
 std::optional<CheckpointInfo> latest_valid(const fs::path& folder) {
-  const CheckpointListing listing = list_checkpoints(folder);
+  CheckpointListing listing = list_checkpoints(folder);
+  // Of a folder that holds no checkpoint at all, the other files are no news.
+  if (listing.checkpoints.empty())
+    std::erase_if(listing.ignored, [](const IgnoredEntry& entry) { return !entry.renamed; });
   warn_ignored(listing, folder);
   for (const CheckpointInfo& info : listing.checkpoints)
     if (info.valid && !info.superseded) return info;

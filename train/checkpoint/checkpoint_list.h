@@ -71,7 +71,8 @@ struct CheckpointListing {
 // Throws io when the folder cannot be read, or is a link to nothing.
 [[nodiscard]] CheckpointListing list_checkpoints(const std::filesystem::path& folder);
 
-// The newest valid checkpoint that is not superseded. Warns once for each ignored and each invalid entry.
+// The newest valid checkpoint that is not superseded. Warns once for each ignored and each invalid entry; of a folder
+// without any entry called step-N, only for ignored ones whose names hold that of a checkpoint.
 [[nodiscard]] std::optional<CheckpointInfo> latest_valid(const std::filesystem::path& folder);
 
 // Calls `load` with the newest valid checkpoint; where its data turn out damaged (Error corrupt), logs that as an error

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "export/stored_weights.h"
+#include "export/tied_head.h"
 #include "train/config/nearest.h"
 
 namespace quench {
@@ -32,6 +33,7 @@ Json model_config(const ModelSection& model) {
     config = alone ? *stored_model_config(model.path) : Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
     QUENCH_CHECK_AS(ErrorCode::corrupt, config.is_object(), "{}: expected a JSON object, got {}", file.string(),
                     config.type_name());
+    untie_other_head(model.path, config);
     config.erase("quantization_config");  // how the weights are stored is their reader's business
   } else if (!model.preset.empty()) {
     const EmbeddedConfig* preset = find_embedded_config("models", model.preset);

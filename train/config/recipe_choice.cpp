@@ -16,6 +16,11 @@ recipes::RecipeOptions formats_of(const RecipeSection& recipe) {
 
 }  // namespace
 
+std::string shown_recipe(std::string_view name, std::string_view dtype) {
+  if (name != recipes::kBf16.name || dtype != to_string(DType::f32)) return std::string(name);
+  return fmt::format("{} (recipe {}, no low precision)", dtype, name);
+}
+
 const Scheme* simulated_scheme(const RunConfig& config) {
   const RecipeSection& recipe = config.recipe;
   if (recipe.name == kAutoRecipe) return nullptr;

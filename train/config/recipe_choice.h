@@ -14,6 +14,10 @@ namespace quench {
 
 inline constexpr std::string_view kAutoRecipe = "auto";
 
+// A recipe as people read it: the one that keeps all products in high precision by the dtype that they have, "f32
+// (recipe bf16, no low precision)" for f32 parameters; others by their names.
+[[nodiscard]] std::string shown_recipe(std::string_view name, std::string_view dtype);
+
 struct RecipeChoice {
   std::string name = "bf16";
   std::vector<std::string> exclude;  // globs beside those of the run's own filter

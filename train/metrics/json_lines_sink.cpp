@@ -109,6 +109,15 @@ Json to_json(const HealthMetrics& metrics) {
   return record;
 }
 
+Json to_json(const RunEvent& event) {
+  Json record = Json::object();
+  record.set("step", event.step);
+  record.set("time", event.unix_time);
+  record.set("event", event.name);
+  record.set("message", event.message);
+  return record;
+}
+
 JsonLinesSink::JsonLinesSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step)
     : folder_(folder),
       resume_step_(resume_step),
@@ -119,6 +128,12 @@ JsonLinesSink::JsonLinesSink(const std::filesystem::path& folder, std::optional<
       health_(folder / run_files::kHealth, resume_step) {
   if (std::filesystem::exists(folder / run_files::kExperts))
     experts_.emplace(folder / run_files::kExperts, resume_step);
+  if (std::filesystem::exists(folder / run_files::kEvents)) events_.emplace(folder / run_files::kEvents, resume_step);
+}
+
+void JsonLinesSink::event(const RunEvent& event) {
+  if (!events_) events_.emplace(folder_ / run_files::kEvents, resume_step_);
+  events_->append(to_json(event));
 }
 
 void JsonLinesSink::experts(const ExpertMetrics& metrics) {
@@ -132,6 +147,7 @@ void JsonLinesSink::rewind(std::int64_t step) {
   samples_.rewind(step);
   health_.rewind(step);
   if (experts_) experts_->rewind(step);
+  if (events_) events_->rewind(step);
 }
 
 void JsonLinesSink::finish() {
@@ -140,6 +156,7 @@ void JsonLinesSink::finish() {
   samples_.close();
   health_.close();
   if (experts_) experts_->close();
+  if (events_) events_->close();
 }
 
 }  // namespace quench

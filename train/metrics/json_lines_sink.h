@@ -1,5 +1,6 @@
 #pragma once
-// Metrics for programs: metrics.jsonl, evaluations.jsonl, samples.jsonl, health.jsonl and experts.jsonl in one folder.
+// Metrics for programs: metrics.jsonl, evaluations.jsonl, samples.jsonl, health.jsonl, experts.jsonl and events.jsonl
+// in one folder.
 //
 // Every record has every key of its kind. A value that is unknown, NaN or infinite is null; "nonfinite" tells the last
 // two from the first.
@@ -14,6 +15,7 @@
 //                      input, weight, output_gradient; sqnr_db is null too where nothing was lost
 //   experts.jsonl      step, time, imbalance, balance_loss, z_loss, layers {number: [share of each expert]}; only of
 //                      models with experts, and the losses only where they take part in training
+//   events.jsonl       step, time, event ("resume", "rollback", "skip", "spike"), message; only of runs that had any
 // time is in seconds since 1970; shares and mfu are fractions; total_steps is null when unknown.
 
 #include <filesystem>
@@ -28,6 +30,7 @@ namespace quench {
 [[nodiscard]] Json to_json(const EvaluationMetrics& metrics);
 [[nodiscard]] Json to_json(const SampleRecord& sample);
 [[nodiscard]] Json to_json(const HealthMetrics& metrics);
+[[nodiscard]] Json to_json(const RunEvent& event);
 
 class JsonLinesSink final : public MetricsSink {
  public:
@@ -40,6 +43,7 @@ class JsonLinesSink final : public MetricsSink {
   void sample(const SampleRecord& sample) override { samples_.append(to_json(sample)); }
   void health(const HealthMetrics& metrics) override { health_.append(to_json(metrics)); }
   void experts(const ExpertMetrics& metrics) override;
+  void event(const RunEvent& event) override;
   void rewind(std::int64_t step) override;
   void finish() override;
 
@@ -51,7 +55,9 @@ class JsonLinesSink final : public MetricsSink {
   JsonLines evaluations_;
   JsonLines samples_;
   JsonLines health_;
-  std::optional<JsonLines> experts_;  // opened with the first record, or where an earlier start left some
+  // Opened with the first record, or where an earlier start left some.
+  std::optional<JsonLines> experts_;
+  std::optional<JsonLines> events_;
 };
 
 }  // namespace quench

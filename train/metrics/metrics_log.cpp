@@ -75,6 +75,11 @@ void MetricsLog::experts(ExpertMetrics metrics) {
   each([&](MetricsSink& sink) { sink.experts(metrics); });
 }
 
+void MetricsLog::event(RunEvent event) {
+  stamp(event);
+  each([&](MetricsSink& sink) { sink.event(event); });
+}
+
 void MetricsLog::progress(const Progress& progress) {
   each([&](MetricsSink& sink) { sink.progress(progress); });
 }

@@ -40,6 +40,7 @@ class MetricsLog {
   void sample(SampleRecord sample);
   void health(HealthMetrics metrics);
   void experts(ExpertMetrics metrics);
+  void event(RunEvent event);
   void progress(const Progress& progress);
   // After a rollback to the checkpoint of `step`.
   void rewind(std::int64_t step);

@@ -9,6 +9,7 @@
 
 #include "train/metrics/expert_metrics.h"
 #include "train/metrics/health_metrics.h"
+#include "train/metrics/run_event.h"
 #include "train/metrics/step_metrics.h"
 
 namespace quench {
@@ -33,6 +34,7 @@ class MetricsSink {
   virtual void sample(const SampleRecord& sample) = 0;
   virtual void health(const HealthMetrics&) {}
   virtual void experts(const ExpertMetrics&) {}
+  virtual void event(const RunEvent&) {}
   virtual void progress(const Progress&) {}
   // The run went back to the state after `step` (a rollback): what was recorded of later steps does not count.
   virtual void rewind(std::int64_t step) = 0;

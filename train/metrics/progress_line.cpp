@@ -6,6 +6,7 @@
 
 #include "core/system/check.h"
 #include "core/system/log.h"
+#include "core/system/printable.h"
 #include "train/metrics/terminal.h"
 
 namespace quench {
@@ -29,8 +30,8 @@ std::string progress_text(const std::string& what, std::uint64_t done, std::uint
                      100 * std::min(bytes / all, 1.0), megabytes(bytes), megabytes(all), megabytes(rate), left);
 }
 
-ProgressLine::ProgressLine(std::string what)
-    : what_(std::move(what)), shown_(is_interactive(STDERR_FILENO) && console_log_level() <= LogLevel::info) {}
+ProgressLine::ProgressLine(std::string_view what)
+    : what_(printable(what)), shown_(is_interactive(STDERR_FILENO) && console_log_level() <= LogLevel::info) {}
 
 ProgressLine::~ProgressLine() {
   if (!line_.empty()) draw("");

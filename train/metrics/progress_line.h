@@ -4,13 +4,15 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace quench {
 
 class ProgressLine {
  public:
-  // `what` is done, in words: "tokenizing". Shown on standard error while messages of level info are.
-  explicit ProgressLine(std::string what);
+  // `what` is done, in words: "tokenizing"; shown as core/system/printable.h says. Shown on standard error while
+  // messages of level info are.
+  explicit ProgressLine(std::string_view what);
   // Leaves nothing on the line.
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;

@@ -8,6 +8,7 @@
 
 #include "core/system/check.h"
 #include "core/system/log_sink.h"
+#include "core/system/printable.h"
 #include "train/metrics/append_file.h"
 #include "train/metrics/terminal.h"
 
@@ -35,7 +36,7 @@ class RunLog::File {
     const std::lock_guard lock(mutex_);
     if (!file_) return {};
     try {
-      file_->append(lines);
+      file_->append(printable(lines));
     } catch (const Error& error) {
       file_.reset();
       return error.what();
@@ -88,7 +89,7 @@ void RunLog::text(std::string_view lines) {
   record(lines);
   if (!console_works_ || console_log_level() > LogLevel::info) return;
   try {
-    write_to_descriptor(console_, lines);
+    write_to_descriptor(console_, printable(lines));
   } catch (const Error& error) {
     console_works_ = false;
     QUENCH_LOG_WARN("nothing more goes to the console: {}; training goes on", error.what());

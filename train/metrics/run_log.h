@@ -19,7 +19,8 @@ class RunLog {
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  // Whole lines for people: to the console and the file. Never throws for a console or file that cannot be written:
+  // Whole lines for people: to the console and the file, with what a terminal would obey written out
+  // (core/system/printable.h). Never throws for a console or file that cannot be written:
   // that costs one warning.
   void text(std::string_view lines);
   // To the file alone.

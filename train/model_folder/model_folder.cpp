@@ -16,6 +16,7 @@
 #include "export/quantize_inputs.h"
 #include "export/stored_weights.h"
 #include "export/text_model.h"
+#include "export/tied_head.h"
 #include "nn/linear.h"
 #include "recipes/packed_linear.h"
 #include "train/metrics/progress_line.h"
@@ -171,9 +172,10 @@ void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry,
 nn::ModelConfig read_model_config(const fs::path& folder) {
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
                   hub_hint(folder.string()));
-  const std::optional<Json> config = stored_model_config(folder);
+  std::optional<Json> config = stored_model_config(folder);
   QUENCH_CHECK_AS(ErrorCode::not_found, config.has_value(), "{} has no config.json; is it a Hugging Face model folder?",
                   folder.string());
+  untie_other_head(folder, *config);
   // How the weights are stored is the reader's business.
   Json architecture = *config;
   architecture.erase(kQuantizationConfig);

@@ -15,7 +15,8 @@
 
 namespace quench {
 
-// Reads <folder>/config.json. Throws not_found, corrupt, bad_config or unsupported naming the file.
+// Reads <folder>/config.json; a head that holds other values than the embedding table is not tied to it, whatever that
+// says (export/tied_head.h). Throws not_found, corrupt, bad_config or unsupported naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
 // Fills every parameter of the model, but those of adapters, from the folder's weights, dense or quantized

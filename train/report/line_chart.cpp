@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -20,6 +21,26 @@ constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - k
 constexpr std::size_t kBuckets = 500;  // drawn spans of x: about one a unit of the plot
 constexpr std::size_t kHoverSpots = 100;
 constexpr std::size_t kMaxFlags = 200;
+
+constexpr std::array kMarkKinds = {ChartMark::Kind::resume, ChartMark::Kind::checkpoint, ChartMark::Kind::spike};
+
+const char* mark_class(ChartMark::Kind kind) {
+  switch (kind) {
+    case ChartMark::Kind::checkpoint: return "checkpoint";
+    case ChartMark::Kind::resume: return "resume";
+    case ChartMark::Kind::spike: return "spike";
+  }
+  return "";
+}
+
+const char* mark_legend(ChartMark::Kind kind) {
+  switch (kind) {
+    case ChartMark::Kind::checkpoint: return "checkpoint";
+    case ChartMark::Kind::resume: return "resume or rollback";
+    case ChartMark::Kind::spike: return "spike or skipped step";
+  }
+  return "";
+}
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -51,6 +72,7 @@ class ChartView {
     flags();
     for (const ChartSeries& series : series_) line(series);
     hover();
+    marks();  // above the columns of the readout, so that their titles are found
     out_ += "</svg>";
     return std::move(out_);
   }
@@ -89,6 +111,33 @@ class ChartView {
     for (std::size_t i = 0; i < options_.flagged.size(); i += stride)
       print("<path class=\"flag\" d=\"M{:.1f} {:.0f}v-9\"><title>step {}: not finite</title></path>",
             px(options_.flagged[i]), kTop + kPlotHeight, format_step(options_.flagged[i]));
+  }
+
+  void marks() {
+    for (const ChartMark::Kind kind : kMarkKinds) {
+      std::vector<const ChartMark*> all;
+      for (const ChartMark& mark : options_.marks)
+        if (mark.kind == kind) all.push_back(&mark);
+      const std::size_t stride = all.size() / kMaxFlags + 1;
+      for (std::size_t i = 0; i < all.size(); i += stride)
+        print("<path class=\"mark {}\" d=\"M{:.1f} {:.1f}{}\"><title>step {}: {}</title></path>", mark_class(kind),
+              px(all[i]->step), mark_top(kind), mark_shape(kind), format_step(all[i]->step), escape_html(all[i]->text));
+    }
+  }
+
+  static double mark_top(ChartMark::Kind kind) {
+    return kind == ChartMark::Kind::checkpoint ? kTop + kPlotHeight - 4
+           : kind == ChartMark::Kind::resume   ? kTop
+                                               : kTop - 9;
+  }
+
+  static std::string mark_shape(ChartMark::Kind kind) {
+    switch (kind) {
+      case ChartMark::Kind::checkpoint: return "l4 4l-4 4l-4 -4z";
+      case ChartMark::Kind::resume: return fmt::format("v{:.0f}", kPlotHeight);
+      case ChartMark::Kind::spike: return "m-5 0h10l-5 8z";
+    }
+    return {};
   }
 
   void line(const ChartSeries& series) {
@@ -160,13 +209,16 @@ class ChartView {
   std::string out_;
 };
 
-std::string legend(const std::vector<ChartSeries>& series) {
+std::string legend(const std::vector<ChartSeries>& series, const std::vector<ChartMark>& marks) {
   // The place stays where there is nothing to tell apart: charts side by side line up.
-  if (series.size() < 2) return "<div class=\"legend\"></div>";
   std::string text = "<div class=\"legend\">";
   for (const ChartSeries& entry : series)
-    text += fmt::format("<span><i class=\"key s{}{}\"></i>{}</span>", entry.color,
-                        entry.look == ChartSeries::Look::faint ? " faint" : "", escape_html(entry.label));
+    if (series.size() > 1)
+      text += fmt::format("<span><i class=\"key s{}{}\"></i>{}</span>", entry.color,
+                          entry.look == ChartSeries::Look::faint ? " faint" : "", escape_html(entry.label));
+  for (const ChartMark::Kind kind : kMarkKinds)
+    if (std::ranges::find(marks, kind, &ChartMark::kind) != marks.end())
+      text += fmt::format("<span><i class=\"key mark {}\"></i>{}</span>", mark_class(kind), mark_legend(kind));
   return text + "</div>";
 }
 
@@ -188,6 +240,7 @@ std::string render_chart(const ChartOptions& options, const std::vector<ChartSer
   }
   if (shown.empty()) return "";
   for (const double step : options.flagged) x.include(step);
+  for (const ChartMark& mark : options.marks) x.include(mark.step);
 
   std::string figure = fmt::format("<figure><figcaption><b>{}</b>", escape_html(options.title));
   if (!options.unit.empty()) figure += fmt::format(" <span class=\"unit\">{}</span>", escape_html(options.unit));
@@ -195,7 +248,7 @@ std::string render_chart(const ChartOptions& options, const std::vector<ChartSer
   const bool both = options.log_switch && !positive.empty();
   if (both)
     figure += fmt::format("<input type=\"checkbox\" id=\"{0}-log\"><label for=\"{0}-log\">log scale</label>", id);
-  figure += legend(shown);
+  figure += legend(shown, options.marks);
   figure += "<div class=\"linear\">" + ChartView(options, shown, AxisScale::linear, x, y).render() + "</div>";
   if (both)
     figure +=

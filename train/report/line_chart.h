@@ -25,12 +25,25 @@ struct ChartSeries {
   Look look = Look::line;
 };
 
+// A step that stands out, marked on the x axis and above the plot.
+struct ChartMark {
+  enum class Kind {
+    checkpoint,  // a diamond on the axis
+    resume,      // a dashed line over the height of the plot: resumes and rollbacks
+    spike,       // a triangle above the plot: spikes and skipped steps
+  };
+  double step = 0;
+  Kind kind = Kind::checkpoint;
+  std::string text;  // "resumed"; shown with the step under the pointer
+};
+
 struct ChartOptions {
   std::string title;
   std::string unit;             // behind the title: "tokens/s", "GiB"
   std::vector<double> flagged;  // steps marked on the x axis: non-finite values
-  bool log_switch = false;      // adds a second view with a logarithmic y axis, where positive values allow one
-  bool from_zero = false;       // the linear y axis starts at 0
+  std::vector<ChartMark> marks = {};
+  bool log_switch = false;  // adds a second view with a logarithmic y axis, where positive values allow one
+  bool from_zero = false;   // the linear y axis starts at 0
 };
 
 // A <figure>; empty when no series has a value. `id` is unique within the page and made of letters.

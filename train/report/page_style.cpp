@@ -66,6 +66,14 @@ svg .line.faint { stroke-width: 1; opacity: 0.35; }
 svg .line.dashed { stroke-dasharray: 5 4; }
 svg .dot { fill: currentColor; stroke: var(--card); stroke-width: 1; }
 svg .flag { stroke: var(--bad); stroke-width: 2; }
+svg .mark { fill: none; stroke: var(--muted); stroke-width: 1; }
+svg .mark.resume { stroke-dasharray: 2 3; }
+svg .mark.checkpoint { fill: var(--card); stroke: var(--s0); stroke-width: 1.2; }
+svg .mark.spike { fill: var(--bad); stroke: none; }
+.legend .key.mark { background: none; }
+.legend .key.mark.resume { width: 0; height: 12px; border-left: 1px dashed var(--muted); border-radius: 0; }
+.legend .key.mark.checkpoint { width: 7px; height: 7px; border: 1.2px solid var(--s0); border-radius: 0; rotate: 45deg; }
+.legend .key.mark.spike { width: 0; height: 0; border: 5px solid transparent; border-top: 8px solid var(--bad); border-bottom: 0; }
 svg .spot rect { fill: transparent; }
 svg .spot .guide, svg .spot .dot, svg .spot .readout { visibility: hidden; pointer-events: none; }
 svg .spot:hover .guide, svg .spot:hover .dot, svg .spot:hover .readout { visibility: visible; }

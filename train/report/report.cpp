@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "core/system/file.h"
+#include "train/metrics/run_event.h"
+#include "train/report/html.h"
 #include "train/report/line_chart.h"
 #include "train/report/page.h"
 #include "train/report/report_experts.h"
@@ -17,6 +19,8 @@
 
 namespace quench {
 namespace {
+
+constexpr std::size_t kMaxMarkBytes = 200;
 
 Curve scaled(Curve curve, double factor) {
   for (Point& point : curve) point.y *= factor;
@@ -74,32 +78,55 @@ std::vector<ChartSeries> rank_times(const RunData& run) {
           {.label = "fastest rank", .points = fastest, .color = 2}};
 }
 
+// Of all curves: checkpoints, resumes and rollbacks; with `spikes`, the steps of those and skipped ones too.
+std::vector<ChartMark> marks(const RunData& run, bool spikes) {
+  std::vector<ChartMark> marks;
+  for (const CheckpointEntry& checkpoint : run.checkpoints)
+    marks.push_back(
+        {static_cast<double>(checkpoint.step), ChartMark::Kind::checkpoint, "checkpoint " + checkpoint.name});
+  for (const EventEntry& event : run.events) {
+    const auto step = static_cast<double>(event.step);
+    if (event.name == run_events::kResume) marks.push_back({step, ChartMark::Kind::resume, "resumed from here"});
+    if (event.name == run_events::kRollback)
+      marks.push_back({step, ChartMark::Kind::resume, "rolled back to here: " + shorten(event.message, kMaxMarkBytes)});
+    if (spikes && (event.name == run_events::kSpike || event.name == run_events::kSkip))
+      marks.push_back({step, ChartMark::Kind::spike, shorten(event.message, kMaxMarkBytes)});
+  }
+  return marks;
+}
+
 std::string charts(const RunData& run) {
+  const std::vector<ChartMark> saves = marks(run, false), all = marks(run, true);
   auto loss = with_average("training", run.curve("loss"), 0);
   loss.push_back(
       {.label = "validation", .points = run.validation_loss(), .color = 1, .look = ChartSeries::Look::dotted});
   std::string html;
-  html += render_chart({.title = "Loss", .unit = "nats per token", .flagged = run.nonfinite_steps, .log_switch = true},
-                       loss, "loss");
-  html += render_chart({.title = "Gradient norm", .unit = "before clipping", .log_switch = true, .from_zero = true},
-                       with_average("gradient norm", run.curve("grad_norm"), 3), "norm");
-  html += render_chart({.title = "Learning rate", .from_zero = true},
+  html += render_chart(
+      {.title = "Loss", .unit = "nats per token", .flagged = run.nonfinite_steps, .marks = all, .log_switch = true},
+      loss, "loss");
+  html += render_chart(
+      {.title = "Gradient norm", .unit = "before clipping", .marks = all, .log_switch = true, .from_zero = true},
+      with_average("gradient norm", run.curve("grad_norm"), 3), "norm");
+  html += render_chart({.title = "Learning rate", .marks = saves, .from_zero = true},
                        {{.label = "learning rate", .points = run.curve("lr"), .color = 2}}, "rate");
-  html += render_chart({.title = "Throughput", .unit = "tokens per second", .from_zero = true},
+  html += render_chart({.title = "Throughput", .unit = "tokens per second", .marks = saves, .from_zero = true},
                        with_average("tokens/s", run.curve("tokens_per_second"), 0), "throughput");
-  html += render_chart({.title = "Model FLOPs utilization", .unit = "%", .from_zero = true}, utilization(run), "mfu");
-  html += render_chart({.title = "Peak memory", .unit = "GiB per device", .from_zero = true},
+  html += render_chart({.title = "Model FLOPs utilization", .unit = "%", .marks = saves, .from_zero = true},
+                       utilization(run), "mfu");
+  html += render_chart({.title = "Peak memory", .unit = "GiB per device", .marks = saves, .from_zero = true},
                        {{.label = "memory", .points = scaled(run.curve("memory_bytes"), 1.0 / (1 << 30)), .color = 3}},
                        "memory");
-  html += render_chart({.title = "Step time", .unit = "ms", .from_zero = true},
+  html += render_chart({.title = "Step time", .unit = "ms", .marks = saves, .from_zero = true},
                        with_average("step", run.curve("step_ms"), 2), "time");
-  html += render_chart({.title = "Time waiting for data", .unit = "% of the step", .from_zero = true},
+  html += render_chart({.title = "Time waiting for data", .unit = "% of the step", .marks = saves, .from_zero = true},
                        with_average("waiting", scaled(run.curve("data_share"), 100), 1), "data");
-  html += render_chart({.title = "Step time of each process", .unit = "ms, without waiting", .from_zero = true},
-                       rank_times(run), "ranks");
+  html += render_chart(
+      {.title = "Step time of each process", .unit = "ms, without waiting", .marks = saves, .from_zero = true},
+      rank_times(run), "ranks");
   if (!run.curve("communication_share").empty())
-    html += render_chart({.title = "Time waiting for other processes", .unit = "% of the step", .from_zero = true},
-                         with_average("waiting", scaled(run.curve("communication_share"), 100), 1), "communication");
+    html += render_chart(
+        {.title = "Time waiting for other processes", .unit = "% of the step", .marks = saves, .from_zero = true},
+        with_average("waiting", scaled(run.curve("communication_share"), 100), 1), "communication");
   return html.empty() ? "" : "<div class=\"charts\">\n" + html + "</div>\n";
 }
 

@@ -8,7 +8,9 @@
 
 #include "core/system/check.h"
 #include "nn/model_config.h"
+#include "train/config/adapter_words.h"
 #include "train/config/presets.h"
+#include "train/config/recipe_choice.h"
 #include "train/report/axis.h"
 #include "train/report/html.h"
 
@@ -74,8 +76,37 @@ std::string precision_fact(const RunData& run) {
   if (text_at(run.config, {"recipe", "emulate"}) == "true") recipe += " (emulated)";
   const std::string dtype = text_at(run.config, {"training", "dtype"});
   const std::string master = text_at(run.config, {"training", "master_dtype"});
-  return join({recipe.empty() ? "" : "recipe " + recipe, dtype.empty() ? "" : "parameters " + dtype,
+  const std::string shown = shown_recipe(recipe, dtype);
+  return join({recipe.empty()    ? ""
+               : shown == recipe ? "recipe " + recipe
+                                 : shown,
+               dtype.empty() ? "" : "parameters " + dtype,
                dtype == "bf16" && !master.empty() ? "master weights " + master : ""});
+}
+
+// "nf4 base + lora r16, alpha 32"; empty without the section lora.
+std::string adapters_fact(const RunData& run) {
+  const std::string rank = text_at(run.config, {"lora", "rank"});
+  if (rank.empty()) return {};
+  const std::string alpha = text_at(run.config, {"lora", "alpha"});
+  return join(
+      {adapter_words(text_at(run.config, {"lora", "base"}), rank, text_at(run.config, {"lora", "dora"}) == "true"),
+       alpha.empty() ? "" : "alpha " + alpha});
+}
+
+// Bits of quantization-aware training, and what the run's export stores.
+std::string quantization_fact(const RunData& run) {
+  std::vector<std::string> parts;
+  const std::string bits = text_at(run.config, {"recipe", "weight_bits"});
+  const std::string group = text_at(run.config, {"recipe", "group_size"});
+  if (text_at(run.config, {"recipe", "name"}).starts_with("qat"))
+    parts.push_back(fmt::format("trained for {}{}{}", text_at(run.config, {"recipe", "name"}),
+                                bits.empty() ? "" : fmt::format(", {} bits", bits),
+                                group.empty() ? "" : fmt::format(", groups of {}", group)));
+  const std::string scheme = text_at(run.config, {"export", "scheme"});
+  if (!scheme.empty())
+    parts.push_back(fmt::format("exported as {} ({})", scheme, text_at(run.config, {"export", "format"})));
+  return join(parts);
 }
 
 std::string hardware_fact(const RunData& run) {
@@ -113,11 +144,11 @@ std::string version_fact(const RunData& run) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> run_facts(const RunData& run) {
-  std::vector<std::pair<std::string, std::string>> facts{{"Model", model_fact(run)},
-                                                         {"Precision", precision_fact(run)},
-                                                         {"Hardware", hardware_fact(run)},
-                                                         {"Ranks", ranks_fact(run)},
-                                                         {"Versions", version_fact(run)}};
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"Model", model_fact(run)},       {"Precision", precision_fact(run)},
+      {"Adapters", adapters_fact(run)}, {"Quantization", quantization_fact(run)},
+      {"Hardware", hardware_fact(run)}, {"Ranks", ranks_fact(run)},
+      {"Versions", version_fact(run)}};
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
 }

@@ -22,6 +22,7 @@ constexpr int kMaxCheckpointFiles = 10000;
 constexpr double kMaxDecibels = 1000;            // beyond that it is no ratio of ours
 constexpr std::size_t kMaxHealthSeries = 16384;  // operands of layers
 constexpr std::size_t kMaxExpertLayers = 512, kMaxExpertColumns = 1024;
+constexpr std::size_t kMaxEvents = 10000;
 
 double number_or_nan(const Json* value) {
   return value != nullptr && value->is_number() ? value->as_double() : kGap;
@@ -278,6 +279,10 @@ RunData load_run(const std::filesystem::path& folder) {
   read_log(folder, run_files::kSamples, run, [&](const Json& record, std::int64_t step) {
     run.samples.push_back(
         {.step = step, .prompt = text_or_empty(record.find("prompt")), .text = text_or_empty(record.find("text"))});
+  });
+  read_log(folder, run_files::kEvents, run, [&](const Json& record, std::int64_t step) {
+    if (run.events.size() < kMaxEvents)
+      run.events.push_back({step, text_or_empty(record.find("event")), text_or_empty(record.find("message"))});
   });
   HealthReader health(run);
   read_log(folder, run_files::kExperts, run,

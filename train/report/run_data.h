@@ -42,6 +42,12 @@ struct ExpertShares {
   std::vector<double> shares;
 };
 
+// A resume, rollback, skipped step or spike (train/metrics/run_event.h).
+struct EventEntry {
+  std::int64_t step = 0;
+  std::string name, message;
+};
+
 struct RunData {
   std::string name;  // the config's run.name, or that of the folder
 
@@ -60,6 +66,7 @@ struct RunData {
   std::vector<HealthSeries> health;          // in order of first appearance
   std::vector<ExpertShares> experts;         // of models with experts
   std::int64_t experts_step = 0;             // the step of `experts`
+  std::vector<EventEntry> events;            // in order of writing
   std::vector<CheckpointEntry> checkpoints;  // by step
   Json config;                               // null when there is none
   Json environment;                          // the same

@@ -10,8 +10,10 @@
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/check/load.h"
 #include "train/checkpoint/checkpoint_list.h"
+#include "train/config/adapter_words.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_folder.h"
+#include "train/model_folder/peft_folder.h"
 #include "train/model_folder/token_ids.h"
 #include "train/report/run_data.h"
 #include "train/run_folder/run_folder.h"
@@ -78,6 +80,11 @@ void add_model(Json& json, const fs::path& folder, const Json& config, std::vect
   for (const char* key : {"path", "preset"})
     if (const std::string from = text(config, {"model", key}); !from.empty()) json.set("model_from", from);
   if (const std::string recipe = text(config, {"recipe", "name"}); !recipe.empty()) json.set("recipe", recipe);
+  if (const Json* rank = present_member(config, {"lora", "rank"}); rank != nullptr) {
+    const Json* dora = present_member(config, {"lora", "dora"});
+    json.set("adapters",
+             adapter_words(text(config, {"lora", "base"}), rank->dump(), dora != nullptr && *dora == Json(true)));
+  }
   if (const std::string dtype = text(config, {"training", "dtype"}); !dtype.empty()) json.set("dtype", dtype);
   if (!holds_tokenizer(kept)) return;
   try {
@@ -159,7 +166,7 @@ Json run_summary(const fs::path& folder) {
   Json exports = Json::array();
   std::error_code ignored;
   for (const fs::path& exported : {folder / "export", fs::path(text(run.config, {"export", "folder"}))})
-    if (!exported.empty() && fs::is_regular_file(exported / "config.json", ignored) &&
+    if (!exported.empty() && (fs::is_regular_file(exported / "config.json", ignored) || is_adapter_folder(exported)) &&
         (exports.as_array().empty() || !fs::equivalent(exported, exports.as_array().front().as_string(), ignored)))
       exports.push_back(exported.string());
   json.set("exports", std::move(exports));

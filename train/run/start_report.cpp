@@ -1,6 +1,9 @@
 #include "train/run/start_report.h"
 
+#include <map>
+
 #include "export/format.h"
+#include "nn/linear.h"
 #include "nn/optim/table.h"
 #include "train/check/check.h"
 #include "train/config/recipe_choice.h"
@@ -25,6 +28,24 @@ std::string export_line(const RunConfig& config) {
                      few_bits && simulated_scheme(config) == nullptr
                          ? "; no scheme stores what the recipe and its options train for"
                          : "");
+}
+
+// The kernels of layers over weights that lora.base keeps in few bits name that form: "nf4 base + lora r16".
+void name_base(const ModelSetup& model, std::vector<recipes::LayerConversion>& conversion) {
+  if (!model.base) return;
+  std::map<std::string, std::string> forms;
+  model.model->visit([&](const std::string& name, nn::Module& module) {
+    if (const auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr)
+      if (std::string form = model.base->form_of(linear->weight()); !form.empty()) forms[name] = std::move(form);
+  });
+  constexpr std::string_view kDense = "high precision";
+  for (recipes::LayerConversion& layer : conversion) {
+    const auto form = forms.find(layer.name);
+    if (form == forms.end()) continue;
+    const bool dense = layer.kernel.starts_with(kDense);
+    layer.kernel = fmt::format("{} base{}{}", form->second, dense ? "" : ", ",
+                               dense ? layer.kernel.substr(kDense.size()) : layer.kernel);
+  }
 }
 
 }  // namespace
@@ -57,10 +78,13 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
                       optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
                       master ? ", master weights f32" : "");
   const std::string recipe =
-      resolved.choice() ? fmt::format("auto, which is {}: {}", resolved.choice()->name, resolved.choice()->reason)
-                        : config.recipe.name;
+      resolved.choice()
+          ? fmt::format("auto, which is {}: {}", shown_recipe(resolved.choice()->name, to_string(options.dtype)),
+                        resolved.choice()->reason)
+          : shown_recipe(config.recipe.name, to_string(options.dtype));
   std::vector<recipes::LayerConversion> conversion = model.conversion;
   measure_kept_inputs(conversion, resolved, options.device);
+  name_base(model, conversion);
   if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
   text +=

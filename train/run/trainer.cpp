@@ -151,7 +151,9 @@ void Trainer::Run::open_logs() {
   if (console_log_level() > LogLevel::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
+  if (resumed_step) validation = read_validation_losses(config.metrics.folder, *resumed_step);
   metrics = MetricsLog(options);
+  if (resumed_step) metrics.event({.step = *resumed_step, .name = run_events::kResume});
 }
 
 void Trainer::Run::open_loader() {
@@ -197,6 +199,7 @@ TrainResult Trainer::Run::train() {
     if (!first()) return;
     write_run_files();
     say(start_report(chosen, setup, inputs.data, run_model, environment, steps));
+    if (const std::string warning = validation_warning(inputs.data); !warning.empty()) QUENCH_LOG_WARN("{}", warning);
     open_logs();
   });
   if (config.checkpoint.enable) {
@@ -217,6 +220,8 @@ TrainResult Trainer::Run::train() {
   const auto every = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
   saved_step = resumed_step.value_or(-1);
   measured_step = progress.step;
+  first_tokens = progress.tokens_seen;
+  begun = std::chrono::steady_clock::now();
   if (progress.step >= steps) say(finished_message(config, progress, steps) + "\n");
   Requests asked = agreed_requests(signals);
   while (progress.step < steps && asked.stop_signal == 0) {
@@ -253,7 +258,27 @@ TrainResult Trainer::Run::train() {
   result.step = progress.step;
   result.loss = progress.loss;
   result.stop_signal = stopped ? asked.stop_signal : 0;
+  if (first() && (progress.step > resumed_step.value_or(0) || !result.exported.empty())) say(summary());
   return result;
+}
+
+std::string Trainer::Run::summary() const {
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  return end_report(config, {.first_step = resumed_step.value_or(0),
+                             .step = progress.step,
+                             .steps = steps,
+                             .stop_signal = result.stop_signal,
+                             .seconds = took.count(),
+                             .tokens = progress.tokens_seen - first_tokens,
+                             .tokens_seen = progress.tokens_seen,
+                             .loss = progress.loss,
+                             .validation = validation,
+                             .checkpoint = result.checkpoint,
+                             .exported = result.exported,
+                             .has_tokenizer = run_model.tokenizer != nullptr,
+                             .chats = run_model.tokenizer != nullptr &&
+                                      (!run_model.chat_template.empty() || run_model.tokenizer->chat_template()),
+                             .ranks = static_cast<int>(config.parallel.ranks)});
 }
 
 Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<const distributed::Ranks> ranks)

@@ -2,6 +2,7 @@
 // The inside of Trainer: what a run holds from its start to its end. trainer.cpp begins, saves and ends it,
 // trainer_steps.cpp takes its steps.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "train/metrics/step_timer.h"
 #include "train/plan/training_flops.h"
 #include "train/probe/auto_recipe.h"
+#include "train/run/end_report.h"
 #include "train/run/run_progress.h"
 #include "train/run/sample_texts.h"
 #include "train/run/trainer.h"
@@ -95,6 +97,8 @@ struct Trainer::Run {
   // that fails.
   void save_before_end(const std::exception& error);
   void report_saves(const std::vector<SaveReport>& saved);
+  // Figures, results and next commands.
+  [[nodiscard]] std::string summary() const;
   // Which implementation served ops that have several: a fallback that costs speed must not go unseen.
   static void report_kernels();
 
@@ -136,6 +140,9 @@ struct Trainer::Run {
   std::unique_ptr<LrSchedule> schedule;
   std::unique_ptr<StepTimer> timer;
   MetricsLog metrics;
+  ValidationLosses validation;
+  std::int64_t first_tokens = 0;                // tokens_seen at the beginning of this start
+  std::chrono::steady_clock::time_point begun;  // of its first batch
   TrainResult result;
 };
 

@@ -30,6 +30,9 @@ std::vector<Batch> Trainer::Run::next_step_batches() {
 
 bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   if (!verdict.message.empty()) QUENCH_LOG_WARN("{}", verdict.message);
+  if (verdict.spike) metrics.event({.step = progress.step + 1, .name = run_events::kSpike, .message = verdict.message});
+  if (verdict.action == StepAction::skip)
+    metrics.event({.step = progress.step + 1, .name = run_events::kSkip, .message = verdict.message});
   switch (verdict.action) {
     case StepAction::apply: return true;
     case StepAction::skip:
@@ -45,6 +48,8 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
                   verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
   metrics.rewind(progress.step);
+  validation = read_validation_losses(config.metrics.folder, progress.step);
+  metrics.event({.step = progress.step, .name = run_events::kRollback, .message = verdict.message});
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);
   return false;
@@ -177,6 +182,8 @@ void Trainer::Run::evaluate(SignalHandlers& signals) {
                 .loss_chunk_rows = config.training.loss_chunk_size,
                 .ranks = ranks.get()});
   evaluation.step = progress.step;
+  for (const auto& [name, value] : evaluation.values)
+    if (name == "loss") validation.add({progress.step, value});
   metrics.evaluation(std::move(evaluation));
 }
 

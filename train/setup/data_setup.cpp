@@ -93,6 +93,19 @@ DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileC
   return setup;
 }
 
+std::string validation_warning(const DataSetup& data) {
+  if (data.validation == nullptr) return {};
+  std::uint64_t tokens = 0;
+  for (const WeightedRows& source : data.validation->sources())
+    tokens += source.rows->size() * static_cast<std::uint64_t>(source.rows->seq_len()) - source.rows->losses().padding;
+  const auto length = static_cast<std::uint64_t>(data.validation->seq_len());
+  if (tokens >= length) return {};
+  return fmt::format(
+      "data.validation holds {} tokens, less than one sequence of {} (data.seq_len): the validation loss is that of "
+      "these {} tokens alone; name more held-out data",
+      tokens, length, tokens);
+}
+
 std::int64_t total_steps(const RunConfig& config, const Dataset& train) {
   std::int64_t steps = config.training.steps.value_or(INT64_MAX);
   if (config.training.epochs) {

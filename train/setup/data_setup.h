@@ -32,6 +32,9 @@ struct DataSetup {
 // Sequences of one optimizer step: global_batch_size, or one micro-batch of each process.
 [[nodiscard]] std::int64_t global_batch_size(const RunConfig& config);
 
+// What makes the validation loss tell little: data of fewer tokens than one sequence; empty: nothing does.
+[[nodiscard]] std::string validation_warning(const DataSetup& data);
+
 // Optimizer steps of the run: training.steps, or as many as training.epochs passes over the data need, whichever is
 // smaller.
 [[nodiscard]] std::int64_t total_steps(const RunConfig& config, const Dataset& train);

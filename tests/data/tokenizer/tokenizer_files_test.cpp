@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/system/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "tests/data/tokenizer/bpe_fixtures.h"
 #include "tests/testing.h"
@@ -139,6 +140,29 @@ TEST(StreamDecoder, HoldsBackIncompleteCharacters) {
   EXPECT_EQ(without.push(0xC3), "");
   EXPECT_EQ(without.push(257), "");
   EXPECT_EQ(without.push(0xA9), "\u00E9");
+}
+
+TEST(StreamDecoder, TextIsValidUtf8AndThatOfTheWhole) {
+  const auto tokenizer = load_tokenizer("bytes");
+  StreamDecoder stream(*tokenizer);
+  EXPECT_EQ(stream.push_text(0xE4), "");
+  EXPECT_EQ(stream.push_text(0xBD), "");
+  EXPECT_EQ(stream.push_text('b'),
+            "\uFFFD"
+            "b");
+  EXPECT_EQ(stream.push_text(0xFF), "\uFFFD");
+  EXPECT_EQ(stream.push_text(0xC3), "");
+  EXPECT_EQ(stream.push_text(0xA9), "\u00E9");
+  EXPECT_EQ(stream.push_text(0xC3), "");
+  EXPECT_EQ(stream.finish_text(), "\uFFFD");
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {
+    Ids ids(random() % 30);
+    for (auto& id : ids) id = static_cast<std::int32_t>(random() % 2 == 0 ? random() % 256 : 0x80 + random() % 128);
+    std::string text;
+    for (const auto id : ids) text += stream.push_text(id);
+    EXPECT_EQ(text + stream.finish_text(), replace_invalid_utf8(tokenizer->decode(ids)));
+  }
 }
 
 TEST(StreamDecoder, IsDecodeInPieces) {

@@ -6,6 +6,7 @@
 #include "tests/fault/checkpoint_contents.h"
 #include "tests/fault/process.h"
 #include "tests/testing.h"
+#include "tests/train/metrics/captured_log.h"
 #include "train/checkpoint/checkpoint_save.h"
 
 namespace quench {
@@ -64,6 +65,28 @@ TEST_F(CheckpointList, AbsentOrEmptyFolderHoldsNone) {
   EXPECT_TRUE(loads().empty());
   testing::write_file(dir_ / "file", "");
   EXPECT_THROW((void)list_checkpoints(dir_ / "file"), Error);
+}
+
+// The error that says there is no checkpoint is not preceded by a line for each file of another kind of folder.
+TEST_F(CheckpointList, OtherFilesAreNoNewsWhereNoCheckpointIs) {
+  testing::write_file(dir_ / "config.json", "{}");
+  testing::write_file(dir_ / "log.txt", "");
+  {
+    const testing::CapturedLog log;
+    EXPECT_EQ(latest_valid(dir_.path()), std::nullopt);
+    EXPECT_EQ(log.lines(), 0u) << log.text();
+  }
+  fs::create_directory(dir_ / "step-10.bak");
+  {
+    const testing::CapturedLog log;
+    EXPECT_EQ(latest_valid(dir_.path()), std::nullopt);
+    EXPECT_EQ(log.lines(), 1u) << log.text();
+    EXPECT_THAT(log.text(), HasSubstr("step-10.bak: ignored"));
+  }
+  save(70);
+  const testing::CapturedLog log;
+  EXPECT_EQ(latest_valid(dir_.path())->step, 70);
+  EXPECT_EQ(log.lines(), 3u) << log.text();
 }
 
 TEST_F(CheckpointList, StepsAreOrderedAsNumbers) {

@@ -1,5 +1,6 @@
 #include "train/config/presets.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,11 +10,14 @@
 #include "config_testing.h"
 #include "nn/model_config.h"
 #include "tests/testing.h"
+#include "train/check/load.h"
 #include "train/config/config_schema.h"
 #include "train/config/fields/field.h"
 
 namespace quench {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(ConfigPresets, EveryFileOfTheTreeIsEmbedded) {
   std::size_t files = 0;
@@ -113,6 +117,20 @@ TEST(ConfigPresets, FieldsBesideAPresetWin) {
   const Json model = model_config(config.model);
   EXPECT_EQ(model.at("num_hidden_layers").as_int(), 1);
   EXPECT_EQ(model.at("hidden_size").as_int(), 64);
+}
+
+TEST(ConfigPresets, ValidationDataThatFallsAwayIsNamed) {
+  const auto note = [](const std::string& name, std::vector<std::string> overrides) {
+    return left_out_validation(name, overrides);
+  };
+  EXPECT_THAT(
+      note("demo", {"--data.train=mine.txt"}),
+      HasSubstr("demo's validation data [\"shards/val.bin\"] belong to its own training data and are left out"));
+  EXPECT_EQ(note("demo", {}), "");
+  EXPECT_EQ(note("demo", {"--data.train=mine.txt", "--data.validation=held_out.txt"}), "");
+  const testing::TempDir folder;
+  testing::write_file(folder / "mine.json", R"({"data": {"validation": ["val.bin"]}})");
+  EXPECT_EQ(note((folder / "mine.json").string(), {"--data.train=mine.txt"}), "") << "a file's own data stay";
 }
 
 TEST(ConfigSchema, DescribesEveryKey) {

@@ -56,7 +56,8 @@ TEST(AutoRecipe, IsBf16OnACpuBitForBitAndSaysSo) {
   const TinyRun tiny;
   tiny.run(tiny.config("plain", kTen));
   const std::string printed = printed_by(tiny.config("auto", with(kTen, kAuto)));
-  EXPECT_THAT(printed, HasSubstr("recipe: auto, which is bf16: cpu has no float8 tensor cores"));
+  EXPECT_THAT(printed,
+              HasSubstr("recipe: auto, which is f32 (recipe bf16, no low precision): cpu has no float8 tensor cores"));
   EXPECT_EQ(tiny.losses("auto"), tiny.losses("plain"));
   expect_same_tensors(tiny.checkpoint("auto", 10), tiny.checkpoint("plain", 10));
   // The config stays what the user wrote; what it became stands beside it.

@@ -281,6 +281,51 @@ TEST_F(ReportFolder, TheShareOfLightIsShownWhereItIsNotTheMfu) {
   EXPECT_THAT(html, HasSubstr("MFU 60.0%, of light 40.0%, median"));
 }
 
+TEST_F(ReportFolder, CurvesMarkSpikesResumesAndCheckpoints) {
+  write("metrics/metrics.jsonl",
+        "{\"step\":1,\"loss\":4,\"grad_norm\":1,\"lr\":0.1}\n{\"step\":40,\"loss\":3,\"grad_norm\":1,\"lr\":0.1}\n");
+  write("metrics/events.jsonl",
+        "{\"step\":10,\"event\":\"resume\",\"message\":\"\"}\n"
+        "{\"step\":20,\"event\":\"rollback\",\"message\":\"step 22: loss <nan>\"}\n"
+        "{\"step\":31,\"event\":\"spike\",\"message\":\"step 31: spike: loss 9.0\"}\n"
+        "{\"step\":32,\"event\":\"something else\"}\n");
+  write("checkpoints/step-30/model.safetensors", "x");
+  const std::string html = report();
+  // Loss in two scales, gradient norm in two, learning rate.
+  EXPECT_EQ(count_of(html, "<path class=\"mark checkpoint\""), 5u);
+  EXPECT_EQ(count_of(html, "<path class=\"mark resume\""), 10u);
+  EXPECT_EQ(count_of(html, "<path class=\"mark spike\""), 4u) << "of loss and gradient norm";
+  EXPECT_THAT(html, HasSubstr("<title>step 30: checkpoint step-30</title>"));
+  EXPECT_THAT(html, HasSubstr("<title>step 10: resumed from here</title>"));
+  EXPECT_THAT(html, HasSubstr("<title>step 20: rolled back to here: step 22: loss &lt;nan&gt;</title>"));
+  EXPECT_THAT(html, HasSubstr("<title>step 31: step 31: spike: loss 9.0</title>"));
+  EXPECT_EQ(count_of(html, "<i class=\"key mark spike\"></i>spike or skipped step"), 2u);
+}
+
+TEST_F(ReportFolder, ManyMarksStaySmall) {
+  write("metrics/metrics.jsonl", "{\"step\":1,\"loss\":4}\n{\"step\":40,\"loss\":3}\n");
+  std::string events;
+  for (int step = 1; step < 5000; ++step) events += "{\"step\":" + std::to_string(step) + ",\"event\":\"spike\"}\n";
+  write("metrics/events.jsonl", events);
+  EXPECT_LE(count_of(report(), "<path class=\"mark"), 400u);
+}
+
+TEST_F(ReportFolder, TheHeaderNamesAdaptersAndQuantization) {
+  write("metrics/metrics.jsonl", "{\"step\":1,\"loss\":4}\n");
+  write("config.json", R"({"recipe": {"name": "bf16"}, "training": {"dtype": "f32"},
+    "lora": {"rank": 16, "alpha": 32.0, "base": "nf4", "dora": false},
+    "export": {"format": "gguf", "scheme": "q4_k"}})");
+  const std::string html = report();
+  EXPECT_THAT(html, HasSubstr("<dt>Precision</dt><dd>f32 (recipe bf16, no low precision), parameters f32</dd>"));
+  EXPECT_THAT(html, HasSubstr("<dt>Adapters</dt><dd>nf4 base + lora r16, alpha 32.0</dd>"));
+  EXPECT_THAT(html, HasSubstr("<dt>Quantization</dt><dd>exported as q4_k (gguf)</dd>"));
+  write("config.json", R"({"recipe": {"name": "qat_int4_weight_only", "weight_bits": 3, "group_size": 32}})");
+  const std::string trained = report();
+  EXPECT_THAT(trained,
+              HasSubstr("<dt>Quantization</dt><dd>trained for qat_int4_weight_only, 3 bits, groups of 32</dd>"));
+  EXPECT_THAT(trained, Not(HasSubstr("<dt>Adapters</dt>")));
+}
+
 TEST_F(ReportFolder, AnEmptyRunIsAPageThatSaysSo) {
   write("environment.json", "{}");
   const std::string html = report();

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/system/check.h"
+#include "tests/train/metrics/captured_log.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/run_lock.h"
@@ -17,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_file;
 using testing::TinyRun;
 using testing::write_file;
@@ -48,6 +50,40 @@ TEST(TrainerOutputs, CheckpointsMayLieElsewhere) {
   longer.push_back("--training.steps=6");
   EXPECT_EQ(tiny.run(tiny.config("run", longer)).step, 6);
   EXPECT_EQ(tiny.losses("run").size(), 6u) << "resumed, not begun again";
+}
+
+TEST(TrainerOutputs, HeldOutDataOfLessThanASequenceAreWarnedAbout) {
+  const TinyRun tiny;
+  const auto validation = [&](const std::string& name, int length) {
+    ShardWriter writer(tiny.folder(name), {.vocab_size = 64, .eos_id = 0});
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(length), 5);
+    tokens.push_back(0);
+    writer.append(tokens);
+    writer.end_document();
+    writer.finish();
+    return with({"--data.validation=" + tiny.folder(name).string(), "--evaluation.interval=2"});
+  };
+  {
+    const testing::CapturedLog log;
+    tiny.run(tiny.config("few", validation("few.bin", 2)));
+    EXPECT_THAT(log.text(),
+                HasSubstr("data.validation holds 3 tokens, less than one sequence of 24 (data.seq_len): the "
+                          "validation loss is that of these 3 tokens alone"));
+  }
+  const testing::CapturedLog log;
+  tiny.run(tiny.config("enough", validation("enough.bin", 60)));
+  EXPECT_THAT(log.text(), Not(HasSubstr("data.validation holds")));
+}
+
+TEST(TrainerOutputs, ResumesAreEventsOfTheRun) {
+  const TinyRun tiny;
+  tiny.run(tiny.config("run", kShort));
+  const fs::path events = tiny.folder("run") / "metrics/events.jsonl";
+  EXPECT_FALSE(fs::exists(events));
+  tiny.run(tiny.config("run", with({"--training.steps=6"})));
+  const Json event = Json::parse(read_file(events));
+  EXPECT_EQ(event.at("step").as_int(), 4);
+  EXPECT_EQ(event.at("event").as_string(), "resume");
 }
 
 TEST(TrainerOutputs, CheckpointsMayGoThroughALink) {

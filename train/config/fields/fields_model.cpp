@@ -206,8 +206,10 @@ void add_numeric_fields(Fields& fields) {
   add_typed<bool>(fields, "use_sliding_window", any_value(), guarded, "Whether sliding_window applies (Qwen).");
   add_typed<Int>(fields, "max_window_layers", between(0, 65536), guarded,
                  "First layer that uses the sliding window (Qwen).");
-  add_typed<std::vector<std::string>>(fields, "layer_types", any_value(), guarded,
-                                      "Attention kind of each layer: full_attention, or (Llama 4) chunked_attention.");
+  add_typed<std::vector<std::string>>(
+      fields, "layer_types", any_value(), guarded,
+      "Attention kind of each layer: full_attention, chunked_attention (Llama 4) or sliding_attention "
+      "(Qwen).");
 }
 
 void add_metadata_fields(Fields& fields) {

@@ -1,0 +1,55 @@
+#include "nn/models/sliding_window.h"
+
+#include <algorithm>
+
+namespace quench::nn {
+namespace {
+
+constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attention";
+
+// What the configuration classes of Qwen2, Qwen3 and Qwen3-MoE take where config.json says nothing.
+constexpr std::int64_t kQwenWindow = 4096, kQwenFullLayers = 28;
+
+}  // namespace
+
+void read_switched_window(ConfigReader& in, ModelConfig& config) {
+  if (in.boolean("use_sliding_window", false)) read_sliding_window(in, kQwenWindow, config);
+}
+
+void read_layer_windows(ConfigReader& in, ModelConfig& config) {
+  read_switched_window(in, config);
+  const auto layers = static_cast<std::size_t>(config.num_hidden_layers);
+  std::vector<bool> windowed(layers, false);
+  if (const Json* list = in.find("layer_types"); list != nullptr) {
+    if (!list->is_array() || list->as_array().size() != layers)
+      return in.fault("layer_types", fmt::format("expected a list of {} names, one a layer", layers));
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      const Json& type = list->as_array()[layer];
+      if (type != Json(kFull) && type != Json(kSliding))
+        return in.fault("layer_types", fmt::format("{} is not supported; known: {}, {}", type.dump(), kFull, kSliding));
+      windowed[layer] = type == Json(kSliding);
+      if (windowed[layer] && config.sliding_window == 0)
+        return in.fault("layer_types", fmt::format("layer {} is of type {}, which needs use_sliding_window: true and a "
+                                                   "sliding_window",
+                                                   layer, kSliding));
+    }
+  } else if (config.sliding_window > 0) {
+    const std::int64_t full = in.integer("max_window_layers", kQwenFullLayers, 0, kMaxDimension);
+    for (std::size_t layer = 0; layer < layers; ++layer) windowed[layer] = static_cast<std::int64_t>(layer) >= full;
+  }
+  const auto count = std::count(windowed.begin(), windowed.end(), true);
+  if (count == 0) config.sliding_window = 0;
+  if (count > 0 && static_cast<std::size_t>(count) < layers) config.layer_attention.windowed = std::move(windowed);
+}
+
+void write_layer_windows(const ModelConfig& config, Json& json) {
+  if (config.sliding_window == 0) return;
+  json.set("use_sliding_window", true);
+  json.set("sliding_window", config.sliding_window);
+  Json types = Json::array();
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    types.push_back(Json(config.window_of(layer) > 0 ? kSliding : kFull));
+  json.set("layer_types", std::move(types));
+}
+
+}  // namespace quench::nn

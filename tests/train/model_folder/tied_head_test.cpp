@@ -1,0 +1,115 @@
+// Folders whose config.json ties the head to the embedding table and whose weights hold a head: tied where the two are
+// equal, else not, with a warning (as Transformers 5 does).
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "export/format.h"
+#include "export/quantize_model.h"
+#include "export/scheme.h"
+#include "tests/testing.h"
+#include "tests/train/metrics/captured_log.h"
+#include "train/config/presets.h"
+#include "train/model_folder/model_folder.h"
+
+namespace quench {
+namespace {
+
+using testing::CapturedLog;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TempDir;
+
+nn::ModelConfig untied_config() {
+  return nn::parse_model_config(Json::parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 600,
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "tie_word_embeddings": false})"),
+                                "config.json");
+}
+
+// A folder in the format, written from an untied model, whose config.json then says that the head is tied.
+struct HeadFolder {
+  TempDir temp;
+  nn::CausalLm model{untied_config(), nn::ParameterOptions{}};
+
+  HeadFolder() { model.initialize(3); }
+  [[nodiscard]] Tensor weight(std::string_view name) {
+    for (nn::Parameter* p : model.parameters())
+      if (p->pieces[0].hf_name == name) return p->variable.value();
+    return {};
+  }
+  [[nodiscard]] Tensor head() { return weight("lm_head.weight"); }
+  [[nodiscard]] Tensor table() { return weight("model.embed_tokens.weight"); }
+
+  std::filesystem::path write(const ExportFormat* format = nullptr, const char* scheme = nullptr) {
+    const std::filesystem::path folder = temp / "model";
+    ModelFolderOptions options{.dtype = DType::f32, .format = format};
+    if (scheme != nullptr) options.quantization = QuantizationRules{.scheme = find_scheme(scheme), .exclude = {}};
+    (void)save_model_folder(model, {folder}, options);
+    Json config = Json::parse_file(folder / "config.json");
+    config.set("tie_word_embeddings", true);
+    testing::write_file(folder / "config.json", config.dump(2));
+    return folder;
+  }
+};
+
+TEST(TiedHead, HeadOfOtherValuesIsNotTied) {
+  HeadFolder f;
+  const auto folder = f.write();
+  const CapturedLog log;
+  const nn::ModelConfig config = read_model_config(folder);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_THAT(log.text(),
+              HasSubstr("config.json has tie_word_embeddings: true, but lm_head.weight holds other values"));
+  nn::CausalLm loaded(config, nn::ParameterOptions{});
+  load_weights(loaded, folder);
+  for (nn::Parameter* p : loaded.parameters()) {
+    if (p->pieces[0].hf_name != "lm_head.weight") continue;
+    EXPECT_EQ(p->variable.value().data<float>()[17], f.head().data<float>()[17]);
+  }
+  EXPECT_EQ(model_config({.path = folder.string()}).at("tie_word_embeddings"), Json(false)) << "of a training run";
+  EXPECT_EQ(nn::to_hf_json(config, DType::f32).at("tie_word_embeddings"), Json(false)) << "of an export";
+}
+
+TEST(TiedHead, LastRowCounts) {
+  HeadFolder f;
+  f.head().copy_from(f.table());
+  f.head().data<float>()[f.head().numel() - 1] += 1.0f;
+  EXPECT_FALSE(read_model_config(f.write()).tie_word_embeddings);
+}
+
+TEST(TiedHead, EqualHeadIsTiedInSilence) {
+  HeadFolder f;
+  f.head().copy_from(f.table());
+  const auto folder = f.write();
+  const CapturedLog log;
+  const nn::ModelConfig config = read_model_config(folder);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  nn::CausalLm loaded(config, nn::ParameterOptions{});
+  EXPECT_NO_THROW(load_weights(loaded, folder));
+  EXPECT_EQ(model_config({.path = folder.string()}).at("tie_word_embeddings"), Json(true));
+  EXPECT_THAT(log.text(), Not(HasSubstr("tie_word_embeddings")));
+}
+
+TEST(TiedHead, QuantizedFoldersToo) {
+  for (const char* format : {"compressed-tensors", "torchao"}) {
+    HeadFolder f;
+    EXPECT_FALSE(read_model_config(f.write(export_formats().find(format), "int8_weight_only")).tie_word_embeddings)
+        << format;
+  }
+}
+
+TEST(TiedHead, GgufWithAConfigFileToo) {
+  HeadFolder f;
+  EXPECT_FALSE(read_model_config(f.write(export_formats().find("gguf"), "q8_0")).tie_word_embeddings);
+}
+
+TEST(TiedHead, FolderWithoutWeightsIsAsItsConfigSays) {
+  HeadFolder f;
+  const auto folder = f.write();
+  std::filesystem::remove(folder / "model.safetensors");
+  EXPECT_TRUE(read_model_config(folder).tie_word_embeddings);
+}
+
+}  // namespace
+}  // namespace quench
