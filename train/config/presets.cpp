@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "core/system/nearest_name.h"
 #include "export/stored_weights.h"
-#include "train/config/nearest.h"
 
 namespace quench {
 
