@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/system/check.h"
-#include "train/config/nearest.h"
+#include "core/system/nearest_name.h"
 
 namespace quench {
 

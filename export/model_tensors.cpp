@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/ops/elementwise.h"
+#include "export/finite_values.h"
 #include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
@@ -43,6 +44,7 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
     Tensor(out).copy_from(rows);
   else
     cast({rows, out});
+  require_finite(out, rows, piece.hf_name);
   return out;
 }
 

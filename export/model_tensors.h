@@ -17,7 +17,8 @@ struct ModelTensor {
   bool embedding = false;  // the table of embeddings; its layer is named where it is quantized
   Shape shape;
   DType dtype = DType::f32;  // of value()
-  // Its values on the CPU, contiguous.
+  // Its values on the CPU, contiguous. Throws nonfinite, naming the tensor, for NaN, infinity, and values that the
+  // dtype cannot hold.
   std::function<Tensor()> value;
   // Whose rows they are; both as long as the model.
   nn::Parameter* parameter = nullptr;

@@ -32,6 +32,32 @@ PackedMatrix packed_rows(std::span<const QuantizedLayer> layers) {
   return concatenate_rows(parts);
 }
 
+bool all_zero(const Tensor& values) {
+  bool zero = true;
+  dispatch<float, bfloat16>(values.dtype(), "all_zero", [&]<class T>() {
+    const T* x = values.data<T>();
+    zero = std::all_of(x, x + values.numel(), [](T value) { return float(value) == 0.0f; });
+  });
+  return zero;
+}
+
+// Throws bad_config where nothing is left of a weight.
+void require_values(const Tensor& weight, const PackedMatrix& packed, const Scheme& scheme, std::string_view name) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  constexpr std::int64_t kRows = 256;
+  const Tensor values = Tensor::empty({std::min(kRows, packed.rows()), packed.columns()}, DType::f32);
+  for (std::int64_t row = 0; row < packed.rows(); row += kRows) {
+    const std::int64_t count = std::min(kRows, packed.rows() - row);
+    unpack({packed.narrow_rows(row, count), values.narrow(0, 0, count)});
+    if (!all_zero(values.narrow(0, 0, count))) return;
+  }
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, all_zero(weight),
+      "{}: scheme {} rounds every value to 0; use a scheme of more bits or smaller groups, or keep the layer "
+      "in high precision",
+      name, scheme.name);
+}
+
 std::optional<float> scale_of_inputs(const QuantizedWeight& weight) {
   return weight.input_scale.defined() ? std::optional(weight.input_scale.data<float>()[0]) : std::nullopt;
 }
@@ -60,7 +86,9 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
   if (scheme->inputs && needs_input_scale(*scheme->inputs) && inputs != nullptr)
     quantized->input_scale = Tensor::from_values<float>({1}, std::array{input_scale(*scheme->inputs, inputs->amax())});
   layer.report.scheme = scheme->name;
-  layer.report.sqnr = signal_to_noise(weight, pack(*quantized, tensor.name));
+  const PackedMatrix packed = pack(*quantized, tensor.name);
+  layer.report.sqnr = signal_to_noise(weight, packed);
+  require_values(weight, packed, *scheme, tensor.name);
   layer.report.bytes = quantized->nbytes();
   tensor.scheme = scheme;
   tensor.quantized = std::move(quantized);

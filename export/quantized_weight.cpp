@@ -92,7 +92,7 @@ std::size_t QuantizedWeight::nbytes() const {
 PackedMatrix pack(const QuantizedWeight& weight, std::string_view source) {
   const OperandScheme& scheme = weight.scheme;
   const std::int64_t rows = weight.shape[0], columns = weight.shape[1];
-  if (scheme.blocks) return pack_blocks(weight.codes, *scheme.blocks, columns);
+  if (scheme.blocks) return pack_blocks(weight.codes, *scheme.blocks, columns, source);
   const std::int64_t group = scheme.group_size > 0 ? scheme.group_size : columns + columns % 2;
   const std::int64_t groups = (columns + group - 1) / group;
   const MemoryScope scope(MemoryCategory::parameters);

@@ -7,6 +7,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/quantize_int.h"
+#include "export/finite_values.h"
 
 namespace quench {
 namespace {
@@ -82,15 +83,6 @@ QuantizedWeight float8(const Tensor& weight, const OperandScheme& scheme) {
     }
   });
   return out;
-}
-
-bool is_finite(const Tensor& weight) {
-  bool finite = true;
-  dispatch<float, bfloat16>(weight.dtype(), "round_to_nearest", [&]<class T>() {
-    const T* w = weight.data<T>();
-    finite = std::all_of(w, w + weight.numel(), [](T x) { return std::isfinite(float(x)); });
-  });
-  return finite;
 }
 
 }  // namespace

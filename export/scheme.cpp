@@ -8,6 +8,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "core/system/check.h"
 #include "core/system/choice_table.h"
+#include "export/scheme_hint.h"
 
 namespace quench {
 namespace {
@@ -49,9 +50,11 @@ void add_integers(std::vector<Scheme>& table) {
   for (int bits = 1; bits <= 8; ++bits)
     for (const std::int64_t group : kGroups) {
       const std::string suffix = group > 0 ? fmt::format("_g{}", group) : "";
-      table.push_back({fmt::format("int{}_weight_only{}", bits, suffix),
-                       fmt::format("{}-bit integers, a scale for {}", bits, sharing_text(group)), integers(bits, group),
-                       std::nullopt});
+      // Symmetric codes of one bit are -1 and 0: no value reaches -1.
+      if (bits > 1)
+        table.push_back({fmt::format("int{}_weight_only{}", bits, suffix),
+                         fmt::format("{}-bit integers, a scale for {}", bits, sharing_text(group)),
+                         integers(bits, group), std::nullopt});
       table.push_back({fmt::format("int{}_weight_only{}_asym", bits, suffix),
                        fmt::format("{}-bit integers, scale and zero point for {}", bits, sharing_text(group)),
                        integers(bits, group, IntMapping::asymmetric), std::nullopt});
@@ -152,7 +155,9 @@ const Scheme* find_scheme(std::string_view name) {
 }
 
 std::string scheme_names() {
-  std::string names = "int<1-8>_weight_only[_g32|_g64|_g128][_asym], int8dyn_int<2-8>_<row|g32|g64|g128>";
+  std::string names =
+      "int<2-8>_weight_only[_g32|_g64|_g128][_asym], int1_weight_only[_g32|_g64|_g128]_asym, "
+      "int8dyn_int<2-8>_<row|g32|g64|g128>";
   for (const Scheme& scheme : scheme_table())
     if (scheme.weights.element || scheme.weights.blocks ||
         (scheme.inputs && (scheme.inputs->element || (scheme.weights.group_size == 0 && scheme.inputs->symmetric()))))
@@ -162,8 +167,14 @@ std::string scheme_names() {
 
 const Scheme& require_scheme(std::string_view name, std::string_view key) {
   const Scheme* scheme = find_scheme(name);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, scheme != nullptr, "{} '{}' is unknown; known: {}", key, name, scheme_names());
-  return *scheme;
+  if (scheme != nullptr) return *scheme;
+  const std::string reason = missing_scheme_reason(name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, reason.empty(), "{} '{}' is no scheme: {}", key, name, reason);
+  std::string similar;
+  for (const std::string& other : similar_schemes(name))
+    similar +=
+        fmt::format("{}{} ({})", similar.empty() ? "; did you mean " : " or ", other, find_scheme(other)->summary);
+  QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown{}; known: {}", key, name, similar, scheme_names());
 }
 
 std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns,

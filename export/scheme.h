@@ -61,9 +61,10 @@ struct Scheme {
 [[nodiscard]] std::span<const Scheme> scheme_table();
 // Null for an unknown name.
 [[nodiscard]] const Scheme* find_scheme(std::string_view name);
-// Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
+// Throws bad_config with similar names (export/scheme_hint.h) and the list of names for an unknown one; `key` names the
+// option in the message.
 [[nodiscard]] const Scheme& require_scheme(std::string_view name, std::string_view key);
-// Names for help and messages, those of a family written as one: "int<1-8>_weight_only[_g32|_g64|_g128][_asym], ...".
+// Names for help and messages, those of a family written as one: "int<2-8>_weight_only[_g32|_g64|_g128][_asym], ...".
 [[nodiscard]] std::string scheme_names();
 
 // Why a weight [N,K] cannot be quantized so, or the inputs [.., K] of its products, or "".

@@ -163,7 +163,7 @@ Tensor quantize_blocks(const Tensor& weight, BlockType type) {
   return out;
 }
 
-PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns) {
+PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns, std::string_view source) {
   const BlockFormat& format = block_format(type);
   const PackedForm form = form_of(type);
   const std::int64_t rows = blocks.size(0), count = columns / format.elements;
@@ -190,8 +190,8 @@ PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t colu
     return !t.defined() ||
            std::all_of(t.data<float>(), t.data<float>() + t.numel(), [](float x) { return std::isfinite(x); });
   };
-  QUENCH_CHECK_AS(ErrorCode::corrupt, finite(wide) && finite(offsets), "{} blocks with scales that are not finite",
-                  format.name);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, finite(wide) && finite(offsets), "{}: {} blocks with scales that are not finite",
+                  source, format.name);
   return {form.group, codes, scales, offsets};
 }
 

@@ -34,7 +34,9 @@ struct BlockFormat {
 
 // Blocks of a weight f32 or bf16 [N,K], u8 [N, K / elements * bytes]; K is a multiple of the elements.
 [[nodiscard]] Tensor quantize_blocks(const Tensor& weight, BlockType type);
-// The form for products; values are those that ggml computes, up to the rounding of products of scales.
-[[nodiscard]] PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns);
+// The form that linear layers compute from; values are those that ggml computes, up to the rounding of scales times
+// scales. Throws corrupt, naming `source` (the tensor), for scales that are not finite.
+[[nodiscard]] PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns,
+                                       std::string_view source);
 
 }  // namespace quench

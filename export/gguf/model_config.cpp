@@ -84,16 +84,21 @@ std::int64_t vocabulary_of(const GgufHead& head, const GgufFields& fields, const
 }
 
 void set_token_ids(const GgufFields& tokenizer, std::int64_t vocabulary, Json& config) {
-  const auto set = [&](std::string_view key, std::string_view member) {
-    const auto id = tokenizer.find_integer(key);
-    if (!id) return;
-    QUENCH_CHECK_AS(ErrorCode::corrupt, *id < vocabulary, "{}: {} is {}, outside the vocabulary of {}",
-                    tokenizer.source(), tokenizer.name(key), *id, vocabulary);
-    config.set(member, *id);
+  const auto set = [&](std::string_view member, std::initializer_list<std::string_view> keys) {
+    Json::Array ids;
+    for (const std::string_view key : keys) {
+      const auto id = tokenizer.find_integer(key);
+      if (!id) continue;
+      QUENCH_CHECK_AS(ErrorCode::corrupt, *id < vocabulary, "{}: {} is {}, outside the vocabulary of {}",
+                      tokenizer.source(), tokenizer.name(key), *id, vocabulary);
+      if (std::ranges::find(ids, Json(*id)) == ids.end()) ids.emplace_back(*id);
+    }
+    if (ids.size() == 1) config.set(member, ids.front());
+    if (ids.size() > 1) config.set(member, std::move(ids));
   };
-  set("bos_token_id", "bos_token_id");
-  set("eos_token_id", "eos_token_id");
-  set("padding_token_id", "pad_token_id");
+  set("bos_token_id", {"bos_token_id"});
+  set("eos_token_id", {"eos_token_id", "eot_token_id", "eom_token_id"});
+  set("pad_token_id", {"padding_token_id"});
 }
 
 }  // namespace

@@ -26,13 +26,25 @@ void error_weights(const float* x, int n, float* weights) {
 
 constexpr int kFour = 32, kFourMost = 15;
 
+double line_error(const float* x, const float* weights, double scale, double minimum) {
+  double error = 0;
+  for (int i = 0; i < kFour; ++i) {
+    const double code = scale > 0 ? std::clamp(nearest(static_cast<float>((x[i] + minimum) / scale)), 0, kFourMost) : 0;
+    const double difference = scale * code - minimum - x[i];
+    error += weights[i] * difference * difference;
+  }
+  return error;
+}
+
+// Starts from the line through the smallest and the largest element (or 0), so that elements which all have one code,
+// for which least squares has no solution, keep their value.
 Line fit_line(const float* x) {
   float weights[kFour];
   error_weights(x, kFour, weights);
   const float low = std::min(*std::min_element(x, x + kFour), 0.0f), high = *std::max_element(x, x + kFour);
   if (high <= low) return {0, -low};
-  Line best;
-  double least = INFINITY;
+  Line best{(high - low) / static_cast<float>(kFourMost), -low};
+  double least = line_error(x, weights, best.scale, best.minimum);
   for (int step = 0; step <= 20; ++step) {
     const float inverse = (static_cast<float>(kFourMost) - 1.0f + 0.1f * static_cast<float>(step)) / (high - low);
     double w = 0, wx = 0, wc = 0, wcc = 0, wcx = 0;
@@ -52,18 +64,45 @@ Line fit_line(const float* x) {
       scale = wcx / wcc;
     }
     if (!(scale > 0)) continue;
-    double error = 0;
-    for (int i = 0; i < kFour; ++i) {
-      const double code = std::clamp(nearest(static_cast<float>((x[i] - offset) / scale)), 0, kFourMost);
-      const double difference = scale * code + offset - x[i];
-      error += weights[i] * difference * difference;
-    }
+    const double error = line_error(x, weights, scale, -offset);
     if (error < least) {
       least = error;
       best = {static_cast<float>(scale), static_cast<float>(-offset)};
     }
   }
   return best;
+}
+
+// Scale and minimum of a group as 6-bit multiples of the block's units: of the multiples next to the line's, those of
+// the smallest error. A multiple rounded down clips the largest elements, to 0 where it becomes 0.
+struct SixBitLine {
+  int scale = 0, minimum = 0;
+};
+
+SixBitLine round_line(const float* x, const Line& line, float unit, float minimum_unit) {
+  float weights[kFour];
+  error_weights(x, kFour, weights);
+  const auto below = [](float value, float step) {
+    return step > 0 ? std::min(63, static_cast<int>(value / step)) : 0;
+  };
+  const int scale = below(line.scale, unit), minimum = below(line.minimum, minimum_unit);
+  SixBitLine best;
+  double least = INFINITY;
+  for (int s = scale; s <= std::min(63, unit > 0 ? scale + 1 : 0); ++s)
+    for (int m = minimum; m <= std::min(63, minimum_unit > 0 ? minimum + 1 : 0); ++m) {
+      const double error = line_error(x, weights, unit * static_cast<float>(s), minimum_unit * static_cast<float>(m));
+      if (error < least) {
+        least = error;
+        best = {s, m};
+      }
+    }
+  return best;
+}
+
+// A block's unit in f16: not 0 where a group has a scale.
+float stored_unit(float largest, float steps) {
+  constexpr float kSmallestHalf = 0x1p-24f;
+  return largest > 0 ? std::max(float(float16(largest / steps)), kSmallestHalf) : 0.0f;
 }
 
 // Eight 6-bit numbers of each kind in 12 bytes.
@@ -85,6 +124,31 @@ void get_six_bits(const std::uint8_t* in, int* scales, int* minima) {
 }
 
 constexpr int kSix = 16, kSixGroups = kSuperBlock / kSix;
+
+int six_bit_code(float x, float scale) {
+  return scale != 0 ? std::clamp(nearest(x / scale), -32, 31) : 0;
+}
+
+// A scale as a multiple of the block's unit: of the two next to it the one of the smaller error.
+int round_scale(const float* x, float scale, float unit) {
+  const auto below = static_cast<int>(std::clamp(scale / unit, -128.0f, 127.0f));
+  int best = 0;
+  double least = INFINITY;
+  for (const int candidate : {below, below + (scale / unit < 0 ? -1 : 1)}) {
+    if (candidate < -128 || candidate > 127) continue;
+    const float value = unit * static_cast<float>(candidate);
+    double error = 0;
+    for (int i = 0; i < kSix; ++i) {
+      const double difference = value * static_cast<float>(six_bit_code(x[i], value)) - x[i];
+      error += difference * difference;
+    }
+    if (error < least) {
+      least = error;
+      best = candidate;
+    }
+  }
+  return best;
+}
 
 // x ~ code * scale with codes from -32 to 31.
 float fit_scale(const float* x) {
@@ -122,15 +186,16 @@ void quantize_q4_k(const float* x, std::uint8_t* block) {
     largest_scale = std::max(largest_scale, lines[g].scale);
     largest_minimum = std::max(largest_minimum, lines[g].minimum);
   }
+  const float unit = stored_unit(largest_scale, 63.0f), minimum_unit = stored_unit(largest_minimum, 63.0f);
   int scales[kGroups], minima[kGroups];
   for (int g = 0; g < kGroups; ++g) {
-    scales[g] = largest_scale > 0 ? std::min(63, nearest(63.0f / largest_scale * lines[g].scale)) : 0;
-    minima[g] = largest_minimum > 0 ? std::min(63, nearest(63.0f / largest_minimum * lines[g].minimum)) : 0;
+    const SixBitLine rounded = round_line(x + g * kFour, lines[g], unit, minimum_unit);
+    scales[g] = rounded.scale;
+    minima[g] = rounded.minimum;
   }
-  store_half(block, largest_scale / 63.0f);
-  store_half(block + 2, largest_minimum / 63.0f);
+  store_half(block, unit);
+  store_half(block + 2, minimum_unit);
   put_six_bits(scales, minima, block + 4);
-  const float unit = load_half(block), minimum_unit = load_half(block + 2);
   std::uint8_t codes[kSuperBlock] = {};
   for (int g = 0; g < kGroups; ++g) {
     const float scale = unit * static_cast<float>(scales[g]), minimum = minimum_unit * static_cast<float>(minima[g]);
@@ -170,15 +235,15 @@ void quantize_q6_k(const float* x, std::uint8_t* block) {
     if (std::abs(scales[g]) > std::abs(largest)) largest = scales[g];
   }
   if (largest == 0) return;
-  store_half(block + 208, largest / -128.0f);
-  const float unit = load_half(block + 208);
+  const float unit = std::copysign(stored_unit(std::abs(largest), 128.0f), -largest);
+  store_half(block + 208, unit);
   std::uint8_t codes[kSuperBlock];
   for (int g = 0; g < kSixGroups; ++g) {
-    const int scale = std::clamp(nearest(-128.0f / largest * scales[g]), -128, 127);
+    const float* group = x + g * kSix;
+    const int scale = round_scale(group, scales[g], unit);
     block[192 + g] = static_cast<std::uint8_t>(scale);
     const float value = unit * static_cast<float>(scale);
-    for (int i = g * kSix; i < (g + 1) * kSix; ++i)
-      codes[i] = static_cast<std::uint8_t>((value != 0 ? std::clamp(nearest(x[i] / value), -32, 31) : 0) + 32);
+    for (int i = 0; i < kSix; ++i) codes[g * kSix + i] = static_cast<std::uint8_t>(six_bit_code(group[i], value) + 32);
   }
   for (int half = 0; half < 2; ++half) {
     const std::uint8_t* c = codes + half * 128;

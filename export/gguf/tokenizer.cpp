@@ -14,6 +14,7 @@
 #include "data/tokenizer/text/published_patterns.h"
 #include "data/tokenizer/tokenizer.h"
 #include "export/gguf/sentence_piece.h"
+#include "export/gguf/special_tokens.h"
 #include "export/gguf/token_kinds.h"
 
 namespace quench {
@@ -261,17 +262,15 @@ std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& fo
   if (!vocabulary->merges.empty()) metadata.emplace_back("tokenizer.ggml.merges", std::move(vocabulary->merges));
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
   const auto [begin, end] = surroundings(*tokenizer);
-  // What the model names goes first, but around a text is what the tokenizer puts there.
-  const auto id = [&](const char* key, std::optional<std::int64_t> of_model, std::optional<std::int32_t> of_tokenizer,
-                      bool is_put) {
-    if (of_tokenizer && (is_put || !of_model)) of_model = *of_tokenizer;
-    if (of_model) metadata.emplace_back(key, static_cast<std::uint32_t>(*of_model));
+  const GgufSpecialTokens special = gguf_special_tokens(folder, *tokenizer, config);
+  const auto id = [&](const char* key, std::optional<std::int64_t> value) {
+    if (value) metadata.emplace_back(key, static_cast<std::uint32_t>(*value));
   };
-  id("tokenizer.ggml.bos_token_id", config.bos_token_id, tokenizer->bos_id(), begin);
-  id("tokenizer.ggml.eos_token_id",
-     config.eos_token_ids.empty() ? std::nullopt : std::optional(config.eos_token_ids.front()), tokenizer->eos_id(),
-     end);
-  id("tokenizer.ggml.padding_token_id", config.pad_token_id, tokenizer->pad_id(), false);
+  id("tokenizer.ggml.bos_token_id", special.bos);
+  id("tokenizer.ggml.eos_token_id", special.eos);
+  id("tokenizer.ggml.eot_token_id", special.eot);
+  id("tokenizer.ggml.eom_token_id", special.eom);
+  id("tokenizer.ggml.padding_token_id", special.pad);
   metadata.emplace_back("tokenizer.ggml.add_bos_token", begin);
   metadata.emplace_back("tokenizer.ggml.add_eos_token", end);
   if (const auto& chat = tokenizer->chat_template()) metadata.emplace_back("tokenizer.chat_template", chat->text);

@@ -117,7 +117,7 @@ TEST_F(RunExport, CalibratesBeforeTheModelGoes) {
 }
 
 TEST_F(RunExport, WhatCannotBeWrittenIsRefusedBeforeTheFirstStep) {
-  expect_refused({"--export.scheme=int4"}, "export.scheme: 'int4' is unknown; known: int<1-8>_weight_only");
+  expect_refused({"--export.scheme=int4"}, "export.scheme: 'int4' is unknown; did you mean int4_weight_only_g128");
   expect_refused({"--export.format=compressed-tensors"}, "stores quantized weights: name a scheme");
   expect_refused({"--export.format=gguf", "--export.scheme=int8dyn_int8"}, "cannot store scheme int8dyn_int8");
   expect_refused({"--export.scheme=int8_weight_only", "--export.rules=*.up_proj=q4_k"}, "cannot store scheme q4_k");

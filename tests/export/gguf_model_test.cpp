@@ -144,18 +144,31 @@ class GgufMetadata : public ::testing::Test {
     };
     std::erase_if(metadata, [&](const auto& entry) { return entry.first == key; });
     if (value) metadata.emplace_back(key, *value);
+    metadata.insert(metadata.end(), more_.begin(), more_.end());
     const std::vector<GgufTensor> tensors = {
         {.name = "token_embd.weight", .dimensions = {8, 3}, .type = type, .bytes = 96},
         {.name = "rope_freqs.weight", .dimensions = {2}, .bytes = 8}};
     std::string text = gguf_head(metadata, tensors) + std::string(96, '\0');
     for (const float divisor : divisors_) text.append(reinterpret_cast<const char*>(&divisor), sizeof divisor);
     write_file_atomically(folder_ / "m.gguf", text + std::string(24, '\0'));
-    return refusal_of([&] { (void)gguf_model_config(folder_ / "m.gguf"); });
+    return refusal_of([&] { config_ = gguf_model_config(folder_ / "m.gguf"); });
   }
 
   TempDir folder_;
+  Json config_;
+  std::vector<std::pair<std::string, GgufValue>> more_;
   std::array<float, 2> divisors_ = {1, 1};
 };
+
+// eos, the end of a turn and of a message: each ends a text.
+TEST_F(GgufMetadata, AllIdsThatEndATextAreRead) {
+  EXPECT_EQ(refused("tokenizer.ggml.eot_token_id", std::uint32_t{2}), "nothing was refused");
+  EXPECT_EQ(config_.find("eos_token_id")->as_int(), 2);
+  more_ = {{"tokenizer.ggml.eos_token_id", std::uint32_t{1}}, {"tokenizer.ggml.eom_token_id", std::uint32_t{0}}};
+  EXPECT_EQ(refused("tokenizer.ggml.eot_token_id", std::uint32_t{2}), "nothing was refused");
+  EXPECT_EQ(config_.at("eos_token_id"), Json(Json::Array{1, 2, 0}));
+  EXPECT_THAT(refused("tokenizer.ggml.eot_token_id", std::uint32_t{3}), HasSubstr("eot_token_id is 3, outside"));
+}
 
 // An item takes many times its byte in memory.
 TEST(GgufHeadParser, ArraysMustNotFillTheMemory) {

@@ -7,6 +7,7 @@
 #include "export/gguf/sentence_piece.h"
 #include "export/gguf/tokenizer.h"
 #include "tests/export/export_testing.h"
+#include "tests/train/metrics/captured_log.h"
 
 namespace quench {
 namespace {
@@ -69,6 +70,69 @@ TEST(GgufTokenizer, TheDefaultChatTemplateIsEmbedded) {
     write_file(folder / "tokenizer_config.json", fmt::format(R"({{"chat_template": {}}})", chat));
     EXPECT_EQ(metadata_of_tokenizer(folder, 5).at("tokenizer.chat_template"), GgufValue(std::string("{{ x }}")));
   }
+}
+
+// A tokenizer of five special tokens; `settings` of tokenizer_config.json, and the ids that end a text by the model.
+TokenizerMetadata special_tokens(const TempDir& folder, const std::string& settings,
+                                 const std::vector<std::int64_t>& ends, const std::string& generation = "{}") {
+  std::string added;
+  const char* texts[] = {"<|im_start|>", "<|im_end|>", "<|end_of_text|>", "<|eom_id|>", "<|eot_id|>", "<stop>"};
+  for (std::size_t i = 0; i < std::size(texts); ++i)
+    added += fmt::format(R"({}{{"id": {}, "content": "{}", "special": true, "normalized": false}})", i == 0 ? "" : ", ",
+                         3 + i, texts[i]);
+  write_file(folder / "tokenizer.json",
+             R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}, "added_tokens": [)" +
+                 added + R"(], "decoder": {"type": "ByteLevel"}, "pre_tokenizer":
+                 {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}})");
+  write_file(folder / "tokenizer_config.json", settings);
+  write_file(folder / "generation_config.json", generation);
+  nn::ModelConfig config;
+  config.vocab_size = 9;
+  config.bos_token_id = 3;
+  config.eos_token_ids = ends;
+  const auto pairs = gguf_tokenizer(folder.path(), config);
+  return {pairs.begin(), pairs.end()};
+}
+
+std::optional<std::uint32_t> id_of(const TokenizerMetadata& metadata, const std::string& key) {
+  const auto found = metadata.find("tokenizer.ggml." + key + "_token_id");
+  return found == metadata.end() ? std::nullopt : std::optional(std::get<std::uint32_t>(found->second));
+}
+
+// llama.cpp's converter takes eos from tokenizer_config.json, whatever comes first in the model's list.
+TEST(GgufTokenizer, TheTokenizersEndIsEosAndTheModelsOthersHaveKeysOfTheirOwn) {
+  const TempDir folder;
+  TokenizerMetadata ids = special_tokens(folder, R"({"eos_token": "<|im_end|>"})", {5, 4});
+  EXPECT_EQ(id_of(ids, "eos"), 4u);
+  EXPECT_EQ(id_of(ids, "eot"), 5u);
+  EXPECT_EQ(id_of(ids, "eom"), std::nullopt);
+  EXPECT_EQ(id_of(ids, "bos"), 3u);
+
+  ids = special_tokens(folder, R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|end_of_text|>"})", {4});
+  EXPECT_EQ(id_of(ids, "eos"), 4u);
+  EXPECT_EQ(id_of(ids, "eot"), std::nullopt);
+  EXPECT_EQ(id_of(ids, "bos"), 5u);
+
+  // Llama 3.1's three, and those that only generation_config.json names.
+  ids = special_tokens(folder, R"({"eos_token": "<|end_of_text|>"})", {5, 6, 7});
+  EXPECT_EQ(id_of(ids, "eos"), 5u);
+  EXPECT_EQ(id_of(ids, "eot"), 7u);
+  EXPECT_EQ(id_of(ids, "eom"), 6u);
+  ids = special_tokens(folder, R"({"eos_token": "<|end_of_text|>"})", {5}, R"({"eos_token_id": [5, 7]})");
+  EXPECT_EQ(id_of(ids, "eos"), 5u);
+  EXPECT_EQ(id_of(ids, "eot"), 7u);
+
+  // The model's, where the tokenizer's files name none.
+  ids = special_tokens(folder, "{}", {4, 5});
+  EXPECT_EQ(id_of(ids, "eos"), 4u);
+  EXPECT_EQ(id_of(ids, "eot"), 5u);
+}
+
+TEST(GgufTokenizer, AnEndWithoutAKeyIsNamed) {
+  const TempDir folder;
+  const testing::CapturedLog log;
+  (void)special_tokens(folder, R"({"eos_token": "<|end_of_text|>"})", {5, 7, 8});
+  EXPECT_THAT(log.text(), ::testing::HasSubstr("8 \"<stop>\" ends a text too"));
 }
 
 // BPE over characters as Llama 2's tokenizer.json has it: tokens for all bytes, then `vocab` from 258 on.

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <filesystem>
 
+#include "core/system/nearest_name.h"
 #include "nn/optim/table.h"
 #include "recipes/recipe.h"
 #include "train/check/checker.h"
 #include "train/config/fields/field.h"
-#include "train/config/nearest.h"
 #include "train/config/recipe_choice.h"
 
 namespace quench {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/system/nearest_name.h"
 #include "data/sampling/data_formats.h"
 #include "data/text/chat_template.h"
 #include "data/text/text_format.h"
@@ -10,7 +11,6 @@
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
 #include "train/config/fields/field.h"
-#include "train/config/nearest.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/hub_hint.h"
 #include "train/run_folder/run_folder.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/system/nearest_name.h"
 #include "train/config/fields/field.h"
 #include "train/config/gone_keys.h"
-#include "train/config/nearest.h"
 #include "train/config/value_codec.h"
 
 namespace quench {

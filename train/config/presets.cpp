@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <vector>
 
+#include "core/system/nearest_name.h"
 #include "export/stored_weights.h"
 #include "export/tied_head.h"
-#include "train/config/nearest.h"
 
 namespace quench {
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "core/system/nearest_name.h"
 #include "export/format.h"
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/foreign_keys.h"
 #include "train/config/gone_keys.h"
-#include "train/config/nearest.h"
 #include "train/config/recipe_choice.h"
 #include "train/config/value_codec.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "train/config/nearest.h"
+#include "core/system/nearest_name.h"
 
 namespace quench {
 namespace {

@@ -10,6 +10,7 @@
 #include "core/system/file.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
+#include "export/finite_values.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_config.h"
 
@@ -169,8 +170,10 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
     const Tensor host = tensor.value.to(Device{});
     Tensor stored = Tensor::empty(host.shape(), options.dtype);
     cast({host, stored});
+    std::string name = fmt::format("{}{}.{}", kPrefix, tensor.layer, name_of(tensor.part));
+    require_finite(stored, host, name);
     kept.push_back(stored);
-    items.push_back({fmt::format("{}{}.{}", kPrefix, tensor.layer, name_of(tensor.part)),
+    items.push_back({std::move(name),
                      options.dtype,
                      stored.shape(),
                      {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <map>
 
+#include "core/system/nearest_name.h"
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/foreign_keys.h"
-#include "train/config/nearest.h"
 
 namespace quench {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/config/nearest.h"
+#include "core/system/nearest_name.h"
 
 #include <algorithm>
 #include <limits>
