@@ -7,6 +7,13 @@
 namespace quench {
 namespace {
 
+// Of a figure: what quantization has to cost before a part of it means anything. Seeds differ by as much.
+constexpr double kLeastLoss = 1e-3;
+
+bool larger_is_better(std::string_view figure) {
+  return figure.ends_with(".acc") || figure.ends_with(".acc_norm");
+}
+
 std::string_view role_name(EvalRole role) {
   switch (role) {
     case EvalRole::baseline: return "baseline";
@@ -105,8 +112,9 @@ std::vector<EvalFigure> recovery(const EvalResult& model, const EvalResult& base
   QUENCH_CHECK(full.size() == figures.size() && quantized.size() == figures.size(), "recovery: {}, {} and {} figures",
                figures.size(), full.size(), quantized.size());
   for (std::size_t i = 0; i < figures.size(); ++i) {
-    const double lost = full[i].value - quantized[i].value;
-    figures[i].value = lost != 0 ? (figures[i].value - quantized[i].value) / lost : std::nan("");
+    const double change = quantized[i].value - full[i].value;
+    const double loss = (larger_is_better(figures[i].name) ? -change : change) / std::abs(full[i].value);
+    figures[i].value = loss >= kLeastLoss ? (quantized[i].value - figures[i].value) / change : std::nan("");
   }
   return figures;
 }
@@ -124,9 +132,14 @@ void print_comparison(const std::vector<EvalResult>& results) {
   const EvalResult* const ptq = ptq_beside_baseline(results);
   const EvalResult* const baseline = find_role(results, EvalRole::baseline);
   std::vector<std::vector<std::string>> columns{{"", ""}};
-  for (const EvalFigure& figure : figures_of(results.front())) {
-    columns.front().push_back(figure.name);
-    if (ptq != nullptr) columns.front().emplace_back("  recovered");
+  std::vector<bool> has_recovery;  // of the figures
+  if (ptq != nullptr)
+    for (const EvalFigure& figure : recovery(*baseline, *baseline, *ptq)) has_recovery.push_back(!std::isnan(figure.value));
+  else
+    has_recovery.resize(figures_of(results.front()).size());
+  for (std::size_t i = 0; i < has_recovery.size(); ++i) {
+    columns.front().push_back(figures_of(results.front())[i].name);
+    if (has_recovery[i]) columns.front().emplace_back("  recovered");
   }
   for (const EvalResult& result : results) {
     const std::string what = result.recipe.empty() ? result.model : fmt::format("{}, {}", result.model, result.recipe);
@@ -138,7 +151,7 @@ void print_comparison(const std::vector<EvalResult>& results) {
     for (std::size_t i = 0; i < figures.size(); ++i) {
       const auto known = [](double value, std::string text) { return std::isnan(value) ? "n/a" : std::move(text); };
       column.push_back(known(figures[i].value, fmt::format("{:.4f}", figures[i].value)));
-      if (ptq == nullptr) continue;
+      if (!has_recovery[i]) continue;
       column.push_back(result.role != EvalRole::model
                            ? ""
                            : known(recovered[i].value, fmt::format("{:.1f}%", 100 * recovered[i].value + 0.0)));

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <optional>
 #include <string>
@@ -89,6 +90,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     const quench::CommandLine::Outcome outcome = command_line.run(std::move(words));
     std::fputs(outcome.output.c_str(), stdout);
     std::fputs(quench::printable(outcome.errors).c_str(), stderr);
+    if (outcome.status != 0) quench::distributed::write_error_file(outcome.errors, false);
     return outcome.status;
   } catch (const quench::ExitRequest& request) {
     return request.status;
@@ -106,6 +108,13 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     print_error("out of host memory");
     return 1;
+  } catch (const std::filesystem::filesystem_error& error) {
+    const bool too_long = error.code() == std::errc::filename_too_long;
+    const std::string path = error.path1().string();
+    print_error(fmt::format("{}{}{}{}", path, path.empty() ? "" : ": ", error.code().message(),
+                            too_long ? " (at most 255 bytes between two slashes)" : "")
+                    .c_str());
+    return too_long ? 2 : 1;
   } catch (const std::system_error& error) {
     const bool no_thread = error.code() == std::errc::resource_unavailable_try_again;
     print_error(no_thread

@@ -4,11 +4,13 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
 #include "core/system/check.h"
 #include "core/system/file.h"
+#include "core/system/log.h"
 
 namespace quench::distributed {
 namespace {
@@ -127,10 +129,7 @@ std::string read_token(const Reader& read) {
   if (std::string token = read.text("QUENCH_RDZV_TOKEN"); !token.empty()) return token;
   const std::string file = read.text("QUENCH_RDZV_TOKEN_FILE");
   if (file.empty()) return {};
-  std::string token = read_file(file, kTokenFileBytes);
-  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !token.empty(), "QUENCH_RDZV_TOKEN_FILE: {} is empty", file);
-  return token;
+  return read_token_file(file, "QUENCH_RDZV_TOKEN_FILE");
 }
 
 void find_local_place(Environment& environment, const Launcher& launcher, const Reader& read) {
@@ -174,6 +173,19 @@ void find_master(Environment& environment, const Launcher& launcher, const Reade
 }
 
 }  // namespace
+
+std::string read_token_file(const std::string& file, std::string_view what) {
+  std::string token = read_file(file, kTokenFileBytes);
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !token.empty(), "{}: {} is empty", what, file);
+  std::error_code error;
+  const auto permissions = std::filesystem::status(file, error).permissions();
+  constexpr auto kOthers = std::filesystem::perms::group_all | std::filesystem::perms::others_all;
+  if (!error && (permissions & kOthers) != std::filesystem::perms::none)
+    QUENCH_LOG_WARN("{}: {} has mode {:04o}, so other users can read the token of this job: chmod 600 {}", what, file,
+                    static_cast<unsigned>(permissions & std::filesystem::perms::mask), file);
+  return token;
+}
 
 std::string first_host(std::string_view list) {
   const std::size_t bracket = list.find('[');

@@ -32,6 +32,10 @@ using GetVariable = std::function<const char*(const char*)>;
 [[nodiscard]] Environment read_environment();
 [[nodiscard]] Environment read_environment(const GetVariable& variable);
 
+// The job's secret from a file, without the line break at its end. Warns where users other than its owner may read it.
+// Throws bad_config naming `what` (the flag or variable it comes from) where it is empty.
+[[nodiscard]] std::string read_token_file(const std::string& file, std::string_view what);
+
 // The first host of Slurm's compressed list: "n[03-05,9],m1" is "n03". Empty for an empty list.
 [[nodiscard]] std::string first_host(std::string_view host_list);
 // The entry of Slurm's compressed list of counts: "2(x3),1" is 2, 2, 2, 1. 0 where there is none.

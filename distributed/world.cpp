@@ -14,6 +14,10 @@ namespace {
 constexpr auto kLeaveTime = std::chrono::seconds(10);
 constexpr int kConnectionsPerRank = 4;
 constexpr std::size_t kMaxDifferences = 10;
+constexpr auto kLook = std::chrono::milliseconds(500);  // between looks at whether a process was refused
+// From the refusal of a process of this job with another token until the rank that it may be is no longer waited for.
+// The rank itself may still come: the refused process has proved nothing.
+constexpr auto kRefusedTime = std::chrono::seconds(5);
 
 // Lines of `a` and `b` that are not the same, at most kMaxDifferences.
 std::string difference(std::string_view a, std::string_view b) {
@@ -78,11 +82,16 @@ std::unique_ptr<World> World::join(const Environment& environment, Device device
 }
 
 void World::meet() {
-  // Counts and names before the engines meet: they could only say that somebody is missing.
+  // Counts and names before the engines meet: they could only say that a rank is missing.
   const std::string place = fmt::format("world size {}", size());
   const std::string first = store_->set_if_absent(prefix_ + "size", place);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, first == place,
-                  "rank {} was started with {}, but another rank of the same job with {}", rank(), place, first);
+  if (first != place) {
+    const std::string reason =
+        fmt::format("rank {} was started with {}, but another rank of the same job with {}", rank(), place, first);
+    // The others would wait for ranks that cannot come.
+    (void)store_->set_if_absent(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
+    QUENCH_FAIL(ErrorCode::bad_config, "{}", reason);
+  }
   const std::string own = fmt::format("process {} on {}", ::getpid(), host_name());
   const std::string there = store_->set_if_absent(fmt::format("{}rank/{}", prefix_, rank()), own);
   QUENCH_CHECK_AS(ErrorCode::bad_config, there == own, "rank {} exists twice: {} and {}", rank(), there, own);
@@ -131,6 +140,29 @@ std::unique_ptr<ProcessGroup> World::make_host_group(const std::string& name) {
   return watched(engine.make_group({name, rank(), size()}, *store_, fmt::format("{}group/{}/", prefix_, name)));
 }
 
+std::optional<std::string> World::wait_for_rank(int rank, const std::string& key, std::chrono::milliseconds timeout) {
+  // Where a launcher serves the store, it is the one to notice. Once all have met no stranger ends the run.
+  if (!server_ || all_) return wait_watched(*store_, key, timeout, watchdog_.get());
+  const Deadline deadline = Clock::now() + timeout;
+  std::optional<Deadline> refused;
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    std::optional<std::string> value =
+        wait_watched(*store_, key, std::clamp<std::chrono::milliseconds>(left, {}, kLook), watchdog_.get());
+    if (value || left <= std::chrono::milliseconds(0)) return value;
+    const std::optional<std::string> other = store_->try_get(kOtherTokenKey);
+    if (!other) continue;
+    if (!refused) refused = Clock::now();
+    if (Clock::now() - *refused < kRefusedTime) continue;
+    const std::string reason = fmt::format(
+        "rank {} has not come, and a process of this job on {} was refused because it has another token: give all "
+        "ranks the same QUENCH_RDZV_TOKEN or QUENCH_RDZV_TOKEN_FILE",
+        rank, *other);
+    (void)store_->set_if_absent(Watchdog::key(prefix_), Watchdog::ended(this->rank(), reason));
+    QUENCH_FAIL(ErrorCode::bad_config, "{}", reason);
+  }
+}
+
 std::vector<std::string> World::exchange(const std::string& what, std::string_view text) {
   std::vector<std::string> result(static_cast<std::size_t>(size()), std::string(text));
   if (!store_) return result;
@@ -141,7 +173,7 @@ std::vector<std::string> World::exchange(const std::string& what, std::string_vi
   for (int i = 0; i < size(); ++i) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     std::optional<std::string> value =
-        wait_watched(*store_, key + std::to_string(i), std::max(left, std::chrono::milliseconds(1)), watchdog_.get());
+        wait_for_rank(i, key + std::to_string(i), std::max(left, std::chrono::milliseconds(1)));
     if (value)
       result[static_cast<std::size_t>(i)] = *std::move(value);
     else

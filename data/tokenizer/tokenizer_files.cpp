@@ -158,14 +158,29 @@ std::uint64_t TokenizerFiles::fingerprint() const {
 }
 
 void TokenizerFiles::save(const std::filesystem::path& folder) const {
+  namespace fs = std::filesystem;
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  std::vector<fs::path> made;  // the folder and those above it that are not there yet
+  for (fs::path path = folder; !path.empty() && !fs::exists(path, error); path = path.parent_path())
+    made.push_back(path);
+  fs::create_directories(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "{}: cannot create the folder: {}", folder.string(), error.message());
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    const auto& [name, contents] = files_[i];
-    // The vocabulary may have been read from a file of any name; readers look for these.
-    const bool model = std::filesystem::path(name).extension() == ".model";
-    write_file_atomically(folder / (i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json"), contents);
+  std::vector<fs::path> written;
+  try {
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      const auto& [name, contents] = files_[i];
+      // The vocabulary may have been read from a file of any name; readers look for these.
+      const bool model = fs::path(name).extension() == ".model";
+      const fs::path path = folder / (i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json");
+      write_file_atomically(path, contents);
+      written.push_back(path);
+    }
+  } catch (const Error&) {
+    // A folder without a whole tokenizer is of no use. One that was there before keeps what it has.
+    if (!made.empty())
+      for (const fs::path& path : written) fs::remove(path, error);
+    for (const fs::path& path : made) fs::remove(path, error);
+    throw;
   }
 }
 

@@ -1,8 +1,5 @@
 // Process groups of CPU tensors over TCP: Gloo's connections and messages, our order of sums.
 
-#include <gloo/context.h>
-#include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
 #include <gloo/transport/tcp/device.h>
 #include <signal.h>
 
@@ -15,82 +12,13 @@
 #include "distributed/communication_error.h"
 #include "distributed/engine.h"
 #include "distributed/gloo/algorithms.h"
+#include "distributed/gloo/mesh.h"
 #include "distributed/watchdog.h"
 
 namespace quench::distributed {
 namespace {
 
 constexpr std::uint64_t kPassFlag = std::uint64_t{1} << 63;  // slots of send and recv
-
-// All ranks of a group, connected to each other; addresses travel through the store.
-class Mesh final : public gloo::Context {
- public:
-  using gloo::Context::Context;
-
-  // Throws CommunicationError when a rank ends meanwhile or does not come in time.
-  void connect(const std::shared_ptr<gloo::transport::Device>& device, Store& store, const std::string& prefix,
-               const GroupOptions& options) {
-    device_ = device;
-    transportContext_ = device->createContext(rank, size);
-    transportContext_->setTimeout(options.join_timeout);
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      const std::vector<char> address = transportContext_->createPair(peer)->address().bytes();
-      store.set(key(prefix, rank, peer), {address.data(), address.size()});
-    }
-    Connecting connecting(*transportContext_, options.watchdog.get());
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      const std::optional<std::string> address =
-          wait_watched(store, key(prefix, peer, rank), options.join_timeout, options.watchdog.get());
-      if (!address) throw CommunicationError(fmt::format("rank {} has not come", peer));
-      transportContext_->getPair(peer)->connect({address->begin(), address->end()});
-      if (options.watchdog) options.watchdog->check();
-    }
-  }
-
- private:
-  // Closes the connections that are being made when a rank ends: Gloo would try for all of the join timeout.
-  class Connecting {
-   public:
-    Connecting(gloo::transport::Context& context, const Watchdog* watchdog) {
-      if (watchdog == nullptr) return;
-      thread_ = std::thread([this, &context, watchdog] {
-        std::unique_lock lock(mutex_);
-        while (!changed_.wait_for(lock, kLook, [this] { return done_; })) {
-          try {
-            watchdog->check();
-          } catch (const CommunicationError&) {
-            for (int peer = 0; peer < context.size; ++peer)
-              if (const auto& pair = context.getPair(peer)) pair->close();
-            return;
-          }
-        }
-      });
-    }
-    ~Connecting() {
-      {
-        const std::scoped_lock lock(mutex_);
-        done_ = true;
-      }
-      changed_.notify_all();
-      if (thread_.joinable()) thread_.join();
-    }
-    Connecting(const Connecting&) = delete;
-    Connecting& operator=(const Connecting&) = delete;
-
-   private:
-    static constexpr auto kLook = std::chrono::milliseconds(200);
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool done_ = false;
-    std::thread thread_;
-  };
-
-  static std::string key(const std::string& prefix, int from, int to) {
-    return fmt::format("{}gloo/{}/{}", prefix, from, to);
-  }
-};
 
 class Job final : public PendingCollective {
  public:
@@ -222,25 +150,21 @@ class GlooGroup final : public ProcessGroup {
 
 class GlooEngine final : public GroupEngine {
  public:
-  // Listens on the interface that leads to the store: on loopback where all ranks are on one machine.
-  GlooEngine(const Store& store, const GroupOptions& options) : options_(options) {
+  explicit GlooEngine(const GroupOptions& options) : options_(options) {
     // Gloo writes to connections whose other end may have gone: that is to be an error, not the end of the process.
     struct sigaction found {};
     if (::sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
     gloo::transport::tcp::attr attributes;
-    attributes.hostname = store.address();
-    auto device = std::make_shared<gloo::transport::tcp::Device>(gloo::transport::tcp::CreateDeviceAttr(attributes));
-    device_ = device;
-    calls_ = std::make_shared<LoopCalls>(std::move(device));
+    attributes.hostname = kPairAddress;
+    device_ = std::make_shared<gloo::transport::tcp::Device>(gloo::transport::tcp::CreateDeviceAttr(attributes));
+    calls_ = std::make_shared<LoopCalls>(device_);
   }
 
   std::unique_ptr<ProcessGroup> make_group(const GroupPlace& place, Store& store, const std::string& prefix) override {
     try {
       auto mesh = std::make_shared<Mesh>(place.rank, place.size);
-      meshes_.push_back(mesh);
       mesh->connect(device_, store, prefix, options_);
       mesh->setTimeout(options_.timeout);
-      meshes_.pop_back();
       return std::make_unique<GlooGroup>(place, std::move(mesh), calls_, options_);
     } catch (const std::exception& error) {
       throw CommunicationError(fmt::format("group '{}': rank {} of {} cannot connect to the others: {}", place.name,
@@ -250,14 +174,13 @@ class GlooEngine final : public GroupEngine {
 
  private:
   GroupOptions options_;
-  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::transport::tcp::Device> device_;
   std::shared_ptr<LoopCalls> calls_;
-  std::vector<std::shared_ptr<Mesh>> meshes_;  // that failed: Gloo may still be trying to connect them
 };
 
 [[maybe_unused]] const bool registered =
-    register_engine(DeviceType::cpu, [](Device, const Store& store, const GroupOptions& options) {
-      return std::make_unique<GlooEngine>(store, options);
+    register_engine(DeviceType::cpu, [](Device, const Store&, const GroupOptions& options) {
+      return std::make_unique<GlooEngine>(options);
     });
 
 }  // namespace

@@ -8,20 +8,24 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/printable.h"
 #include "core/system/signals.h"
 #include "distributed/launcher/worker_set.h"
 
 namespace quench::distributed {
 namespace {
 
+constexpr int kOwnDescriptors = 14;  // signals, events, the store and its connections, what a start takes for a moment
 // Time for other failures to show after the first, and for their messages.
 constexpr auto kSettle = std::chrono::milliseconds(200);
 constexpr std::array<int, 4> kStopSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -104,6 +108,7 @@ class Agent {
 
   int run() {
     std::optional<Failure> last;
+    std::vector<Failure> before_first_step;  // of attempts since the last that came to a step
     auto backoff = options_.first_backoff;
     for (int least_round = 0;;) {
       const std::optional<Round> round = rendezvous_.join(least_round, [this] { return look_for_stop(); });
@@ -117,13 +122,17 @@ class Agent {
         rendezvous_.leave(*round);
         return failure->status;
       }
-      if (last && same_failure(*last, *failure)) {
-        QUENCH_LOG_ERROR("not restarted: rank {} has failed with the same error at step {} twice in a row",
-                         failure->rank, failure->step);
+      const bool again = std::any_of(before_first_step.begin(), before_first_step.end(),
+                                     [&](const Failure& earlier) { return same_failure(earlier, *failure); });
+      if (again || (last && same_failure(*last, *failure))) {
+        QUENCH_LOG_ERROR("not restarted: rank {} has failed with the same error {} twice in a row", failure->rank,
+                         failure->step == 0 ? "before the first step" : fmt::format("at step {}", failure->step));
         rendezvous_.leave(*round);
         return failure->status;
       }
       last = failure;
+      if (failure->step != 0) before_first_step.clear();
+      else before_first_step.push_back(*failure);
       if (Clock::now() - begin > options_.most_backoff) backoff = options_.first_backoff;
       QUENCH_LOG_WARN("restarting all workers in {} s: restart {} of {}", static_cast<double>(backoff.count()) / 1000,
                       round->number + 1, options_.max_restarts);
@@ -243,7 +252,8 @@ class Agent {
     if (!known) failures.push_back(first);
     if (std::any_of(failures.begin(), failures.end(), [](const Failure& failure) { return !failure.logs.empty(); }))
       logs_.keep();
-    const std::string report = failure_report(title_, failures);
+    // Messages come from error files of any program, and from other nodes.
+    const std::string report = printable(failure_report(title_, failures));
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, report.data(), report.size());
     return failures[root_cause(failures)];
   }
@@ -273,6 +283,12 @@ class Agent {
 }  // namespace
 
 int launch(const LaunchOptions& options, const std::vector<std::string>& command, const std::string& title) {
+  const auto streams = [](const std::vector<unsigned>& of_workers) {
+    return std::accumulate(of_workers.begin(), of_workers.end(), 0,
+                           [](int sum, unsigned of_worker) { return sum + std::popcount(of_worker); });
+  };
+  // The pipes of a worker's streams, its two connections to the store, and the launcher's own.
+  require_descriptors(kOwnDescriptors + 2 * options.workers + streams(options.tee), "quench run");
   return Agent(options, command, title).run();
 }
 

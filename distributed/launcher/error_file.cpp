@@ -11,7 +11,7 @@ namespace quench::distributed {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = 1 << 20;
-std::atomic<std::int64_t> error_step{-1};
+std::atomic<std::int64_t> error_step{0};
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void write_error_file(std::string_view message, bool is_echo) noexcept {
     Json extra = Json::object();
     extra.set("timestamp", fmt::format("{:.6f}", unix_time()));
     if (is_echo) extra.set("echo", true);
-    if (error_step >= 0) extra.set("step", error_step.load());
+    extra.set("step", error_step.load());
     Json inner = Json::object();
     inner.set("message", message);
     inner.set("extraInfo", std::move(extra));

@@ -13,10 +13,10 @@ struct WorkerError {
   std::string message;
   double time = 0;         // seconds since 1970
   bool is_echo = false;    // of another rank's error or end
-  std::int64_t step = -1;  // of training, where it had begun
+  std::int64_t step = -1;  // of training; 0: before the first; -1: the program does not say
 };
 
-// The step of training that error files of this process name from now on.
+// The step of training that error files of this process name from now on; 0 before.
 void set_error_step(std::int64_t step) noexcept;
 // Where the environment names such a file; never throws.
 void write_error_file(std::string_view message, bool is_echo) noexcept;

@@ -20,7 +20,7 @@ struct Failure {
   std::string logs;         // the folder with its output
   double time = 0;          // seconds since 1970: of its error, else of its end
   bool is_echo = false;     // it failed because another did
-  std::int64_t step = -1;   // of a training run, where the error file says so
+  std::int64_t step = -1;   // of a training run, where the error file says so; 0: before the first
   std::string early_ranks;  // ranks that had ended with 0 before; empty for none
 
   [[nodiscard]] Json to_json() const;
@@ -31,8 +31,8 @@ struct Failure {
 // Seconds since 1970.
 [[nodiscard]] double unix_time();
 
-// Whether the second is the first once more: the same error at the same step of training. Another attempt would only
-// come to it again.
+// Whether the second is the first once more: the same error at the same step of training, or before the first one.
+// Another attempt would only come to it again. Never for programs that do not say how far they were.
 [[nodiscard]] bool same_failure(const Failure& first, const Failure& second);
 
 // The first that failed for a reason of its own; else the first. Index into `failures`, which is not empty.

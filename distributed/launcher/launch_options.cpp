@@ -10,8 +10,8 @@
 
 #include "core/device/device.h"
 #include "core/system/check.h"
-#include "core/system/file.h"
 #include "core/system/log.h"
+#include "distributed/environment.h"
 #include "distributed/store/protocol.h"
 
 namespace quench::distributed {
@@ -20,7 +20,6 @@ namespace {
 constexpr int kMaxWorkers = 1024;
 constexpr int kMaxNodes = 1 << 16;
 constexpr unsigned kBothStreams = kStdout | kStderr;
-constexpr std::uint64_t kTokenFileBytes = 4096;
 
 std::optional<int> whole_number(std::string_view text) {
   int value = 0;
@@ -149,15 +148,9 @@ void read_conf(const std::string& text, LaunchOptions& options) {
 }
 
 std::string read_token(const std::string& file) {
-  std::string token;
-  if (!file.empty()) {
-    token = read_file(file, kTokenFileBytes);
-    while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !token.empty(), "--rdzv-token-file: {} is empty", file);
-  } else if (const char* given = std::getenv("QUENCH_RDZV_TOKEN"); given != nullptr) {
-    token = given;
-  }
-  return token;
+  if (!file.empty()) return read_token_file(file, "--rdzv-token-file");
+  const char* given = std::getenv("QUENCH_RDZV_TOKEN");
+  return given == nullptr ? "" : given;
 }
 
 // Which of the three ways nodes find each other, and where.

@@ -11,6 +11,11 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(200);  // how often a waiting node looks at what else happens
 constexpr auto kTry = std::chrono::milliseconds(500);   // to connect, between looks at whether we are stopped
+constexpr auto kFirstPause = std::chrono::milliseconds(50);  // between attempts to connect; twice as long each time
+constexpr auto kLongestPause = std::chrono::milliseconds(1'600);
+constexpr auto kLeastAnswer = std::chrono::milliseconds(1'000);
+constexpr std::int64_t kMostWorkers = 1 << 16;  // of a node
+constexpr auto kSign = std::chrono::seconds(1);  // between signs of life of a launcher
 constexpr auto kLeaveTime = std::chrono::seconds(5);
 constexpr auto kSoon = std::chrono::milliseconds(1);
 constexpr int kConnectionsPerWorker = 6;
@@ -20,8 +25,29 @@ std::string round_prefix(int number) {
   return fmt::format("rdzv/{}/", number);
 }
 
+// Counted up by each launcher while its workers run.
+std::string sign_key(int round, int node) {
+  return fmt::format("{}sign/{}", round_prefix(round), node);
+}
+
 Json parse(const std::string& text) {
   return Json::parse(text);
+}
+
+// What a node says of itself. Throws bad_config where it is no launcher of quench.
+Json parse_node(const std::string& text, int number) {
+  try {
+    const Json node = parse(text);
+    const std::int64_t workers = node.at("workers").as_int();
+    QUENCH_CHECK(workers >= 1 && workers <= kMostWorkers, "{} workers, expected 1 to {}", workers, kMostWorkers);
+    (void)node.at("host").as_string();
+    (void)node.at("process").as_int();
+    return node;
+  } catch (const Error& error) {
+    QUENCH_FAIL(ErrorCode::bad_config,
+                "node {} of this job is no launcher of this version of quench: what it says of itself is '{}' ({})",
+                number, text.substr(0, 200), error.what());
+  }
 }
 
 // Where to listen so that other nodes get here: names that this machine resolves to loopback (Debian's 127.0.1.1) are
@@ -61,7 +87,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options)
 }
 
 bool Rendezvous::connect(Deadline deadline, const std::function<bool()>& stopped) {
-  while (!store_) {
+  for (auto pause = kFirstPause; !store_; pause = std::min(2 * pause, kLongestPause)) {
     try {
       store_ = std::make_unique<Store>(endpoint_, store_secret(options_.token, options_.job), kTry);
     } catch (const Error& error) {
@@ -69,9 +95,13 @@ bool Rendezvous::connect(Deadline deadline, const std::function<bool()>& stopped
       // A name may become known while the nodes start. One that never does is wrong.
       if (is_over && error.code() == ErrorCode::not_found) QUENCH_FAIL(ErrorCode::bad_config, "{}", error.what());
       if (is_over || error.code() == ErrorCode::bad_config) throw;
-      if (stopped()) return false;
+      for (const Deadline again = Clock::now() + pause; Clock::now() < again; std::this_thread::sleep_for(kFirstPause))
+        if (stopped()) return false;
     }
   }
+  // A store whose process hangs holds no node for longer than the join may take.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  store_->set_answer_time(std::clamp<std::chrono::milliseconds>(left, kLeastAnswer, kAnswerTime));
   const std::string spec = fmt::format("--nnodes {}", options_.nodes);
   const std::string first = store_->set_if_absent("rdzv/nodes", spec);
   QUENCH_CHECK_AS(ErrorCode::bad_config, first == spec, "this node was started with {}, the first one with {}", spec,
@@ -87,7 +117,7 @@ std::optional<int> Rendezvous::take_number(const std::string& prefix, const std:
   if (options_.node_rank >= 0) {
     const std::string there = store_->set_if_absent(fmt::format("{}node/{}", prefix, options_.node_rank), own);
     if (there != own) {
-      const Json other = parse(there);
+      const Json other = parse_node(there, options_.node_rank);
       QUENCH_FAIL(ErrorCode::bad_config, "--node-rank {} is taken by process {} on {}", options_.node_rank,
                   other.at("process").as_int(), other.at("host").as_string());
     }
@@ -105,7 +135,7 @@ std::optional<std::vector<Json>> Rendezvous::gather_nodes(const std::string& pre
   while (static_cast<int>(nodes.size()) < options_.nodes) {
     const std::optional<std::string> node = store_->wait(fmt::format("{}node/{}", prefix, nodes.size()), kLook);
     if (node) {
-      nodes.push_back(parse(*node));
+      nodes.push_back(parse_node(*node, static_cast<int>(nodes.size())));
       continue;
     }
     if (stopped() || store_->try_get(prefix + "failed")) return std::nullopt;
@@ -113,7 +143,7 @@ std::optional<std::vector<Json>> Rendezvous::gather_nodes(const std::string& pre
     std::vector<std::string> there;
     for (int i = 0; i < options_.nodes; ++i)
       if (const auto info = store_->wait(fmt::format("{}node/{}", prefix, i), kSoon))
-        there.push_back(fmt::format("{} ({})", i, parse(*info).at("host").as_string()));
+        there.push_back(fmt::format("{} ({})", i, parse_node(*info, i).at("host").as_string()));
     QUENCH_FAIL(ErrorCode::failed, "{} of {} nodes came to {} within {} s: node {}", there.size(), options_.nodes,
                 store_->endpoint().to_string(), static_cast<double>(options_.join_timeout.count()) / 1000,
                 fmt::join(there, ", "));
@@ -121,7 +151,8 @@ std::optional<std::vector<Json>> Rendezvous::gather_nodes(const std::string& pre
   return nodes;
 }
 
-Round Rendezvous::make_round(int number, int node, const std::vector<Json>& nodes) {
+std::optional<Round> Rendezvous::make_round(int number, int node, const std::vector<Json>& nodes, Deadline deadline,
+                                            const std::function<bool()>& stopped) {
   Round round;
   round.number = number;
   round.node = node;
@@ -138,24 +169,43 @@ Round Rendezvous::make_round(int number, int node, const std::vector<Json>& node
     if (port == 0) port = local_port(listen_on({store_->address(), 0}));
     store_->set(key, Endpoint{store_->address(), port}.to_string());
   }
-  const Endpoint master = parse_endpoint(store_->get(key, options_.join_timeout), 0, "node 0's address");
+  std::optional<std::string> address = store_->wait(key, kSoon);
+  while (!address) {
+    if (stopped() || store_->try_get(round_prefix(number) + "failed")) return std::nullopt;
+    QUENCH_CHECK_AS(ErrorCode::failed, Clock::now() < deadline,
+                    "node 0 ({}) has come to {} and does not say within {} s where its ranks are",
+                    nodes.front().at("host").as_string(), store_->endpoint().to_string(),
+                    static_cast<double>(options_.join_timeout.count()) / 1000);
+    address = store_->wait(key, kLook);
+  }
+  const Endpoint master = parse_endpoint(*address, 0, "node 0's address");
   round.master_host = master.host;
   round.master_port = master.port;
   return round;
 }
 
 std::optional<Round> Rendezvous::join(int least_round, const std::function<bool()>& stopped) {
+  const Deadline deadline = Clock::now() + options_.join_timeout;
+  if (!connect(deadline, stopped)) return std::nullopt;
+  std::optional<Round> round = join_before(deadline, least_round, stopped);
+  store_->set_answer_time(kAnswerTime);
+  return round;
+}
+
+std::optional<Round> Rendezvous::join_before(Deadline deadline, int least_round, const std::function<bool()>& stopped) {
   Json info = Json::object();
   info.set("host", host_name());
   info.set("process", ::getpid());
   info.set("workers", options_.workers);
   const std::string own = info.dump();
-  const Deadline deadline = Clock::now() + options_.join_timeout;
-  if (!connect(deadline, stopped)) return std::nullopt;
   int number = least_round;
   while (!stopped()) {
     const std::string prefix = round_prefix(number);
     if (store_->try_get(prefix + "failed")) {  // a node that comes back finds the round that it has missed
+      QUENCH_CHECK_AS(ErrorCode::failed, Clock::now() < deadline,
+                      "no attempt of job '{}' on {} has begun within {} s: the nodes of {} attempts came and failed",
+                      options_.job, store_->endpoint().to_string(),
+                      static_cast<double>(options_.join_timeout.count()) / 1000, number - least_round + 1);
       ++number;
       continue;
     }
@@ -167,7 +217,8 @@ std::optional<Round> Rendezvous::join(int least_round, const std::function<bool(
                            .to_json()
                            .dump());
       const std::optional<std::vector<Json>> nodes = gather_nodes(prefix, deadline, stopped);
-      if (nodes) return make_round(number, *node, *nodes);
+      if (nodes)
+        if (std::optional<Round> round = make_round(number, *node, *nodes, deadline, stopped)) return round;
       continue;
     }
     // All places are taken: perhaps by a node that is gone and not missed yet.
@@ -190,9 +241,13 @@ void Rendezvous::watch(const Round& round, std::function<void(const Failure&)> f
   watcher_ = std::thread([this, watching = watching_, round, failed = std::move(failed)] {
     try {
       const std::unique_ptr<Store> store = store_->connect_again();
-      while (*watching) {
+      Deadline next_sign{};
+      for (std::int64_t signs = 0; *watching;) {
         const std::optional<std::string> text = store->wait(round_prefix(round.number) + "failed", kLook);
         if (text) return failed(Failure::from_json(parse(*text)));
+        if (Clock::now() < next_sign) continue;
+        next_sign = Clock::now() + kSign;
+        store->set(sign_key(round.number, round.node), std::to_string(++signs));
       }
     } catch (const Error& error) {
       if (*watching)
@@ -215,13 +270,24 @@ std::optional<Failure> Rendezvous::finish(const Round& round, const std::functio
   stop_watching();
   store_->set(fmt::format("{}done/{}", prefix, round.node), "1");
   try {
+    std::optional<std::string> last_sign;
+    Deadline silent_since = Clock::now();
     for (int node = 0; node < round.nodes;) {
       if (store_->wait(fmt::format("{}done/{}", prefix, node), kLook)) {
         ++node;
+        last_sign.reset();
+        silent_since = Clock::now();
         continue;
       }
       if (const auto text = store_->try_get(prefix + "failed")) return Failure::from_json(parse(*text));
       if (stopped()) return std::nullopt;
+      if (const auto sign = store_->try_get(sign_key(round.number, node)); sign != last_sign) {
+        last_sign = sign;
+        silent_since = Clock::now();
+      } else if (Clock::now() - silent_since > options_.join_timeout) {
+        return lost_node(node, fmt::format("the launcher of node {} has come and has given no sign of life for {} s",
+                                           node, static_cast<double>(options_.join_timeout.count()) / 1000));
+      }
     }
     // From here on a launcher that ends has not failed. Who serves the store waits until the others have seen that.
     store_->set_will(prefix + "failed", "");

@@ -3,7 +3,7 @@
 //
 // A round is one attempt of all nodes. In a round every node has a number, and ranks follow the numbers. Keys of round
 // r: rdzv/r/node/<number> (what a node says of itself), rdzv/r/failed (the first failure of a node; the will of its
-// connection says that the launcher itself is gone), rdzv/r/done/<number>.
+// connection says that the launcher itself is gone), rdzv/r/sign/<number> (signs of life), rdzv/r/done/<number>.
 
 #include <atomic>
 #include <functional>
@@ -51,7 +51,8 @@ class Rendezvous {
   void stop_watching();
   // This node ends after a failure: whoever serves the store stays until the others know of it, for a while.
   void leave(const Round& round);
-  // This node's workers have all ended well: waits for the others. Nothing, or the failure of another.
+  // This node's workers have all ended well: waits for the others. Nothing, or the failure of another: its own, or that
+  // its launcher has given no sign of life for the join timeout.
   [[nodiscard]] std::optional<Failure> finish(const Round& round, const std::function<bool()>& stopped);
 
   [[nodiscard]] std::string store_endpoint() const { return endpoint_.to_string(); }
@@ -59,12 +60,16 @@ class Rendezvous {
  private:
   // False when stopped.
   [[nodiscard]] bool connect(Deadline deadline, const std::function<bool()>& stopped);
+  [[nodiscard]] std::optional<Round> join_before(Deadline deadline, int least_round,
+                                                 const std::function<bool()>& stopped);
   // The node's number in the round with this prefix; nothing where all are taken already.
   [[nodiscard]] std::optional<int> take_number(const std::string& prefix, const std::string& own);
   // What the nodes of a round say of themselves, by number; nothing where the round has failed meanwhile.
   [[nodiscard]] std::optional<std::vector<Json>> gather_nodes(const std::string& prefix, Deadline deadline,
                                                               const std::function<bool()>& stopped);
-  [[nodiscard]] Round make_round(int number, int node, const std::vector<Json>& nodes);
+  // Nothing where the round has failed meanwhile, or when stopped.
+  [[nodiscard]] std::optional<Round> make_round(int number, int node, const std::vector<Json>& nodes, Deadline deadline,
+                                                const std::function<bool()>& stopped);
 
   const LaunchOptions& options_;
   Endpoint endpoint_;

@@ -29,6 +29,19 @@ Sha256Digest proof(std::string_view secret, std::string_view role, std::string_v
   return hmac_sha256(secret, text);
 }
 
+// The part of a secret that is no secret: the job's name.
+std::string_view job_of(std::string_view secret) {
+  return secret.substr(secret.rfind('\n') + 1);
+}
+
+Sha256Digest job_proof(std::string_view secret, std::string_view server_nonce, std::string_view client_nonce) {
+  return proof(job_of(secret), "job", server_nonce, client_nonce);
+}
+
+std::string_view bytes_of(const Sha256Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
 }  // namespace
 
 std::string store_secret(std::string_view token, std::string_view job) {
@@ -54,6 +67,41 @@ Sha256Digest client_proof(std::string_view secret, std::string_view server_nonce
 }
 Sha256Digest server_proof(std::string_view secret, std::string_view server_nonce, std::string_view client_nonce) {
   return proof(secret, "server", server_nonce, client_nonce);
+}
+
+std::string encode_proof(std::string_view secret, std::string_view server_nonce, std::uint32_t number,
+                         std::string& client_nonce) {
+  client_nonce = random_bytes(kNonceBytes);
+  put(client_nonce, number, 4);
+  std::string answer = client_nonce;
+  answer += bytes_of(client_proof(secret, server_nonce, client_nonce));
+  answer += bytes_of(job_proof(secret, server_nonce, client_nonce));
+  return answer;
+}
+
+std::uint32_t number_of_proof(std::string_view client_nonce) noexcept {
+  return take(client_nonce, kNonceBytes, 4);
+}
+
+std::optional<Refusal> check_proof(std::string_view secret, std::string_view server_nonce, std::string_view answer) {
+  const std::string_view client_nonce = answer.substr(0, kClientNonceBytes);
+  const std::string_view proof = answer.substr(kClientNonceBytes, sizeof(Sha256Digest));
+  if (equal_digests(client_proof(secret, server_nonce, client_nonce), proof)) return std::nullopt;
+  const bool same_job = equal_digests(job_proof(secret, server_nonce, client_nonce),
+                                      answer.substr(kClientNonceBytes + sizeof(Sha256Digest), sizeof(Sha256Digest)));
+  return same_job ? Refusal::other_token : Refusal::other_job;
+}
+
+std::string encode_refusal(Refusal reason) {
+  std::string bytes(kRefusalMagic);
+  put(bytes, static_cast<std::uint8_t>(reason), 1);
+  bytes.resize(sizeof(Sha256Digest));
+  return bytes;
+}
+
+std::optional<Refusal> decode_refusal(std::string_view bytes) noexcept {
+  if (!bytes.starts_with(kRefusalMagic)) return std::nullopt;
+  return static_cast<Refusal>(take(bytes, kRefusalMagic.size(), 1));
 }
 
 std::string encode_request(const StoreRequest& request) {

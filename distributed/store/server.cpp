@@ -23,18 +23,12 @@
 namespace quench::distributed {
 namespace {
 
-constexpr int kMaxStrangers = 64;                                // connections without proof; the oldest gives way
 constexpr std::size_t kMaxUnsent = 4 * (kMaxValueBytes + 1024);  // answers to a peer that does not read
-constexpr int kAcceptsPerTurn = kMaxStrangers / 4;               // then those who are there are read from
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);    // when there are no descriptors left
 constexpr auto kWarningPause = std::chrono::seconds(1);          // a flood of strangers is none of warnings
 
 struct Connection {
   Socket socket;
   std::string peer;
-  std::string nonce;
-  Deadline handshake_ends;
-  bool proved = false;
   bool ended = false;
   std::string received;
   std::string unsent;
@@ -57,9 +51,9 @@ std::int64_t number_of(std::string_view text) {
 
 class StoreServer::Loop {
  public:
-  Loop(Socket listener, std::string secret, int max_connections)
+  Loop(Socket listener, std::string secret, int max_connections, Handshakes::Limits limits)
       : listener_(std::move(listener)),
-        secret_(std::move(secret)),
+        handshakes_(std::move(secret), limits, [this](const std::string& peer, auto reason) { warn(peer, reason); }),
         max_connections_(max_connections),
         port_(local_port(listener_)),
         stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -78,28 +72,24 @@ class StoreServer::Loop {
 
  private:
   void run();
-  void accept_all();
-  void make_room_for_strangers();
+  void admit(Handshakes::Proved proved);
   void receive(Connection& connection);
   void read_messages(Connection& connection);
-  bool read_proof(Connection& connection);
   void serve(Connection& connection, const StoreRequest& request);
   void answer(Connection& connection, StoreStatus status, std::string_view value);
   void send_unsent(Connection& connection);
   void end(Connection& connection, std::string_view reason);
-  void warn(const Connection& connection, std::string_view reason);
+  void warn(const std::string& peer, std::string_view reason);
   bool put(const std::string& key, std::string_view value);
   void wake_waiters(const std::string& key);
   void expire(Deadline now);
-  [[nodiscard]] int milliseconds_to_next_deadline(Deadline now) const;
-  [[nodiscard]] int count(bool proved) const;
+  [[nodiscard]] int milliseconds_to_next_deadline(Deadline now);
 
   Socket listener_;
-  std::string secret_;
+  Handshakes handshakes_;
   int max_connections_;
   int port_;
   Socket stop_;
-  Deadline accept_again_{};
   Deadline warn_again_{};
   int unsaid_ = 0;                     // connections closed since the last warning
   std::list<Connection> connections_;  // in the order of their arrival
@@ -115,10 +105,12 @@ void StoreServer::Loop::run() {
     const Deadline now = Clock::now();
     expire(now);
     connections_.remove_if([](const Connection& connection) { return connection.ended; });
-    entries.assign({{stop_.descriptor(), POLLIN, 0}, {now < accept_again_ ? -1 : listener_.descriptor(), POLLIN, 0}});
-    owners.assign(2, nullptr);
+    entries.assign({{stop_.descriptor(), POLLIN, 0}, {handshakes_.listening(listener_, now), POLLIN, 0}});
+    handshakes_.add_descriptors(entries);
+    const std::size_t first = entries.size();
+    owners.clear();
     for (Connection& connection : connections_) {
-      // Who waits for a key is not read from: what it sends stays in its own buffers. Its end shows all the same.
+      // A connection that waits for a key is not read from: what it sends stays in its own buffers. Its end shows.
       const short events =
           static_cast<short>((connection.waits ? 0 : POLLIN) | POLLRDHUP | (connection.unsent.empty() ? 0 : POLLOUT));
       entries.push_back({connection.socket.descriptor(), events, 0});
@@ -129,67 +121,38 @@ void StoreServer::Loop::run() {
       return;
     }
     if (entries[0].revents != 0) return;
-    for (std::size_t i = 2; i < entries.size(); ++i) {
+    for (std::size_t i = 0; i < owners.size(); ++i) {
       Connection& connection = *owners[i];
-      if (connection.ended || entries[i].revents == 0) continue;
-      if ((entries[i].revents & POLLOUT) != 0) send_unsent(connection);
-      if ((entries[i].revents & POLLIN) != 0 && !connection.waits)
+      const short events = entries[first + i].revents;
+      if (connection.ended || events == 0) continue;
+      if ((events & POLLOUT) != 0) send_unsent(connection);
+      if ((events & POLLIN) != 0 && !connection.waits)
         receive(connection);
-      else if ((entries[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+      else if ((events & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
         end(connection, "");
     }
-    if (entries[1].revents != 0) accept_all();
+    handshakes_.handle(entries.data() + 2);
+    if (entries[1].revents != 0) handshakes_.accept_all(listener_);
+    for (Handshakes::Proved& proved : handshakes_.take_proved()) admit(std::move(proved));
+    for (const std::string& peer : handshakes_.take_other_tokens())
+      if (!values_.contains(kOtherTokenKey)) put(kOtherTokenKey, peer);
   }
 }
 
-void StoreServer::Loop::accept_all() {
-  for (int accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
-    Socket socket(::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.is_open()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        QUENCH_LOG_WARN("store: cannot take a connection: {}", errno_text(errno));
-        accept_again_ = Clock::now() + kAcceptPause;
-      }
-      return;
-    }
-    make_room_for_strangers();
-    set_keep_alive(socket);
-    Connection& connection = connections_.emplace_back();
-    connection.socket = std::move(socket);
-    try {
-      connection.peer = peer_address(connection.socket);
-    } catch (const Error&) {  // gone already
-      connection.ended = true;
-      continue;
-    }
-    connection.nonce = random_bytes(kNonceBytes);
-    connection.handshake_ends = Clock::now() + std::chrono::seconds(kHandshakeSeconds);
-    connection.unsent = std::string(kStoreMagic) + connection.nonce;
-    send_unsent(connection);
-  }
-}
-
-int StoreServer::Loop::count(bool proved) const {
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(), [&](const Connection& connection) {
-    return !connection.ended && connection.proved == proved;
-  }));
-}
-
-void StoreServer::Loop::make_room_for_strangers() {
-  if (count(false) < kMaxStrangers) return;
-  for (Connection& connection : connections_) {
-    if (connection.proved || connection.ended) continue;
-    end(connection, "it has proved nothing and others wait");
-    break;
-  }
-  connections_.remove_if([](const Connection& connection) { return connection.ended; });
+void StoreServer::Loop::admit(Handshakes::Proved proved) {
+  const auto members = std::count_if(connections_.begin(), connections_.end(),
+                                     [](const Connection& connection) { return !connection.ended; });
+  const bool full = members >= max_connections_;
+  Connection& connection = connections_.emplace_back();
+  connection.socket = std::move(proved.socket);
+  connection.peer = std::move(proved.peer);
+  connection.unsent = full ? encode_refusal(Refusal::full) : std::move(proved.answer);
+  send_unsent(connection);
+  if (full) end(connection, fmt::format("there are {} connections already", max_connections_));
 }
 
 void StoreServer::Loop::receive(Connection& connection) {
-  // One frame at most, and no more of a stranger's than the proof.
-  const std::size_t limit =
-      connection.proved ? kFrameHead + kRequestHead + kMaxKeyBytes + kMaxValueBytes : kAnswerBytes;
+  constexpr std::size_t limit = kFrameHead + kRequestHead + kMaxKeyBytes + kMaxValueBytes;  // one frame at most
   char buffer[16384];
   while (!connection.ended && connection.received.size() < limit) {
     const std::size_t wanted = std::min(sizeof buffer, limit - connection.received.size());
@@ -209,7 +172,6 @@ void StoreServer::Loop::receive(Connection& connection) {
 }
 
 void StoreServer::Loop::read_messages(Connection& connection) {
-  if (!connection.proved && !read_proof(connection)) return;
   while (!connection.ended && !connection.waits && connection.received.size() >= kFrameHead) {
     const std::size_t length = read_u32(connection.received.data());
     if (length > kRequestHead + kMaxKeyBytes + kMaxValueBytes) return end(connection, "it sent too long a request");
@@ -220,26 +182,6 @@ void StoreServer::Loop::read_messages(Connection& connection) {
     connection.received.erase(0, kFrameHead + length);
     serve(connection, request);
   }
-}
-
-bool StoreServer::Loop::read_proof(Connection& connection) {
-  if (connection.received.size() < kAnswerBytes) return false;
-  const std::string client_nonce = connection.received.substr(0, kNonceBytes);
-  const std::string_view proof = std::string_view(connection.received).substr(kNonceBytes, sizeof(Sha256Digest));
-  if (!equal_digests(client_proof(secret_, connection.nonce, client_nonce), proof)) {
-    end(connection, "it does not know the token of this job");
-    return false;
-  }
-  if (count(true) >= max_connections_) {
-    end(connection, fmt::format("there are {} connections already", max_connections_));
-    return false;
-  }
-  const Sha256Digest own = server_proof(secret_, connection.nonce, client_nonce);
-  connection.received.erase(0, kAnswerBytes);
-  connection.proved = true;
-  connection.unsent.append(reinterpret_cast<const char*>(own.data()), own.size());
-  send_unsent(connection);
-  return true;
 }
 
 void StoreServer::Loop::serve(Connection& connection, const StoreRequest& request) {
@@ -294,14 +236,14 @@ void StoreServer::Loop::send_unsent(Connection& connection) {
 
 void StoreServer::Loop::end(Connection& connection, std::string_view reason) {
   if (connection.ended) return;
-  if (!reason.empty()) warn(connection, reason);
+  if (!reason.empty()) warn(connection.peer, reason);
   connection.ended = true;
   connection.socket.close();
   if (!connection.will_key.empty() && values_.find(connection.will_key) == values_.end())
     put(connection.will_key, connection.will_value);
 }
 
-void StoreServer::Loop::warn(const Connection& connection, std::string_view reason) {
+void StoreServer::Loop::warn(const std::string& peer, std::string_view reason) {
   const Deadline now = Clock::now();
   if (now < warn_again_) {
     ++unsaid_;
@@ -309,7 +251,7 @@ void StoreServer::Loop::warn(const Connection& connection, std::string_view reas
   }
   warn_again_ = now + kWarningPause;
   const std::string before = unsaid_ > 0 ? fmt::format(" ({} others before it)", std::exchange(unsaid_, 0)) : "";
-  QUENCH_LOG_WARN("store: connection from {} closed: {}{}", connection.peer, reason, before);
+  QUENCH_LOG_WARN("store: {}{}{}", peer.empty() ? "" : fmt::format("connection from {} closed: ", peer), reason, before);
 }
 
 bool StoreServer::Loop::put(const std::string& key, std::string_view value) {
@@ -333,31 +275,24 @@ void StoreServer::Loop::wake_waiters(const std::string& key) {
 }
 
 void StoreServer::Loop::expire(Deadline now) {
+  handshakes_.expire(now);
   for (Connection& connection : connections_) {
-    if (connection.ended) continue;
-    if (!connection.proved && now >= connection.handshake_ends) {
-      end(connection, "it has proved nothing in time");
-    } else if (connection.waits && now >= connection.wait_ends) {
-      connection.waits = false;
-      answer(connection, StoreStatus::timed_out, {});
-      if (!connection.ended) read_messages(connection);
-    }
+    if (connection.ended || !connection.waits || now < connection.wait_ends) continue;
+    connection.waits = false;
+    answer(connection, StoreStatus::timed_out, {});
+    if (!connection.ended) read_messages(connection);
   }
 }
 
-int StoreServer::Loop::milliseconds_to_next_deadline(Deadline now) const {
-  Deadline next = now + std::chrono::hours(1);
-  if (now < accept_again_) next = std::min(next, accept_again_);
-  for (const Connection& connection : connections_) {
-    if (connection.ended) continue;
-    if (!connection.proved) next = std::min(next, connection.handshake_ends);
-    if (connection.waits) next = std::min(next, connection.wait_ends);
-  }
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
+int StoreServer::Loop::milliseconds_to_next_deadline(Deadline now) {
+  Deadline next = handshakes_.next_deadline(now + std::chrono::hours(1));
+  for (const Connection& connection : connections_)
+    if (!connection.ended && connection.waits) next = std::min(next, connection.wait_ends);
+  return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count()));
 }
 
-StoreServer::StoreServer(Socket listener, std::string secret, int max_connections)
-    : loop_(std::make_unique<Loop>(std::move(listener), std::move(secret), max_connections)) {}
+StoreServer::StoreServer(Socket listener, std::string secret, int max_connections, Handshakes::Limits limits)
+    : loop_(std::make_unique<Loop>(std::move(listener), std::move(secret), max_connections, limits)) {}
 
 StoreServer::~StoreServer() = default;
 

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/system/check.h"
 #include "core/system/file.h"
@@ -107,6 +109,9 @@ Socket& Socket::operator=(Socket&& other) noexcept {
 void Socket::close() noexcept {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = -1;
+}
+int Socket::release() noexcept {
+  return std::exchange(descriptor_, -1);
 }
 
 std::string Endpoint::to_string() const {
@@ -208,6 +213,9 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
     const Addresses addresses = resolve(endpoint, 0, reason);
     for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
       Socket socket = open_socket(*address);
+      const bool exhausted = !socket.is_open() && (errno == EMFILE || errno == ENFILE);
+      QUENCH_CHECK_AS(ErrorCode::failed, !exhausted, "cannot connect to {}: {}; raise the limit of open files (ulimit -n)",
+                      endpoint.to_string(), errno_text(errno));
       const int error = socket.is_open() ? try_connect(socket, *address, deadline) : errno;
       if (error == 0) {
         set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -259,6 +267,23 @@ void set_keep_alive(const Socket& socket) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);  // the same where bytes are under way
+}
+void unset_keep_alive(const Socket& socket) {
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+}
+
+void require_descriptors(int count, std::string_view what) {
+  std::vector<Socket> tried;
+  for (int i = 0; i < count; ++i) {
+    tried.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (tried.back().is_open() || (errno != EMFILE && errno != ENFILE)) continue;
+    const int error = errno;
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    QUENCH_FAIL(ErrorCode::failed, "{} needs {} further files and connections: {} (the limit is {}); raise it (ulimit -n)",
+                what, count, errno_text(error), limit.rlim_cur);
+  }
 }
 
 bool is_this_machine(const std::string& host) {

@@ -34,6 +34,8 @@ class Socket {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
   void close() noexcept;
+  // Gives the descriptor away; -1 where there is none.
+  [[nodiscard]] int release() noexcept;
 
  private:
   int descriptor_ = -1;
@@ -50,7 +52,7 @@ class Socket {
 [[nodiscard]] std::string peer_address(const Socket& socket);
 
 // Keeps trying until the deadline, while nothing listens there or the name is not known yet. Throws with the last
-// reason: not_found where the name is still unknown, else failed.
+// reason: not_found where the name is still unknown, else failed. Throws at once where there are no more descriptors.
 [[nodiscard]] Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // The whole of it; throw failed when the peer closes or the deadline passes.
@@ -59,6 +61,11 @@ void read_all(const Socket& socket, char* bytes, std::size_t count, Deadline dea
 
 // A peer that vanishes without a word (power, network) ends the connection within some 20 seconds.
 void set_keep_alive(const Socket& socket);
+void unset_keep_alive(const Socket& socket);
+
+// Throws failed, naming the limit, where this process may not open so many further files and connections: for what
+// would wait for a descriptor that never comes.
+void require_descriptors(int count, std::string_view what);
 
 // Whether the endpoint's host names this machine: its name or one of its addresses.
 [[nodiscard]] bool is_this_machine(const std::string& host);

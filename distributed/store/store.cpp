@@ -5,50 +5,23 @@
 #include <charconv>
 
 #include "core/system/check.h"
+#include "distributed/store/handshakes.h"
 
 namespace quench::distributed {
 namespace {
 
-// What an answer may take beyond the time that the request itself allows.
-constexpr auto kAnswerTime = std::chrono::seconds(60);
-constexpr auto kReconnectTime = std::chrono::seconds(30);
-
-// Proves that we know the secret and checks that the server does.
-void shake_hands(const Socket& socket, const Endpoint& endpoint, const std::string& secret, Deadline deadline) {
-  std::string greeting(kGreetingBytes, '\0');
-  try {
-    read_all(socket, greeting.data(), greeting.size(), deadline);
-  } catch (const Error& error) {
-    QUENCH_FAIL(ErrorCode::failed, "what listens on {} is no store of quench: {}", endpoint.to_string(), error.what());
-  }
-  QUENCH_CHECK_AS(ErrorCode::failed, greeting.starts_with(kStoreMagic),
-                  "what listens on {} is no store of quench, or another version's", endpoint.to_string());
-  const std::string server_nonce = greeting.substr(kStoreMagic.size());
-  const std::string client_nonce = random_bytes(kNonceBytes);
-  const Sha256Digest proof = client_proof(secret, server_nonce, client_nonce);
-  std::string answer = client_nonce;
-  answer.append(reinterpret_cast<const char*>(proof.data()), proof.size());
-  std::string expected(sizeof(Sha256Digest), '\0');
-  try {
-    write_all(socket, answer, deadline);
-    read_all(socket, expected.data(), expected.size(), deadline);
-  } catch (const Error& error) {
-    QUENCH_FAIL(ErrorCode::bad_config,
-                "the store on {} belongs to another job or has another token (it closed the connection: {}); give all "
-                "nodes the same --rdzv-id and the same token",
-                endpoint.to_string(), error.what());
-  }
-  QUENCH_CHECK_AS(ErrorCode::bad_config, equal_digests(server_proof(secret, server_nonce, client_nonce), expected),
-                  "the store on {} does not know this job's token", endpoint.to_string());
-}
+constexpr auto kReconnectTime = std::chrono::seconds(60);
 
 }  // namespace
 
 Store::Store(Endpoint endpoint, std::string secret, std::chrono::milliseconds timeout)
-    : endpoint_(std::move(endpoint)), secret_(std::move(secret)) {
-  const Deadline deadline = Clock::now() + timeout;
-  socket_ = connect_to(endpoint_, deadline);
-  shake_hands(socket_, endpoint_, secret_, std::max(deadline, Clock::now() + std::chrono::seconds(kHandshakeSeconds)));
+    : endpoint_(std::move(endpoint)),
+      secret_(std::move(secret)),
+      socket_(connect_with_proof(endpoint_, secret_, 0, Clock::now() + timeout)) {}
+
+std::string Store::derived_secret(std::string_view purpose) const {
+  const Sha256Digest digest = hmac_sha256(secret_, purpose);
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
 std::unique_ptr<Store> Store::connect_again() const {
@@ -105,7 +78,7 @@ std::string Store::call(StoreOp op, const std::string& key, std::string_view val
   QUENCH_CHECK_AS(ErrorCode::failed, socket_.is_open(), "the connection to the store on {} is lost",
                   endpoint_.to_string());
   try {
-    const Deadline deadline = Clock::now() + timeout + kAnswerTime;
+    const Deadline deadline = Clock::now() + timeout + answer_time_.load();
     write_all(socket_, bytes, deadline);
     char head[kFrameHead];
     read_all(socket_, head, sizeof head, deadline);

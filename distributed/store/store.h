@@ -4,6 +4,7 @@
 //
 // Every call throws Error(failed) naming the store's endpoint when the connection is lost.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -17,10 +18,13 @@
 
 namespace quench::distributed {
 
+// What an answer may take beyond the time that a call itself allows.
+inline constexpr std::chrono::milliseconds kAnswerTime{60'000};
+
 class Store {
  public:
-  // Keeps trying until the timeout. Throws bad_config when the store refuses the secret: another job's, or another
-  // token.
+  // Keeps trying until the timeout, also where connections are lost before the store has answered (connect_with_proof).
+  // Throws bad_config when the store refuses the secret: another job's, or another token.
   Store(Endpoint endpoint, std::string secret, std::chrono::milliseconds timeout);
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -40,6 +44,12 @@ class Store {
   // connection.
   void set_will(const std::string& key, std::string_view value);
 
+  // In the place of kAnswerTime, for later calls.
+  void set_answer_time(std::chrono::milliseconds time) noexcept { answer_time_ = time; }
+
+  // A secret of those that know the store's, for another purpose.
+  [[nodiscard]] std::string derived_secret(std::string_view purpose) const;
+
   // A call under way on another thread fails at once, and so do later ones.
   void interrupt() noexcept;
 
@@ -54,6 +64,7 @@ class Store {
 
   Endpoint endpoint_;
   std::string secret_;
+  std::atomic<std::chrono::milliseconds> answer_time_{kAnswerTime};
   std::mutex mutex_;         // of one call
   std::mutex socket_mutex_;  // of the socket's end
   Socket socket_;

@@ -105,6 +105,45 @@ TEST_F(Launcher, TheSameErrorAtTheSameStepTwiceIsNotTriedAgain) {
   EXPECT_EQ(read_file(folder_ / "attempts").size(), 10u);
 }
 
+// A program of quench says how far it was; one that does not is started as often as asked.
+TEST_F(Launcher, TheSameErrorBeforeTheFirstStepIsNotTriedForEver) {
+  const Words flags = {"--max-restarts", "9", "--restart-backoff", "0"};
+  write_file(folder_ / "wrong.json", R"({"training": {"stepz": 1}})");
+  for (const std::string words : {"train wrong.json", "train missing.json", "train --no-such-option", "no-such-verb"}) {
+    std::filesystem::remove(folder_ / "attempts");
+    const Outcome outcome = run(flags, "echo >> attempts; exec '" + program_path() + "' " + words);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_EQ(read_file(folder_ / "attempts"), "\n\n") << words;
+    EXPECT_THAT(outcome.errors, HasSubstr("rank 0 has failed with the same error before the first step twice"));
+  }
+  std::filesystem::remove(folder_ / "attempts");
+  const std::string silent = R"(echo >> attempts; printf '{"message":{"message":"Error: lost","extraInfo":{}}}' )"
+                             R"(> $TORCHELASTIC_ERROR_FILE; exit 6)";
+  EXPECT_EQ(run(flags, silent).status, 6);
+  EXPECT_EQ(read_file(folder_ / "attempts").size(), 10u);
+}
+
+// What a message would have a terminal do is written out.
+TEST_F(Launcher, MessagesOfErrorFilesDoNotCommandTheTerminal) {
+  const Outcome outcome =
+      run({}, R"(printf '{"message":{"message":"\\u001b]0;title\\u0007 \\u001b[2J \\u202e","extraInfo":{}}}' )"
+              R"(> $TORCHELASTIC_ERROR_FILE; exit 6)");
+  EXPECT_EQ(outcome.status, 6);
+  EXPECT_THAT(outcome.errors, HasSubstr("\\x1b]0;title\\x07 \\x1b[2J \\u202e"));
+  EXPECT_EQ(outcome.errors.find('\x1b'), std::string::npos);
+}
+
+TEST_F(Launcher, ATokenThatOthersCanReadIsWarnedAbout) {
+  const std::filesystem::path token = folder_ / "token";
+  write_file(token, "secret\n");
+  for (const auto& [mode, warned] : {std::pair{0600, false}, {0400, false}, {0644, true}, {0640, true}}) {
+    std::filesystem::permissions(token, static_cast<std::filesystem::perms>(mode));
+    const Outcome outcome = run({"--rdzv-token-file", token.string()}, "[ $QUENCH_RDZV_TOKEN = secret ]");
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.errors.find("chmod 600 " + token.string()) != std::string::npos, warned) << outcome.errors;
+  }
+}
+
 // D19: what is missing is named.
 TEST_F(Launcher, ScarceResourcesAreNamed) {
   const auto limited = [&](const std::string& limit, const std::string& flags, const std::string& script) {
@@ -120,6 +159,9 @@ TEST_F(Launcher, ScarceResourcesAreNamed) {
   const Outcome files = limited("ulimit -n 16", "--nproc-per-node 8 --tee 3", "true");
   EXPECT_EQ(files.status, 1) << files.errors;
   EXPECT_THAT(files.errors, HasSubstr("Too many open files"));
+  const Outcome none = limited("ulimit -n 8", "", "true");
+  EXPECT_EQ(none.status, 1) << none.errors;
+  EXPECT_THAT(none.errors, HasSubstr("Too many open files (the limit is 8); raise it (ulimit -n)"));
   const Outcome enough = limited("ulimit -n 64", "--nproc-per-node 2 --tee 3", "true");
   EXPECT_EQ(enough.status, 0) << enough.errors;
   EXPECT_EQ(limited("unset HOME", "--nproc-per-node 2", "true").status, 0);
