@@ -108,8 +108,9 @@ def write(scheme):
 def theirs(folder, adapter, prompt):
     """vLLM's greedy continuation of the prompt, and its log-probabilities of all tokens but the first."""
     more = {"enable_lora": True, "max_lora_rank": 16} if adapter else {}
-    llm = LLM(model=str(folder), max_model_len=256, max_num_seqs=2, enforce_eager=True, disable_log_stats=True, seed=0, **more)
+    llm = None
     try:
+        llm = LLM(model=str(folder), max_model_len=256, max_num_seqs=2, enforce_eager=True, disable_log_stats=True, seed=0, **more)
         sampling = SamplingParams(temperature=0, max_tokens=CONTINUATION, min_tokens=CONTINUATION, ignore_eos=True,
                                   logprobs=1, prompt_logprobs=0, detokenize=False)
         request = LoRARequest("adapter", 1, str(adapter)) if adapter else None
