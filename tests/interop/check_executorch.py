@@ -106,7 +106,7 @@ def main():
         try:
             check(name, prompt, dtype or "f32")
         except Exception as error:  # one that cannot be exported must not hide the others
-            report(name, False, f"{type(error).__name__}: {error}")
+            report(name, False, f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
     print(f"{failures} failures")
     sys.exit(failures > 0)
 

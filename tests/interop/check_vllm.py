@@ -131,7 +131,7 @@ def check(scheme, prompt):
         try:
             theirs(folder, adapter, prompt)
         except Exception as error:
-            return report(scheme, True, f"refused: {error}".splitlines()[0])
+            return report(scheme, True, f"refused: {' '.join(str(error).split())[:120]}")
         return report(scheme, False, "is loaded, and was not when the table of readers was made")
     chosen, values = theirs(folder, adapter, prompt)
     ids = prompt + chosen
@@ -154,7 +154,7 @@ def main():
         try:
             check(scheme, prompt)
         except Exception as error:  # one that cannot be loaded must not hide the others
-            report(scheme, False, f"{type(error).__name__}: {error}")
+            report(scheme, False, f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
     print(f"{failures} failures")
     sys.exit(failures > 0)
 
