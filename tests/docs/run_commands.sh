@@ -2,26 +2,29 @@
 # Runs the commands of documentation pages as a reader would: every fenced block marked sh, in order, in one shell a page.
 # Comments in the page, right before a block, say what differs; readers do not see them:
 #   <!-- run: no; REASON -->       the block is not run
+#   <!-- run: with NAME -->        the block is run under --with NAME only: it needs programs that NAME stands for
 #   <!-- run: first; COMMANDS -->  run before it: stand-ins for what the reader has (a downloaded model, records)
 #   <!-- run: edit; SED -->        the block is changed by sed: fewer steps, or no build
 #   <!-- run: file NAME -->        the block, of any language, is written to NAME instead
-# Usage: run_commands.sh [--program QUENCH] [--literal] PAGE ...
+# Usage: run_commands.sh [--program QUENCH] [--literal] [--with NAME] PAGE ...
 #   --program QUENCH  in a scratch folder that looks like the source tree with this program built
 #   --literal         in the current folder, without the edits, as on a fresh machine
+#   --with NAME       with the blocks that are marked so
 # Pages are paths relative to the source tree, e.g. README.md docs/getting-started.md.
 set -euo pipefail
 
 QUENCH_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export QUENCH_SOURCE
-literal= program=
+literal= program= with=
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --literal) literal=1; shift ;;
     --program) program=$(realpath "$2"); shift 2 ;;
-    *) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    --with) with+=" $2 "; shift 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
 done
-[[ $# -gt 0 && ( $literal || $program ) ]] || { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[[ $# -gt 0 && ( $literal || $program ) ]] || { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 fail() { echo "error: $*" >&2; exit 1; }
 
@@ -70,6 +73,7 @@ block() {
   for mark in "$@"; do
     case $mark in
       "no; "*) printf "echo %q\n" "not run: ${mark#no; }"; return ;;
+      "with "*) [[ $with == *" ${mark#with } "* ]] || { printf "echo %q\n" "not run: needs ${mark#with }"; return; } ;;
       "first; "*) printf '%s\n' "${mark#first; }" ;;
       "edit; "*)
         [[ ! $literal ]] || continue

@@ -8,11 +8,11 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
 
-# expect STATUS TEXT: the page on standard input ends with the status and prints the text.
+# expect STATUS TEXT [OPTION ...]: the page on standard input, run with the options, ends with the status and prints the text.
 expect() {
   local output status
   cat > "$folder/page.md"
-  output=$("$runner" --program "$quench" "$folder/page.md" 2>&1)
+  output=$("$runner" --program "$quench" "${@:3}" "$folder/page.md" 2>&1)
   status=$?
   if [[ $status -ne $1 || $output != *"$2"* ]]; then
     printf 'expected status %s and "%s", got %s:\n%s\n' "$1" "$2" "$status" "$output"
@@ -34,6 +34,24 @@ echo reached
 END
 expect 0 "not run: needs a GPU" <<'END'
 <!-- run: no; needs a GPU -->
+```sh
+false
+```
+END
+expect 0 "not run: needs other-programs" <<'END'
+<!-- run: with other-programs -->
+```sh
+false
+```
+END
+expect 1 "a command failed" --with other-programs <<'END'
+<!-- run: with other-programs -->
+```sh
+false
+```
+END
+expect 0 "not run: needs other" --with other-programs <<'END'
+<!-- run: with other -->
 ```sh
 false
 ```
