@@ -9,12 +9,12 @@
 namespace quench::distributed {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(200);  // how often a waiting node looks at what else happens
-constexpr auto kTry = std::chrono::milliseconds(500);   // to connect, between looks at whether we are stopped
+constexpr auto kLook = std::chrono::milliseconds(200);       // how often a waiting node looks at what else happens
+constexpr auto kTry = std::chrono::milliseconds(500);        // to connect, between looks at whether we are stopped
 constexpr auto kFirstPause = std::chrono::milliseconds(50);  // between attempts to connect; twice as long each time
 constexpr auto kLongestPause = std::chrono::milliseconds(1'600);
 constexpr auto kLeastAnswer = std::chrono::milliseconds(1'000);
-constexpr std::int64_t kMostWorkers = 1 << 16;  // of a node
+constexpr std::int64_t kMostWorkers = 1 << 16;   // of a node
 constexpr auto kSign = std::chrono::seconds(1);  // between signs of life of a launcher
 constexpr auto kLeaveTime = std::chrono::seconds(5);
 constexpr auto kSoon = std::chrono::milliseconds(1);

@@ -5,7 +5,7 @@
 namespace quench::nn {
 namespace {
 
-constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attention";
+constexpr std::string_view kFullAttention = "full_attention", kSlidingAttention = "sliding_attention";
 
 // What the configuration classes of Qwen2, Qwen3 and Qwen3-MoE take where config.json says nothing.
 constexpr std::int64_t kQwenWindow = 4096, kQwenFullLayers = 28;
@@ -25,13 +25,14 @@ void read_layer_windows(ConfigReader& in, ModelConfig& config) {
       return in.fault("layer_types", fmt::format("expected a list of {} names, one a layer", layers));
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const Json& type = list->as_array()[layer];
-      if (type != Json(kFull) && type != Json(kSliding))
-        return in.fault("layer_types", fmt::format("{} is not supported; known: {}, {}", type.dump(), kFull, kSliding));
-      windowed[layer] = type == Json(kSliding);
+      if (type != Json(kFullAttention) && type != Json(kSlidingAttention))
+        return in.fault("layer_types", fmt::format("{} is not supported; known: {}, {}", type.dump(), kFullAttention,
+                                                   kSlidingAttention));
+      windowed[layer] = type == Json(kSlidingAttention);
       if (windowed[layer] && config.sliding_window == 0)
         return in.fault("layer_types", fmt::format("layer {} is of type {}, which needs use_sliding_window: true and a "
                                                    "sliding_window",
-                                                   layer, kSliding));
+                                                   layer, kSlidingAttention));
     }
   } else if (config.sliding_window > 0) {
     const std::int64_t full = in.integer("max_window_layers", kQwenFullLayers, 0, kMaxDimension);
@@ -48,7 +49,7 @@ void write_layer_windows(const ModelConfig& config, Json& json) {
   json.set("sliding_window", config.sliding_window);
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    types.push_back(Json(config.window_of(layer) > 0 ? kSliding : kFull));
+    types.push_back(Json(config.window_of(layer) > 0 ? kSlidingAttention : kFullAttention));
   json.set("layer_types", std::move(types));
 }
 
