@@ -243,7 +243,6 @@ TEST_F(Outputs, NamesThatNoFileSystemTakesAreOneMessage) {
       {"config", "cp", "llama_110m", name},
       {"train", "run.json", "--run.folder=" + name},
       {"train", "run.json", "--run.folder=other", "--export.folder=" + name},
-      {"train", "run.json", "--run.folder=other", "--data.train=" + name},
       {"eval", "--model", name, "--data", "corpus.txt"},
       {"inspect", name},
       {"run", "--log-dir", name, "--", "true"},

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "core/system/check.h"
 #include "distributed/store/server.h"
 #include "distributed/store/store.h"
 #include "tests/distributed/child.h"
