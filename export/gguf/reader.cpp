@@ -106,6 +106,11 @@ fs::path find_gguf_file(const fs::path& folder) {
 }
 
 GgufHead read_gguf_head(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  // Opening a FIFO would wait for a writer.
+  QUENCH_CHECK_AS(ErrorCode::io, !fs::exists(status) || fs::is_regular_file(status), "{} is not a regular file",
+                  path.string());
   std::ifstream file(path, std::ios::binary);
   QUENCH_CHECK_AS(ErrorCode::not_found, file.is_open(), "cannot open {}", path.string());
   const std::uint64_t size = fs::file_size(path);

@@ -272,6 +272,21 @@ TEST_F(Outputs, ATokenizerThatDoesNotFitTheDiskLeavesNoFolder) {
   EXPECT_EQ(contents(folder_ / "kept"), (std::set<std::pair<std::string, std::string>>{{"notes.txt", "mine"}}));
 }
 
+TEST_F(Outputs, PipesInThePlaceOfFilesHangNoVerb) {
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "model.gguf"}) {
+    const fs::path folder = folder_ / ("with " + std::string(name));
+    fs::create_directory(folder);
+    ASSERT_EQ(::mkfifo((folder / name).c_str(), 0644), 0);
+    for (const std::string& place : {folder.string(), (folder / name).string()}) {
+      EXPECT_EQ(shell("export -f quench; timeout 20 bash -c \"quench tokenize --tokenizer '" + place +
+                      "' --input corpus.txt --output shards\" 2> errors.txt"),
+                1)
+          << place;
+      EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("error: " + folder.string()));
+    }
+  }
+}
+
 TEST_F(Outputs, ThreadsThatNoMachineHasAreRefused) {
   for (const char* threads : {"100000", "-1"})
     expect_refused({"tokenize", "--tokenizer", "bytes", "--input", "corpus.txt", "--output", "s", "--threads", threads},
