@@ -10,11 +10,14 @@ namespace {
 constexpr const char* kSending = "sending to";
 constexpr const char* kReceiving = "waiting for";
 
-// Gloo puts its source file in front.
+// Without Gloo's source file and without the address of the pair, which is one of loopback (mesh.h).
 std::string plain_reason(const std::exception& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  return end == std::string::npos ? text : text.substr(end + 2);
+  if (end != std::string::npos) text.erase(0, end + 2);
+  const std::size_t address = text.find(" ["), port = text.find("]:", address);
+  if (address == std::string::npos || port == std::string::npos) return text;
+  return text.erase(address, std::min(text.find_first_not_of("0123456789", port + 2), text.size()) - address);
 }
 
 }  // namespace

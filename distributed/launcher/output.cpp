@@ -10,6 +10,7 @@
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/printable.h"
 
 namespace quench::distributed {
 namespace {
@@ -59,7 +60,8 @@ void TeedStream::finish() {
   pump();
   if (!line_.empty()) show(std::exchange(line_, {}) + "\n");
   if (left_out_ > 0)
-    show(fmt::format("({} bytes are not shown here; {} has them)\n", std::exchange(left_out_, 0), path_.string()));
+    show(fmt::format("({} bytes are not shown here; {} has them)\n", std::exchange(left_out_, 0),
+                     printable(path_.string())));
   write_queued();
   reader_.close();
 }

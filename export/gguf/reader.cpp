@@ -77,7 +77,7 @@ class GgufWeights final : public StoredWeights {
     read_gguf_tensor(path_, entry, blocks);
     if (const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0; heads > 0)
       blocks = separate_heads(blocks, heads);
-    return pack_blocks(blocks, type, entry.shape[1], fmt::format("{}: {}", path_.string(), entry.name));
+    return pack_blocks(blocks, type, entry.shape[1]);
   }
 
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
@@ -106,7 +106,10 @@ fs::path find_gguf_file(const fs::path& folder) {
 }
 
 GgufHead read_gguf_head(const fs::path& path) {
-  QUENCH_CHECK_AS(ErrorCode::io, !fs::exists(path) || fs::is_regular_file(path), "{} is not a regular file",
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  // Opening a FIFO would wait for a writer.
+  QUENCH_CHECK_AS(ErrorCode::io, !fs::exists(status) || fs::is_regular_file(status), "{} is not a regular file",
                   path.string());
   std::ifstream file(path, std::ios::binary);
   QUENCH_CHECK_AS(ErrorCode::not_found, file.is_open(), "cannot open {}", path.string());

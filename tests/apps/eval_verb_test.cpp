@@ -172,6 +172,15 @@ TEST_F(EvalVerb, ModelsStandSideBySideWithWhatTheyRecover) {
   EXPECT_THAT(table.output, HasSubstr("100.0%"));
   EXPECT_THAT(table.output, HasSubstr("token_perplexity"));
 
+  // A part of next to nothing means nothing: no row of it, and no number in the JSON.
+  ASSERT_EQ(run_program(folder_.path(), {"quantize", "--model", full, "--scheme", "int8_weight_only", "--dtype", "f32",
+                                         "--output", "int8"})
+                .status,
+            0);
+  const std::vector<std::string> slight{"--data", "text.txt", "--baseline", full, "--ptq", "int8"};
+  EXPECT_THAT(eval(slight).output, ::testing::Not(HasSubstr("recovered")));
+  EXPECT_TRUE(role(eval_json(slight), "model").at("recovery").at("token_perplexity").is_null());
+
   const auto refused = [&](std::vector<std::string> more, const std::string& reason) {
     more.insert(more.begin(), {"--data", "text.txt"});
     const Outcome outcome = eval(std::move(more));

@@ -7,13 +7,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
 
-#include "distributed/store/server.h"
-#include "distributed/store/store.h"
 #include "tests/apps/program.h"
 
 namespace quench::testing {
@@ -181,67 +178,6 @@ TEST_F(LauncherNodes, StrangersAreRefused) {
   EXPECT_THAT(full.errors, HasSubstr("has all its 2 nodes already"));
   for (std::size_t node = 0; node < 2; ++node) write_file(*folders_[node] / "go", "");
   for (std::size_t node = 0; node < 2; ++node) EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
-}
-
-// Node 0 is the test, which knows the token; the launcher is node 1.
-class FakeNode : public LauncherNodes {
- protected:
-  void start_launcher(const std::string& script) {
-    start({"--master-addr", "127.0.0.1", "--master-port", std::to_string(server_.port()), "--node-rank", "1",
-           "--rdzv-id", "job", "--rdzv-conf", "join_timeout=2"},
-          script);
-  }
-  [[nodiscard]] distributed::Store connect() const {
-    return {{"127.0.0.1", server_.port()}, secret_, std::chrono::seconds(5)};
-  }
-  // Ends soon, with status 1 and this message.
-  void expect_end(const std::string& message) {
-    const auto begin = std::chrono::steady_clock::now();
-    const Outcome outcome = finish(0);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-    EXPECT_NE(outcome.status, 0);
-    EXPECT_THAT(outcome.errors, HasSubstr(message));
-  }
-
-  const std::string secret_ = distributed::store_secret("of the test", "job");
-  const std::string itself_ = R"({"host": "fake", "process": 1, "workers": 1})";
-  distributed::StoreServer server_{distributed::listen_on({"127.0.0.1", 0}), secret_, 64};
-};
-
-TEST_F(FakeNode, ThatDoesNotSayWhereItsRanksAreIsNamed) {
-  connect().set("rdzv/0/node/0", itself_);
-  start_launcher("true");
-  expect_end("node 0 (fake) has come to 127.0.0.1:" + std::to_string(server_.port()) + " and does not say within 2 s");
-}
-
-TEST_F(FakeNode, ThatIsNoLauncherIsNamed) {
-  connect().set("rdzv/0/node/0", R"({"host": "fake", "process": 1, "workers": 0})");
-  start_launcher("true");
-  expect_end("node 0 of this job is no launcher of this version of quench");
-}
-
-TEST_F(FakeNode, ThatFailsAgainAndAgainHoldsNoLauncherLongerThanTheJoinTimeout) {
-  std::atomic<bool> done{false};
-  std::thread fake([&] {
-    distributed::Store store = connect();
-    for (int round = 0; !done; ++round) {
-      while (!done && !store.wait("rdzv/" + std::to_string(round) + "/node/1", std::chrono::milliseconds(100))) {
-      }
-      store.set("rdzv/" + std::to_string(round) + "/failed", "{}");
-    }
-  });
-  start_launcher("true");
-  expect_end("no attempt of job 'job' on 127.0.0.1:" + std::to_string(server_.port()) + " has begun within 2 s");
-  done = true;
-  fake.join();
-}
-
-TEST_F(FakeNode, ThatIsNeverDoneAndSilentIsLost) {
-  distributed::Store store = connect();
-  store.set("rdzv/0/node/0", itself_);
-  store.set("rdzv/0/master", "127.0.0.1:1");
-  start_launcher("true");
-  expect_end("the launcher of node 0 has come and has given no sign of life for 2 s");
 }
 
 TEST_F(LauncherNodes, TheSameNumberTwiceIsRefused) {

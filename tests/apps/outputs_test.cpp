@@ -230,6 +230,63 @@ TEST_F(Outputs, ALimitOnFileSizesIsAnErrorThatNamesTheFile) {
   EXPECT_FALSE(fs::exists(folder_ / "o.safetensors"));
 }
 
+// One message that names the file, whichever verb is to write or read it.
+TEST_F(Outputs, NamesThatNoFileSystemTakesAreOneMessage) {
+  const std::string name(300, 'n');
+  const std::vector<std::vector<std::string>> all = {
+      {"tokenize", "--tokenizer", "bytes", "--input", "corpus.txt", "--output", name},
+      {"tokenize", "train", "--input", "corpus.txt", "--output", name},
+      {"quantize", "--model", "model", "--scheme", "int8_weight_only", "--output", name},
+      {"export", "--checkpoint", "run", "--output", name},
+      {"forward", "--model", "model", "--input", "batch.safetensors", "--output", name},
+      {"report", "run", "--output", name},
+      {"config", "cp", "llama_110m", name},
+      {"train", "run.json", "--run.folder=" + name},
+      {"train", "run.json", "--run.folder=other", "--export.folder=" + name},
+      {"eval", "--model", name, "--data", "corpus.txt"},
+      {"inspect", name},
+      {"run", "--log-dir", name, "--", "true"},
+  };
+  for (const std::vector<std::string>& arguments : all) {
+    const Outcome outcome = run(arguments);
+    EXPECT_TRUE(outcome.status == 1 || outcome.status == 2) << arguments[0] << outcome.status;
+    const std::size_t error = outcome.errors.find("error: ");
+    ASSERT_NE(error, std::string::npos) << outcome.errors;
+    EXPECT_EQ(outcome.errors.find('\n', error), outcome.errors.size() - 1) << outcome.errors;  // the last line
+    EXPECT_THAT(outcome.errors, HasSubstr(name));
+    EXPECT_THAT(outcome.errors, HasSubstr("File name too long"));
+    EXPECT_THAT(outcome.errors, Not(HasSubstr("filesystem error")));
+  }
+}
+
+TEST_F(Outputs, ATokenizerThatDoesNotFitTheDiskLeavesNoFolder) {
+  const std::string faulty = "LD_PRELOAD='" + testing::fault_shim_path() + "' QUENCH_FAULT='do=ENOSPC;ops=write;" +
+                             "sticky;path=tokenizer.json' '" + testing::program_path() + "' ";
+  EXPECT_EQ(shell(faulty + "tokenize train --input corpus.txt --vocab-size 270 --output new/tokenizer 2> errors.txt"), 1);
+  EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("No space left on device"));
+  EXPECT_FALSE(fs::exists(folder_ / "new"));
+  // A folder of the user's stays, and so does what is in it.
+  fs::create_directory(folder_ / "kept");
+  write_file(folder_ / "kept/notes.txt", "mine");
+  EXPECT_EQ(shell(faulty + "tokenize train --input corpus.txt --vocab-size 270 --output kept 2> errors.txt"), 1);
+  EXPECT_EQ(contents(folder_ / "kept"), (std::set<std::pair<std::string, std::string>>{{"notes.txt", "mine"}}));
+}
+
+TEST_F(Outputs, PipesInThePlaceOfFilesHangNoVerb) {
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "model.gguf"}) {
+    const fs::path folder = folder_ / ("with " + std::string(name));
+    fs::create_directory(folder);
+    ASSERT_EQ(::mkfifo((folder / name).c_str(), 0644), 0);
+    for (const std::string& place : {folder.string(), (folder / name).string()}) {
+      EXPECT_EQ(shell("export -f quench; timeout 20 bash -c \"quench tokenize --tokenizer '" + place +
+                      "' --input corpus.txt --output shards\" 2> errors.txt"),
+                1)
+          << place;
+      EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("error: " + folder.string()));
+    }
+  }
+}
+
 TEST_F(Outputs, ThreadsThatNoMachineHasAreRefused) {
   for (const char* threads : {"100000", "-1"})
     expect_refused({"tokenize", "--tokenizer", "bytes", "--input", "corpus.txt", "--output", "s", "--threads", threads},

@@ -243,7 +243,7 @@ TEST_F(StoreTest, AHandshakeIsWorthNothingForAnotherConnection) {
 TEST_F(StoreTest, StrangersDisturbNobody) {
   const auto store = connect();
   const Socket garbage = raw();
-  write_all(garbage, "GET / HTTP/1.1\r\nHost: a very long name to fill the place of a proof up, and more\r\n\r\n",
+  write_all(garbage, "GET / HTTP/1.1\r\nHost: " + std::string(kAnswerBytes, 'a') + "\r\n\r\n",
             Clock::now() + seconds(5));
   EXPECT_TRUE(closed(garbage, seconds(5)));
   std::vector<Socket> idle;
