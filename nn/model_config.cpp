@@ -113,9 +113,10 @@ void check_overridden_theta(ConfigReader& top, const Json& json, double theta) {
     if (other != nullptr && other->is_number() && other->as_double() != theta)
       top.fault(
           "rope_parameters",
-          fmt::format("rope_theta {} contradicts {}, which applies with rope_scaling; set rope_theta in rope_scaling "
-                      "or remove one of the two members",
-                      other->dump(), theta));
+          fmt::format(
+              "rope_theta {:.15g} contradicts {:.15g}, which applies with rope_scaling; set rope_theta in rope_scaling "
+              "or remove one of the two members",
+              other->as_double(), theta));
   };
   check(*lost);
   for (const auto& [layers, settings] : lost->as_object())

@@ -33,7 +33,7 @@ Json model_config(const ModelSection& model) {
     config = alone ? *stored_model_config(model.path) : Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
     QUENCH_CHECK_AS(ErrorCode::corrupt, config.is_object(), "{}: expected a JSON object, got {}", file.string(),
                     config.type_name());
-    untie_other_head(model.path, config);
+    if (model.init != ModelSection::Init::random) untie_other_head(model.path, config);
     config.erase("quantization_config");  // how the weights are stored is their reader's business
   } else if (!model.preset.empty()) {
     const EmbeddedConfig* preset = find_embedded_config("models", model.preset);

@@ -36,8 +36,8 @@ const char* mark_class(ChartMark::Kind kind) {
 const char* mark_legend(ChartMark::Kind kind) {
   switch (kind) {
     case ChartMark::Kind::checkpoint: return "checkpoint";
-    case ChartMark::Kind::resume: return "resume or rollback";
-    case ChartMark::Kind::spike: return "spike or skipped step";
+    case ChartMark::Kind::resume: return "resume";
+    case ChartMark::Kind::spike: return "spike";
   }
   return "";
 }

@@ -153,7 +153,7 @@ void Trainer::Run::open_logs() {
   options.config = to_json(config).dump(2);
   if (resumed_step) validation = read_validation_losses(config.metrics.folder, *resumed_step);
   metrics = MetricsLog(options);
-  if (resumed_step) metrics.event({.step = *resumed_step, .name = run_events::kResume});
+  if (resumed_step && *resumed_step < steps) metrics.event({.step = *resumed_step, .name = run_events::kResume});
 }
 
 void Trainer::Run::open_loader() {

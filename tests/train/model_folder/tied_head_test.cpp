@@ -68,6 +68,9 @@ TEST(TiedHead, HeadOfOtherValuesIsNotTied) {
     EXPECT_EQ(p->variable.value().data<float>()[17], f.head().data<float>()[17]);
   }
   EXPECT_EQ(model_config({.path = folder.string()}).at("tie_word_embeddings"), Json(false)) << "of a training run";
+  EXPECT_EQ(model_config({.path = folder.string(), .init = ModelSection::Init::random}).at("tie_word_embeddings"),
+            Json(true))
+      << "of new weights";
   EXPECT_EQ(nn::to_hf_json(config, DType::f32).at("tie_word_embeddings"), Json(false)) << "of an export";
 }
 

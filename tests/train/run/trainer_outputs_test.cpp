@@ -80,6 +80,8 @@ TEST(TrainerOutputs, ResumesAreEventsOfTheRun) {
   tiny.run(tiny.config("run", kShort));
   const fs::path events = tiny.folder("run") / "metrics/events.jsonl";
   EXPECT_FALSE(fs::exists(events));
+  tiny.run(tiny.config("run", kShort));
+  EXPECT_FALSE(fs::exists(events)) << "a finished run takes no step";
   tiny.run(tiny.config("run", with({"--training.steps=6"})));
   const Json event = Json::parse(read_file(events));
   EXPECT_EQ(event.at("step").as_int(), 4);

@@ -1,4 +1,4 @@
-#include "apps/inspect_tokens.h"
+#include "apps/inspect/inspect_tokens.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "apps/inspect_model.h"
+#include "apps/inspect/inspect_model.h"
 
 #include <algorithm>
 #include <map>

@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "apps/common.h"
-#include "apps/inspect_model.h"
-#include "apps/inspect_tokens.h"
+#include "apps/inspect/inspect_model.h"
+#include "apps/inspect/inspect_tokens.h"
 #include "apps/verbs.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/config/adapter_words.h"
