@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "core/system/check.h"
 
@@ -91,9 +92,12 @@ ExpressionPtr ExpressionParser::parse_binary(std::initializer_list<std::string_v
 ExpressionPtr ExpressionParser::parse_tuple(bool ternary) {
   ExpressionPtr first = parse_expression(ternary);
   if (!at_symbol(",")) return first;
-  ExpressionPtr list = with_operand(make(ExpressionKind::list), std::move(first));
-  while (take_symbol(",")) list->operands.push_back(parse_expression(ternary));
-  return list;
+  ExpressionPtr tuple = with_operand(make(ExpressionKind::tuple), std::move(first));
+  while (take_symbol(",")) {
+    if (at(TokenKind::variable_end) || at(TokenKind::block_end) || at_symbol(")") || at_name("in")) break;
+    tuple->operands.push_back(parse_expression(ternary));
+  }
+  return tuple;
 }
 
 ExpressionPtr ExpressionParser::parse_expression(bool ternary) {
@@ -207,6 +211,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
       } else if (name != "none" && name != "None") {
         node->kind = ExpressionKind::name;
         node->text = name;
+        if (name == "varargs" || name == "kwargs" || name == "caller") special_names_.push_back(name);
       }
       return node;
     }
@@ -218,39 +223,40 @@ ExpressionPtr ExpressionParser::parse_primary() {
     }
     case TokenKind::integer: {
       const std::string digits = take().text;
+      const int base = digits.starts_with("0x") ? 16 : digits.starts_with("0o") ? 8 : digits.starts_with("0b") ? 2 : 10;
       std::int64_t number = 0;
-      std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      const char* begin = digits.data() + (base == 10 ? 0 : 2);
+      if (std::from_chars(begin, digits.data() + digits.size(), number, base).ec != std::errc())
+        fail(fmt::format("the integer {} is beyond 64 bits with a sign", digits));
       node->value = number;
       return node;
     }
     case TokenKind::number: {
       const std::string digits = take().text;
-      double number = 0;
-      std::from_chars(digits.data(), digits.data() + digits.size(), number);
-      node->value = number;
+      node->value = std::strtod(digits.c_str(), nullptr);
       return node;
     }
     default: break;
   }
-  if (take_symbol("[")) return parse_list("]");
+  if (take_symbol("[")) return parse_list("]", ExpressionKind::list);
   if (take_symbol("{")) return parse_map();
   if (take_symbol("(")) {
-    if (at_symbol(")")) return parse_list(")");
+    if (at_symbol(")")) return parse_list(")", ExpressionKind::tuple);
     ExpressionPtr first = parse_expression();
     if (!at_symbol(",")) {
       expect_symbol(")");
       return first;
     }
     take();
-    ExpressionPtr list = parse_list(")");
+    ExpressionPtr list = parse_list(")", ExpressionKind::tuple);
     list->operands.insert(list->operands.begin(), std::move(first));
     return list;
   }
   fail(fmt::format("{}, expected a value", described(current())));
 }
 
-ExpressionPtr ExpressionParser::parse_list(std::string_view end) {
-  ExpressionPtr list = make(ExpressionKind::list);
+ExpressionPtr ExpressionParser::parse_list(std::string_view end, ExpressionKind kind) {
+  ExpressionPtr list = make(kind);
   while (!take_symbol(end)) {
     list->operands.push_back(parse_expression());
     if (!at_symbol(end)) expect_symbol(",");
@@ -301,7 +307,7 @@ ExpressionPtr ExpressionParser::parse_item(ExpressionPtr left) {
   ExpressionPtr node = with_operand(make(ExpressionKind::item), std::move(left));
   ExpressionPtr bounds[3];
   std::size_t colons = 0;
-  while (!at_symbol("]")) {
+  while (!at_symbol("]") && !(colons == 0 && bounds[0] && at_symbol(","))) {
     if (take_symbol(":")) {
       if (++colons > 2) fail("a slice of more than three parts");
     } else {
@@ -309,7 +315,12 @@ ExpressionPtr ExpressionParser::parse_item(ExpressionPtr left) {
       bounds[colons] = parse_expression();
     }
   }
-  take();
+  if (colons == 0 && at_symbol(",")) {
+    ExpressionPtr tuple = with_operand(make(ExpressionKind::tuple), std::move(bounds[0]));
+    while (take_symbol(",") && !at_symbol("]")) tuple->operands.push_back(parse_expression());
+    bounds[0] = std::move(tuple);
+  }
+  expect_symbol("]");
   if (colons > 0) {
     node->kind = ExpressionKind::slice;
     for (ExpressionPtr& bound : bounds) node->operands.push_back(std::move(bound));
@@ -322,29 +333,43 @@ ExpressionPtr ExpressionParser::parse_item(ExpressionPtr left) {
 
 void ExpressionParser::parse_arguments(Expression& call) {
   while (!take_symbol(")")) {
-    if (at_symbol("*") || at_symbol("**"))
-      fail(fmt::format("'{}' before an argument is not supported", current().text));
     const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
-    if (at(TokenKind::name) && next.kind == TokenKind::symbol && next.text == "=") {
+    if (at_symbol("*") || at_symbol("**")) {
+      ExpressionPtr& spread = at_symbol("*") ? call.spread : call.keyword_spread;
+      if (spread || (at_symbol("*") && call.keyword_spread))
+        fail(fmt::format("a second '{}' before an argument", current().text));
+      take();
+      spread = parse_expression();
+    } else if (at(TokenKind::name) && next.kind == TokenKind::symbol && next.text == "=") {
+      if (call.keyword_spread) fail("an argument with a name after '**'");
       std::string keyword = take().text;
       take();
       call.keywords.emplace_back(std::move(keyword), parse_expression());
     } else {
-      if (!call.keywords.empty()) fail("an argument without a name behind one with a name");
+      if (!call.keywords.empty() || call.spread || call.keyword_spread)
+        fail("an argument without a name after one with a name");
       call.operands.push_back(parse_expression());
     }
     if (!at_symbol(")")) expect_symbol(",");
   }
 }
 
+std::size_t ExpressionParser::uses(std::string_view name) const {
+  return static_cast<std::size_t>(std::ranges::count(special_names_, name));
+}
+
+ExpressionPtr ExpressionParser::parse_filter(ExpressionPtr input) {
+  ExpressionPtr node = with_operand(make(ExpressionKind::filter), std::move(input));
+  node->text = expect_name("a filter");
+  if (take_symbol("(")) parse_arguments(*node);
+  return node;
+}
+
 ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr input) {
   for (int chained = 0;; ++chained) {
     if (chained > kMaxDepth) fail("a chain of too many filters");
     if (take_symbol("|")) {
-      ExpressionPtr node = with_operand(make(ExpressionKind::filter), std::move(input));
-      node->text = expect_name("a filter");
-      if (take_symbol("(")) parse_arguments(*node);
-      input = std::move(node);
+      input = parse_filter(std::move(input));
     } else if (take_name("is")) {
       input = parse_test(std::move(input));
     } else if (at_symbol("(")) {

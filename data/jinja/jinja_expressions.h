@@ -15,11 +15,15 @@ class ExpressionParser {
 
   ExpressionParser(std::vector<Token> tokens, std::string_view name) : tokens_(std::move(tokens)), name_(name) {}
 
-  // An expression; without `ternary` an "if" behind it is left alone. Several with commas between are a list.
+  // An expression; without `ternary` an "if" after it is left alone. Several with commas between are a tuple.
   ExpressionPtr parse_expression(bool ternary = true);
   ExpressionPtr parse_tuple(bool ternary = true);
   // The filters, if any, that follow `input`.
   ExpressionPtr parse_filters(ExpressionPtr input);
+  // The name and the arguments of a filter, and the filters that follow.
+  ExpressionPtr parse_filter(ExpressionPtr input);
+  // How often a name has been read as a variable; of varargs, kwargs and caller, by which macros take more arguments.
+  [[nodiscard]] std::size_t uses(std::string_view name) const;
 
   [[nodiscard]] const Token& current() const { return tokens_[at_]; }
   [[nodiscard]] bool at(TokenKind kind) const { return current().kind == kind; }
@@ -62,7 +66,7 @@ class ExpressionParser {
   ExpressionPtr parse_item(ExpressionPtr left);
   ExpressionPtr parse_test(ExpressionPtr left);
   void parse_arguments(Expression& call);
-  ExpressionPtr parse_list(std::string_view end);
+  ExpressionPtr parse_list(std::string_view end, ExpressionKind kind);
   ExpressionPtr parse_map();
   // left, then `next` again behind each of these symbols.
   template <class Next>
@@ -74,6 +78,7 @@ class ExpressionParser {
   std::string_view name_;
   std::size_t at_ = 0;
   int depth_ = 0;
+  std::vector<std::string> special_names_;
 };
 
 }  // namespace quench::jinja

@@ -11,7 +11,7 @@ namespace quench::jinja {
 namespace {
 
 bool is_name_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
 }
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -177,21 +177,55 @@ class Lexer {
     advance(end);
   }
 
+  // Python's literals: 12, 1_000, 0x1f, 1.5, 1e20. The token's text is without underscores.
   void read_number() {
+    std::string text;
     std::size_t end = at_;
-    const auto digits = [&] {
-      while (end < source_.size() && is_digit(source_[end])) ++end;
+    // Digits with single underscores between them; whether there is one.
+    const auto digits = [&](std::string_view among) {
+      const std::size_t begin = end;
+      const auto is_one = [&](std::size_t at) {
+        return at < source_.size() && among.find(static_cast<char>(source_[at] | 0x20)) != std::string_view::npos;
+      };
+      while (is_one(end) || (end > begin && end < source_.size() && source_[end] == '_' && is_one(end + 1))) {
+        if (source_[end] != '_') text += source_[end];
+        ++end;
+      }
+      return end > begin;
     };
-    digits();
+    constexpr std::string_view kDecimal = "0123456789";
+    const char base =
+        source_[at_] == '0' && at_ + 1 < source_.size() ? static_cast<char>(source_[at_ + 1] | 0x20) : ' ';
+    if (base == 'x' || base == 'o' || base == 'b') {
+      text = {'0', base};
+      end += 2;
+      if (digits(base == 'x' ? "0123456789abcdef" : base == 'o' ? "01234567" : "01")) {
+        tokens_.push_back({TokenKind::integer, std::move(text), line_});
+        return advance(end);
+      }
+      end = at_;
+      text.clear();
+    }
+    digits(kDecimal);
     TokenKind kind = TokenKind::integer;
     if (end + 1 < source_.size() && source_[end] == '.' && is_digit(source_[end + 1])) {
       kind = TokenKind::number;
       ++end;
-      digits();
+      text += '.';
+      digits(kDecimal);
     }
-    if (end < source_.size() && (is_name_start(source_[end]))) fail("a number with letters in it is not supported");
-    if (end - at_ > 18) fail("a number of more than 18 characters is not supported");
-    push(kind, end);
+    const std::size_t sign = end + 1 < source_.size() && (source_[end + 1] == '-' || source_[end + 1] == '+') ? 1 : 0;
+    if (end + sign + 1 < source_.size() && (source_[end] | 0x20) == 'e' && is_digit(source_[end + sign + 1])) {
+      kind = TokenKind::number;
+      text += sign == 1 && source_[end + 1] == '-' ? "e-" : "e";
+      end += sign + 1;
+      digits(kDecimal);
+    }
+    if (kind == TokenKind::integer && text.size() > 1 && text[0] == '0' &&
+        text.find_first_not_of('0') != std::string::npos)
+      fail("an integer that begins with 0");
+    tokens_.push_back({kind, std::move(text), line_});
+    advance(end);
   }
 
   // Python's escapes.
@@ -208,7 +242,7 @@ class Lexer {
         continue;
       }
       if (++at >= source_.size()) fail("a string without its end");
-      constexpr std::string_view kEscapes = "nrtbfv0\\'\"", kMeanings{"\n\r\t\b\f\v\0\\'\"", 10};
+      constexpr std::string_view kEscapes = "nrtbfva\\'\"", kMeanings = "\n\r\t\b\f\v\a\\'\"";
       const char escape = source_[at];
       if (const std::size_t known = kEscapes.find(escape); known != std::string_view::npos) {
         text += kMeanings[known];
@@ -224,6 +258,15 @@ class Lexer {
         }
         if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("a string has an escape that is no character");
         append_code_point(text, static_cast<char32_t>(code));
+      } else if (escape >= '0' && escape <= '7') {
+        std::uint32_t code = 0;
+        std::size_t end = at;
+        for (; end < source_.size() && end < at + 3 && source_[end] >= '0' && source_[end] <= '7'; ++end)
+          code = code * 8 + static_cast<std::uint32_t>(source_[end] - '0');
+        append_code_point(text, static_cast<char32_t>(code));
+        at = end - 1;
+      } else if (escape == 'N') {
+        fail("a string has an escape with a character's name, which is not supported");
       } else if (escape == '\n') {
         continue;
       } else {

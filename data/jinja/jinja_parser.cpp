@@ -63,7 +63,11 @@ class Parser {
         {"if", &Parser::parse_if},
         {"for", &Parser::parse_for},
         {"set", &Parser::parse_set},
+        {"with", &Parser::parse_with},
         {"macro", &Parser::parse_macro},
+        {"call", &Parser::parse_call},
+        {"filter", &Parser::parse_filter},
+        {"block", &Parser::parse_block_statement},
         {"generation", &Parser::parse_generation},
         {"break", &Parser::parse_break},
         {"continue", &Parser::parse_continue},
@@ -94,23 +98,39 @@ class Parser {
     }
   }
 
-  std::vector<std::string> parse_names() {
-    const bool bracket = in_.take_symbol("(");
-    std::vector<std::string> names;
-    do {
-      names.push_back(in_.expect_name("a variable"));
-    } while (in_.take_symbol(","));
-    if (bracket) in_.expect_symbol(")");
-    return names;
+  // A name, a namespace's attribute if `attributes`, or a tuple of targets in brackets.
+  Target parse_target(bool attributes) {
+    const ExpressionParser::Level level(in_);
+    Target target;
+    if (in_.take_symbol("(")) {
+      target = parse_targets(attributes);
+      in_.expect_symbol(")");
+      return target;
+    }
+    target.name = in_.expect_name("a variable");
+    if (attributes && in_.take_symbol(".")) target.attribute = in_.expect_name("an attribute");
+    return target;
+  }
+
+  Target parse_targets(bool attributes) {
+    Target first = parse_target(attributes);
+    if (!in_.at_symbol(",")) return first;
+    Target targets;
+    targets.parts.push_back(std::move(first));
+    while (in_.take_symbol(",")) {
+      if (in_.at_name("in") || in_.at_symbol("=") || in_.at_symbol(")")) break;
+      targets.parts.push_back(parse_target(attributes));
+    }
+    return targets;
   }
 
   void parse_for(Block& block) {
     Statement& statement = add(block, StatementKind::loop);
-    statement.names = parse_names();
+    statement.target = parse_targets(false);
     if (!in_.take_name("in")) in_.fail("a for without its 'in'");
     statement.expressions.push_back(in_.parse_tuple(false));
     statement.expressions.push_back(in_.take_name("if") ? in_.parse_expression() : nullptr);
-    if (in_.at_name("recursive")) in_.fail("a recursive for is not supported");
+    statement.recursive = in_.take_name("recursive");
     end_tag();
     ++loops_;
     statement.blocks.push_back(parse_block({"else", "endfor"}));
@@ -123,63 +143,121 @@ class Parser {
     close("endfor");
   }
 
+  // The block up to `end`, which a generation mark may not stand in, as its text does not go to the output at once.
+  void parse_captured(Statement& statement, std::string_view end) {
+    end_tag();
+    ++nested_;
+    statement.blocks.push_back(parse_block({end}));
+    --nested_;
+    close(end);
+  }
+
+  // A name without text, which stands for the block's text.
+  static ExpressionPtr block_text(const Statement& statement) {
+    auto input = std::make_unique<Expression>();
+    input->kind = ExpressionKind::name;
+    input->line = statement.line;
+    return input;
+  }
+
   void parse_set(Block& block) {
     Statement& statement = add(block, StatementKind::assign);
-    statement.names = parse_names();
-    if (in_.take_symbol(".")) {
-      statement.text = in_.expect_name("an attribute");
-      if (statement.names.size() > 1) in_.fail("an attribute among several variables is not supported");
-    }
+    statement.target = parse_targets(true);
     if (in_.take_symbol("=")) {
       statement.expressions.push_back(in_.parse_tuple());
       return end_tag();
     }
-    if (statement.names.size() > 1 || !statement.text.empty()) in_.fail("a {% set %} of a block has one variable");
+    if (!statement.target.parts.empty()) in_.fail("a {% set %} of a block has one variable");
     statement.kind = StatementKind::capture;
-    auto input = std::make_unique<Expression>();
-    input->kind = ExpressionKind::name;
-    input->line = statement.line;
-    statement.expressions.push_back(in_.parse_filters(std::move(input)));
-    end_tag();
-    ++nested_;
-    statement.blocks.push_back(parse_block({"endset"}));
-    --nested_;
-    close("endset");
+    statement.expressions.push_back(in_.parse_filters(block_text(statement)));
+    parse_captured(statement, "endset");
   }
 
-  void parse_macro(Block& block) {
-    Statement& statement = add(block, StatementKind::macro);
-    if (loops_ + nested_ > 0) in_.fail("a {% macro %} within a loop, a macro or a block is not supported");
-    statement.macro = std::make_unique<Macro>();
-    Macro& macro = *statement.macro;
-    macro.name = in_.expect_name("the macro's name");
+  void parse_filter(Block& block) {
+    Statement& statement = add(block, StatementKind::filter);
+    statement.expressions.push_back(in_.parse_filters(in_.parse_filter(block_text(statement))));
+    parse_captured(statement, "endfilter");
+  }
+
+  void parse_with(Block& block) {
+    Statement& statement = add(block, StatementKind::with);
+    while (!in_.at(TokenKind::block_end)) {
+      if (!statement.expressions.empty()) in_.expect_symbol(",");
+      statement.target.parts.push_back(parse_target(false));
+      in_.expect_symbol("=");
+      statement.expressions.push_back(in_.parse_expression());
+    }
+    end_tag();
+    statement.blocks.push_back(parse_block({"endwith"}));
+    close("endwith");
+  }
+
+  void parse_parameters(Macro& macro) {
     in_.expect_symbol("(");
     while (!in_.take_symbol(")")) {
       macro.parameters.push_back(in_.expect_name("a parameter"));
       if (in_.take_symbol("="))
         macro.defaults.push_back(in_.parse_expression());
       else if (!macro.defaults.empty())
-        in_.fail("a parameter without a default behind one with a default");
+        in_.fail("a parameter without a default after one with a default");
       if (!in_.at_symbol(")")) in_.expect_symbol(",");
     }
+  }
+
+  void parse_macro_body(Statement& statement, std::string_view end) {
+    Macro& macro = *statement.macro;
+    const std::size_t more = in_.uses("varargs"), keywords = in_.uses("kwargs"), caller = in_.uses("caller");
+    const int loops = std::exchange(loops_, 0);
     end_tag();
     ++nested_;
-    statement.blocks.push_back(parse_block({"endmacro"}));
+    statement.blocks.push_back(parse_block({end}));
     --nested_;
+    loops_ = loops;
+    macro.takes_more = in_.uses("varargs") > more;
+    macro.takes_keywords = in_.uses("kwargs") > keywords;
+    macro.takes_caller = in_.uses("caller") > caller;
     macro.body = &statement.blocks.back();
-    in_.take_name("endmacro");
+    in_.take_name(end);
+  }
+
+  void parse_macro(Block& block) {
+    Statement& statement = add(block, StatementKind::macro);
+    statement.macro = std::make_unique<Macro>();
+    statement.macro->name = in_.expect_name("the macro's name");
+    parse_parameters(*statement.macro);
+    parse_macro_body(statement, "endmacro");
     if (in_.at(TokenKind::name)) in_.take();  // the macro's name again
+    end_tag();
+  }
+
+  void parse_call(Block& block) {
+    Statement& statement = add(block, StatementKind::call);
+    statement.macro = std::make_unique<Macro>();
+    statement.macro->name = "caller";
+    if (in_.at_symbol("(")) parse_parameters(*statement.macro);
+    statement.expressions.push_back(in_.parse_expression());
+    if (statement.expressions[0]->kind != ExpressionKind::call) in_.fail("{% call %} without a call");
+    parse_macro_body(statement, "endcall");
+    end_tag();
+  }
+
+  // Without inheritance a block is written where it stands. It sees the template's variables only.
+  void parse_block_statement(Block& block) {
+    Statement& statement = add(block, StatementKind::scope);
+    if (loops_ + nested_ > 0) in_.fail("a {% block %} within a loop, a macro or a block is not supported");
+    in_.expect_name("the block's name");
+    in_.take_name("scoped");
+    end_tag();
+    statement.blocks.push_back(parse_block({"endblock"}));
+    in_.take_name("endblock");
+    if (in_.at(TokenKind::name)) in_.take();
     end_tag();
   }
 
   void parse_generation(Block& block) {
     Statement& statement = add(block, StatementKind::generation);
     if (nested_ > 0) in_.fail("{% generation %} within a macro or a block is not supported");
-    end_tag();
-    ++nested_;
-    statement.blocks.push_back(parse_block({"endgeneration"}));
-    --nested_;
-    close("endgeneration");
+    parse_captured(statement, "endgeneration");
   }
 
   void parse_break(Block& block) { parse_jump(block, StatementKind::leave); }

@@ -1,6 +1,6 @@
 #pragma once
-// Jinja's grammar, as far as chat templates use it: output, set, if, for, macro, break, continue, raw, comments, and
-// Transformers' {% generation %}. Other statements are refused by their names.
+// Jinja's grammar: output, set, if, for, with, macro, call, filter, block, break, continue, raw, comments, and
+// Transformers' {% generation %}. Statements that need other templates or extensions are refused by their names.
 
 #include <string_view>
 

@@ -8,44 +8,13 @@ namespace {
 
 constexpr int kMaxDepth = 500;
 
-// Puts a value into a variable for its lifetime.
-template <class T>
-class Exchanged {
- public:
-  Exchanged(T& place, T value) : place_(place), before_(std::exchange(place, value)) {}
-  ~Exchanged() { place_ = before_; }
-  Exchanged(const Exchanged&) = delete;
-  Exchanged& operator=(const Exchanged&) = delete;
-
- private:
-  T& place_;
-  T before_;
-};
-
-Value loop_variables(const List& items, std::size_t i, std::int64_t depth) {
-  const auto index = static_cast<std::int64_t>(i), length = static_cast<std::int64_t>(items.size());
-  Map loop;
-  loop.members = {{"index0", index},
-                  {"index", index + 1},
-                  {"revindex0", length - index - 1},
-                  {"revindex", length - index},
-                  {"first", i == 0},
-                  {"last", i + 1 == items.size()},
-                  {"length", length},
-                  {"depth0", depth},
-                  {"depth", depth + 1},
-                  {"previtem", i > 0 ? items[i - 1] : Value(Undefined{"loop.previtem"})},
-                  {"nextitem", i + 1 < items.size() ? items[i + 1] : Value(Undefined{"loop.nextitem"})}};
-  return loop;
-}
-
 }  // namespace
 
 Rendering::Level::Level(Rendering& rendering) : rendering_(rendering) {
   QUENCH_CHECK(++rendering.depth_ <= kMaxDepth || --rendering.depth_ < 0, "nested too deeply");
 }
 
-void Rendering::Scope::set(std::string_view name, Value value) {
+void Scope::set(std::string_view name, Value value) {
   const auto known = std::ranges::find(variables, name, [](const auto& variable) { return variable.first; });
   if (known != variables.end())
     known->second = std::move(value);
@@ -86,10 +55,14 @@ Rendering::Flow Rendering::run_statement(const Statement& statement, Scope& scop
     case StatementKind::output: write(text_of(evaluate(*statement.expressions[0], scope))); break;
     case StatementKind::conditional: return run_conditional(statement, scope);
     case StatementKind::loop: return run_loop(statement, scope);
-    case StatementKind::assign: run_assignment(statement, scope); break;
-    case StatementKind::capture: run_capture(statement, scope); break;
-    case StatementKind::macro: scope.set(statement.macro->name, Value(statement.macro.get())); break;
+    case StatementKind::assign: bind(statement.target, evaluate(*statement.expressions[0], scope), scope); break;
+    case StatementKind::capture:
+    case StatementKind::filter: return run_capture(statement, scope);
+    case StatementKind::with: return run_with(statement, scope);
+    case StatementKind::call: run_call(statement, scope); break;
+    case StatementKind::macro: define(*statement.macro, statement.macro->name, scope); break;
     case StatementKind::generation: return run_generation(statement, scope);
+    case StatementKind::scope: return run_inner(statement, scope);
     case StatementKind::leave: return Flow::leave;
     case StatementKind::next: return Flow::next;
   }
@@ -104,97 +77,107 @@ Rendering::Flow Rendering::run_conditional(const Statement& statement, Scope& sc
 }
 
 Rendering::Flow Rendering::run_loop(const Statement& statement, Scope& scope) {
-  List items = items_of(evaluate(*statement.expressions[0], scope), meter_);
+  return run_items(statement, items_of(evaluate(*statement.expressions[0], scope), meter_), 0, scope);
+}
+
+Rendering::Flow Rendering::run_items(const Statement& statement, List items, std::int64_t depth, const Scope& scope) {
   if (statement.expressions[1]) {
     List kept;
     for (Value& item : items) {
-      Scope inner{&scope};
-      bind(statement.names, item, inner);
-      if (evaluate(*statement.expressions[1], inner).truthy()) kept.push_back(std::move(item));
+      InnerScope inner(*this, scope);
+      bind(statement.target, item, *inner);
+      if (evaluate(*statement.expressions[1], *inner).truthy()) kept.push_back(std::move(item));
     }
     items = std::move(kept);
   }
   if (items.empty()) {
-    Scope inner{&scope};
-    return run_block(statement.blocks[1], inner);
+    InnerScope inner(*this, scope);
+    return run_block(statement.blocks[1], *inner);
   }
-  std::int64_t depth = 0;
-  for (const Scope* outer = &scope; outer != nullptr; outer = outer->outer)
-    depth += std::ranges::count(outer->variables, "loop", [](const auto& variable) { return variable.first; });
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    Scope inner{&scope};
-    inner.set("loop", loop_variables(items, i, depth));
-    bind(statement.names, items[i], inner);
-    const int message = items[i].is_map() && items[i].map().message >= 0 ? items[i].map().message : message_;
-    const Exchanged<int> owner(message_, message);
-    if (run_block(statement.blocks[0], inner) == Flow::leave) break;
+  const auto loop = std::make_shared<LoopState>(LoopState{.items = std::move(items),
+                                                          .depth = depth,
+                                                          .statement = statement.recursive ? &statement : nullptr,
+                                                          .outer = &scope});
+  Flow flow = Flow::normal;
+  try {
+    for (loop->index = 0; loop->index < loop->items.size() && flow != Flow::leave; ++loop->index) {
+      const Value& item = loop->items[loop->index];
+      InnerScope inner(*this, scope);
+      inner->set("loop", loop);
+      bind(statement.target, item, *inner);
+      const int message = item.is_map() && item.map().message >= 0 ? item.map().message : message_;
+      const Exchanged<int> owner(message_, message);
+      flow = run_block(statement.blocks[0], *inner);
+    }
+  } catch (...) {
+    loop->running = false;
+    throw;
   }
+  loop->running = false;
   return Flow::normal;
 }
 
+Rendering::Flow Rendering::run_inner(const Statement& statement, Scope& scope) {
+  InnerScope inner(*this, scope);
+  return run_block(statement.blocks[0], *inner);
+}
+
 Rendering::Flow Rendering::run_generation(const Statement& statement, Scope& scope) {
-  Scope inner{&scope};
   const std::size_t begin = out_.text.size();
-  const Flow flow = run_block(statement.blocks[0], inner);
+  const Flow flow = run_inner(statement, scope);
   out_.generations.push_back({begin, out_.text.size()});
   return flow;
 }
 
-void Rendering::bind(const std::vector<std::string>& names, const Value& value, Scope& scope) {
-  if (names.size() == 1) return scope.set(names[0], value);
-  QUENCH_CHECK(value.is_list() && value.list().size() == names.size(), "{} variables for a value of type {}",
-               names.size(), value.type_name());
-  for (std::size_t i = 0; i < names.size(); ++i) scope.set(names[i], value.list()[i]);
+Rendering::Flow Rendering::run_with(const Statement& statement, Scope& scope) {
+  InnerScope inner(*this, scope);
+  for (std::size_t i = 0; i < statement.expressions.size(); ++i)
+    bind(statement.target.parts[i], evaluate(*statement.expressions[i], scope), *inner);
+  return run_block(statement.blocks[0], *inner);
 }
 
-void Rendering::run_assignment(const Statement& statement, Scope& scope) {
-  Value value = evaluate(*statement.expressions[0], scope);
-  if (statement.text.empty()) return bind(statement.names, value, scope);
-  const Value owner = look_up(statement.names[0], scope);
-  QUENCH_CHECK(owner.is_namespace(), "'{}' is {}, expected a namespace", statement.names[0], owner.type_name());
-  auto& members = owner.name_space()->members.members;
-  const auto known = std::ranges::find(members, statement.text, [](const auto& member) { return member.first; });
-  if (known != members.end())
-    known->second = std::move(value);
-  else
-    members.emplace_back(statement.text, std::move(value));
+// Variables for the items of a value, or one for the value itself.
+void Rendering::bind(const Target& target, const Value& value, Scope& scope) {
+  if (target.parts.empty()) {
+    if (target.attribute.empty()) return scope.set(target.name, value);
+    const Value owner = look_up(target.name, scope);
+    QUENCH_CHECK(owner.is_namespace() && owner.name_space()->kind == NamespaceKind::plain,
+                 "'{}' is {}, expected a namespace", target.name, owner.type_name());
+    return owner.name_space()->members.set(target.attribute, value);
+  }
+  const List items = items_of(value, meter_);
+  QUENCH_CHECK(items.size() == target.parts.size(), "{} variables for a value of type {} with {} items",
+               target.parts.size(), value.type_name(), items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) bind(target.parts[i], items[i], scope);
 }
 
-void Rendering::run_capture(const Statement& statement, Scope& scope) {
+// A captured block's text goes through filters, and to the output or to a variable.
+Rendering::Flow Rendering::run_capture(const Statement& statement, Scope& scope) {
   std::string text;
   {
     const Exchanged<std::string*> target(target_, &text);
-    Scope inner{&scope};
-    run_block(statement.blocks[0], inner);
+    if (const Flow flow = run_inner(statement, scope); flow != Flow::normal) return flow;
   }
-  Scope input{&scope};
-  input.set("", Value(std::move(text)));
-  scope.set(statement.names[0], evaluate(*statement.expressions[0], input));
+  InnerScope input(*this, scope);
+  input->set("", Value(std::move(text)));
+  const Value value = evaluate(*statement.expressions[0], *input);
+  if (statement.kind == StatementKind::filter)
+    write(text_of(value));
+  else
+    bind(statement.target, value, scope);
+  return Flow::normal;
 }
 
-Value Rendering::call_macro(const Macro& macro, const Arguments& arguments) {
-  const Level level(*this);
-  Scope inner{&top_};
-  const std::size_t count = macro.parameters.size(), first_default = count - macro.defaults.size();
-  QUENCH_CHECK(arguments.values.size() <= count, "the macro '{}' takes {} arguments, not {}", macro.name, count,
-               arguments.values.size());
-  for (const auto& [keyword, value] : arguments.keywords)
-    QUENCH_CHECK(std::ranges::find(macro.parameters, keyword) != macro.parameters.end(),
-                 "the macro '{}' has no parameter '{}'", macro.name, keyword);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::string& name = macro.parameters[i];
-    const Value* given = arguments.find(i, name);
-    if (given != nullptr)
-      inner.set(name, *given);
-    else if (i >= first_default)
-      inner.set(name, evaluate(*macro.defaults[i - first_default], inner));
-    else
-      inner.set(name, Undefined{name});
-  }
-  std::string text;
-  const Exchanged<std::string*> target(target_, &text);
-  run_block(*macro.body, inner);
-  return text;
+void Rendering::define(const Macro& macro, std::string_view name, Scope& scope) {
+  for (const Scope* at = &scope; at != nullptr && !at->kept; at = at->outer) at->kept = true;
+  scope.set(name, MacroValue{&macro, &scope});
+}
+
+void Rendering::run_call(const Statement& statement, Scope& scope) {
+  InnerScope inner(*this, scope);
+  define(*statement.macro, "caller", *inner);
+  const Value caller = inner->variables.back().second;
+  write(text_of(evaluate_call(*statement.expressions[0], scope, &caller)));
 }
 
 }  // namespace quench::jinja

@@ -1,7 +1,5 @@
 #include "data/jinja/jinja_text.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
 #include "data/tokenizer/text/code_points.h"
@@ -16,6 +14,14 @@ std::size_t length_at(std::string_view text, std::size_t at) {
 
 bool is_space(std::string_view character) {
   return utf8_sequence_length(character, 0) > 0 && is_python_space(decode_code_point(character, 0));
+}
+
+// The ends of lines that str.splitlines() knows, but for the two characters "\r\n".
+bool is_line_end(std::string_view character) {
+  if (utf8_sequence_length(character, 0) == 0) return false;
+  const char32_t code = decode_code_point(character, 0);
+  return (code >= 0x0A && code <= 0x0D) || (code >= 0x1C && code <= 0x1E) || code == 0x85 || code == 0x2028 ||
+         code == 0x2029;
 }
 
 }  // namespace
@@ -107,25 +113,62 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
   return out;
 }
 
-std::string with_case(std::string_view text, LetterCase letter_case) {
-  std::string out;
-  bool first = true;  // of the text, or of a word
-  for (const std::string_view character : characters_of(text)) {
-    if (utf8_sequence_length(character, 0) == 0) {
-      out += character;
+std::vector<std::string> split_from_end(std::string_view text, std::string_view separator, std::int64_t limit) {
+  if (limit < 0) return split(text, separator, limit);
+  std::vector<std::string> parts;
+  const auto full = [&] { return static_cast<std::int64_t>(parts.size()) >= limit; };
+  if (separator.empty()) {
+    std::string_view rest = strip(text, {}, StripSide::right);
+    while (!rest.empty() && !full()) {
+      std::size_t begin = 0;  // of the last word
+      for (std::size_t i = 0; i < rest.size(); i += length_at(rest, i))
+        if (is_space(rest.substr(i, length_at(rest, i)))) begin = i + length_at(rest, i);
+      parts.emplace_back(rest.substr(begin));
+      rest = strip(rest.substr(0, begin), {}, StripSide::right);
+    }
+    if (!rest.empty()) parts.emplace_back(rest);
+  } else {
+    std::string_view rest = text;
+    while (!full()) {
+      const std::size_t at = rest.rfind(separator);
+      if (at == std::string_view::npos) break;
+      parts.emplace_back(rest.substr(at + separator.size()));
+      rest = rest.substr(0, at);
+    }
+    parts.emplace_back(rest);
+  }
+  std::ranges::reverse(parts);
+  return parts;
+}
+
+std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t length = length_at(text, i);
+    if (!is_line_end(text.substr(i, length))) {
+      i += length;
       continue;
     }
-    const auto code = static_cast<utf8proc_int32_t>(decode_code_point(character, 0));
-    utf8proc_int32_t mapped = code;
-    switch (letter_case) {
-      case LetterCase::lower: mapped = utf8proc_tolower(code); break;
-      case LetterCase::upper: mapped = utf8proc_toupper(code); break;
-      case LetterCase::title:
-      case LetterCase::capitalize: mapped = first ? utf8proc_totitle(code) : utf8proc_tolower(code); break;
+    if (text.substr(i).starts_with("\r\n")) length = 2;
+    lines.emplace_back(text.substr(begin, i - begin + (keep_ends ? length : 0)));
+    begin = i += length;
+  }
+  if (begin < text.size()) lines.emplace_back(text.substr(begin));
+  return lines;
+}
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
     }
-    const bool cased = utf8proc_tolower(code) != utf8proc_toupper(code);
-    first = letter_case == LetterCase::title && !cased;
-    append_code_point(out, static_cast<char32_t>(mapped));
   }
   return out;
 }

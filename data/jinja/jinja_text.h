@@ -16,12 +16,27 @@ enum class StripSide : std::uint8_t { left, right, both };
 [[nodiscard]] std::vector<std::string_view> characters_of(std::string_view text);
 // str.split(separator, limit); an empty separator splits at runs of white space. limit below 0: none.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, std::string_view separator, std::int64_t limit);
+// str.rsplit(separator, limit): splits from the end, in the text's order.
+[[nodiscard]] std::vector<std::string> split_from_end(std::string_view text, std::string_view separator,
+                                                      std::int64_t limit);
+// str.splitlines(keep_ends)
+[[nodiscard]] std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
 // str.replace(from, to, limit)
 [[nodiscard]] std::string replace(std::string_view text, std::string_view from, std::string_view to,
                                   std::int64_t limit);
 
-enum class LetterCase : std::uint8_t { lower, upper, title, capitalize };
-// Simple case mappings of Unicode, one character for one.
+enum class LetterCase : std::uint8_t { lower, upper, title, capitalize, swap, fold };
+// str.lower(), upper(), title(), capitalize(), swapcase(), casefold(), with Unicode's special casing.
 [[nodiscard]] std::string with_case(std::string_view text, LetterCase letter_case);
+
+enum class CharacterClass : std::uint8_t { alpha, decimal, digit, numeric, alphanumeric, space, printable, ascii };
+// str.isalpha() and the like: true where all characters are of the class and, but for printable and ascii, there is
+// one.
+[[nodiscard]] bool is_all(std::string_view text, CharacterClass character_class);
+// str.islower(), isupper(), istitle()
+[[nodiscard]] bool is_cased(std::string_view text, LetterCase letter_case);
+
+// MarkupSafe's escape().
+[[nodiscard]] std::string escape_html(std::string_view text);
 
 }  // namespace quench::jinja

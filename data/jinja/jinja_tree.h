@@ -18,13 +18,14 @@ enum class ExpressionKind : std::uint8_t {
   constant,    // value
   name,        // text
   list,        // operands
+  tuple,       // operands
   map,         // operands: key, value, key, value, ...
   attribute,   // operands[0].text
   item,        // operands[0][operands[1]]
   slice,       // operands[0][operands[1]:operands[2]:operands[3]], null where left out
-  call,        // operands[0](operands[1...], keywords)
-  filter,      // operands[0] | text(operands[1...], keywords)
-  test,        // operands[0] is text(operands[1...])
+  call,        // operands[0](operands[1...], keywords, *spread, **keyword_spread)
+  filter,      // operands[0] | text(arguments as of a call)
+  test,        // operands[0] is text(arguments as of a call)
   unary,       // text: "not", "-", "+"
   binary,      // text: "and", "or", "+", "-", "*", "/", "//", "%", "**", "~"
   comparison,  // operands with `operators` between them: "==", "in", "not in", ...
@@ -38,7 +39,15 @@ struct Expression {
   Value value{};
   std::vector<ExpressionPtr> operands{};
   std::vector<std::pair<std::string, ExpressionPtr>> keywords{};
+  ExpressionPtr spread{}, keyword_spread{};
   std::vector<std::string> operators{};
+};
+
+// A variable, a namespace's attribute, or several targets that a value's items go to.
+struct Target {
+  std::string name{};
+  std::string attribute{};
+  std::vector<Target> parts{};
 };
 
 struct Statement;
@@ -47,7 +56,8 @@ using Block = std::vector<Statement>;
 struct Macro {
   std::string name;
   std::vector<std::string> parameters{};
-  std::vector<ExpressionPtr> defaults{};  // of the last parameters
+  std::vector<ExpressionPtr> defaults{};                                  // of the last parameters
+  bool takes_more = false, takes_keywords = false, takes_caller = false;  // names varargs, kwargs, caller
   Block* body = nullptr;
 };
 
@@ -55,11 +65,15 @@ enum class StatementKind : std::uint8_t {
   text,         // text
   output,       // expressions[0]
   conditional,  // if expressions[i]: blocks[i] ...; a further block is the else's
-  loop,         // for names in expressions[0] (if expressions[1]): blocks[0], else blocks[1]
-  assign,       // set names = expressions[0]; with `text`, the namespace names[0] and its attribute
-  capture,      // set names[0]: blocks[0], through the filters of expressions[0], whose input is the name ""
+  loop,         // for target in expressions[0] (if expressions[1]): blocks[0], else blocks[1]
+  assign,       // set target = expressions[0]
+  capture,      // set target: blocks[0], through the filters of expressions[0], whose input is the name ""
+  filter,       // blocks[0] through the filters of expressions[0], written
+  with,         // targets.parts[i] = expressions[i], for blocks[0]
+  call,         // expressions[0], a call, with `macro` as its caller
   macro,        // macro, blocks[0]
   generation,   // blocks[0] is what the assistant is to produce
+  scope,        // blocks[0]
   leave,        // break
   next,         // continue
 };
@@ -68,7 +82,8 @@ struct Statement {
   StatementKind kind = StatementKind::text;
   int line = 0;
   std::string text{};
-  std::vector<std::string> names{};
+  Target target{};
+  bool recursive = false;  // a loop that its body calls
   std::vector<ExpressionPtr> expressions{};
   std::vector<Block> blocks{};
   std::unique_ptr<Macro> macro{};

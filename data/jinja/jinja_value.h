@@ -1,6 +1,6 @@
 #pragma once
-// Values of a Jinja template: what Python's None, bool, int, float, str, list and dict are to Jinja2. Lists, maps and
-// strings are shared and never change; only a namespace does.
+// Values of a Jinja template: what Python's None, bool, int, float, str, list, tuple and dict are to Jinja2. Strings,
+// sequences and maps are shared and never change; only a namespace and the position of an iterator do.
 
 #include <cstdint>
 #include <memory>
@@ -16,20 +16,47 @@ namespace quench::jinja {
 
 class Value;
 struct Macro;
+struct Scope;
+struct LoopState;
 
 using List = std::vector<Value>;
 
 struct Map {
-  std::vector<std::pair<std::string, Value>> members;  // in order; keys are unique
+  std::vector<std::pair<Value, Value>> members;  // in order; keys are unique
   // Which message of a conversation this is; -1: none. Output of a loop body belongs to the message that the loop
   // stands at.
   int message = -1;
   [[nodiscard]] const Value* find(std::string_view key) const noexcept;
+  [[nodiscard]] const Value* find(const std::string& key) const noexcept { return find(std::string_view(key)); }
+  [[nodiscard]] const Value* find(const char* key) const noexcept { return find(std::string_view(key)); }
+  // Python's equality of keys: 1, 1.0 and True are one key.
+  [[nodiscard]] const Value* find(const Value& key) const;
+  // Replaces the member of an equal key or appends one.
+  void set(const Value& key, Value value);
 };
 
-// The one value that {% set %} can change in place. Owned by the rendering.
+// The Python types that hold items in order. Iterators are read once, have no length and are always true.
+// `group` is the tuple (grouper, list) of the filter groupby.
+enum class SequenceKind : std::uint8_t { list, tuple, group, range, keys, values, items, iterator };
+
+struct Sequence {
+  List items;
+  SequenceKind kind = SequenceKind::list;
+  mutable std::size_t taken = 0;  // items of an iterator that have been read
+};
+
+// A string; markup (the filters safe and escape) escapes what is added to it, as MarkupSafe does.
+struct Text {
+  std::string text;
+  bool markup = false;
+};
+
+// The one value that {% set %} can change in place. Owned by the rendering. A cycler and a joiner are called, and keep
+// what they hold in the same form.
+enum class NamespaceKind : std::uint8_t { plain, cycler, joiner };
 struct Namespace {
   Map members;
+  NamespaceKind kind = NamespaceKind::plain;
 };
 
 struct Undefined {
@@ -39,6 +66,13 @@ struct None {};
 struct Builtin {
   std::string_view name;  // of a global function
 };
+// A macro and the variables where it was defined. Both outlive the rendering's values.
+struct MacroValue {
+  const Macro* macro = nullptr;
+  const Scope* scope = nullptr;
+};
+// A method of a value, not called yet.
+struct Method;
 
 class Value {
  public:
@@ -47,14 +81,18 @@ class Value {
   Value(bool value) : value_(value) {}
   Value(std::int64_t value) : value_(value) {}
   Value(double value) : value_(value) {}
-  Value(std::string value) : value_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(std::string value) : value_(std::make_shared<const Text>(Text{std::move(value)})) {}
   Value(std::string_view value) : Value(std::string(value)) {}
   Value(const char* value) : Value(std::string(value)) {}
-  Value(List value) : value_(std::make_shared<const List>(std::move(value))) {}
+  Value(Text value) : value_(std::make_shared<const Text>(std::move(value))) {}
+  Value(List value) : Value(std::move(value), SequenceKind::list) {}
+  Value(List items, SequenceKind kind) : value_(std::make_shared<const Sequence>(Sequence{std::move(items), kind})) {}
   Value(Map value) : value_(std::make_shared<const Map>(std::move(value))) {}
   Value(Namespace* value) : value_(value) {}
-  Value(const Macro* value) : value_(value) {}
+  Value(MacroValue value) : value_(value) {}
   Value(Builtin value) : value_(value) {}
+  Value(std::shared_ptr<const Method> value) : value_(std::move(value)) {}
+  Value(std::shared_ptr<LoopState> value) : value_(std::move(value)) {}
   // Throws unsupported for integers outside int64.
   static Value from_json(const Json& json);
 
@@ -64,19 +102,32 @@ class Value {
   [[nodiscard]] bool is_integer() const noexcept { return holds<std::int64_t>(); }
   [[nodiscard]] bool is_float() const noexcept { return holds<double>(); }
   [[nodiscard]] bool is_number() const noexcept { return is_integer() || is_float() || is_bool(); }
-  [[nodiscard]] bool is_string() const noexcept { return holds<SharedString>(); }
-  [[nodiscard]] bool is_list() const noexcept { return holds<SharedList>(); }
+  [[nodiscard]] bool is_string() const noexcept { return holds<SharedText>(); }
+  [[nodiscard]] bool is_markup() const noexcept { return is_string() && std::get<SharedText>(value_)->markup; }
+  [[nodiscard]] bool is_sequence() const noexcept { return holds<SharedSequence>(); }  // of any kind
+  [[nodiscard]] bool is_sequence(SequenceKind kind) const noexcept { return is_sequence() && this->kind() == kind; }
+  [[nodiscard]] bool is_list() const noexcept { return is_sequence(SequenceKind::list); }
+  [[nodiscard]] bool is_tuple() const noexcept {
+    return is_sequence(SequenceKind::tuple) || is_sequence(SequenceKind::group);
+  }
+  [[nodiscard]] bool is_iterator() const noexcept { return is_sequence(SequenceKind::iterator); }
+  // Whether indices and slices read it: list, tuple, range.
+  [[nodiscard]] bool is_indexed() const noexcept { return is_sequence() && kind() <= SequenceKind::range; }
   [[nodiscard]] bool is_map() const noexcept { return holds<SharedMap>(); }
   [[nodiscard]] bool is_namespace() const noexcept { return holds<Namespace*>(); }
-  [[nodiscard]] bool is_callable() const noexcept { return holds<const Macro*>() || holds<Builtin>(); }
+  [[nodiscard]] bool is_callable() const noexcept { return value_.index() > kNamespaceIndex; }
 
   [[nodiscard]] const std::string& undefined_name() const { return std::get<Undefined>(value_).name; }
-  [[nodiscard]] const std::string& string() const { return *std::get<SharedString>(value_); }
-  [[nodiscard]] const List& list() const { return *std::get<SharedList>(value_); }
+  [[nodiscard]] const std::string& string() const { return std::get<SharedText>(value_)->text; }
+  [[nodiscard]] const List& items() const { return std::get<SharedSequence>(value_)->items; }
+  [[nodiscard]] SequenceKind kind() const { return std::get<SharedSequence>(value_)->kind; }
+  [[nodiscard]] std::size_t& taken() const { return std::get<SharedSequence>(value_)->taken; }
   [[nodiscard]] const Map& map() const { return *std::get<SharedMap>(value_); }
   [[nodiscard]] Namespace* name_space() const { return std::get<Namespace*>(value_); }
-  [[nodiscard]] const Macro* macro() const noexcept;        // null: another value
+  [[nodiscard]] MacroValue macro() const noexcept;          // of null: another value
   [[nodiscard]] std::string_view builtin() const noexcept;  // empty: another value
+  [[nodiscard]] const Method* method() const noexcept;      // null: another value
+  [[nodiscard]] LoopState* loop() const noexcept;           // null: another value
   [[nodiscard]] bool boolean() const { return std::get<bool>(value_); }
   [[nodiscard]] std::int64_t integer() const;  // of a bool too
   [[nodiscard]] double number() const;         // of any number
@@ -85,31 +136,44 @@ class Value {
   [[nodiscard]] std::string_view type_name() const noexcept;  // as errors call it: "string", "list", ...
 
  private:
-  using SharedString = std::shared_ptr<const std::string>;
-  using SharedList = std::shared_ptr<const List>;
+  using SharedText = std::shared_ptr<const Text>;
+  using SharedSequence = std::shared_ptr<const Sequence>;
   using SharedMap = std::shared_ptr<const Map>;
+  static constexpr std::size_t kNamespaceIndex = 8;
   template <class T>
   [[nodiscard]] bool holds() const noexcept {
     return std::holds_alternative<T>(value_);
   }
-  std::variant<None, Undefined, bool, std::int64_t, double, SharedString, SharedList, SharedMap, Namespace*,
-               const Macro*, Builtin>
+  std::variant<None, Undefined, bool, std::int64_t, double, SharedText, SharedSequence, SharedMap, Namespace*,
+               MacroValue, Builtin, std::shared_ptr<const Method>, std::shared_ptr<LoopState>>
       value_;
 };
 
-// Python's ==: 1 == 1.0 == True; values of other types differ. Like the functions below, throws invalid_argument for
-// values nested deeper than kMaxNesting, and for those of more than kMaxParts parts or kMaxTextBytes: lists that hold
-// a list twice, again and again, take little memory and have no end.
+struct Method {
+  Value object;
+  std::string name;
+};
+
+// Python's ==: 1 == 1.0 == True; a list is no tuple; values of other types differ. Like the functions below, throws
+// invalid_argument for values nested deeper than kMaxNesting, and for those of more than kMaxParts parts or
+// kMaxTextBytes: lists that hold a list twice, again and again, take little memory and have no end.
 [[nodiscard]] bool equal(const Value& a, const Value& b);
-// Python's str(): "None", "True", 1.0, and repr() within lists and maps. Undefined is empty.
+// Python's str(): "None", "True", 1.0, and repr() within lists and maps. Undefined is empty. Throws unsupported for
+// values whose text holds an address: macros, iterators, ...
 [[nodiscard]] std::string text_of(const Value& value);
+// Python's repr(); `ascii` as Python's ascii().
+[[nodiscard]] std::string repr_of(const Value& value, bool ascii = false);
+// Python's repr(float): the shortest digits that read back equal, with a point or an exponent.
+[[nodiscard]] std::string float_text(double value);
 
 struct JsonStyle {
-  int indent = -1;  // below 0: one line
+  bool lines = false;  // a line for each value
+  std::string indent;  // of a level
+  std::string item_separator = ", ", key_separator = ": ";
   bool sort_keys = false;
   bool ascii = false;  // code points above 0x7F as \u escapes
 };
-// Python's json.dumps(): ", " and ": " between values.
+// Python's json.dumps().
 [[nodiscard]] std::string json_text(const Value& value, const JsonStyle& style);
 
 inline constexpr int kMaxNesting = 200;

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "core/system/check.h"
 #include "tests/data/sampling/token_fixtures.h"
+#include "tests/testing.h"
 
 namespace quench::jinja {
 namespace {
@@ -57,6 +61,24 @@ TEST(Jinja, ExpressionsAreJinja2s) {
       {"{{ dict(x=1).x }}{{ range(2) | list }}{{ 'a' 'b' }}", "1[0, 1]ab"},
   };
   for (const Case& c : kCases) EXPECT_EQ(render(c.source, kVariables), c.text) << c.source;
+}
+
+// tests/data/jinja/make_snippets.py writes them; with --all to the file of this variable, all combinations.
+TEST(Jinja, SnippetsRenderAsJinja2RendersThem) {
+  const char* all = std::getenv("QUENCH_JINJA_SNIPPETS");
+  const Json figures = Json::parse_file(
+      all != nullptr ? std::filesystem::path(all) : quench::testing::source_dir() / "tests/data/jinja/snippets.json");
+  const Value variables = Value::from_json(figures.at("variables"));
+  for (const Json& snippet : figures.at("snippets").as_array()) {
+    const std::string& source = snippet.as_array()[0].as_string();
+    const Json& text = snippet.as_array()[1];
+    const auto rendered = [&] { return Template(source, "t.jinja").render(variables.map()).text; };
+    if (text.is_null()) {
+      EXPECT_THROW((void)rendered(), Error) << source;
+    } else {
+      EXPECT_NO_THROW(EXPECT_EQ(rendered(), text.as_string()) << source) << source;
+    }
+  }
 }
 
 TEST(Jinja, StatementsAreJinja2s) {
