@@ -6,7 +6,7 @@
 
 #include "apps/options/generate_options.h"
 #include "apps/standard_output.h"
-#include "data/text/line_reader.h"
+#include "data/files/line_reader.h"
 #include "data/text/text_format.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/batch_generator.h"
@@ -14,7 +14,7 @@
 namespace quench {
 namespace {
 
-constexpr std::uint64_t kMaxLineBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMaxPromptBytes = std::uint64_t{64} << 20;
 
 struct Prompt {
   std::optional<std::string> text;  // as it is, else messages
@@ -49,34 +49,45 @@ Prompt record_prompt(const Json& record, const GenerateOptions& o) {
   return prompt;
 }
 
-std::vector<Prompt> read_prompts(const GenerateOptions& o) {
-  TextInput input(o.prompts);
-  LineReader lines(input, kMaxLineBytes);
-  const TextFormat* format = text_format_of(o.prompts);
-  const bool records = format != nullptr && format->records;
+// A prompt a line.
+std::vector<Prompt> text_prompts(const std::string& file) {
+  TextInput input(file);
+  LineReader lines(input, kMaxPromptBytes);
   std::vector<Prompt> prompts;
   while (lines.next()) {
     const std::string origin = fmt::format("{}:{}", input.name(), lines.number());
     QUENCH_CHECK_AS(ErrorCode::corrupt, !lines.too_long(), "{}: the line is longer than {} bytes", origin,
-                    kMaxLineBytes);
-    if (lines.text().empty()) continue;
-    Prompt prompt;
-    if (records) {
-      try {
-        prompt = record_prompt(Json::parse(lines.text()), o);
-      } catch (const Error& error) {
-        QUENCH_FAIL(error.code(), "{}: {}", origin, error.what());
-      }
-    } else {
-      prompt.text = lines.text();
+                    kMaxPromptBytes);
+    if (!lines.text().empty()) prompts.push_back({.text = lines.text(), .origin = origin});
+  }
+  return prompts;
+}
+
+std::vector<Prompt> record_prompts(const TextFormat& format, const GenerateOptions& o) {
+  const auto source = format.open_records(o.prompts, {.max_record_bytes = kMaxPromptBytes});
+  std::vector<Prompt> prompts;
+  Record record;
+  while (source->next(record)) {
+    QUENCH_CHECK_AS(ErrorCode::corrupt, record.fault.empty(), "{}: {}", record.origin, record.fault);
+    try {
+      prompts.push_back(record_prompt(record.value, o));
+    } catch (const Error& error) {
+      QUENCH_FAIL(error.code(), "{}: {}", record.origin, error.what());
     }
-    if (o.chat && prompt.text) {
-      prompt.conversation = begin_conversation(o);
-      add_message(prompt.conversation, "user", *prompt.text);
-      prompt.text.reset();
-    }
-    prompt.origin = origin;
-    prompts.push_back(std::move(prompt));
+    prompts.back().origin = record.origin;
+  }
+  return prompts;
+}
+
+std::vector<Prompt> read_prompts(const GenerateOptions& o) {
+  const TextFormat* format = text_format_of(o.prompts);
+  const bool records = format != nullptr && format->open_records != nullptr;
+  std::vector<Prompt> prompts = records ? record_prompts(*format, o) : text_prompts(o.prompts);
+  for (Prompt& prompt : prompts) {
+    if (!o.chat || !prompt.text) continue;
+    prompt.conversation = begin_conversation(o);
+    add_message(prompt.conversation, "user", *prompt.text);
+    prompt.text.reset();
   }
   QUENCH_CHECK_AS(ErrorCode::bad_config, !prompts.empty(), "{} holds no prompts", o.prompts);
   return prompts;

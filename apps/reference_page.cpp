@@ -4,6 +4,7 @@
 
 #include "core/system/check.h"
 #include "data/text/record_kind.h"
+#include "data/text/text_format.h"
 #include "train/config/config_schema.h"
 #include "train/evaluation/choice_task.h"
 
@@ -22,6 +23,13 @@ std::string record_kind_reference() {
   return text + "\n";
 }
 
+std::string text_format_reference() {
+  std::string text = "| format | files | holds |\n|---|---|---|\n";
+  for (const TextFormat& format : text_formats())
+    text += fmt::format("| `{}` | `{}` | {} |\n", format.name, fmt::join(format.extensions, "`, `"), format.summary);
+  return text + "\n";
+}
+
 std::string choice_task_reference() {
   std::string text = "| task | asks for | fields of a record |\n|---|---|---|\n";
   for (const ChoiceTask& task : choice_tasks())
@@ -29,7 +37,8 @@ std::string choice_task_reference() {
   return text + "\n";
 }
 
-constexpr std::array<GeneratedPart, 3> kParts = {{{kConfigReference, config_reference},
+constexpr std::array<GeneratedPart, 4> kParts = {{{kConfigReference, config_reference},
+                                                  {"formats of text", text_format_reference},
                                                   {"kinds of records", record_kind_reference},
                                                   {"evaluation tasks", choice_task_reference}}};
 

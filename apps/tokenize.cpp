@@ -11,8 +11,9 @@
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "core/system/signals.h"
+#include "data/files/text_input.h"
 #include "data/formats/token_stream.h"
-#include "data/text/text_input.h"
+#include "data/text/data_files.h"
 #include "data/text/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
 #include "data/tokenizer/tokenizer_kind.h"
@@ -129,7 +130,7 @@ void run_train(const TrainArguments& a) {
                   "before",
                   reader_settings.chat_template_file.string(), fmt::join(chat_template_names(), ", "));
   if (reader_settings.chat_template == nullptr) reader_settings.chat_template = &chat_templates().front();
-  const std::vector<std::filesystem::path> files = expand_file_patterns(a.inputs);
+  const std::vector<std::filesystem::path> files = expand_data_files(a.inputs);
   std::size_t next_file = 0;
   std::unique_ptr<DocumentReader> reader;
   // One document after the other, over all files.

@@ -5,7 +5,7 @@
 #include "apps/common.h"
 #include "apps/tokenize_show.h"
 #include "core/system/utf8.h"
-#include "data/text/text_input.h"
+#include "data/files/text_input.h"
 #include "data/tokenizer/tokenizer_kind.h"
 
 namespace quench {

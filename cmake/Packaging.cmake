@@ -4,6 +4,13 @@
 include(GNUInstallDirs)
 
 install(TARGETS quench RUNTIME)
+# The module for Parquet and Arrow files and the libraries that it needs, which no Debian package has.
+if(TARGET quench_arrow)
+  install(TARGETS quench_arrow LIBRARY DESTINATION lib/quench)
+  install(FILES ${QUENCH_ARROW_LIBRARIES} DESTINATION lib/quench)
+  install(FILES ${ARROW_PATH}/LICENSE.txt ${ARROW_PATH}/NOTICE.txt DESTINATION ${CMAKE_INSTALL_DOCDIR}/arrow OPTIONAL)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ARROW_PATH}/lib)
+endif()
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
@@ -43,4 +50,5 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # needs dpkg-dev
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_THREADS 0)  # all
 include(CPack)

@@ -22,6 +22,8 @@ pkg_check_modules(UTF8PROC_PC REQUIRED IMPORTED_TARGET libutf8proc)
 add_library(Utf8proc::Utf8proc ALIAS PkgConfig::UTF8PROC_PC)
 pkg_check_modules(SENTENCEPIECE_PC REQUIRED IMPORTED_TARGET sentencepiece)
 add_library(SentencePiece::SentencePiece ALIAS PkgConfig::SENTENCEPIECE_PC)
+pkg_check_modules(ZSTD_PC REQUIRED IMPORTED_TARGET libzstd)
+add_library(Zstd::Zstd ALIAS PkgConfig::ZSTD_PC)
 pkg_check_modules(XXHASH_PC REQUIRED IMPORTED_TARGET libxxhash)
 add_library(xxHash::xxHash ALIAS PkgConfig::XXHASH_PC)
 

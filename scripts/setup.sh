@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building and testing need and is missing, from Debian's packages. Where the CUDA toolkit is, also the
-# headers of cuDNN's front end, from PyPI into .deps of the source tree.
+# Installs what building and testing need and is missing, from Debian's packages, and from PyPI into .deps of the source
+# tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), and, where the CUDA toolkit
+# is, the headers of cuDNN's front end.
 # Usage: scripts/setup.sh [build|demo|package|test]   (default: test, which includes the others)
 set -euo pipefail
 what=${1:-test}
 
 # ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only recommends them.
 packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev libgloo-dev
-  libpcre2-dev libsentencepiece-dev libxxhash-dev libutf8proc-dev zlib1g-dev)
+  libpcre2-dev libsentencepiece-dev libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev)
 case $what in
   build) ;;
   demo) packages+=(fortunes) ;;
@@ -18,9 +19,11 @@ case $what in
   *) echo "usage: scripts/setup.sh [build|demo|package|test]" >&2; exit 2 ;;
 esac
 
+deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
+arrow=26.0.1  # of pyarrow
 cuda=
-if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-  cuda=1
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then cuda=1; fi
+if [ ! -e "$deps/arrow/$arrow" ] || [ -n "$cuda" ]; then
   python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 fi
 
@@ -39,8 +42,25 @@ if [ ${#missing[@]} -gt 0 ]; then
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
+# Two of the wheel's libraries, which need nothing of Python; the file named like the version comes last.
+if [ ! -e "$deps/arrow/$arrow" ]; then
+  echo "installing: Apache Arrow $arrow (pyarrow)"
+  wheel=$(mktemp -d)
+  trap 'rm -rf "$wheel"' EXIT
+  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$wheel" \
+    "pyarrow==$arrow" && (cd "$wheel" && python3 -m zipfile -e pyarrow-*.whl .); then
+    rm -rf "$deps/arrow"
+    mkdir -p "$deps/arrow/lib"
+    cp -r "$wheel/pyarrow/include" "$deps/arrow/"
+    cp "$wheel"/pyarrow/libarrow.so.* "$wheel"/pyarrow/libparquet.so.* "$deps/arrow/lib/"
+    find "$wheel" -path '*pyarrow-*/*' \( -name 'LICENSE*' -o -name 'NOTICE*' \) -exec cp {} "$deps/arrow/" \;
+    touch "$deps/arrow/$arrow"
+  else
+    echo "warning: without pyarrow the program reads no Parquet and Arrow files" >&2
+  fi
+fi
+
 # No dependencies: they are Python's, and only the headers are used.
-deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
 if [ -n "$cuda" ] && [ ! -e "$deps/include/cudnn_frontend.h" ]; then
   echo "installing: nvidia-cudnn-frontend"
   python3 -m pip install --quiet --no-deps --target "$deps" nvidia-cudnn-frontend ||

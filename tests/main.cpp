@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "core/system/log.h"
 #include "tests/testing.h"
 
@@ -24,6 +26,9 @@ std::string group_driver_path() {
 }  // namespace quench::testing
 
 int main(int argc, char** argv) {
+#ifdef QUENCH_ARROW_MODULE
+  setenv("QUENCH_ARROW_LIBRARY", QUENCH_ARROW_MODULE, 0);
+#endif
   quench::init_logging();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

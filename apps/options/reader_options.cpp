@@ -8,19 +8,23 @@
 namespace quench {
 
 void add_reader_options(const Command& verb, ReaderArguments& a, bool token_files) {
-  verb.add_option("--format", a.format,
-                  token_files ? fmt::format("By name and first bytes (auto), or one of {}",
-                                            fmt::join(data_format_names(), ", "))
-                              : fmt::format("auto (by file name), {}", fmt::join(text_formats().names(), " or ")))
+  verb.add_option(
+          "--format", a.format,
+          token_files
+              ? fmt::format("By name and first bytes (auto), or one of {}", fmt::join(data_format_names(), ", "))
+              : fmt::format("auto (by first bytes and file name), {}", fmt::join(text_formats().names(), " or ")))
       .show_default();
   verb.add_option("--split", a.split,
                   fmt::format("Where a text file's documents end: {} ({})", fmt::join(enum_names<TextSplit>(), ", "),
                               ReaderOptions().marker))
       .show_default();
   verb.add_option("--record", a.record,
-                  fmt::format("What a JSON line holds: {}", fmt::join(names_with_auto(record_kinds()), ", ")))
+                  fmt::format("What a record holds: {}", fmt::join(names_with_auto(record_kinds()), ", ")))
       .show_default();
-  verb.add_option("--field", a.field, "JSON field with the text").show_default();
+  verb.add_option("--field", a.field, "Column or JSON field with the text").show_default();
+  verb.add_option("--columns", a.columns,
+                  fmt::format("Columns that have other names than {}: text=body, or prompt=question,completion=answer",
+                              fmt::join(kColumnTargets, ", ")));
   verb.add_option("--on-bad-record", a.on_bad_record, fmt::format("{}", fmt::join(enum_names<BadRecord>(), " or ")))
       .show_default();
   verb.add_option(
@@ -41,6 +45,7 @@ ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   options.split = require_enum<TextSplit>(a.split, "--split");
   options.record = require_or_auto(record_kinds(), a.record, "--record");
   options.field = a.field;
+  options.columns = columns_from_words(a.columns, "--columns");
   options.on_bad_record = require_enum<BadRecord>(a.on_bad_record, "--on-bad-record");
   set_chat_template(options, a.chat_template);
   options.chat_date = a.chat_date;

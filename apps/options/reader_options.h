@@ -14,6 +14,7 @@ struct ReaderArguments {
   std::string split = "file";
   std::string record = "auto";
   std::string field = "text";
+  std::vector<std::string> columns;
   std::string on_bad_record = "error";
   std::string chat_template = "auto";
   std::string chat_date;

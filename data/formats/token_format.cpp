@@ -66,21 +66,6 @@ bool is_megatron(const std::filesystem::path& path, std::string_view start) {
          std::filesystem::exists(pair.bin, ignored);
 }
 
-// What a file that is no token file most likely is.
-std::string_view guess(std::string_view start) {
-  if (start.starts_with("version https://git-lfs")) return "it is a Git LFS pointer: fetch the file with git lfs pull";
-  if (start.starts_with("PK\x03\x04")) return "it is a zip archive or a torch.save file";
-  if (start.starts_with("PAR1")) return "it is a Parquet file: convert it to JSON lines";
-  if (start.starts_with("GGUF")) return "it is a GGUF model";
-  if (start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd")) return "it is compressed: decompress it";
-  if (start.starts_with("<!DOCTYPE") || start.starts_with("<html")) return "it is a web page";
-  const bool text = !start.empty() && std::all_of(start.begin(), start.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\r' || c == '\t';
-  });
-  if (text) return "it looks like text: use the format \"text\" or \"jsonl\", or make shards with quench tokenize";
-  return "if it holds bare 16-bit token ids (nanoGPT), set the format to \"nanogpt\"";
-}
-
 }  // namespace
 
 const ChoiceTable<TokenFormat>& token_formats() {
@@ -93,6 +78,25 @@ const ChoiceTable<TokenFormat>& token_formats() {
        {"megatron", "Megatron-LM's .bin and .idx", open_megatron, is_megatron},
        {"npy", "NumPy arrays of integers, 1-D or 2-D", open_with<read_npy_layout>, is_npy}});
   return table;
+}
+
+std::string_view file_guess(std::string_view start) {
+  if (start.starts_with("version https://git-lfs")) return "it is a Git LFS pointer: fetch the file with git lfs pull";
+  if (start.starts_with("PK\x03\x04")) return "it is a zip archive or a torch.save file";
+  if (start.starts_with("PAR1")) return "it is a Parquet file";
+  if (start.starts_with("ARROW1")) return "it is an Arrow file";
+  if (start.starts_with("GGUF")) return "it is a GGUF model";
+  if (start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd"))
+    return "it is compressed, and its name does not say what it holds: name the format";
+  if (start.starts_with("BZh") || start.starts_with("\xFD"
+                                                    "7zXZ"))
+    return "it is compressed: unpack it, or pack it with gzip or zstd";
+  if (start.starts_with("<!DOCTYPE") || start.starts_with("<html")) return "it is a web page";
+  const bool text = !start.empty() && std::all_of(start.begin(), start.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\r' || c == '\t';
+  });
+  if (text) return "it looks like text: name the format (text, jsonl, csv, ...), or make shards with quench tokenize";
+  return "if it holds bare 16-bit token ids (nanoGPT), set the format to \"nanogpt\"";
 }
 
 MegatronPaths megatron_paths(const std::filesystem::path& path) {
@@ -132,7 +136,7 @@ const TokenFormat& detect_token_format(const std::filesystem::path& path) {
   if (const TokenFormat* format = recognised()) return *format;
   QUENCH_CHECK_AS(ErrorCode::unsupported, count > 0, "{} is empty", path.string());
   QUENCH_FAIL(ErrorCode::unsupported, "{} is not a token file of a known format; {}", path.string(),
-              guess({bytes.data(), count}));
+              file_guess({bytes.data(), count}));
 }
 
 }  // namespace quench

@@ -36,6 +36,9 @@ struct TokenFormat {
 // model file, text, a headerless file) and what to do.
 [[nodiscard]] const TokenFormat& detect_token_format(const std::filesystem::path& path);
 
+// A sentence on what a file of no known format most likely is, from its first bytes, and what to do about it.
+[[nodiscard]] std::string_view file_guess(std::string_view start);
+
 // The .bin and .idx files of a Megatron-LM dataset, from the path of either or their common prefix.
 struct MegatronPaths {
   std::filesystem::path bin;

@@ -8,8 +8,14 @@
 namespace quench {
 namespace {
 
+std::vector<std::string> files_named(const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& path : paths) names.push_back(path.string());
+  return names;
+}
+
 std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, const DatasetSpec& spec) {
-  const auto paths = expand_file_patterns(source.paths);
+  const auto paths = expand_data_files(source.paths, spec.split);
   const auto text_files =
       std::count_if(paths.begin(), paths.end(), [](const auto& path) { return text_format_of(path) != nullptr; });
   const DataFormat format = data_format_named(spec.format);
@@ -29,22 +35,23 @@ std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, con
                     "{} is text: a tokenizer is needed to train on it", paths.front().string());
     TextCacheOptions text = spec.text;
     text.reader.format = format.text;
-    for (const auto& shard : tokenize_cached(source.paths, *spec.tokenizer, text)) names.push_back(shard.string());
+    for (const auto& shard : tokenize_cached(files_named(paths), *spec.tokenizer, text))
+      names.push_back(shard.string());
   } else {
     options.format = format.tokens;
-    for (const auto& path : paths) names.push_back(path.string());
+    names = files_named(paths);
   }
   return TokenStream::open(names, options);
 }
 
 }  // namespace
 
-std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns) {
+std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns, DataSplit split) {
   std::vector<std::filesystem::path> files;
   const auto add = [&](const std::filesystem::path& path) {
     if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
   };
-  for (const auto& path : expand_file_patterns(patterns)) {
+  for (const auto& path : expand_data_files(patterns, split)) {
     std::error_code ignored;
     const MegatronPaths pair = megatron_paths(path);
     const bool paired = std::filesystem::exists(pair.bin, ignored) && std::filesystem::exists(pair.idx, ignored);

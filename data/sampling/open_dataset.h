@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/sampling/dataset.h"
+#include "data/text/data_files.h"
 #include "data/text/text_cache.h"
 
 namespace quench {
@@ -17,6 +18,7 @@ struct DataSourceSpec {
 
 struct DatasetSpec {
   std::vector<DataSourceSpec> sources;
+  DataSplit split = DataSplit::train;  // of sources that are folders
   // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their names for
   // text or JSON lines, else by their first bytes for tokens.
   std::string format = "auto";
@@ -30,8 +32,9 @@ struct DatasetSpec {
   FileChecks* checks = nullptr;
 };
 
-// The files that the patterns of a source name, with the other file of each Megatron-LM pair.
-[[nodiscard]] std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns);
+// The files that the patterns and folders of a source name, with the other file of each Megatron-LM pair.
+[[nodiscard]] std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns,
+                                                              DataSplit split = DataSplit::train);
 
 // A weight belongs to all files of its source together. Throws bad_config for text without a tokenizer and for a source
 // that mixes text and token files.

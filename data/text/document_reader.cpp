@@ -4,8 +4,9 @@
 
 #include "core/system/check.h"
 #include "core/system/file.h"
+#include "data/files/text_input.h"
+#include "data/text/record_reader.h"
 #include "data/text/text_format.h"
-#include "data/text/text_input.h"
 
 namespace quench {
 namespace {
@@ -65,7 +66,13 @@ std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path
   QUENCH_CHECK_AS(ErrorCode::bad_config, format != nullptr,
                   "{}: cannot tell from the name what format of text this is; set the format to one of {}",
                   path == kStandardInput ? "standard input" : path.string(), fmt::join(text_formats().names(), ", "));
-  return format->open(path, options);
+  const TextFormat* stored = options.format != nullptr ? text_format_by_bytes(path) : nullptr;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, stored == nullptr || stored == format,
+                  "{}: the format is set to {}, but the file begins as one of {} does; leave the format to auto",
+                  path.string(), format->name, stored != nullptr ? stored->name : "");
+  if (format->open_records == nullptr) return format->open(path, options);
+  return open_record_reader(format->open_records(path, {.max_record_bytes = options.max_document_bytes}),
+                            path == kStandardInput ? "standard input" : path.string(), options);
 }
 
 }  // namespace quench

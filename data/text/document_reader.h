@@ -12,6 +12,7 @@
 #include "data/text/chat_template.h"
 #include "data/text/document.h"
 #include "data/text/policies.h"
+#include "data/text/record_columns.h"
 
 namespace quench {
 
@@ -25,6 +26,7 @@ struct ReaderOptions {
   // Of JSON-lines files; null: decided by the first record that can be used, from its keys.
   const RecordKind* record = nullptr;
   std::string field = "text";
+  ColumnNames columns{};  // of records, where they have other names than those of their kind
   // Null is resolved where the tokenizer is known (resolve_chats); chats are refused without.
   const ChatTemplate* chat_template = nullptr;
   std::filesystem::path chat_template_file{};  // a Jinja template, in place of those

@@ -59,9 +59,7 @@ void keep_last_targets(std::vector<DocumentPiece>& pieces) {
   for (; piece != pieces.rend(); ++piece) piece->target = false;
 }
 
-template <Conversation (*kConversation)(const Json& record)>
-std::vector<DocumentPiece> chat_pieces(const Json& record, const ReaderOptions& options) {
-  const Conversation conversation = kConversation(record);
+std::vector<DocumentPiece> conversation_pieces(const Conversation& conversation, const ReaderOptions& options) {
   check_conversation(conversation);
   const bool all = options.train_on == TrainOn::all;
   if (!all) require_assistant_targets(conversation);
@@ -69,6 +67,32 @@ std::vector<DocumentPiece> chat_pieces(const Json& record, const ReaderOptions& 
   std::vector<DocumentPiece> pieces = render_chat(options.chat_template, plain_messages(conversation), all);
   if (options.train_on == TrainOn::last) keep_last_targets(pieces);
   return pieces;
+}
+
+template <Conversation (*kConversation)(const Json& record)>
+std::vector<DocumentPiece> chat_pieces(const Json& record, const ReaderOptions& options) {
+  return conversation_pieces(kConversation(record), options);
+}
+
+bool is_chat_pair(const Json& record) {
+  return record.at("prompt").is_array() || record.at("completion").is_array();
+}
+
+// Lists of messages: one chat, of which the completion's messages are trained on.
+std::vector<DocumentPiece> chat_completion_pieces(const Json& record, const ReaderOptions& options) {
+  Json::Array messages = typed_field(record, "prompt", "array").as_array();
+  const Json::Array& completion = typed_field(record, "completion", "array").as_array();
+  if (completion.empty()) reject_record("the completion is empty");
+  messages.insert(messages.end(), completion.begin(), completion.end());
+  Json chat = record;
+  chat.erase("prompt");
+  chat.erase("completion");
+  chat.set("messages", std::move(messages));
+  Conversation conversation = openai_conversation(chat);
+  if (options.train_on != TrainOn::all)
+    for (std::size_t i = 0; i + completion.size() < conversation.messages.size(); ++i)
+      conversation.messages[i].set("train", false);
+  return conversation_pieces(conversation, options);
 }
 
 // Text: the prompt, and what is to follow it.
@@ -103,45 +127,53 @@ const std::vector<const RecordKind*>& kinds_by_rank() {
 }  // namespace
 
 const ChoiceTable<RecordKind>& record_kinds() {
-  static const ChoiceTable<RecordKind> table("record kind", {{.name = "text",
-                                                              .summary = "plain text",
-                                                              .form = R"({"text"})",
-                                                              .keys = {},
-                                                              .read = text_pieces,
-                                                              .complete = false,
-                                                              .has_targets = false,
-                                                              .rank = 6},
-                                                             {.name = "tokens",
-                                                              .summary = "token ids",
-                                                              .form = R"({"input_ids", "labels"})",
-                                                              .keys = {"input_ids"},
-                                                              .read = token_pieces,
-                                                              .rank = 3},
-                                                             {.name = "messages",
-                                                              .summary = "a chat in OpenAI's form",
-                                                              .form = R"({"messages", "tools"})",
-                                                              .keys = {"messages"},
-                                                              .read = chat_pieces<openai_conversation>,
-                                                              .rank = 1},
-                                                             {.name = "sharegpt",
-                                                              .summary = "a chat in ShareGPT's form",
-                                                              .form = R"({"conversations", "system", "tools"})",
-                                                              .keys = {"conversations"},
-                                                              .read = chat_pieces<sharegpt_conversation>,
-                                                              .rank = 2},
-                                                             {.name = "alpaca",
-                                                              .summary = "a question and its answer, as a chat",
-                                                              .form = R"({"instruction", "input", "output"})",
-                                                              .keys = {"instruction", "output"},
-                                                              .read = chat_pieces<alpaca_conversation>,
-                                                              .rank = 4},
-                                                             {.name = "completion",
-                                                              .summary = "text, of which the completion is trained on",
-                                                              .form = R"({"prompt", "completion"})",
-                                                              .keys = {"prompt", "completion"},
-                                                              .read = completion_pieces,
-                                                              .complete = false,
-                                                              .rank = 5}});
+  static const ChoiceTable<RecordKind> table("record kind",
+                                             {{.name = "text",
+                                               .summary = "plain text",
+                                               .form = R"({"text"})",
+                                               .keys = {},
+                                               .read = text_pieces,
+                                               .complete = false,
+                                               .has_targets = false,
+                                               .rank = 6},
+                                              {.name = "tokens",
+                                               .summary = "token ids",
+                                               .form = R"({"input_ids", "labels"})",
+                                               .keys = {"input_ids"},
+                                               .read = token_pieces,
+                                               .rank = 3},
+                                              {.name = "messages",
+                                               .summary = "a chat in OpenAI's form",
+                                               .form = R"({"messages", "tools"})",
+                                               .keys = {"messages"},
+                                               .read = chat_pieces<openai_conversation>,
+                                               .rank = 1},
+                                              {.name = "sharegpt",
+                                               .summary = "a chat in ShareGPT's form",
+                                               .form = R"({"conversations", "system", "tools"})",
+                                               .keys = {"conversations"},
+                                               .read = chat_pieces<sharegpt_conversation>,
+                                               .rank = 2},
+                                              {.name = "alpaca",
+                                               .summary = "a question and its answer, as a chat",
+                                               .form = R"({"instruction", "input", "output"})",
+                                               .keys = {"instruction", "output"},
+                                               .read = chat_pieces<alpaca_conversation>,
+                                               .rank = 4},
+                                              {.name = "chat_completion",
+                                               .summary = "a chat, of which the completion is trained on",
+                                               .form = R"({"prompt": [...], "completion": [...]})",
+                                               .keys = {"prompt", "completion"},
+                                               .read = chat_completion_pieces,
+                                               .rank = 5,
+                                               .fits = is_chat_pair},
+                                              {.name = "completion",
+                                               .summary = "text, of which the completion is trained on",
+                                               .form = R"({"prompt", "completion"})",
+                                               .keys = {"prompt", "completion"},
+                                               .read = completion_pieces,
+                                               .complete = false,
+                                               .rank = 5}});
   return table;
 }
 
@@ -151,11 +183,11 @@ const RecordKind& record_kind_of(const Json& record, std::string_view field) {
         kind->keys.empty()
             ? record.find(field) != nullptr
             : std::ranges::all_of(kind->keys, [&](std::string_view key) { return record.find(key) != nullptr; });
-    if (known) return *kind;
+    if (known && (kind->fits == nullptr || kind->fits(record))) return *kind;
   }
   std::vector<std::string> keys{fmt::format("\"{}\"", field)};
   for (const RecordKind* kind : kinds_by_rank())
-    if (!kind->keys.empty()) keys.push_back(quoted_keys(*kind, field));
+    if (!kind->keys.empty() && kind->fits == nullptr) keys.push_back(quoted_keys(*kind, field));
   const std::string last = std::move(keys.back());
   keys.pop_back();
   reject_record(fmt::format("no field {}, or {}", fmt::join(keys, ", "), last));

@@ -23,6 +23,8 @@ struct RecordKind {
   bool complete = true;     // as Document::complete
   bool has_targets = true;  // some tokens of the documents may be no targets
   int rank = 0;             // of the kinds whose keys a record has, it is of the one with the smallest rank
+  // Further condition on a record that has the keys; null: none.
+  bool (*fits)(const Json& record) = nullptr;
 };
 
 [[nodiscard]] const ChoiceTable<RecordKind>& record_kinds();

@@ -11,11 +11,12 @@
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/temporary.h"
+#include "data/files/text_input.h"
 #include "data/formats/binary_file.h"
 #include "data/formats/content_hash.h"
 #include "data/formats/shard_format.h"
 #include "data/formats/token_stream.h"
-#include "data/text/text_input.h"
+#include "data/text/data_files.h"
 
 namespace quench {
 namespace {
@@ -70,7 +71,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   ReaderOptions reader = options.reader;
   resolve_chats(reader, tokenizer);
   key.add(describe_options(reader, options.encoder).dump());
-  for (const fs::path& path : expand_file_patterns(inputs)) {
+  for (const fs::path& path : expand_data_files(inputs)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, path != kStandardInput,
                     "training reads its data more than once, which standard input does not allow; make shards of it "
                     "with `quench tokenize --input -`");

@@ -5,7 +5,7 @@
 
 #include "core/system/check.h"
 #include "core/system/utf8.h"
-#include "data/text/text_input.h"
+#include "data/files/text_input.h"
 
 namespace quench {
 namespace {

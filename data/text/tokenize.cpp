@@ -13,12 +13,13 @@
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "core/system/utf8.h"
+#include "data/files/text_input.h"
 #include "data/formats/content_hash.h"
 #include "data/formats/shard_writer.h"
 #include "data/formats/token_stream.h"
+#include "data/text/data_files.h"
 #include "data/text/record_kind.h"
 #include "data/text/text_format.h"
-#include "data/text/text_input.h"
 #include "data/text/token_journal.h"
 #include "data/tokenizer/tokenizer_kind.h"
 
@@ -263,11 +264,14 @@ fs::path journal_of(const fs::path& output) {
 }
 
 Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder) {
+  Json columns = Json::object();
+  for (const auto& [target, column] : reader.columns) columns.set(target, column);
   return Json::Object{{"format", name_or_auto(reader.format)},
                       {"split", enum_name(reader.split)},
                       {"marker", reader.marker},
                       {"record", name_or_auto(reader.record)},
                       {"field", reader.field},
+                      {"columns", std::move(columns)},
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},
@@ -285,7 +289,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   checked.reader.vocab_size = tokenizer.vocab_size();
   resolve_chats(checked.reader, tokenizer);
   const DocumentEncoder encoder(tokenizer, options.encoder);
-  Corpus corpus(expand_file_patterns(options.inputs), checked);
+  Corpus corpus(expand_data_files(options.inputs), checked);
   const fs::path target = resolved_path(options.output);
   remove_stale_temporaries(target.parent_path(), target.filename().string());
   StagingFolder staging(target);

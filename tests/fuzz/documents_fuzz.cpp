@@ -1,6 +1,6 @@
-// Readers of text and JSON-lines files on arbitrary bytes: the first byte picks format, split and policy, the second
-// the size limit of a document. Anything but a quench::Error or well-formed documents is a bug; a whole text file comes
-// back byte for byte.
+// Readers of text, JSON (lines, arrays) and CSV on arbitrary bytes: the first byte picks text or records, split and
+// policy, the second the size limit of a document and the format of records. Anything but a quench::Error or
+// well-formed documents is a bug; a whole text file comes back byte for byte.
 
 #include <unistd.h>
 
@@ -44,7 +44,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 2) return 0;
   const bool text = (data[0] & 1) != 0;
   ReaderOptions options;
-  options.format = text_formats().find(text ? "text" : "jsonl");
+  const char* const record_formats[] = {"jsonl", "json", "csv", "tsv"};
+  options.format = text_formats().find(text ? "text" : record_formats[data[1] >> 6]);
   options.split = static_cast<TextSplit>((data[0] >> 1) % 3);
   options.on_bad_record = (data[0] & 8) != 0 ? BadRecord::skip : BadRecord::error;
   const std::size_t kind = (data[0] >> 4) % (record_kinds().size() + 1);  // 0: by the first record

@@ -90,10 +90,11 @@ TEST(AddedTextFormat, IsReadByTheNameOfItsFiles) {
   write_file(dir / "a.lines", "one\ntwo\nthree\n");
   EXPECT_THAT(texts_of(dir / "a.lines"), ElementsAre("one", "two", "three"));
   EXPECT_EQ(data_format_named("lines").text, text_format_of(dir / "a.lines"));
-  EXPECT_THAT(find_field("data.format")->type, HasSubstr("text, jsonl, lines, quench"));
+  EXPECT_THAT(find_field("data.format")->type, HasSubstr("text, jsonl, json, csv, tsv, parquet, arrow, lines, quench"));
   EXPECT_THAT(find_field("data.format")->help, HasSubstr("lines: a document a line."));
   write_file(dir / "a.dat", "x");
-  EXPECT_THAT(refusal([&] { (void)texts_of(dir / "a.dat"); }), HasSubstr("text, jsonl, lines"));
+  EXPECT_THAT(refusal([&] { (void)texts_of(dir / "a.dat"); }),
+              HasSubstr("text, jsonl, json, csv, tsv, parquet, arrow, lines"));
 }
 
 TEST(AddedTextFormat, MayBeLeftToBeChosenLater) {
@@ -103,7 +104,7 @@ TEST(AddedTextFormat, MayBeLeftToBeChosenLater) {
   EXPECT_EQ(name_or_auto(lines), "lines");
   EXPECT_EQ(name_or_auto<TextFormat>(nullptr), "auto");
   EXPECT_EQ(refusal([] { (void)require_or_auto(text_formats(), "line", "--format"); }),
-            "--format 'line' is unknown; known: auto, text, jsonl, lines");
+            "--format 'line' is unknown; known: auto, text, jsonl, json, csv, tsv, parquet, arrow, lines");
 }
 
 TEST(AddedRecordKind, IsKnownByItsKeys) {

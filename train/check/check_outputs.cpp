@@ -22,7 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 bool looks_like_text(const DataSource& source) {
-  return text_format_of(source.path) != nullptr;
+  std::error_code ignored;
+  if (!fs::is_directory(source.path, ignored)) return text_format_of(source.path) != nullptr;
+  return !fs::exists(fs::path(source.path) / "dataset.json", ignored);  // of shards
 }
 
 void check_sources(Checker& checker, const std::string& key, const std::vector<DataSource>& sources) {

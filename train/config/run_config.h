@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,8 +63,9 @@ struct DataSection {
   std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
   EosPolicy eos = EosPolicy::automatic;
   std::string text_field = "text";
-  std::string chat_template = "auto";  // one of chat_template_names(), or the path of a .jinja file
-  std::string chat_date;               // "2024-07-26", or empty: templates may not ask for the date
+  std::map<std::string, std::string> columns;  // what a record is read as -> its column (data/text/record_columns.h)
+  std::string chat_template = "auto";          // one of chat_template_names(), or the path of a .jinja file
+  std::string chat_date;                       // "2024-07-26", or empty: templates may not ask for the date
   TrainOn train_on = TrainOn::assistant;
   BadRecord on_bad_record = BadRecord::error;
   std::int64_t prefetch = 2;  // batches

@@ -19,7 +19,7 @@ std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationS
   std::vector<std::int32_t> stream;
   const auto wanted = static_cast<std::size_t>(section.calibration_samples);
   std::size_t seen = 0;
-  EvaluationData data{.files = section.calibration};
+  EvaluationData data{.files = section.calibration, .split = DataSplit::train};
   if (!no_tokenizer.empty()) data.no_tokenizer = no_tokenizer;
   data.enough = [&] { return result->sequences.size() >= wanted; };
   read_evaluation_data(data, tokenizer, model, [&](const ScoredDocument& document) {

@@ -6,12 +6,12 @@
 #include "core/system/check.h"
 #include "data/jinja/jinja_text.h"
 #include "data/text/conversation.h"
-#include "data/text/line_reader.h"
+#include "data/text/text_format.h"
 
 namespace quench {
 namespace {
 
-constexpr std::uint64_t kMaxLineBytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{16} << 20;
 
 [[noreturn]] void reject(const std::string& reason) {
   QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
@@ -135,14 +135,13 @@ const ChoiceTable<ChoiceTask>& choice_tasks() {
 
 std::vector<ChoiceItem> read_choice_items(const ChoiceTask& task, const std::filesystem::path& file,
                                           std::optional<std::int64_t> limit) {
-  TextInput input(file);
-  LineReader lines(input, kMaxLineBytes);
+  const auto source = open_records(file, {.max_record_bytes = kMaxRecordBytes});
   std::vector<ChoiceItem> items;
-  while ((!limit || static_cast<std::int64_t>(items.size()) < *limit) && lines.next()) {
-    const std::string origin = fmt::format("{}:{}", input.name(), lines.number());
-    if (!lines.too_long() && lines.text().find_first_not_of(" \t\r") == std::string::npos) continue;
-    QUENCH_CHECK_AS(ErrorCode::corrupt, !lines.too_long(), "{}: a line of more than {} bytes", origin, kMaxLineBytes);
-    const Json record = Json::parse(lines.text(), {.max_bytes = kMaxLineBytes, .source = origin});
+  Record read;
+  while ((!limit || static_cast<std::int64_t>(items.size()) < *limit) && source->next(read)) {
+    const Json& record = read.value;
+    const std::string& origin = read.origin;
+    QUENCH_CHECK_AS(ErrorCode::corrupt, read.fault.empty(), "{}: {}", origin, read.fault);
     try {
       if (!record.is_object()) reject(fmt::format("the record is {}, expected object", record.type_name()));
       items.push_back(task.item(record));

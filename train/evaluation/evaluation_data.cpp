@@ -5,6 +5,7 @@
 #include "data/formats/token_stream.h"
 #include "data/sampling/data_formats.h"
 #include "data/text/document_encoder.h"
+#include "data/text/text_format.h"
 
 namespace quench {
 namespace {
@@ -13,6 +14,35 @@ using DocumentSink = std::function<void(const ScoredDocument&)>;
 
 // Tokens that are read from a file at once.
 constexpr std::uint64_t kBlockTokens = std::uint64_t{1} << 20;
+
+// Records of token ids, which need no tokenizer.
+void read_token_records(const std::filesystem::path& path, const EvaluationData& data, const nn::ModelConfig& model,
+                        const DocumentSink& each) {
+  ReaderOptions options = data.reader;
+  options.format = data_format_named(data.format).text;
+  options.vocab_size = model.vocab_size;
+  // Only to tell chats from ids: none of their text is read.
+  if (options.chat_template == nullptr && !options.chat_renderer) options.chat_template = &chat_templates().front();
+  const auto require_ids = [&](bool ids) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, ids, "{} is text, but {}; name one with --tokenizer", path.string(),
+                    data.no_tokenizer);
+  };
+  const TextFormat* format = options.format != nullptr ? options.format : text_format_of(path);
+  require_ids(format != nullptr && format->open_records != nullptr);
+  const auto reader = open_document_reader(path, options);
+  Document document;
+  const auto enough = [&] { return data.enough && data.enough(); };
+  while (!enough() && reader->next(document)) {
+    require_ids(std::ranges::none_of(document.pieces, [](const DocumentPiece& piece) { return !piece.text.empty(); }));
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> targets;
+    for (const DocumentPiece& piece : document.pieces) {
+      tokens.insert(tokens.end(), piece.ids.begin(), piece.ids.end());
+      targets.insert(targets.end(), piece.targets.begin(), piece.targets.end());
+    }
+    each({.tokens = tokens, .targets = targets, .text = std::nullopt});
+  }
+}
 
 void read_documents(const std::filesystem::path& path, const EvaluationData& data, const Tokenizer& tokenizer,
                     const nn::ModelConfig& model, const DocumentSink& each) {
@@ -133,7 +163,7 @@ void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer
                           const DocumentSink& each) {
   const DataFormat format = data_format_named(data.format);
   std::vector<std::string> token_files;
-  for (const auto& path : expand_file_patterns(data.files)) {
+  for (const auto& path : expand_data_files(data.files, data.split)) {
     if (data.enough && data.enough()) return;
     const bool automatic = format.text == nullptr && format.tokens == nullptr;
     const bool text = format.text != nullptr || (automatic && text_format_of(path) != nullptr);
@@ -141,9 +171,10 @@ void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer
       token_files.push_back(path.string());
       continue;
     }
-    QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer != nullptr, "{} is text, but {}; name one with --tokenizer",
-                    path.string(), data.no_tokenizer);
-    read_documents(path, data, *tokenizer, model, each);
+    if (tokenizer != nullptr)
+      read_documents(path, data, *tokenizer, model, each);
+    else
+      read_token_records(path, data, model, each);
   }
   if (!token_files.empty()) ShardDocuments(token_files, data, tokenizer, model, each).read();
 }

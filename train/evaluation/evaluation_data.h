@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/text/data_files.h"
 #include "data/text/document_reader.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "nn/model_config.h"
@@ -14,7 +15,8 @@
 namespace quench {
 
 struct EvaluationData {
-  std::vector<std::string> files;  // glob patterns
+  std::vector<std::string> files;           // glob patterns and folders
+  DataSplit split = DataSplit::validation;  // of folders
   // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their names for
   // text or JSON lines, else by their first bytes for tokens.
   std::string format = "auto";

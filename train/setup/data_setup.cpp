@@ -41,6 +41,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   };
   spec.text.watch_stop = poll_stop_signals;
   spec.text.reader.field = data.text_field;
+  spec.text.reader.columns = data.columns;
   set_chat_template(spec.text.reader, data.chat_template);
   spec.text.reader.chat_date = data.chat_date;
   spec.text.reader.train_on = data.train_on;
@@ -62,7 +63,7 @@ std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config) {
   if (holds_tokenizer(config.model.path)) return load_tokenizer(config.model.path);
   for (const DataSource& source : config.data.train)
     for (const std::string& file : expand_pattern(source.path)) {
-      const fs::path folder = fs::path(file).parent_path();
+      const fs::path folder = fs::is_directory(file) ? fs::path(file) : fs::path(file).parent_path();
       if (fs::exists(folder / "dataset.json") && holds_tokenizer(folder / "tokenizer"))
         return load_tokenizer(folder / "tokenizer");
     }
@@ -85,6 +86,7 @@ DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileC
   append_lines(setup.plan, "train: ", describe(*setup.train));
   if (!config.data.validation.empty()) {
     DatasetSpec spec = dataset_spec(config, config.data.validation, setup.tokenizer.get(), model, checks);
+    spec.split = DataSplit::validation;
     spec.sampler.shuffle = false;  // the same rows in the same order at every evaluation
     spec.packing.drop_last = false;
     setup.validation = open_dataset(spec);

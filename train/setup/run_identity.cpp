@@ -18,11 +18,11 @@ using Changes = std::vector<ConfigChange>;
 constexpr std::size_t kMaxNamed = 8;  // changed files of one key
 constexpr std::string_view kAbsent = "(absent)";
 
-Sources contents_of(const std::vector<DataSource>& sources, FileChecks& checks) {
+Sources contents_of(const std::vector<DataSource>& sources, DataSplit split, FileChecks& checks) {
   Sources all;
   for (const DataSource& source : sources) {
     std::vector<FileContent>& files = all.emplace_back();
-    for (const auto& path : source_files({source.path}))
+    for (const auto& path : source_files({source.path}, split))
       files.push_back({path.string(), checks.content(BinaryFile(path))});
   }
   return all;
@@ -108,8 +108,8 @@ bool same_weights(const std::vector<DataSource>& a, const std::vector<DataSource
 }  // namespace
 
 RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, FileChecks& checks) {
-  return {.train = contents_of(config.data.train, checks),
-          .validation = contents_of(config.data.validation, checks),
+  return {.train = contents_of(config.data.train, DataSplit::train, checks),
+          .validation = contents_of(config.data.validation, DataSplit::validation, checks),
           .tokenizer = tokenizer != nullptr ? fingerprint_text(*tokenizer) : std::string(),
           .model = model_config(config.model)};
 }

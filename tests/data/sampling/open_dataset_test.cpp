@@ -137,8 +137,8 @@ TEST_F(OpenDataset, FormatsAndTokenizersMustFit) {
   bad.sources = {{{(folder_ / "a.bin").string(), (folder_ / "c.txt").string()}, 1}};
   expect_error(ErrorCode::bad_config, {"a.bin", "mixes text and tokens"}, [&] { (void)open_dataset(bad); });
   bad = spec();
-  bad.format = "parquet";
-  expect_error(ErrorCode::bad_config, {"'parquet'"}, [&] { (void)open_dataset(bad); });
+  bad.format = "orc";
+  expect_error(ErrorCode::bad_config, {"'orc'"}, [&] { (void)open_dataset(bad); });
   bad = spec();
   bad.vocab_size = 100;
   expect_error(ErrorCode::invalid_argument, {"a.bin", "4000", "100"}, [&] { (void)open_dataset(bad); });

@@ -95,7 +95,8 @@ TEST(TokenSource, MissingFoldersAndPipesAreErrors) {
   expect_error(ErrorCode::unsupported, {"not a regular file"}, [&] { (void)open_token_file(folder.path()); });
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   expect_error(ErrorCode::unsupported, {"not a regular file"}, [&] { (void)open_token_file(folder / "pipe"); });
-  expect_error(ErrorCode::bad_config, {"'bin'", "jsonl, quench", "nanogpt"}, [] { (void)data_format_named("bin"); });
+  expect_error(ErrorCode::bad_config, {"'bin'", "jsonl, json, csv, tsv, parquet, arrow, quench", "nanogpt"},
+               [] { (void)data_format_named("bin"); });
 }
 
 TEST(TokenSource, VocabularyAndTokenizerMustMatchTheFile) {

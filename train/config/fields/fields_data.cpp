@@ -6,16 +6,51 @@
 #include "data/sampling/packing.h"
 #include "data/text/chat_renderer.h"
 #include "data/text/chat_template.h"
+#include "data/text/record_columns.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
 
 namespace quench {
 
+// {"text": "body"}: names of columns.
+template <>
+struct Codec<ColumnNames> {
+  static constexpr ValueKind kind = ValueKind::json;
+  static std::string type(const ValueRule&) {
+    return fmt::format("object with the keys {}, each with the name of a column", fmt::join(kColumnTargets, ", "));
+  }
+  static Json schema(const ValueRule&) {
+    Json keys = Json::object();
+    for (const std::string_view target : kColumnTargets) keys.set(target, Json::Object{{"type", "string"}});
+    return Json::Object{{"type", "object"}, {"properties", std::move(keys)}, {"additionalProperties", false}};
+  }
+  static ReadError read(const Json& value, const ValueRule& rule, ColumnNames& target) {
+    if (!value.is_object()) return wrong_value(type(rule), value);
+    ColumnNames names;
+    for (const auto& [key, column] : value.as_object()) {
+      if (!column.is_string()) return wrong_value(type(rule), column);
+      names.emplace(key, column.as_string());
+    }
+    try {
+      check_columns(names, "the value");
+    } catch (const Error& error) {
+      return ValueError{.reason = error.what(), .suggestion = {}, .line = value.line(), .column = value.column()};
+    }
+    target = std::move(names);
+    return std::nullopt;
+  }
+  static Json write(const ColumnNames& value, const ValueRule&) {
+    Json object = Json::object();
+    for (const auto& [key, column] : value) object.set(key, column);
+    return object;
+  }
+};
+
 void add_data_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "data.train", QUENCH_MEMBER(data.train), any_value(), guarded,
-            "Training data: files or glob patterns, each with an optional weight in the mix.");
+            "Training data: files, glob patterns or folders of a data set, each with an optional weight in the mix.");
   add_field(fields, "data.validation", QUENCH_MEMBER(data.validation), any_value(), free,
             "Held-out data in the same forms.");
   add_field(fields, "data.seq_len", QUENCH_MEMBER(data.seq_len), between(1, 1 << 24), guarded,
@@ -39,7 +74,11 @@ void add_data_fields(Fields& fields) {
             "End-of-sequence token after each document of text; auto: where the tokenizer has one "
             "and has not put it there itself.");
   add_field(fields, "data.text_field", QUENCH_MEMBER(data.text_field), any_value(), guarded,
-            "Key of the text in JSONL records.");
+            "Key of the text in records.");
+  add_field(fields, "data.columns", QUENCH_MEMBER(data.columns), any_value(), guarded,
+            "Names that the data's own columns have, where they are others: {\"text\": \"body\"}, {\"prompt\": "
+            "\"question\", \"completion\": \"answer\"}, {\"messages\": \"conversation\", \"tools\": "
+            "\"functions\"}; dots lead into nested objects.");
   add_field(fields, "data.chat_template", QUENCH_MEMBER(data.chat_template), any_value(), guarded,
             fmt::format("How chats become tokens: {}, or the path of a Jinja template (.jinja); auto: the one that "
                         "came with the tokenizer, else that whose special tokens the tokenizer has.",

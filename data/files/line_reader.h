@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/text/text_input.h"
+#include "data/files/text_input.h"
 
 namespace quench {
 

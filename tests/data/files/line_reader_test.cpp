@@ -1,4 +1,4 @@
-#include "data/text/line_reader.h"
+#include "data/files/line_reader.h"
 
 #include "tests/data/sampling/token_fixtures.h"
 

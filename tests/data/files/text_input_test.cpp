@@ -1,7 +1,8 @@
-#include "data/text/text_input.h"
+#include "data/files/text_input.h"
 
 #include <gmock/gmock.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include "data/formats/token_stream.h"
 #include "data/sampling/open_dataset.h"
@@ -33,6 +34,24 @@ std::string gzip(const std::string& text) {
   return packed;
 }
 
+std::string zstd(const std::string& text, int window_log = 0) {
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  if (window_log > 0) {
+    ZSTD_CCtx_setParameter(context, ZSTD_c_enableLongDistanceMatching, 1);
+    ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
+  }
+  std::string packed(ZSTD_compressBound(text.size()) + 64, '\0');
+  // As a stream, which does not tell the size of its text.
+  ZSTD_inBuffer input{text.data(), text.size(), 0};
+  ZSTD_outBuffer output{packed.data(), packed.size(), 0};
+  EXPECT_EQ(ZSTD_compressStream2(context, &output, &input, ZSTD_e_flush), 0u);
+  EXPECT_EQ(ZSTD_compressStream2(context, &output, &input, ZSTD_e_end), 0u);
+  packed.resize(output.pos);
+  ZSTD_freeCCtx(context);
+  return packed;
+}
+
 std::string read_all(const std::filesystem::path& path, std::size_t step = 1000) {
   TextInput input(path);
   std::string text, block(step, '\0');
@@ -51,9 +70,13 @@ TEST(TextInput, PlainFilesAndGzipMembersGiveTheSameBytes) {
   TempDir folder;
   const std::string text = numbers(60'000);
   const std::size_t half = text.size() / 2;
-  const std::vector<std::string> files = {text, gzip(text),
+  const std::vector<std::string> files = {text,
+                                          gzip(text),
                                           gzip(text.substr(0, half)) + gzip("") + gzip(text.substr(half)),
-                                          gzip(text) + std::string(100, '\0')};
+                                          gzip(text) + std::string(100, '\0'),
+                                          zstd(text),
+                                          zstd(text.substr(0, half)) + zstd("") + zstd(text.substr(half)),
+                                          std::string("\x50\x2A\x4D\x18\x03\0\0\0abc", 11) + zstd(text)};
   for (const std::string& bytes : files) {
     write_file(folder / "a", bytes);
     for (const std::size_t step : {std::size_t{1000}, std::size_t{1} << 20})
@@ -137,6 +160,53 @@ TEST(MegatronFormat, PatternsTakeTheCommonPrefixOfAPair) {
   EXPECT_EQ(TokenStream::open({(folder / "pair").string()}, {})->size(), 3u);
   std::filesystem::remove(folder / "pair.idx");
   EXPECT_EQ(expand_file_patterns({(folder / "pair").string()}), (std::vector<std::filesystem::path>{folder / "pair"}));
+}
+
+TEST(TextInput, PeekedTextIsReadAgain) {
+  TempDir folder;
+  const std::string text = numbers(60'000);
+  for (const std::string& bytes : {text, gzip(text), zstd(text), std::string("abc"), gzip("a"), std::string()}) {
+    write_file(folder / "a", bytes);
+    TextInput input(folder / "a");
+    const std::string start(input.peek());
+    EXPECT_GE(start.size(), std::min<std::size_t>(8, read_all(folder / "a").size()));
+    std::string read(text.size(), '\0');
+    read.resize(input.read(std::as_writable_bytes(std::span(read))));
+    EXPECT_EQ(read, read_all(folder / "a"));
+    EXPECT_TRUE(read.starts_with(start));
+  }
+}
+
+TEST(TextInput, DamagedZstdDataIsRefusedWithItsPlace) {
+  TempDir folder;
+  const std::string packed = zstd(numbers(60'000));
+  const auto refused = [&](const std::string& bytes) {
+    write_file(folder / "a.zst", bytes);
+    return error_of([&] { (void)read_all(folder / "a.zst"); });
+  };
+  EXPECT_THAT(refused(packed.substr(0, packed.size() / 2)), AllOf(HasSubstr("zstd data ends"), HasSubstr("cut off")));
+  EXPECT_THAT(refused(packed.substr(0, packed.size() - 1)), HasSubstr("cut off"));
+  EXPECT_THAT(refused(packed + "text"), HasSubstr("something other than zstd data"));
+  std::string damaged = packed;
+  damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 0xFF);
+  EXPECT_THAT(refused(damaged), HasSubstr("damaged zstd data at byte"));
+  EXPECT_THAT(refused(zstd("text", 30)), AllOf(HasSubstr("window above 128 MiB"), HasSubstr("--long")));
+}
+
+TEST(TextInput, FilesOfOtherPackersAreRefusedByName) {
+  TempDir folder;
+  const auto refused = [&](const std::string& bytes) {
+    write_file(folder / "a.txt", bytes);
+    return error_of([&] { TextInput input(folder / "a.txt"); });
+  };
+  EXPECT_THAT(refused("BZh91AY&SY..."), HasSubstr("bzip2"));
+  EXPECT_THAT(refused(std::string("\xFD"
+                                  "7zXZ\0\0\0",
+                                  8)),
+              HasSubstr("xz"));
+  EXPECT_THAT(refused("PK\x03\x04...."), HasSubstr("zip"));
+  write_file(folder / "a.txt", "BZhang and PK");
+  EXPECT_EQ(read_all(folder / "a.txt"), "BZhang and PK");
 }
 
 }  // namespace

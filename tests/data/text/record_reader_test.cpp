@@ -1,4 +1,4 @@
-#include "data/text/jsonl_reader.h"
+#include "data/text/record_reader.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -86,7 +86,7 @@ TEST(JsonlReader, NothingUsableIsAnError) {
   expect_error(ErrorCode::corrupt, {"a.jsonl: no record", "a.jsonl:2: the record is null"},
                [] { read("\nnull\n{}\n", {.on_bad_record = BadRecord::skip}); });
   expect_error(ErrorCode::corrupt, {"a.jsonl:1", "no field \"text\", \"messages\""}, [] { read("{\"a\":1}\n"); });
-  expect_error(ErrorCode::corrupt, {"a.jsonl:1", "one JSON array", "jq"}, [] { read("[\r\n{\"text\": \"a\"}\n]\n"); });
+  expect_error(ErrorCode::corrupt, {"a.jsonl:3", "array", "cut off"}, [] { read("[\r\n{\"text\": \"a\"}\n"); });
 }
 
 // A line far above the limit costs a block of memory, not its size.

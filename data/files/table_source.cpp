@@ -1,0 +1,154 @@
+#include "data/files/table_source.h"
+
+#include <array>
+
+#include "core/system/log.h"
+#include "core/system/utf8.h"
+#include "data/files/arrow_library.h"
+#include "data/files/arrow_values.h"
+#include "data/files/text_input.h"
+#include "data/formats/binary_file.h"
+#include "data/formats/token_format.h"
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kParquetMagic = "PAR1", kArrowFileMagic = "ARROW1", kStreamMagic = "\xFF\xFF\xFF\xFF";
+
+// Owns what the module hands out.
+template <class T>
+struct ArrowOwner : T {
+  ArrowOwner() : T{} {}
+  ~ArrowOwner() { clear(); }
+  ArrowOwner(const ArrowOwner&) = delete;
+  ArrowOwner& operator=(const ArrowOwner&) = delete;
+  void clear() {
+    if (this->release != nullptr) this->release(this);
+    this->release = nullptr;
+  }
+};
+
+class TableRecords final : public RecordSource {
+ public:
+  TableRecords(const std::filesystem::path& path, QuenchArrowFormat format, std::string_view format_name)
+      : name_(path.string()), format_name_(format_name), size_(BinaryFile(path).size()) {
+    std::string missing;
+    arrow_ = arrow_functions(missing);
+    QUENCH_CHECK_AS(
+        ErrorCode::unsupported, arrow_ != nullptr,
+        "{}: Apache Arrow is needed to read {} files, and this program has none ({}); run scripts/setup.sh, "
+        "which installs it, and build again, or convert the file: python3 -c \"import pandas as p; "
+        "p.read_{}('{}').to_json('{}', orient='records', lines=True)\"",
+        name_, format_name, missing, format == quench_parquet ? "parquet" : "feather", name_,
+        std::filesystem::path(path).replace_extension(".jsonl").string());
+    ArrowOwner<ArrowSchema> schema;
+    table_ = arrow_->open(name_.c_str(), format, &schema, error_.data(), error_.size());
+    if (table_ == nullptr) fail();
+    try {
+      type_ = arrow_type(schema);
+    } catch (const Error& error) {
+      arrow_->close(table_);
+      throw Error(error.code(), fmt::format("{}: {}", name_, error.what()), error.where());
+    }
+    std::vector<std::string> left_out;
+    for (const ArrowType& column : type_.children) {
+      columns_.push_back(column.name);
+      if (column.kind == ArrowType::Kind::other) left_out.push_back(column.name);
+    }
+    if (!left_out.empty())
+      QUENCH_LOG_INFO("{}: columns that are no text, numbers, lists or structs are left out: {}", name_,
+                      fmt::join(left_out, ", "));
+  }
+  ~TableRecords() override { arrow_->close(table_); }
+  TableRecords(const TableRecords&) = delete;
+  TableRecords& operator=(const TableRecords&) = delete;
+
+  bool next(Record& record) override {
+    while (row_ == rows_)
+      if (!next_batch()) return false;
+    record = {.origin = fmt::format("{}, row {}", name_, rows_before_ + row_ + 1)};
+    try {
+      Json::Object object;
+      object.reserve(columns_.size());
+      for (std::size_t i = 0; i < columns_.size(); ++i)
+        if (type_.children[i].kind != ArrowType::Kind::other)
+          object.emplace_back(columns_[i], arrow_value(type_.children[i], *batch_.children[i], batch_.offset + row_));
+      record.value = std::move(object);
+    } catch (const Error& error) {
+      record.fault = error.what();
+    }
+    ++row_;
+    return true;
+  }
+  [[nodiscard]] std::uint64_t consumed() const override {
+    if (ended_) return size_;
+    return StoredSpan{begin_, end_}.at(static_cast<std::uint64_t>(row_), static_cast<std::uint64_t>(rows_));
+  }
+  [[nodiscard]] const std::vector<std::string>& columns() const override { return columns_; }
+
+ private:
+  [[noreturn]] void fail() const {
+    QUENCH_FAIL(ErrorCode::corrupt, "{}: the {} file cannot be read: {}", name_, format_name_,
+                replace_invalid_utf8(error_.data()));
+  }
+
+  bool next_batch() {
+    if (ended_) return false;
+    rows_before_ += rows_;
+    row_ = rows_ = 0;
+    begin_ = end_;
+    batch_.clear();
+    const int status = arrow_->next(table_, &batch_, &end_, error_.data(), error_.size());
+    if (status < 0) fail();
+    ended_ = status == 0;
+    if (!ended_) rows_ = batch_.length;
+    return !ended_;
+  }
+
+  std::string name_;
+  std::string_view format_name_;
+  std::uint64_t size_;
+  const QuenchArrowFunctions* arrow_ = nullptr;
+  QuenchArrowTable* table_ = nullptr;
+  ArrowType type_;
+  std::vector<std::string> columns_;
+  ArrowOwner<ArrowArray> batch_;
+  std::int64_t row_ = 0, rows_ = 0, rows_before_ = 0;  // of the batch
+  std::uint64_t begin_ = 0, end_ = 0;                  // of the batch in the file
+  bool ended_ = false;
+  std::array<char, 1024> error_{};
+};
+
+std::string first_bytes_of_table(const std::filesystem::path& path, std::string_view format_name) {
+  QUENCH_CHECK_AS(ErrorCode::unsupported, path != kStandardInput,
+                  "standard input: {} files are read from several places; name the file", format_name);
+  const BinaryFile file(path);
+  std::string start(static_cast<std::size_t>(std::min<std::uint64_t>(256, file.size())), '\0');
+  file.read(0, std::as_writable_bytes(std::span(start)));
+  return start;
+}
+
+[[noreturn]] void refuse_table(const std::filesystem::path& path, std::string_view format_name,
+                               std::string_view start) {
+  QUENCH_FAIL(ErrorCode::corrupt, "{}: no {} file, despite its name or format; {}", path.string(), format_name,
+              start.empty() ? "it is empty" : file_guess(start));
+}
+
+}  // namespace
+
+std::unique_ptr<RecordSource> open_parquet_source(const std::filesystem::path& path, const RecordSourceOptions&) {
+  constexpr std::string_view kName = "Parquet";
+  const std::string start = first_bytes_of_table(path, kName);
+  if (!start.starts_with(kParquetMagic)) refuse_table(path, kName, start);
+  return std::make_unique<TableRecords>(path, quench_parquet, kName);
+}
+
+std::unique_ptr<RecordSource> open_arrow_source(const std::filesystem::path& path, const RecordSourceOptions&) {
+  constexpr std::string_view kName = "Arrow";
+  const std::string start = first_bytes_of_table(path, kName);
+  const bool file = start.starts_with(kArrowFileMagic);
+  if (!file && !start.starts_with(kStreamMagic)) refuse_table(path, kName, start);
+  return std::make_unique<TableRecords>(path, file ? quench_arrow_file : quench_arrow_stream, kName);
+}
+
+}  // namespace quench

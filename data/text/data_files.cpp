@@ -1,0 +1,240 @@
+#include "data/text/data_files.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <set>
+#include <string_view>
+
+#include "core/system/check.h"
+#include "core/system/log.h"
+#include "data/files/text_input.h"
+#include "data/formats/token_stream.h"
+#include "data/text/text_format.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxFolderDepth = 8;
+
+struct SplitWord {
+  std::string_view word, split;
+};
+constexpr std::array<SplitWord, 10> kSplitWords = {{{"train", "train"},
+                                                    {"training", "train"},
+                                                    {"validation", "validation"},
+                                                    {"valid", "validation"},
+                                                    {"val", "validation"},
+                                                    {"dev", "validation"},
+                                                    {"test", "test"},
+                                                    {"testing", "test"},
+                                                    {"eval", "test"},
+                                                    {"evaluation", "test"}}};
+
+// Files that describe a data set or a model, in lower case.
+constexpr std::array<std::string_view, 9> kDescriptions = {
+    "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json",           "dataset.json",
+    "config.json",       "tokenizer.json",     "requirements.txt",  "tokenizer_config.json"};
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+std::string_view split_of_word(std::string_view word) {
+  const auto known = std::ranges::find(kSplitWords, word, &SplitWord::word);
+  return known != kSplitWords.end() ? known->split : std::string_view();
+}
+
+// "train" of "my-train_02"; empty where no word of the name tells a split.
+std::string_view split_of_name(const std::string& name) {
+  const std::string text = lower(name);
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t end = begin;
+    while (end < text.size() && is_letter(text[end])) ++end;
+    const std::string_view split = split_of_word(std::string_view(text).substr(begin, end - begin));
+    if (!split.empty()) return split;
+    begin = std::max(end, begin + 1);
+    while (begin < text.size() && !is_letter(text[begin])) ++begin;
+  }
+  return {};
+}
+
+// "train_sft" of "train_sft-00000-of-00003-0123abcd": how the Hub names the files of a split. Empty for other names.
+std::string sharded_split(const std::string& stem) {
+  const std::size_t of = stem.find("-of-");
+  if (of == std::string::npos) return {};
+  const std::size_t dash = stem.rfind('-', of - 1);
+  if (dash == std::string::npos || dash == 0) return {};
+  const std::string number = stem.substr(dash + 1, of - dash - 1);
+  return number.size() >= 5 && number.find_first_not_of("0123456789") == std::string::npos ? stem.substr(0, dash)
+                                                                                           : std::string();
+}
+
+struct FolderFile {
+  fs::path path;
+  const TextFormat* format = nullptr;
+  std::string_view split{};  // train, validation, test or empty
+  std::string name{};        // of the split, as files or folders spell it: "train_sft"
+  std::string_view word{};   // a split that some word of the file's name means
+  std::string set{};         // the folders above it that name no split
+};
+
+bool is_left_out(const fs::path& path) {
+  const std::string name = lower(path.filename().string());
+  return name.starts_with('.') || name.starts_with('_') || name.starts_with("readme") || name.starts_with("license") ||
+         name.starts_with("cache-") || std::ranges::find(kDescriptions, name) != kDescriptions.end();
+}
+
+// The split by the file's whole name, else by the nearest folder of such a name.
+FolderFile folder_file(const fs::path& root, const fs::path& path, const TextFormat* format) {
+  FolderFile file{.path = path, .format = format};
+  std::string stem = path.stem().string();
+  if (text_extension(path) != path.extension()) stem = fs::path(stem).stem().string();
+  file.word = split_of_name(stem);
+  const std::string sharded = sharded_split(stem);
+  const auto use = [&](const std::string& name, std::string_view split) {
+    if (!file.split.empty() || split.empty()) return;
+    file.split = split;
+    file.name = name;
+  };
+  use(sharded, split_of_name(sharded));
+  use(stem, split_of_word(lower(stem)));
+  for (fs::path folder = path.parent_path(); folder != root; folder = folder.parent_path()) {
+    const std::string name = folder.filename().string();
+    const std::string_view split = split_of_name(name);
+    use(name, split);
+    if (split.empty() && name != "data") file.set = file.set.empty() ? name : name + "/" + file.set;
+  }
+  return file;
+}
+
+void collect(const fs::path& root, const fs::path& folder, int depth, std::vector<FolderFile>& files) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot list {}: {}", folder.string(), error.message());
+  for (const fs::directory_entry& entry : entries) {
+    if (is_left_out(entry.path())) continue;
+    if (entry.is_directory(error)) {
+      if (depth < kMaxFolderDepth) collect(root, entry.path(), depth + 1, files);
+    } else if (const TextFormat* format = entry.is_regular_file(error) ? text_format_of(entry.path()) : nullptr) {
+      files.push_back(folder_file(root, entry.path(), format));
+    }
+  }
+}
+
+// The names of what the files differ in, for messages.
+template <class Name>
+std::string names_of(const std::vector<FolderFile>& files, Name name) {
+  std::set<std::string> names;
+  for (const FolderFile& file : files) names.insert(std::string(name(file)));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string parent_of(const FolderFile& file) {
+  return file.path.parent_path().string();
+}
+
+// Names that say the split in some word count only where all do: among texts they may mean anything.
+void use_words(std::vector<FolderFile>& files) {
+  const auto named = [](const FolderFile& file) { return !file.split.empty(); };
+  const auto worded = [](const FolderFile& file) { return !file.word.empty(); };
+  if (std::ranges::any_of(files, named) || !std::ranges::all_of(files, worded)) return;
+  for (FolderFile& file : files) file.name = file.split = file.word;
+}
+
+// Those with the split.
+std::vector<FolderFile> choose_split(const fs::path& folder, std::vector<FolderFile> files, DataSplit split) {
+  const auto with = [&](std::string_view wanted) {
+    std::vector<FolderFile> chosen;
+    std::ranges::copy_if(files, std::back_inserter(chosen), [&](const FolderFile& f) { return f.split == wanted; });
+    return chosen;
+  };
+  const std::vector<FolderFile> without = with({});
+  if (without.size() == files.size()) return files;
+  std::vector<FolderFile> chosen = with(split == DataSplit::train ? "train" : "validation");
+  if (chosen.empty() && split == DataSplit::validation) chosen = with("test");
+  if (chosen.empty() && split == DataSplit::train) chosen = without;
+  QUENCH_CHECK_AS(ErrorCode::not_found, !chosen.empty(),
+                  "{} holds no {} split; its splits: {}; name the files that you mean, as {}/*", folder.string(),
+                  split == DataSplit::train ? "train" : "validation or test",
+                  names_of(files, [](const FolderFile& f) { return f.name.empty() ? "(none)" : f.name; }),
+                  parent_of(files.front()));
+  return chosen;
+}
+
+std::vector<fs::path> data_of_folder(const fs::path& folder, DataSplit split) {
+  std::vector<FolderFile> files;
+  collect(folder, folder, 0, files);
+  const auto holds_records = [](const FolderFile& file) { return file.format->open_records != nullptr; };
+  if (std::ranges::any_of(files, holds_records)) std::erase_if(files, std::not_fn(holds_records));
+  QUENCH_CHECK_AS(ErrorCode::not_found, !files.empty(),
+                  "{} holds no files of text or records ({}); name its files, as {}/*.bin", folder.string(),
+                  fmt::join(text_formats().names(), ", "), folder.string());
+  std::ranges::sort(files, {}, &FolderFile::path);
+  use_words(files);
+  const std::size_t all = files.size();
+  files = choose_split(folder, std::move(files), split);
+  const FolderFile& first = files.front();
+  const auto pattern = [&](const FolderFile& file) { return (file.path.parent_path() / "*").string(); };
+  for (const FolderFile& file : files) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, file.format == first.format,
+                    "{} holds files of several formats ({}); name those that you mean, as {}{}", folder.string(),
+                    names_of(files, [](const FolderFile& f) { return f.format->name; }), pattern(first),
+                    first.path.extension().string());
+    QUENCH_CHECK_AS(ErrorCode::bad_config, file.set == first.set || !holds_records(file),
+                    "{} holds several data sets ({}); name the folder of one", folder.string(),
+                    names_of(files, [](const FolderFile& f) { return f.set.empty() ? "." : f.set; }));
+    QUENCH_CHECK_AS(ErrorCode::bad_config, file.name == first.name,
+                    "{} holds several {} splits ({}); name the files of one, as {}", folder.string(), first.split,
+                    names_of(files, [](const FolderFile& f) { return f.name; }),
+                    (first.path.parent_path() / (first.name + "-*")).string());
+  }
+  QUENCH_LOG_INFO("{}: {} of {} files{}{}, from {}", folder.string(), files.size(), all,
+                  first.split.empty() ? "" : " hold the split ", first.name, first.path.filename().string());
+  std::vector<fs::path> paths;
+  for (const FolderFile& file : files) paths.push_back(file.path);
+  return paths;
+}
+
+// Shards of quench tokenize; none where the folder holds other data.
+std::vector<fs::path> shards_of_folder(const fs::path& folder, DataSplit split) {
+  std::error_code ignored;
+  std::vector<fs::path> shards;
+  if (!fs::exists(folder / "dataset.json", ignored)) return shards;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool train = name.starts_with("train-") && name.ends_with(".bin");
+    if (split == DataSplit::train ? train : name == "val.bin") shards.push_back(entry.path());
+  }
+  std::ranges::sort(shards);
+  return shards;
+}
+
+}  // namespace
+
+std::vector<fs::path> expand_data_files(const std::vector<std::string>& patterns, DataSplit split) {
+  std::vector<std::string> files;
+  for (const std::string& pattern : patterns) {
+    std::error_code ignored;
+    if (!fs::is_directory(pattern, ignored)) {
+      files.push_back(pattern);
+      continue;
+    }
+    std::vector<fs::path> found = shards_of_folder(pattern, split);
+    fs::path folder = fs::path(pattern).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();
+    if (found.empty()) found = data_of_folder(folder, split);
+    for (const fs::path& path : found) files.push_back(path.string());
+  }
+  return expand_file_patterns(files);
+}
+
+}  // namespace quench

@@ -1,0 +1,92 @@
+#include "data/text/data_files.h"
+
+#include "tests/data/sampling/token_fixtures.h"
+
+namespace quench {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_error;
+using ::testing::IsEmpty;
+using testing::TempDir;
+using testing::write_file;
+
+namespace fs = std::filesystem;
+
+// Files of one folder, and what it stands for, as names within it.
+class DataFolder {
+ public:
+  explicit DataFolder(const std::vector<std::string>& files) {
+    for (const std::string& file : files) {
+      fs::create_directories((folder_ / file).parent_path());
+      write_file(folder_ / file, "{}");
+    }
+  }
+  [[nodiscard]] std::vector<std::string> files(DataSplit split = DataSplit::train, const std::string& end = "") const {
+    std::vector<std::string> names;
+    for (const fs::path& path : expand_data_files({folder_.path().string() + end}, split))
+      names.push_back(path.lexically_relative(folder_.path()).string());
+    return names;
+  }
+  [[nodiscard]] fs::path path() const { return folder_.path(); }
+
+ private:
+  TempDir folder_;
+};
+
+constexpr DataSplit kHeldOut = DataSplit::validation;
+
+TEST(DataFiles, AHubDataSetHasItsSplitsByFileName) {
+  const DataFolder folder({"README.md", ".gitattributes", "dataset_infos.json",
+                           "data/train-00000-of-00002-0123abcd.parquet", "data/train-00001-of-00002-0123abcd.parquet",
+                           "data/test-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"});
+  EXPECT_THAT(folder.files(),
+              ElementsAre("data/train-00000-of-00002-0123abcd.parquet", "data/train-00001-of-00002-0123abcd.parquet"));
+  EXPECT_EQ(folder.files(DataSplit::train, "/"), folder.files());
+  EXPECT_THAT(folder.files(kHeldOut), ElementsAre("data/validation-00000-of-00001.parquet"));
+}
+
+TEST(DataFiles, SplitsByWholeNamesAndByFolders) {
+  const DataFolder names({"train.jsonl.gz", "test.jsonl.gz", "extra.jsonl.gz"});
+  EXPECT_THAT(names.files(), ElementsAre("train.jsonl.gz"));
+  EXPECT_THAT(names.files(kHeldOut), ElementsAre("test.jsonl.gz"));
+  const DataFolder folders({"train/data-00000-of-00001.arrow", "train/dataset_info.json", "train/state.json",
+                            "valid/data-00000-of-00001.arrow", "dataset_dict.json", "train/cache-12.arrow"});
+  EXPECT_THAT(folders.files(), ElementsAre("train/data-00000-of-00001.arrow"));
+  EXPECT_THAT(folders.files(kHeldOut), ElementsAre("valid/data-00000-of-00001.arrow"));
+  const DataFolder words({"my_train_set.csv", "my_dev_set.csv"});
+  EXPECT_THAT(words.files(), ElementsAre("my_train_set.csv"));
+  EXPECT_THAT(words.files(kHeldOut), ElementsAre("my_dev_set.csv"));
+}
+
+TEST(DataFiles, WithoutSplitsAllFilesAreTheData) {
+  const DataFolder texts({"b.txt", "the test of time.txt", "a/c.txt.zst", "README.md", "picture.png"});
+  EXPECT_THAT(texts.files(), ElementsAre("a/c.txt.zst", "b.txt", "the test of time.txt"));
+  EXPECT_EQ(texts.files(kHeldOut), texts.files());
+  const DataFolder records({"part-0.jsonl", "part-1.jsonl", "notes.txt"});
+  EXPECT_THAT(records.files(), ElementsAre("part-0.jsonl", "part-1.jsonl"));
+}
+
+TEST(DataFiles, ShardsOfQuenchTokenize) {
+  const DataFolder folder(
+      {"dataset.json", "train-00000.bin", "train-00001.bin", "val.bin", "tokenizer/tokenizer.json"});
+  EXPECT_THAT(folder.files(), ElementsAre("train-00000.bin", "train-00001.bin"));
+  EXPECT_THAT(folder.files(kHeldOut), ElementsAre("val.bin"));
+}
+
+TEST(DataFiles, WhatIsNotClearIsRefusedWithTheChoices) {
+  const auto refused = [](const DataFolder& folder, ErrorCode code, const std::vector<std::string>& words,
+                          DataSplit split = DataSplit::train) {
+    expect_error(code, words, [&] { (void)folder.files(split); });
+  };
+  refused(DataFolder({"picture.png"}), ErrorCode::not_found, {"no files of text or records", "parquet"});
+  refused(DataFolder({"train.jsonl"}), ErrorCode::not_found, {"no validation or test split", "train"}, kHeldOut);
+  refused(DataFolder({"test.jsonl"}), ErrorCode::not_found, {"no train split", "test"});
+  refused(DataFolder({"a.jsonl", "b.parquet"}), ErrorCode::bad_config, {"several formats", "jsonl, parquet"});
+  refused(DataFolder({"en/train.jsonl", "fr/train.jsonl"}), ErrorCode::bad_config, {"several data sets", "en, fr"});
+  refused(DataFolder({"data/train_sft-00000-of-00001.parquet", "data/train_gen-00000-of-00001.parquet"}),
+          ErrorCode::bad_config, {"several train splits", "train_gen, train_sft", "data/train_gen-*"});
+}
+
+}  // namespace
+}  // namespace quench
