@@ -64,6 +64,7 @@ struct DataSection {
   std::string text_field = "text";
   std::string chat_template = "auto";  // one of chat_template_names(), or the path of a .jinja file
   std::string chat_date;               // "2024-07-26", or empty: templates may not ask for the date
+  Json::Object chat_template_kwargs;   // arguments of the template, where a record says nothing else
   TrainOn train_on = TrainOn::assistant;
   BadRecord on_bad_record = BadRecord::error;
   std::int64_t prefetch = 2;  // batches
