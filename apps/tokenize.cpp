@@ -79,6 +79,7 @@ void run_tokenize(TokenizeArguments& a) {
       options.stop = poll_stop_signals();
     return tokenize_files(*tokenizer, options);
   }();
+  for (const std::string& warning : result.warnings) QUENCH_LOG_WARN("{}", warning);
   if (a.json) {
     Json json = Json::object();
     json.set("output", a.options.output.string());

@@ -14,7 +14,7 @@ namespace {
 constexpr auto kLeaveTime = std::chrono::seconds(10);
 constexpr int kConnectionsPerRank = 4;
 constexpr std::size_t kMaxDifferences = 10;
-constexpr auto kLook = std::chrono::milliseconds(500);  // between looks at whether a process was refused
+constexpr auto kRefusalPoll = std::chrono::milliseconds(500);  // between looks at whether a process was refused
 // From the refusal of a process of this job with another token until the rank that it may be is no longer waited for.
 // The rank itself may still come: the refused process has proved nothing.
 constexpr auto kRefusedTime = std::chrono::seconds(5);
@@ -148,7 +148,7 @@ std::optional<std::string> World::wait_for_rank(int rank, const std::string& key
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     std::optional<std::string> value =
-        wait_watched(*store_, key, std::clamp<std::chrono::milliseconds>(left, {}, kLook), watchdog_.get());
+        wait_watched(*store_, key, std::clamp<std::chrono::milliseconds>(left, {}, kRefusalPoll), watchdog_.get());
     if (value || left <= std::chrono::milliseconds(0)) return value;
     const std::optional<std::string> other = store_->try_get(kOtherTokenKey);
     if (!other) continue;

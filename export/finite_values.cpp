@@ -29,7 +29,7 @@ std::int64_t finite_count(const Tensor& values) {
   }
 }
 
-float value_at(const Tensor& values, std::int64_t i) {
+float finite_check_value(const Tensor& values, std::int64_t i) {
   switch (values.dtype()) {
     case DType::f32: return values.data<float>()[i];
     case DType::bf16: return float(values.data<bfloat16>()[i]);
@@ -55,7 +55,7 @@ bool is_finite(const Tensor& values) {
 void require_finite(const Tensor& stored, const Tensor& source, std::string_view name) {
   const std::int64_t at = finite_count(stored);
   if (at == stored.numel()) return;
-  const float value = value_at(source, at);
+  const float value = finite_check_value(source, at);
   QUENCH_CHECK_AS(ErrorCode::nonfinite, !std::isfinite(value),
                   "{} holds NaN or infinity (the first at {}): the model cannot be written; use an earlier checkpoint, "
                   "or find the step at which training diverged",

@@ -33,9 +33,24 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
           "a .jinja file")
       .show_default();
   verb.add_option("--chat-date", a.chat_date, "What a template that asks for today's date is told, as 2024-07-26");
+  verb.add_option("--chat-template-kwargs", a.chat_template_kwargs,
+                  "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
   verb.add_option("--train-on", a.train_on,
                   fmt::format("Which tokens of a chat are targets: {}", fmt::join(enum_names<TrainOn>(), ", ")))
       .show_default();
+}
+
+Json chat_template_kwargs(const std::string& text) {
+  if (text.empty()) return {};
+  Json kwargs;
+  try {
+    kwargs = Json::parse(text, {.source = "--chat-template-kwargs"});
+  } catch (const Error& error) {
+    QUENCH_FAIL(ErrorCode::bad_config, "{}", error.what());
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, kwargs.is_object(), "--chat-template-kwargs is {}, expected a JSON object",
+                  kwargs.type_name());
+  return kwargs;
 }
 
 ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
@@ -49,6 +64,7 @@ ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   options.on_bad_record = require_enum<BadRecord>(a.on_bad_record, "--on-bad-record");
   set_chat_template(options, a.chat_template);
   options.chat_date = a.chat_date;
+  options.chat_template_kwargs = chat_template_kwargs(a.chat_template_kwargs);
   options.train_on = require_enum<TrainOn>(a.train_on, "--train-on");
   return options;
 }

@@ -18,11 +18,14 @@ struct ReaderArguments {
   std::string on_bad_record = "error";
   std::string chat_template = "auto";
   std::string chat_date;
+  std::string chat_template_kwargs;
   std::string train_on = "assistant";
 };
 
 // `token_files`: the verb reads those too, and --format may name theirs.
 void add_reader_options(const Command& verb, ReaderArguments& arguments, bool token_files = false);
+// The object of --chat-template-kwargs, null for an empty text. Throws bad_config for anything else.
+[[nodiscard]] Json chat_template_kwargs(const std::string& text);
 // Throws bad_config naming the option's values. The name of a token format leaves the reader's automatic.
 [[nodiscard]] ReaderOptions reader_options(const ReaderArguments& arguments, bool token_files = false);
 

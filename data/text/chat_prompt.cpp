@@ -7,10 +7,12 @@
 
 namespace quench {
 
-ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const std::string& chat_template, const std::string& date)
+ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const std::string& chat_template, const std::string& date,
+                       const Json& kwargs)
     : tokenizer_(tokenizer) {
   set_chat_template(options_, chat_template);
   options_.chat_date = date;
+  options_.chat_template_kwargs = kwargs;
   resolve_chats(options_, tokenizer);
 }
 

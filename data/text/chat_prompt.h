@@ -14,9 +14,10 @@ namespace quench {
 
 class ChatPrompt {
  public:
-  // `chat_template` and `date` as in the config section data. Keeps a reference to the tokenizer. Throws what
+  // `chat_template`, `date` and `kwargs` as in the config section data. Keeps a reference to the tokenizer. Throws what
   // set_chat_template and resolve_chats throw.
-  ChatPrompt(const Tokenizer& tokenizer, const std::string& chat_template, const std::string& date);
+  ChatPrompt(const Tokenizer& tokenizer, const std::string& chat_template, const std::string& date,
+             const Json& kwargs = {});
 
   // Whether there is a template: without one encode() throws bad_config.
   [[nodiscard]] bool has_template() const noexcept;

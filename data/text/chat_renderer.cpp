@@ -4,15 +4,22 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <utility>
 
 #include "core/system/check.h"
+#include "data/chat/assistant_turns.h"
 #include "data/jinja/jinja_text.h"
 
 namespace quench {
 namespace {
 
 using jinja::Range;
+
+constexpr std::string_view kDefault = "default", kToolUse = "tool_use", kChosen = "chat_template";
+// Texts of a message that templates write out.
+constexpr std::array<std::string_view, 5> kWritten = {"content", "reasoning_content", "thinking", "reasoning",
+                                                      "tool_calls"};
 
 std::tm date_of(std::string_view text) {
   std::tm date{};
@@ -23,55 +30,73 @@ std::tm date_of(std::string_view text) {
   return date;
 }
 
-// A character that no text has, not even as a noncharacter: it is put into what looks like a special token and taken
-// out of the rendered text.
-std::string guard_for(const Conversation& conversation) {
-  const std::string all = Json(conversation.messages).dump() + conversation.tools.dump();
-  for (char last = '\x90'; last <= '\xAF'; ++last)
-    if (std::string guard{'\xEF', '\xB7', last}; all.find(guard) == std::string::npos) return guard;
-  QUENCH_FAIL(ErrorCode::invalid_argument, "the conversation holds all noncharacters from U+FDD0 to U+FDEF");
-}
-
-// A text and ranges of it without the guard; returns where guards stood.
-std::vector<std::size_t> remove_guard(std::string_view guard, std::string& text, std::vector<Range>& ranges) {
-  std::vector<std::size_t> places;
-  std::string clean;
-  std::size_t begin = 0;
-  std::vector<std::size_t> raw;
-  for (std::size_t at; (at = text.find(guard, begin)) != std::string::npos; begin = at + guard.size()) {
-    clean.append(text, begin, at - begin);
-    places.push_back(clean.size());
-    raw.push_back(at);
-  }
-  clean.append(text, begin);
-  const auto moved = [&](std::size_t at) {
-    const auto before = static_cast<std::size_t>(std::ranges::lower_bound(raw, at) - raw.begin());
-    return at - before * guard.size();
-  };
-  for (Range& range : ranges) range = {moved(range.begin), moved(range.end)};
-  text = std::move(clean);
-  return places;
-}
-
 std::size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
+const Json* find_in(const Json::Object& object, std::string_view key) {
+  const auto found = std::ranges::find(object, key, &Json::Member::first);
+  return found != object.end() ? &found->second : nullptr;
+}
+
+void set(jinja::Map& map, const std::string& key, jinja::Value value) {
+  const auto found =
+      std::ranges::find_if(map.members, [&](const auto& member) { return jinja::equal(member.first, key); });
+  if (found != map.members.end())
+    found->second = std::move(value);
+  else
+    map.members.emplace_back(key, std::move(value));
+}
+
+// Does a value hold a string with one of the tokens?
+bool holds(const Json& value, const SpecialTokens& tokens) {
+  if (value.is_string()) return !tokens.find(value.as_string()).empty();
+  if (value.is_array()) return std::ranges::any_of(value.as_array(), [&](const Json& v) { return holds(v, tokens); });
+  if (!value.is_object()) return false;
+  return std::ranges::any_of(value.as_object(), [&](const Json::Member& member) {
+    return !tokens.find(member.first).empty() || holds(member.second, tokens);
+  });
+}
+
+bool is_assistant(const Json& message) {
+  return message.at("role").as_string() == "assistant";
+}
+
+// Whether the message is one whose tokens are targets.
+bool is_trained(const Conversation& conversation, std::size_t i) {
+  return i >= conversation.prompt_messages && is_assistant(conversation.messages[i]) &&
+         may_train(conversation.messages[i]);
+}
+
+void remove(std::vector<Range>& ranges, Range out) {
+  std::vector<Range> left;
+  for (const Range& range : ranges) {
+    left.push_back({range.begin, std::min(range.end, out.begin)});
+    left.push_back({std::max(range.begin, out.end), range.end});
+  }
+  std::erase_if(left, [](const Range& range) { return range.begin >= range.end; });
+  ranges = std::move(left);
+}
+
 }  // namespace
 
-ChatRenderer::ChatRenderer(std::string_view source, const std::string& name, const Tokenizer& tokenizer,
-                           std::string_view date)
-    : template_(source, name) {
-  if (!date.empty()) template_.set_date(date_of(date));
-  const XXH128_hash_t hash = XXH3_128bits(source.data(), source.size());
-  identity_ = fmt::format("jinja {:016x}{:016x} {}", hash.high64, hash.low64, date);
-  for (std::int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const auto token = static_cast<std::int32_t>(id);
-    if (!tokenizer.is_special(token)) continue;
-    std::string text = tokenizer.token_text(token);
-    if (text.empty()) continue;
-    if (special_starts_.find(text[0]) == std::string::npos) special_starts_ += text[0];
-    special_tokens_.push_back(std::move(text));
+ChatRenderer::ChatRenderer(const Tokenizer::ChatTemplateText& templates, const Tokenizer& tokenizer,
+                           std::string_view date, const Json& kwargs)
+    : special_(tokenizer) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, kwargs.is_null() || kwargs.is_object(),
+                  "chat template arguments are {}, expected object (data.chat_template_kwargs, --chat-template-kwargs)",
+                  kwargs.type_name());
+  if (kwargs.is_object()) kwargs_ = kwargs.as_object();
+  identity_ = fmt::format("jinja {} {}", date, kwargs_.empty() ? std::string() : kwargs.dump());
+  if (!templates.text.empty()) add_source(std::string(kDefault), templates.text, templates.source, date);
+  for (const auto& named : templates.named) add_source(named.name, named.text, named.source, date);
+  for (const auto& [key, value] : kwargs_) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, key != "messages", "chat template arguments may not replace the messages");
+    const bool read = key == kChosen ||
+                      std::ranges::any_of(sources_, [&](const auto& source) { return source.second.names.reads(key); });
+    QUENCH_CHECK_AS(ErrorCode::bad_config, read,
+                    "{}: the chat template reads no variable '{}' (data.chat_template_kwargs, --chat-template-kwargs)",
+                    templates.source, key);
   }
   const auto add = [&](const char* variable, std::optional<std::int32_t> id) {
     if (id) named_tokens_.emplace_back(variable, tokenizer.token_text(*id));
@@ -79,202 +104,409 @@ ChatRenderer::ChatRenderer(std::string_view source, const std::string& name, con
   add("bos_token", tokenizer.bos_id());
   add("eos_token", tokenizer.eos_id());
   add("pad_token", tokenizer.pad_id());
+  find_control_tokens();
+  for (auto& [name, source] : sources_) choose_arguments(source);
 }
 
-std::string_view ChatRenderer::special_at(std::string_view text, std::size_t at) const {
-  std::string_view found;
-  if (special_starts_.find(text[at]) == std::string::npos) return found;
-  for (const std::string& token : special_tokens_)
-    if (token.size() > found.size() && text.substr(at).starts_with(token)) found = token;
-  return found;
+ChatRenderer::ChatRenderer(std::string_view source, const std::string& name, const Tokenizer& tokenizer,
+                           std::string_view date)
+    : ChatRenderer({.text = std::string(source), .source = name, .named = {}}, tokenizer, date) {}
+
+void ChatRenderer::add_source(const std::string& name, std::string_view text, const std::string& origin,
+                              std::string_view date) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  identity_ += fmt::format(" {} {:016x}{:016x}", name, hash.high64, hash.low64);
+  Source source{.code = jinja::Template(text, origin), .names = template_names(text, origin)};
+  if (!date.empty()) source.code.set_date(date_of(date));
+  sources_.insert_or_assign(name, std::move(source));
 }
 
-std::string ChatRenderer::guarded(std::string_view text, std::string_view guard) const {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    out += text[i];
-    // Within a character of several bytes nothing can be put, and no special token begins with one in practice.
-    if (static_cast<unsigned char>(text[i]) < 0x80 && special_at(text, i).size() > 1) out += guard;
+// Tokens with which turns begin and end. A template may write others in answers, such as those around a thought.
+void ChatRenderer::find_control_tokens() {
+  constexpr std::string_view kQuestion = "quench-question";
+  const Json::Array question{Json::Object{{"role", "user"}, {"content", kQuestion}}};
+  const std::string text = text_of(question, false), prompted = text_of(question, true);
+  if (text.find(kQuestion) == std::string::npos) {
+    control_ = special_;
+    return;
   }
-  return out;
+  std::vector<std::string> control;
+  for (const auto& [variable, token] : named_tokens_) control.push_back(token);
+  for (const auto& token : special_.find(text)) control.push_back(text.substr(token.begin, token.end - token.begin));
+  const std::string added = prompted.substr(common_prefix(text, prompted));
+  if (const auto tokens = special_.find(added); !tokens.empty())
+    control.push_back(added.substr(tokens.front().begin, tokens.front().end - tokens.front().begin));
+  control.push_back(end_of_turn());
+  std::erase_if(control, [&](const std::string& token) { return !special_.contains(token); });
+  control_ = SpecialTokens(std::move(control));
 }
 
-jinja::Value ChatRenderer::guarded_value(const Json& json, std::string_view guard) const {
-  if (json.is_string()) return guarded(json.as_string(), guard);
-  if (json.is_array()) {
-    jinja::List list;
-    for (const Json& item : json.as_array()) list.push_back(guarded_value(item, guard));
+// Text where an object is refused or printed as Python prints a dict, and a text is printed as it is.
+void ChatRenderer::choose_arguments(Source& source) const {
+  constexpr std::string_view kName = "quench_argument";
+  const auto text_with = [&](const Json& arguments) -> std::string {
+    Conversation example;
+    example.messages.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
+    Json call = Json::Object{
+        {"id", "call00001"}, {"type", "function"}, {"function", Json::Object{{"name", "f"}, {"arguments", arguments}}}};
+    example.messages.push_back(
+        Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::Array{std::move(call)}}});
+    try {
+      return source.code.render(variables({.conversation = example, .source = source, .messages = 2})).text;
+    } catch (const Error&) {
+      return {};
+    }
+  };
+  const std::string object = text_with(Json::Object{{std::string(kName), "x"}});
+  if (!object.empty() && object.find(fmt::format("'{}'", kName)) == std::string::npos) return;
+  source.text_arguments = true;
+  const std::string arguments = fmt::format("\"{}\": \"x\"", kName);
+  source.text_arguments = text_with("{" + arguments + "}").find(arguments) != std::string::npos;
+}
+
+const ChatRenderer::Source& ChatRenderer::source_for(const Conversation& conversation) const {
+  const auto names = [&] {
+    std::vector<std::string> list;
+    for (const auto& [name, source] : sources_) list.push_back(name);
     return list;
+  };
+  const Json* chosen = find_in(conversation.template_kwargs, kChosen);
+  if (chosen == nullptr) chosen = find_in(kwargs_, kChosen);
+  if (chosen != nullptr && !chosen->is_null()) {
+    const auto found = chosen->is_string() ? sources_.find(chosen->as_string()) : sources_.end();
+    QUENCH_CHECK(found != sources_.end(),
+                 "chat_template_kwargs: chat_template is {}, expected the name of one of the tokenizer's templates: {}",
+                 chosen->dump(), fmt::join(names(), ", "));
+    return found->second;
   }
-  if (json.is_object()) {
-    jinja::Map map;
-    for (const auto& [key, item] : json.as_object())
-      map.members.emplace_back(guarded(key, guard), guarded_value(item, guard));
-    return map;
-  }
-  return jinja::Value::from_json(json);
+  if (const auto tool_use = sources_.find(kToolUse); !conversation.tools.is_null() && tool_use != sources_.end())
+    return tool_use->second;
+  const auto found = sources_.find(kDefault);
+  QUENCH_CHECK(
+      found != sources_.end(),
+      "the tokenizer has chat templates for several uses and none named default: name one of {} as chat_template "
+      "in data.chat_template_kwargs (--chat-template-kwargs), or choose data.chat_template",
+      fmt::join(names(), ", "));
+  return found->second;
 }
 
-jinja::Map ChatRenderer::variables(const Conversation& conversation, bool generation_prompt,
-                                   std::string_view guard) const {
+jinja::Map ChatRenderer::variables(const Call& call) const {
+  const Conversation& conversation = call.conversation;
+  TextMarks* marks = call.marks;
+  const auto value = [&](const Json& json) {
+    return marks != nullptr ? marks->mark(json, kNoMessage, special_, true) : jinja::Value::from_json(json);
+  };
   jinja::List messages;
-  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
-    jinja::Map message = guarded_value(conversation.messages[i], guard).map();
+  for (std::size_t i = 0; i < call.messages; ++i) {
+    const Json& given = conversation.messages[i];
+    const Json said = call.source.text_arguments ? given : with_object_arguments(given);
+    const SpecialTokens& plain = is_assistant(said) ? control_ : special_;
+    jinja::Map message;
     message.message = static_cast<int>(i);
+    for (const auto& [key, item] : said.as_object()) {
+      const bool written = std::ranges::find(kWritten, std::string_view(key)) != kWritten.end();
+      message.members.emplace_back(key, marks != nullptr ? marks->mark(item, static_cast<int>(i), plain, !written)
+                                                         : jinja::Value::from_json(item));
+    }
     messages.emplace_back(std::move(message));
   }
   jinja::Map variables;
-  for (const auto& [name, text] : named_tokens_) variables.members.emplace_back(name, text);
-  variables.members.emplace_back("messages", std::move(messages));
-  variables.members.emplace_back("tools", guarded_value(conversation.tools, guard));
-  variables.members.emplace_back("documents", jinja::Value());
-  variables.members.emplace_back("add_generation_prompt", generation_prompt);
+  for (const auto& [name, text] : named_tokens_) set(variables, name, text);
+  set(variables, "tools", jinja::Value());
+  set(variables, "documents", jinja::Value());
+  for (const auto& [key, item] : kwargs_)
+    if (key != kChosen) set(variables, key, value(item));
+  for (const auto& [key, item] : conversation.columns)
+    if (call.source.names.reads(key)) set(variables, key, value(item));
+  for (const auto& [key, item] : conversation.template_kwargs)
+    if (key != kChosen) set(variables, key, value(item));
+  if (!conversation.tools.is_null()) set(variables, "tools", value(conversation.tools));
+  if (!conversation.documents.is_null()) set(variables, "documents", value(conversation.documents));
+  set(variables, "messages", std::move(messages));
+  set(variables, "add_generation_prompt", call.generation_prompt);
   return variables;
 }
 
-// What the template writes for a message begins as the generation prompt does, but that may go on differently, with an
-// opened thought for example: then the header ends with its last line, at most where the message's content begins.
-Range ChatRenderer::without_header(Range turn, std::string_view text, std::string_view prompt,
-                                   std::string_view content) const {
-  const std::string_view written = text.substr(turn.begin, turn.end - turn.begin);
-  std::size_t header = common_prefix(written, prompt);
-  if (header < prompt.size()) {
-    const std::size_t said = written.find(jinja::strip(content, {}, jinja::StripSide::both));
-    if (!content.empty() && said != std::string_view::npos) header = std::min(header, said);
-    std::size_t end = 0;
-    for (std::size_t i = 0; i < header;) {
-      const std::size_t length = special_at(written, i).size();
-      i += std::max<std::size_t>(length, 1);
-      if (i <= header && (length > 0 || written[i - 1] == '\n')) end = i;
-    }
-    header = end;
-  }
-  std::size_t end = written.size();  // without the white space behind the last special token
-  for (std::size_t i = header; i < written.size();) {
-    const std::size_t length = special_at(written, i).size();
-    i += std::max<std::size_t>(length, 1);
-    if (length > 0 && jinja::strip(written.substr(i), {}, jinja::StripSide::both).empty()) {
-      end = i;
-      break;
-    }
-  }
-  return {turn.begin + header, turn.begin + end};
+jinja::Rendered ChatRenderer::rendered(const Call& call) const {
+  return call.source.code.render(variables(call));
 }
 
-std::vector<Range> ChatRenderer::answers(const Conversation& conversation, const jinja::Rendered& rendered,
-                                         std::string_view guard) const {
+std::string ChatRenderer::text_of(const Json::Array& messages, bool generation_prompt) const {
+  Conversation example;
+  example.messages = messages;
+  try {
+    const Source& source = source_for(example);
+    return rendered({.conversation = example,
+                     .source = source,
+                     .messages = messages.size(),
+                     .generation_prompt = generation_prompt})
+        .text;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+MarkedPlaces ChatRenderer::places(const Call& call, const std::string& text) const {
+  const Conversation& conversation = call.conversation;
+  std::string all = Json(conversation.messages).dump();
+  for (const Json& json : {conversation.tools, conversation.documents, Json(conversation.template_kwargs),
+                           Json(conversation.columns), Json(kwargs_)})
+    all += json.dump();
+  for (const MarkStyle style : kMarkStyles) {
+    TextMarks marks(all, call.source.names.literals, style);
+    Call marked = call;
+    marked.marks = &marks;
+    try {
+      std::string again = rendered(marked).text;
+      MarkedPlaces places = marks.take_out(again);
+      if (again == text) return places;
+    } catch (const Error&) {
+      // A template that refuses marked texts: the next style has fewer marks.
+    }
+  }
+  // Without marks texts are looked for, and special tokens in them cannot be told from the template's.
+  MarkedPlaces places;
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < call.messages; ++i) {
+    const Json& message = conversation.messages[i];
+    QUENCH_CHECK(!holds(message, is_assistant(message) ? control_ : special_),
+                 "message {}: its text holds a special token, and {} writes texts in such a way that it cannot be told "
+                 "from the template's own",
+                 i, call.source.code.name());
+    const std::string_view content = jinja::strip(message.at("content").as_string(), {}, jinja::StripSide::both);
+    const std::size_t at = content.empty() ? std::string::npos : text.find(content, from);
+    if (at == std::string::npos) continue;
+    from = at + content.size();
+    places.places.push_back({at, static_cast<int>(i)});
+    places.places.push_back({from, static_cast<int>(i)});
+  }
+  return places;
+}
+
+// What the template adds to the messages before an answer.
+std::string ChatRenderer::generation_prompt(const Call& call, std::string_view text) const {
+  const auto beginning = [&](std::size_t messages, bool prompt) -> std::optional<std::string> {
+    Call part = call;
+    part.messages = messages;
+    part.generation_prompt = prompt;
+    try {
+      return rendered(part).text;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  };
+  const auto& messages = call.conversation.messages;
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, is_assistant) - messages.begin());
+  if (first > 0 && first < messages.size()) {
+    const auto plain = beginning(first, false), prompted = beginning(first, true);
+    if (plain && prompted) return prompted->substr(common_prefix(*plain, *prompted));
+  }
+  const auto prompted = beginning(messages.size(), true);
+  return prompted ? prompted->substr(common_prefix(text, *prompted)) : std::string();
+}
+
+std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered& rendered, const MarkedPlaces& places,
+                                         TrainOn train_on, RecordNotes* notes) const {
+  const Conversation& conversation = call.conversation;
+  const AssistantTurns turns({.text = rendered.text,
+                              .places = places,
+                              .loops = rendered.messages,
+                              .special = special_,
+                              .beginning = [&](std::size_t messages, bool prompt) -> std::optional<std::string> {
+                                Call part = call;
+                                part.messages = messages;
+                                part.generation_prompt = prompt;
+                                try {
+                                  return this->rendered(part).text;
+                                } catch (const Error&) {
+                                  return std::nullopt;
+                                }
+                              },
+                              .generation_prompt = generation_prompt(call, rendered.text)});
   std::vector<Range> ranges;
-  if (template_.marks_generation()) {
-    ranges = rendered.generations;
-  } else {
-    // What a generation prompt adds.
-    std::string prompt = template_.render(variables(conversation, true, guard)).text;
-    prompt.erase(0, common_prefix(rendered.text, prompt));
-    for (const auto& [message, range] : rendered.messages) {
-      const Json& said = conversation.messages[static_cast<std::size_t>(message)];
-      if (said.at("role").as_string() != "assistant") continue;
-      ranges.push_back(without_header(range, rendered.text, prompt, guarded(said.at("content").as_string(), guard)));
-    }
-  }
-  std::erase_if(ranges, [](const Range& range) { return range.begin >= range.end; });
-  QUENCH_CHECK_AS(ErrorCode::unsupported, !ranges.empty(),
-                  "{}: cannot tell what the assistant is to produce: the template has no {{% generation %}} marks and "
-                  "writes messages outside of a loop over them; add the marks, or train on all tokens (data.train_on)",
-                  template_.name());
-  return ranges;
-}
-
-std::vector<Range> ChatRenderer::trained(std::vector<Range> ranges, const Conversation& conversation,
-                                         const jinja::Rendered& rendered, bool all) const {
+  bool ended = true;
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
-    const Json& said = conversation.messages[i];
-    if (may_train(said) || (!all && said.at("role").as_string() != "assistant")) continue;
-    bool found = false;
-    for (const auto& [message, out] : rendered.messages) {
-      if (message != static_cast<int>(i)) continue;
-      found = true;
-      std::vector<Range> left;
-      for (const Range& range : ranges) {
-        left.push_back({range.begin, std::min(range.end, out.begin)});
-        left.push_back({std::max(range.begin, out.end), range.end});
-      }
-      ranges = std::move(left);
-      std::erase_if(ranges, [](const Range& range) { return range.begin >= range.end; });
+    if (!is_trained(conversation, i)) continue;
+    const AssistantTurns::Turn turn = turns.turn(static_cast<int>(i));
+    if (train_on == TrainOn::last) ranges.clear();
+    const bool required =
+        train_on != TrainOn::last || std::ranges::none_of(std::views::iota(i + 1, conversation.messages.size()),
+                                                          [&](std::size_t k) { return is_trained(conversation, k); });
+    QUENCH_CHECK(
+        !turn.ranges.empty() || !required,
+        "message {}: {} writes nothing of this turn of the assistant, which is to be trained on; say \"train\": "
+        "false in the message, or use another template (data.chat_template, --chat-template)",
+        i, call.source.code.name());
+    ranges.insert(ranges.end(), turn.ranges.begin(), turn.ranges.end());
+    ended = turn.ended;
+  }
+  if (!ended && notes != nullptr) ++notes->unended;
+  return ranges;
+}
+
+std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::Rendered& rendered,
+                                                const MarkedPlaces& places, TrainOn train_on,
+                                                RecordNotes* notes) const {
+  const Conversation& conversation = call.conversation;
+  const auto owners_of = [&](const Range& range) {
+    std::vector<std::size_t> owners;
+    const auto add = [&](int owner) {
+      const auto message = static_cast<std::size_t>(owner);
+      if (owner != kNoMessage && is_assistant(conversation.messages[message]) &&
+          std::ranges::find(owners, message) == owners.end())
+        owners.push_back(message);
+    };
+    for (const auto& [at, owner] : places.places)
+      if (range.begin <= at && at <= range.end) add(owner);
+    if (owners.empty())
+      for (const auto& [owner, loop] : rendered.messages)
+        if (loop.begin <= range.begin && range.end <= loop.end) add(owner);
+    return owners;
+  };
+  std::map<std::size_t, std::vector<Range>> by_message;  // of messages that are trained on
+  for (const Range& generation : rendered.generations) {
+    if (generation.begin >= generation.end) continue;
+    const std::vector<std::size_t> owners = owners_of(generation);
+    std::vector<Range> ranges{generation};
+    for (const std::size_t owner : owners) {
+      if (is_trained(conversation, owner)) continue;
+      if (owners.size() == 1) ranges.clear();
+      for (const auto& [message, loop] : rendered.messages)
+        if (message == static_cast<int>(owner)) remove(ranges, loop);
     }
-    QUENCH_CHECK_AS(ErrorCode::unsupported, found,
-                    "{}: cannot tell what it writes for message {}, which is not to be trained on: the template writes "
-                    "messages outside of a loop over them",
-                    template_.name(), i);
+    for (const std::size_t owner : owners)
+      if (is_trained(conversation, owner)) {
+        by_message[owner].insert(by_message[owner].end(), ranges.begin(), ranges.end());
+        ranges.clear();
+        (void)by_message[owner];
+      }
+  }
+  std::vector<Range> ranges;
+  for (std::size_t i = conversation.messages.size(); i-- > 0;) {
+    if (!is_trained(conversation, i)) continue;
+    const auto found = by_message.find(i);
+    QUENCH_CHECK(
+        found != by_message.end(),
+        "message {}: {} writes this turn of the assistant outside of its {{% generation %}} blocks, and it is to "
+        "be trained on; say \"train\": false in the message, or use another template (data.chat_template, "
+        "--chat-template)",
+        i, call.source.code.name());
+    ranges.insert(ranges.begin(), found->second.begin(), found->second.end());
+    if (train_on == TrainOn::last) break;
+  }
+  const std::string_view text = rendered.text;
+  if (!ranges.empty() && notes != nullptr) {
+    const Range last = ranges.back();
+    const std::size_t next = text.size() - jinja::strip(text.substr(last.end), {}, jinja::StripSide::left).size();
+    const bool ended = special_.ends(text.substr(last.begin, last.end - last.begin));
+    if (!ended && !special_.at(text, next).empty()) ++notes->unended_generation;
+    if (!ended && special_.at(text, next).empty()) ++notes->unended;
   }
   return ranges;
 }
 
-std::vector<DocumentPiece> ChatRenderer::render(const Conversation& conversation, TrainOn train_on) const {
-  const std::string guard = guard_for(conversation);
-  jinja::Rendered rendered = template_.render(variables(conversation, false, guard));
-  std::vector<Range> ranges =
-      train_on == TrainOn::all ? std::vector<Range>{{0, rendered.text.size()}} : answers(conversation, rendered, guard);
-  ranges = trained(std::move(ranges), conversation, rendered, train_on == TrainOn::all);
-  if (train_on == TrainOn::last && ranges.size() > 1) ranges.erase(ranges.begin(), ranges.end() - 1);
-  return pieces(std::move(rendered.text), std::move(ranges), guard);
+std::vector<Range> ChatRenderer::all_targets(const Call& call, const jinja::Rendered& rendered,
+                                             const MarkedPlaces& places) const {
+  std::vector<Range> ranges{{0, rendered.text.size()}};
+  for (std::size_t i = 0; i < call.conversation.messages.size(); ++i) {
+    if (may_train(call.conversation.messages[i])) continue;
+    const auto owner = static_cast<int>(i);
+    bool found = false;
+    for (const auto& [message, range] : rendered.messages)
+      if (message == owner) {
+        remove(ranges, range);
+        found = true;
+      }
+    std::optional<Range> marked;
+    for (const auto& [at, message] : places.places)
+      if (message == owner) marked = {marked ? marked->begin : at, at};
+    if (!found && marked) remove(ranges, *marked);
+    QUENCH_CHECK(found || marked, "message {}: cannot tell where {} writes it, and it is not to be trained on", i,
+                 call.source.code.name());
+  }
+  return ranges;
+}
+
+void ChatRenderer::note(const Call& call, std::string_view text, const MarkedPlaces& places, RecordNotes* notes) const {
+  if (notes == nullptr) return;
+  note_keys(call.conversation, &call.source.names, *notes);
+  for (const auto& token : places.plain_tokens)
+    ++notes->plain_tokens[std::string(text.substr(token.begin, token.end - token.begin))];
+}
+
+std::vector<DocumentPiece> ChatRenderer::render(const Conversation& conversation, TrainOn train_on,
+                                                RecordNotes* notes) const {
+  Call call{.conversation = conversation, .source = source_for(conversation), .messages = conversation.messages.size()};
+  for (const Json::Object* given : {&kwargs_, &conversation.columns, &conversation.template_kwargs})
+    if (const Json* prompt = find_in(*given, "add_generation_prompt"); prompt != nullptr && prompt->is_bool())
+      call.generation_prompt = prompt->as_bool();
+  const jinja::Rendered rendered = this->rendered(call);
+  const MarkedPlaces places = this->places(call, rendered.text);
+  const std::vector<Range> ranges = train_on == TrainOn::all ? all_targets(call, rendered, places)
+                                    : call.source.code.marks_generation()
+                                        ? marked_targets(call, rendered, places, train_on, notes)
+                                        : targets(call, rendered, places, train_on, notes);
+  note(call, rendered.text, places, notes);
+  return pieces(rendered.text, ranges, places.plain_tokens);
 }
 
 std::vector<DocumentPiece> ChatRenderer::prompt(const Conversation& conversation) const {
-  const std::string guard = guard_for(conversation);
-  return pieces(template_.render(variables(conversation, true, guard)).text, {}, guard);
+  const Call call{.conversation = conversation,
+                  .source = source_for(conversation),
+                  .messages = conversation.messages.size(),
+                  .generation_prompt = true};
+  const std::string text = rendered(call).text;
+  return pieces(text, {}, places(call, text).plain_tokens);
 }
 
 std::string ChatRenderer::end_of_turn() const {
   constexpr std::string_view kAnswer = "quench-answer";
-  Conversation example;
-  example.messages.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
-  example.messages.push_back(Json::Object{{"role", "assistant"}, {"content", kAnswer}});
-  std::string text;
-  try {
-    text = template_.render(variables(example, false, guard_for(example))).text;
-  } catch (const Error&) {
-    return {};
+  Json::Array example{Json::Object{{"role", "user"}, {"content", "question"}},
+                      Json::Object{{"role", "assistant"}, {"content", kAnswer}}};
+  // The next turn may write the token.
+  for (const bool asks_again : {false, true}) {
+    if (asks_again) example.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
+    const std::string text = text_of(example, false);
+    const std::size_t answer = text.rfind(kAnswer);
+    if (answer == std::string::npos) continue;
+    const std::string_view rest = std::string_view(text).substr(answer + kAnswer.size());
+    if (const auto tokens = special_.find(rest); !tokens.empty())
+      return std::string(rest.substr(tokens.front().begin, tokens.front().end - tokens.front().begin));
   }
-  const std::size_t answer = text.rfind(kAnswer);
-  if (answer == std::string::npos) return {};
-  for (std::size_t i = answer + kAnswer.size(); i < text.size(); ++i)
-    if (const std::string_view token = special_at(text, i); !token.empty()) return std::string(token);
   return {};
 }
 
-// The text without its guards, and with the targets that its ranges are.
-std::vector<DocumentPiece> ChatRenderer::pieces(std::string text, std::vector<Range> ranges,
-                                                std::string_view guard) const {
-  const std::vector<std::size_t> guards = remove_guard(guard, text, ranges);
+// The text in stretches that are encoded at once: those between special tokens that hold a plain one, and all others.
+std::vector<DocumentPiece> ChatRenderer::pieces(std::string_view text, const std::vector<Range>& ranges,
+                                                const std::vector<SpecialTokens::Occurrence>& plain) const {
   std::vector<DocumentPiece> pieces;
   const auto add = [&](std::size_t begin, std::size_t end, bool markup) {
     if (begin == end) return;
-    DocumentPiece piece{.text = text.substr(begin, end - begin), .target = false, .markup = markup};
+    DocumentPiece piece{.text = std::string(text.substr(begin, end - begin)), .target = false, .markup = markup};
     for (const Range& range : ranges) {
       const std::size_t from = std::max(range.begin, begin), to = std::min(range.end, end);
       if (from < to) piece.target_bytes.emplace_back(from - begin, to - begin);
     }
     pieces.push_back(std::move(piece));
   };
-  // Stretches between special tokens that hold a guard stay text, the others go together.
   std::size_t done = 0, stretch = 0, next = 0;
-  for (std::size_t i = 0; next < guards.size();) {
-    const std::size_t length = i < text.size() ? special_at(text, i).size() : 0;
-    const bool real =
-        length > 0 && !std::ranges::any_of(guards, [&](std::size_t g) { return g > i && g < i + length; });
-    if (i < text.size() && !real) {
-      ++i;
-      continue;
+  const auto close = [&](std::size_t end) {  // of a stretch
+    if (next == plain.size() || plain[next].begin >= end) return;
+    add(done, stretch, true);
+    add(stretch, end, false);
+    done = end;
+    while (next < plain.size() && plain[next].begin < end) ++next;
+  };
+  for (std::size_t i = 0; i < text.size() && next < plain.size();) {
+    const std::size_t length = special_.at(text, i).size();
+    const bool is_plain = std::ranges::any_of(plain, [&](const auto& token) { return token.begin == i; });
+    if (length > 0 && !is_plain) {
+      close(i);
+      stretch = i + length;
     }
-    if (guards[next] <= i) {
-      add(done, stretch, true);
-      add(stretch, i, false);
-      done = i;
-      while (next < guards.size() && guards[next] <= i) ++next;
-    }
-    i += length;
-    stretch = i;
+    i += std::max<std::size_t>(length, 1);
   }
+  close(text.size());
   add(done, text.size(), true);
   return pieces;
 }

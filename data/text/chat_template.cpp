@@ -30,6 +30,11 @@ void add_text(std::vector<DocumentPiece>& pieces, std::string text, bool target 
   pieces.push_back({.text = std::move(text), .target = target});
 }
 
+void add_answer(std::vector<DocumentPiece>& pieces, std::string_view chat_template, std::string text, bool target) {
+  const bool markup = reads_special_tokens(chat_templates().find(chat_template), "assistant", text);
+  pieces.push_back({.text = std::move(text), .target = target, .markup = markup});
+}
+
 // For each question and its answer <s>[INST] question [/INST] answer </s> with white space around question and answer
 // removed. A system message stands at the start of the first question, as <<SYS>>\nmessage\n<</SYS>>\n\n. Questions and
 // answers alternate.
@@ -79,7 +84,7 @@ void render_llama3(const std::vector<ChatMessage>& messages, bool all, std::vect
     const bool assistant = role == "assistant", every = all && train;
     if (assistant) {
       begin_llama3(pieces, every);
-      add_text(pieces, std::string(trim(content)), train);
+      add_answer(pieces, "llama3", std::string(trim(content)), train);
     } else {
       add_special(pieces, "<|start_header_id|>", every);
       add_text(pieces, role == "tool" ? "ipython" : role, every);
@@ -96,7 +101,7 @@ void render_chatml(const std::vector<ChatMessage>& messages, bool all, std::vect
     const bool assistant = role == "assistant", every = all && train;
     if (assistant) {
       begin_chatml(pieces, every);
-      add_text(pieces, content, train);
+      add_answer(pieces, "chatml", content, train);
     } else {
       add_special(pieces, "<|im_start|>", every);
       add_text(pieces, role + "\n" + content, every);
@@ -197,6 +202,12 @@ const ChatTemplate* fitting_chat_template(const Tokenizer& tokenizer) {
   for (const ChatTemplate& known : chat_templates())
     if (fits(known, tokenizer)) return &known;
   return nullptr;
+}
+
+bool reads_special_tokens(const ChatTemplate* chat_template, std::string_view role, std::string_view text) {
+  if (chat_template == nullptr || chat_template->name == "llama2" || role != "assistant") return false;
+  return std::ranges::none_of(chat_template->special_tokens,
+                              [&](const std::string& token) { return text.find(token) != std::string_view::npos; });
 }
 
 std::vector<DocumentPiece> render_chat(const ChatTemplate* chat_template, const std::vector<ChatMessage>& messages,

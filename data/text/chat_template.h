@@ -46,11 +46,16 @@ struct ChatTemplate {
 // have other uses: they count where they are ids 1 and 2 and the tokenizer has no [INST] token of its own.
 [[nodiscard]] const ChatTemplate* fitting_chat_template(const Tokenizer& tokenizer);
 
+// Whether special tokens in a message's text become these tokens: in the assistant's, unless it holds tokens of the
+// template itself. Llama 2's template joins texts and has plain characters alone.
+[[nodiscard]] bool reads_special_tokens(const ChatTemplate* chat_template, std::string_view role,
+                                        std::string_view text);
+
 // Targets are what the assistant is to produce: the content of its messages and the token that ends them
 // (</s>, <|eot_id|>, <|im_end|>); with `all`, every token. Its header is encoded apart from its content, as generation
-// will see it; text that looks like a special token inside a message stays text. Throws invalid_argument for an unknown
-// role, an empty assistant message, a conversation without one or one that the template has no form for, and bad_config
-// without a template.
+// will see it; text that looks like a special token inside a message stays text, unless reads_special_tokens(). Throws
+// invalid_argument for an unknown role, an empty assistant message, a conversation without one or one that the template
+// has no form for, and bad_config without a template.
 [[nodiscard]] std::vector<DocumentPiece> render_chat(const ChatTemplate* chat_template,
                                                      const std::vector<ChatMessage>& messages, bool all = false);
 

@@ -43,71 +43,15 @@ std::string content_of(const Json& message, std::string_view key) {
 // them likewise.
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
 
-bool calls_tools(const Json& message) {
-  const Json* calls = message.find("tool_calls");
-  return calls != nullptr && calls->is_array() && !calls->as_array().empty();
-}
-
-// "train" or "weight" of a message; absent where neither says anything.
-std::optional<bool> train_flag(const Json& message) {
-  std::optional<bool> flag;
-  if (const Json* train = message.find("train"); train != nullptr && !train->is_null()) {
-    if (!train->is_bool()) reject_record(fmt::format("field \"train\" is {}, expected boolean", train->type_name()));
-    flag = train->as_bool();
-  }
-  const Json* weight = message.find("weight");
-  if (weight == nullptr || weight->is_null()) return flag;
-  const bool known = weight->is_number() && (weight->as_double() == 0 || weight->as_double() == 1);
-  if (!known)
-    reject_record(fmt::format("field \"weight\" is {}; a message is trained on (1) or not (0)", weight->dump()));
-  const bool weighs = weight->as_double() == 1;
-  if (flag && *flag != weighs) reject_record("fields \"train\" and \"weight\" contradict each other");
-  return weighs;
-}
-
 // The message with its flag in place of the fields that said it.
 Json with_flag(Json message, const Json& given) {
-  const std::optional<bool> flag = train_flag(given);
-  for (const char* key : {"train", "weight"})
-    if (message.find(key) != nullptr) message.erase(key);
+  const std::optional<bool> flag = message_flag(given);
+  std::vector<std::string> names;
+  for (const auto& [key, value] : message.as_object())
+    if (is_train_flag(key)) names.push_back(key);
+  for (const std::string& name : names) message.erase(name);
   if (flag) message.set("train", *flag);
   return message;
-}
-
-// An array, or, as data sets of text columns have it, the text of one.
-Json tools_of(const Json& record) {
-  const Json* tools = record.find("tools");
-  if (tools == nullptr || tools->is_null()) return {};
-  Json list = *tools;
-  if (tools->is_string()) {
-    if (tools->as_string().find_first_not_of(" \t\r\n") == std::string::npos) return {};
-    try {
-      list = Json::parse(tools->as_string(), {.source = "tools"});
-    } catch (const Error& error) {
-      reject_record(error.what());
-    }
-  }
-  if (!list.is_array()) reject_record(fmt::format("field \"tools\" is {}, expected array", list.type_name()));
-  if (list.as_array().empty()) return {};
-  for (std::size_t i = 0; i < list.as_array().size(); ++i)
-    if (!list.as_array()[i].is_object())
-      reject_record(fmt::format("tools[{}] is {}, expected object", i, list.as_array()[i].type_name()));
-  return list;
-}
-
-// A call is {"function": {"name", "arguments"}}, or for some templates {"name", "arguments"}.
-void check_calls(const Json& message) {
-  const Json* calls = message.find("tool_calls");
-  if (calls == nullptr) return;
-  if (!calls->is_array()) reject_record(fmt::format("field \"tool_calls\" is {}, expected array", calls->type_name()));
-  for (std::size_t i = 0; i < calls->as_array().size(); ++i) {
-    const Json* call = &calls->as_array()[i];
-    if (const Json* function = call->is_object() ? call->find("function") : nullptr; function != nullptr)
-      call = function;
-    const Json* name = call->is_object() ? call->find("name") : nullptr;
-    if (name == nullptr || !name->is_string() || name->as_string().empty())
-      reject_record(fmt::format("tool_calls[{}] names no function", i));
-  }
 }
 
 Json message_of(const Json& given);
@@ -128,18 +72,21 @@ Json::Array messages_of(const Json::Array& list) {
 
 Json openai_message(const Json& given) {
   (void)typed_field(given, "role", "string");
-  Json message = given;
+  Json message = with_tool_calls(given);
   const Json* content = given.find("content");
   const bool absent = content == nullptr || content->is_null();
-  // A call needs no text beside it.
-  if (absent && calls_tools(given))
+  // A call or a thought needs no text beside it.
+  const bool thinks = std::ranges::any_of(kReasoning, [&](std::string_view key) {
+    const Json* reasoning = given.find(key);
+    return reasoning != nullptr && !reasoning->is_null();
+  });
+  if (absent && (calls_tools(message) || thinks))
     message.set("content", "");
   else
     message.set("content", content_of(given, "content"));
   // A column that other records use.
-  for (const char* key : {"tool_calls", "name", "tool_call_id", "reasoning_content"})
+  for (const char* key : {"name", "tool_call_id", "reasoning_content"})
     if (const Json* value = message.find(key); value != nullptr && value->is_null()) message.erase(key);
-  check_calls(message);
   for (const std::string_view key : kReasoning) {
     const Json* reasoning = given.find(key);
     if (reasoning == nullptr || reasoning->is_null()) continue;
@@ -163,13 +110,16 @@ Json call_message(const std::string& text) {
 Json sharegpt_message(const Json& given) {
   const std::string& from = typed_field(given, "from", "string").as_string();
   std::string content = content_of(given, "value");
-  if (from == kCall) return with_flag(call_message(content), given);
   const auto known =
       std::ranges::find(kSpeakers, std::string_view(from), [](const auto& entry) { return entry.first; });
   // An unknown role is named, as it stands, by check_conversation().
-  return with_flag(Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
-                                {"content", std::move(content)}},
-                   given);
+  Json message = from == kCall
+                     ? call_message(content)
+                     : Json(Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
+                                         {"content", std::move(content)}});
+  for (const auto& [key, value] : given.as_object())
+    if (key != "from" && key != "value" && message.find(key) == nullptr) message.set(key, value);
+  return with_flag(std::move(message), given);
 }
 
 // Data sets have messages of either form under either key.
@@ -178,17 +128,59 @@ Json message_of(const Json& given) {
                                                                         : openai_message(given);
 }
 
+// The record's "system" as the first message.
 void add_system(const Json& record, Json::Array& messages) {
   const Json* system = record.find("system");
   if (system == nullptr || system->is_null() || typed_field(record, "system", "string").as_string().empty()) return;
+  const Json* first = messages.empty() ? nullptr : &messages.front();
+  if (first != nullptr && (first->at("role") == Json("system") || first->at("role") == Json("developer"))) {
+    if (first->at("content") == *system) return;
+    reject_record("field \"system\" and the system message at the beginning differ: which of them holds?");
+  }
   messages.insert(messages.begin(), Json::Object{{"role", "system"}, {"content", *system}});
 }
 
-}  // namespace
-
-void reject_record(const std::string& reason) {
-  QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
+// An object, or the text of one.
+Json::Object kwargs_of(const Json& record) {
+  const Json* given = record.find("chat_template_kwargs");
+  if (given == nullptr || given->is_null()) return {};
+  Json kwargs = given->is_string() ? Json::parse(given->as_string(), {.source = "chat_template_kwargs"}) : *given;
+  if (!kwargs.is_object())
+    reject_record(fmt::format("field \"chat_template_kwargs\" is {}, expected object", kwargs.type_name()));
+  if (kwargs.find("messages") != nullptr) reject_record("chat_template_kwargs may not replace the messages");
+  return kwargs.as_object();
 }
+
+// All but the messages; `own` are the keys that hold those.
+void add_columns(const Json& record, std::initializer_list<std::string_view> own, Conversation& conversation) {
+  add_system(record, conversation.messages);
+  conversation.tools = tools_of(record);
+  conversation.documents = object_list(record, "documents");
+  conversation.template_kwargs = kwargs_of(record);
+  constexpr std::array<std::string_view, 5> kRead = {"system", "tools", "functions", "documents",
+                                                     "chat_template_kwargs"};
+  for (const auto& [key, value] : record.as_object())
+    if (!value.is_null() && std::ranges::find(kRead, std::string_view(key)) == kRead.end() &&
+        std::ranges::find(own, std::string_view(key)) == own.end())
+      conversation.columns.emplace_back(key, value);
+}
+
+// [["question", "answer"], ...]
+void add_history(const Json& record, Json::Array& messages) {
+  const Json* history = record.find("history");
+  if (history == nullptr || history->is_null()) return;
+  const Json::Array& turns = typed_field(record, "history", "array").as_array();
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const Json& turn = turns[i];
+    if (!turn.is_array() || turn.as_array().size() != 2 || !turn.as_array()[0].is_string() ||
+        !turn.as_array()[1].is_string())
+      reject_record(fmt::format("history[{}] is no pair of texts, a question and its answer", i));
+    messages.push_back(Json::Object{{"role", "user"}, {"content", turn.as_array()[0]}});
+    messages.push_back(Json::Object{{"role", "assistant"}, {"content", turn.as_array()[1]}});
+  }
+}
+
+}  // namespace
 
 const Json& typed_field(const Json& record, std::string_view key, std::string_view type) {
   const Json* value = record.find(key);
@@ -199,12 +191,14 @@ const Json& typed_field(const Json& record, std::string_view key, std::string_vi
 }
 
 Conversation openai_conversation(const Json& record) {
-  return {messages_of(typed_field(record, "messages", "array").as_array()), tools_of(record)};
+  Conversation conversation{messages_of(typed_field(record, "messages", "array").as_array())};
+  add_columns(record, {"messages"}, conversation);
+  return conversation;
 }
 
 Conversation sharegpt_conversation(const Json& record) {
-  Conversation conversation{messages_of(typed_field(record, "conversations", "array").as_array()), tools_of(record)};
-  add_system(record, conversation.messages);
+  Conversation conversation{messages_of(typed_field(record, "conversations", "array").as_array())};
+  add_columns(record, {"conversations"}, conversation);
   return conversation;
 }
 
@@ -216,10 +210,22 @@ Conversation alpaca_conversation(const Json& record) {
     if (!more.empty()) question += (question.empty() ? "" : "\n\n") + more;
   }
   Conversation conversation;
+  add_history(record, conversation.messages);
   conversation.messages.push_back(Json::Object{{"role", "user"}, {"content", std::move(question)}});
   conversation.messages.push_back(
       Json::Object{{"role", "assistant"}, {"content", typed_field(record, "output", "string")}});
-  add_system(record, conversation.messages);
+  add_columns(record, {"instruction", "input", "output", "history"}, conversation);
+  return conversation;
+}
+
+Conversation completion_conversation(const Json& record) {
+  Conversation conversation{messages_of(typed_field(record, "prompt", "array").as_array())};
+  conversation.prompt_messages = conversation.messages.size();
+  for (Json& message : messages_of(typed_field(record, "completion", "array").as_array()))
+    conversation.messages.push_back(std::move(message));
+  const std::size_t messages = conversation.messages.size();
+  add_columns(record, {"prompt", "completion"}, conversation);
+  conversation.prompt_messages += conversation.messages.size() - messages;  // a system message
   return conversation;
 }
 
@@ -230,13 +236,15 @@ void check_conversation(const Conversation& conversation) {
     const std::string& role = message.at("role").as_string();
     QUENCH_CHECK(std::ranges::find(kRoles, std::string_view(role)) != kRoles.end(), "message {}: role '{}'; known: {}",
                  i, role, fmt::join(kRoles, ", "));
-    const bool silent = message.at("content").as_string().empty() && !calls_tools(message);
+    const Json* thought = message.find("reasoning_content");
+    const bool silent = message.at("content").as_string().empty() && !calls_tools(message) &&
+                        (thought == nullptr || !thought->is_string() || thought->as_string().empty());
     QUENCH_CHECK(!silent || (role != "user" && role != "assistant"), "message {}: the {} says nothing", i, role);
     answered = answered || role == "assistant";
     trained = trained || (role == "assistant" && may_train(message));
   }
   QUENCH_CHECK(answered, "no assistant message: nothing to train on");
-  QUENCH_CHECK(trained, "no assistant message with \"train\": true or \"weight\": 1: nothing to train on");
+  QUENCH_CHECK(trained, "no assistant message is to be trained on: their flags (\"train\", \"weight\", ...) say so");
 }
 
 bool may_train(const Json& message) {
@@ -256,7 +264,7 @@ void require_assistant_targets(const Conversation& conversation) {
 }
 
 std::vector<ChatMessage> plain_messages(const Conversation& conversation) {
-  QUENCH_CHECK(conversation.tools.is_null(),
+  QUENCH_CHECK(conversation.tools.is_null() || conversation.tools.as_array().empty(),
                "the conversation has tools, for which the written templates have no form; use the model's own template "
                "(data.chat_template, --chat-template: a .jinja file)");
   std::vector<ChatMessage> messages;

@@ -46,17 +46,24 @@ std::string chat_template_text(const std::string& name_or_path) {
 
 void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer) {
   if (options.chat_renderer) return;
-  const auto use = [&](std::string_view text, const std::string& source) {
-    options.chat_renderer = std::make_shared<ChatRenderer>(text, source, tokenizer, options.chat_date);
+  const auto use = [&](const Tokenizer::ChatTemplateText& templates) {
+    options.chat_renderer =
+        std::make_shared<ChatRenderer>(templates, tokenizer, options.chat_date, options.chat_template_kwargs);
   };
   if (!options.chat_template_file.empty()) {
-    use(read_file(options.chat_template_file, kMaxTemplateBytes), options.chat_template_file.string());
+    use({.text = read_file(options.chat_template_file, kMaxTemplateBytes),
+         .source = options.chat_template_file.string()});
   } else if (options.chat_template == nullptr && tokenizer.chat_template()) {
-    use(tokenizer.chat_template()->text, tokenizer.chat_template()->source);
+    use(*tokenizer.chat_template());
   } else {
     QUENCH_CHECK_AS(ErrorCode::bad_config, options.chat_date.empty(),
                     "a chat date ({}) belongs to a Jinja template, and none is used", options.chat_date);
+    QUENCH_CHECK_AS(ErrorCode::bad_config,
+                    options.chat_template_kwargs.is_null() || options.chat_template_kwargs == Json::object(),
+                    "chat template arguments ({}) belong to a Jinja template, and none is used",
+                    options.chat_template_kwargs.dump());
     if (options.chat_template == nullptr) options.chat_template = fitting_chat_template(tokenizer);
+    options.special_tokens = SpecialTokens(tokenizer);
   }
 }
 

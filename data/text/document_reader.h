@@ -13,6 +13,7 @@
 #include "data/text/document.h"
 #include "data/text/policies.h"
 #include "data/text/record_columns.h"
+#include "data/text/record_notes.h"
 
 namespace quench {
 
@@ -31,12 +32,15 @@ struct ReaderOptions {
   const ChatTemplate* chat_template = nullptr;
   std::filesystem::path chat_template_file{};  // a Jinja template, in place of those
   std::string chat_date{};                     // "2024-07-26": what the template's strftime_now tells
+  Json chat_template_kwargs{};                 // arguments of the template, an object; null: none
   TrainOn train_on = TrainOn::assistant;
   std::shared_ptr<const ChatRenderer> chat_renderer{};  // set by resolve_chats; null: chat_template
   BadRecord on_bad_record = BadRecord::error;
   // A JSON line above this is a bad record; a text document above it comes in parts, cut at the start of a line.
   std::uint64_t max_document_bytes = std::uint64_t{64} << 20;
-  std::int64_t vocab_size = 0;  // ids of `tokens` records must be below it; 0: not checked here
+  std::int64_t vocab_size = 0;           // ids of `tokens` records must be below it; 0: not checked here
+  SpecialTokens special_tokens{};        // of the tokenizer, set by resolve_chats with a written template
+  std::shared_ptr<RecordNotes> notes{};  // counts what readers of these options find; null: nothing is counted
 };
 
 struct ReadReport {
@@ -74,7 +78,7 @@ void set_chat_template(ReaderOptions& options, const std::string& name_or_path);
 [[nodiscard]] std::string chat_template_text(const std::string& name_or_path);
 // Chooses how chats become tokens: the template of chat_template_file; that of chat_template; for none, the one
 // that came with the tokenizer, else the written one whose special tokens it has. Throws what ChatRenderer throws, and
-// bad_config for a date without a template that could tell it.
+// bad_config for a date or arguments without a Jinja template that could read them.
 void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer);
 
 // Throws bad_config when the format is automatic and the name does not say, and what the formats' readers throw.

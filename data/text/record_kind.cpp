@@ -1,6 +1,7 @@
 #include "data/text/record_kind.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 
@@ -10,8 +11,26 @@
 namespace quench {
 namespace {
 
+// Whether the record says that nothing of it is trained on; counts it then.
+bool is_left_out(const Json& record, const ReaderOptions& options) {
+  if (record_flag(record).value_or(true)) return false;
+  if (options.notes) ++options.notes->left_out;
+  return true;
+}
+
+// Counts the keys of a record without messages that are not among `read`, nor flags.
+void note_keys_of(const Json& record, std::span<const std::string_view> read, const ReaderOptions& options) {
+  if (!options.notes) return;
+  std::vector<std::string_view> names(read.begin(), read.end());
+  for (const Json::Member& member : record.as_object())
+    if (is_record_flag(member)) names.push_back(member.first);
+  note_keys(record, names, *options.notes);
+}
+
 std::vector<DocumentPiece> text_pieces(const Json& record, const ReaderOptions& options) {
   const std::string& text = typed_field(record, options.field, "string").as_string();
+  if (is_left_out(record, options)) return {};
+  note_keys_of(record, std::array<std::string_view, 1>{options.field}, options);
   if (text.empty()) return {};
   return {{.text = text}};
 }
@@ -25,6 +44,8 @@ std::int64_t integer_at(const Json::Array& list, std::size_t i, std::string_view
 // equal to the id or kIgnoreLabel.
 std::vector<DocumentPiece> token_pieces(const Json& record, const ReaderOptions& options) {
   const Json::Array& ids = typed_field(record, "input_ids", "array").as_array();
+  if (is_left_out(record, options)) return {};
+  note_keys_of(record, std::array<std::string_view, 3>{"input_ids", "labels", "attention_mask"}, options);
   const auto optional_list = [&](const char* key) -> const Json::Array* {
     const Json* value = record.find(key);
     if (value == nullptr || value->is_null()) return nullptr;
@@ -59,44 +80,49 @@ void keep_last_targets(std::vector<DocumentPiece>& pieces) {
   for (; piece != pieces.rend(); ++piece) piece->target = false;
 }
 
-std::vector<DocumentPiece> conversation_pieces(const Conversation& conversation, const ReaderOptions& options) {
-  check_conversation(conversation);
+// Counts the special tokens in the messages of a written template, which stay plain characters; and all other keys.
+void note_conversation(const Conversation& conversation, const ReaderOptions& options) {
+  if (!options.notes) return;
+  note_keys(conversation, nullptr, *options.notes);
+  for (const Json& message : conversation.messages) {
+    const std::string& text = message.at("content").as_string();
+    for (const auto& [begin, end] : options.special_tokens.find(text))
+      if (!reads_special_tokens(options.chat_template, message.at("role").as_string(), text))
+        ++options.notes->plain_tokens[text.substr(begin, end - begin)];
+  }
+}
+
+std::vector<DocumentPiece> conversation_pieces(Conversation conversation, const ReaderOptions& options) {
   const bool all = options.train_on == TrainOn::all;
+  if (!all)
+    for (std::size_t i = 0; i < conversation.prompt_messages; ++i)
+      if (conversation.messages[i].at("role") == Json("assistant")) conversation.messages[i].set("train", false);
+  check_conversation(conversation);
   if (!all) require_assistant_targets(conversation);
-  if (options.chat_renderer) return options.chat_renderer->render(conversation, options.train_on);
+  if (options.chat_renderer) return options.chat_renderer->render(conversation, options.train_on, options.notes.get());
   std::vector<DocumentPiece> pieces = render_chat(options.chat_template, plain_messages(conversation), all);
   if (options.train_on == TrainOn::last) keep_last_targets(pieces);
+  note_conversation(conversation, options);
   return pieces;
 }
 
 template <Conversation (*kConversation)(const Json& record)>
 std::vector<DocumentPiece> chat_pieces(const Json& record, const ReaderOptions& options) {
-  return conversation_pieces(kConversation(record), options);
+  Conversation conversation = kConversation(record);
+  if (is_left_out(record, options)) return {};
+  std::erase_if(conversation.columns, [](const Json::Member& column) { return is_record_flag(column); });
+  return conversation_pieces(std::move(conversation), options);
 }
 
+// Lists of messages, of which those of the completion are trained on.
 bool is_chat_pair(const Json& record) {
   return record.at("prompt").is_array() || record.at("completion").is_array();
 }
 
-// Lists of messages: one chat, of which the completion's messages are trained on.
-std::vector<DocumentPiece> chat_completion_pieces(const Json& record, const ReaderOptions& options) {
-  Json::Array messages = typed_field(record, "prompt", "array").as_array();
-  const Json::Array& completion = typed_field(record, "completion", "array").as_array();
-  if (completion.empty()) reject_record("the completion is empty");
-  messages.insert(messages.end(), completion.begin(), completion.end());
-  Json chat = record;
-  chat.erase("prompt");
-  chat.erase("completion");
-  chat.set("messages", std::move(messages));
-  Conversation conversation = openai_conversation(chat);
-  if (options.train_on != TrainOn::all)
-    for (std::size_t i = 0; i + completion.size() < conversation.messages.size(); ++i)
-      conversation.messages[i].set("train", false);
-  return conversation_pieces(conversation, options);
-}
-
-// Text: the prompt, and what is to follow it.
+// Text: the prompt and its continuation.
 std::vector<DocumentPiece> completion_pieces(const Json& record, const ReaderOptions& options) {
+  if (is_left_out(record, options)) return {};
+  note_keys_of(record, std::array<std::string_view, 2>{"prompt", "completion"}, options);
   const std::string& prompt = typed_field(record, "prompt", "string").as_string();
   const std::string& completion = typed_field(record, "completion", "string").as_string();
   if (completion.empty()) reject_record("the completion is empty");
@@ -144,7 +170,7 @@ const ChoiceTable<RecordKind>& record_kinds() {
                                                .rank = 3},
                                               {.name = "messages",
                                                .summary = "a chat in OpenAI's form",
-                                               .form = R"({"messages", "tools"})",
+                                               .form = R"({"messages", "tools", "system", "documents"})",
                                                .keys = {"messages"},
                                                .read = chat_pieces<openai_conversation>,
                                                .rank = 1},
@@ -156,7 +182,7 @@ const ChoiceTable<RecordKind>& record_kinds() {
                                                .rank = 2},
                                               {.name = "alpaca",
                                                .summary = "a question and its answer, as a chat",
-                                               .form = R"({"instruction", "input", "output"})",
+                                               .form = R"({"instruction", "input", "output", "system", "history"})",
                                                .keys = {"instruction", "output"},
                                                .read = chat_pieces<alpaca_conversation>,
                                                .rank = 4},
@@ -164,7 +190,7 @@ const ChoiceTable<RecordKind>& record_kinds() {
                                                .summary = "a chat, of which the completion is trained on",
                                                .form = R"({"prompt": [...], "completion": [...]})",
                                                .keys = {"prompt", "completion"},
-                                               .read = chat_completion_pieces,
+                                               .read = chat_pieces<completion_conversation>,
                                                .rank = 5,
                                                .fits = is_chat_pair},
                                               {.name = "completion",

@@ -60,6 +60,14 @@ std::vector<fs::path> cached_shards(const fs::path& folder) {
   return shards;
 }
 
+std::vector<std::string> stored_warnings(const fs::path& folder) {
+  std::vector<std::string> warnings;
+  const Json summary = Json::parse_file(folder / "dataset.json");
+  if (const Json* stored = summary.find("warnings"); stored != nullptr)
+    for (const Json& warning : stored->as_array()) warnings.push_back(warning.as_string());
+  return warnings;
+}
+
 }  // namespace
 
 std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, const Tokenizer& tokenizer,
@@ -86,6 +94,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   std::vector<fs::path> shards = cached_shards(folder);
   if (!shards.empty()) {
     QUENCH_LOG_INFO("tokenized text found in {}", folder.string());
+    for (const std::string& warning : stored_warnings(folder)) QUENCH_LOG_WARN("{}", warning);
     std::error_code ignored;
     fs::remove(journal_of(folder), ignored);  // of a process that was killed as it had finished
     return shards;
@@ -102,6 +111,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   if (result.report.bad_records > 0)
     QUENCH_LOG_WARN("{} records could not be used and were skipped, the first: {}", result.report.bad_records,
                     result.report.first_bad.front());
+  for (const std::string& warning : result.warnings) QUENCH_LOG_WARN("{}", warning);
   // Asked to stop while the shards were completed: the caller would not know.
   if (const int reason = stop ? stop() : 0; reason != 0)
     throw TokenizationStopped(reason, "the text is tokenized; the same command goes on from there");

@@ -188,6 +188,7 @@ Json describe_dataset(const Tokenizer& tokenizer, const DocumentEncoder& encoder
                       {"inputs", std::move(inputs)},
                       {"empty_documents", result.report.empty},
                       {"bad_records", result.report.bad_records},
+                      {"warnings", Json::Array(result.warnings.begin(), result.warnings.end())},
                       {"options", std::move(settings)}};
 }
 
@@ -275,7 +276,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},
-                      {"message_flags", true},  // what was tokenized before they counted is made anew
+                      {"chat_rules", 2},  // of masks and flags: text tokenized under other rules is tokenized again
                       {"on_bad_record", enum_name(reader.on_bad_record)},
                       {"max_document_bytes", reader.max_document_bytes},
                       {"eos", enum_name(encoder.eos)},
@@ -288,6 +289,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   TokenizeOptions checked = options;
   checked.reader.vocab_size = tokenizer.vocab_size();
   resolve_chats(checked.reader, tokenizer);
+  checked.reader.notes = std::make_shared<RecordNotes>();
   const DocumentEncoder encoder(tokenizer, options.encoder);
   Corpus corpus(expand_data_files(options.inputs), checked);
   const fs::path target = resolved_path(options.output);
@@ -321,7 +323,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
     batch = following.get();
   }
 
-  TokenizeResult result{train.finish(), validation.finish(), corpus.report()};
+  TokenizeResult result{train.finish(), validation.finish(), corpus.report(), checked.reader.notes->warnings()};
   QUENCH_CHECK(!result.train.empty() || !result.validation.empty(),
                "no document in {} input files: {} were blank and {} records were skipped", corpus.paths().size(),
                result.report.empty, result.report.bad_records);

@@ -62,6 +62,7 @@ struct TokenizeResult {
   std::vector<TokenizedShard> train;       // train-00000.bin, ...
   std::vector<TokenizedShard> validation;  // none, or val.bin
   ReadReport report;
+  std::vector<std::string> warnings;  // what RecordNotes says; also in dataset.json
 };
 
 // Writes shards (data/formats/shard_format.h), the tokenizer's files (folder `tokenizer`) and a summary (dataset.json:

@@ -48,11 +48,17 @@ class Tokenizer {
   // How many bytes of the decoded text stand up to and including each id.
   [[nodiscard]] std::vector<std::size_t> decoded_ends(std::span<const std::int32_t> ids) const;
 
-  // The chat template that came with the tokenizer, as Jinja: chat_template.jinja, else tokenizer_config.json's
-  // (of several, the one named "default").
-  struct ChatTemplateText {
+  // The chat templates that came with the tokenizer, as Jinja: chat_template.jinja and additional_chat_templates/, else
+  // tokenizer_config.json's.
+  struct NamedTemplate {
+    std::string name;  // "tool_use", for example
     std::string text;
     std::string source;  // the file, for errors
+  };
+  struct ChatTemplateText {
+    std::string text;                    // the only one, or that named "default"; empty: there are others alone
+    std::string source;                  // the file, for errors
+    std::vector<NamedTemplate> named{};  // all others
   };
   [[nodiscard]] const std::optional<ChatTemplateText>& chat_template() const noexcept { return chat_template_; }
 

@@ -11,8 +11,9 @@
 namespace quench {
 namespace {
 
-constexpr std::array<std::string_view, 4> kCompanions{"tokenizer_config.json", "special_tokens_map.json",
-                                                      "added_tokens.json", "chat_template.jinja"};
+constexpr std::string_view kConfigFile = "tokenizer_config.json", kTemplateFile = "chat_template.jinja";
+constexpr std::array<std::string_view, 4> kCompanions{kConfigFile, "special_tokens_map.json", "added_tokens.json",
+                                                      kTemplateFile};
 
 Json parse(const std::string& name, const std::string& text) {
   Json::ParseOptions options;
@@ -53,19 +54,40 @@ std::int32_t parse_id(std::string_view text) {
   return id;
 }
 
+constexpr std::string_view kDefaultTemplate = "default", kTemplateFolder = "additional_chat_templates/",
+                           kTemplateEnding = ".jinja";
+
+void add_template(std::optional<Tokenizer::ChatTemplateText>& templates, std::string_view name, const std::string& text,
+                  const std::string& source) {
+  if (!templates) templates.emplace();
+  if (name == kDefaultTemplate) {
+    templates->text = text;
+    templates->source = source;
+  } else {
+    templates->named.push_back({std::string(name), text, source});
+  }
+}
+
 // A string, or a list of {"name": ..., "template": ...}.
-std::optional<std::string> template_of(const Json& config) {
+void read_templates(const Json& config, std::optional<Tokenizer::ChatTemplateText>& templates) {
   const Json* value = optional_field(config, "chat_template");
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_array()) return value->as_string();
+  if (value == nullptr) return;
+  if (!value->is_array()) return add_template(templates, kDefaultTemplate, value->as_string(), "");
   for (const Json& entry : value->as_array())
-    if (entry.at("name").as_string() == "default") return entry.at("template").as_string();
-  return std::nullopt;
+    add_template(templates, entry.at("name").as_string(), entry.at("template").as_string(), "");
+}
+
+// "tool_use" of additional_chat_templates/tool_use.jinja; empty for other files.
+std::string_view template_name(std::string_view file) {
+  if (!file.starts_with(kTemplateFolder) || !file.ends_with(kTemplateEnding)) return {};
+  file.remove_prefix(kTemplateFolder.size());
+  file.remove_suffix(kTemplateEnding.size());
+  return file.find('/') == std::string_view::npos ? file : std::string_view();
 }
 
 void read_config(const Json& config, TokenizerSettings& result) {
   read_named_tokens(config, result);
-  if (auto text = template_of(config)) result.chat_template = {.text = std::move(*text), .source = ""};
+  read_templates(config, result.chat_template);
   take(result.add_bos_token, config, "add_bos_token");
   take(result.add_eos_token, config, "add_eos_token");
   take(result.legacy, config, "legacy");
@@ -110,6 +132,14 @@ TokenizerFiles TokenizerFiles::read(const std::filesystem::path& vocabulary, con
   };
   for (const std::string_view name : kCompanions) read_if_there(name, kMaxOtherBytes);
   for (const std::string& name : others) read_if_there(name, kMaxVocabularyBytes);
+  std::error_code none;
+  std::vector<std::string> templates;
+  for (const auto& entry : std::filesystem::directory_iterator(vocabulary.parent_path() / kTemplateFolder, none)) {
+    std::string name = std::string(kTemplateFolder) + entry.path().filename().string();
+    if (!template_name(name).empty() && entry.is_regular_file(none)) templates.push_back(std::move(name));
+  }
+  std::ranges::sort(templates);
+  for (const std::string& name : templates) read_if_there(name, kMaxOtherBytes);
   return {vocabulary.string(), std::move(files)};
 }
 
@@ -129,10 +159,18 @@ void TokenizerFiles::read_settings() {
   with("special_tokens_map.json", read_named_tokens);
   with("added_tokens.json", read_added_tokens);
   const std::filesystem::path folder = std::filesystem::path(source_).parent_path();
-  if (settings_.chat_template)
-    settings_.chat_template->source = (folder / "tokenizer_config.json").string() + " (chat_template)";
-  for (const auto& [name, text] : files_)
-    if (name == "chat_template.jinja") settings_.chat_template = {.text = text, .source = (folder / name).string()};
+  const std::string source = (folder / "tokenizer_config.json").string() + " (chat_template)";
+  if (settings_.chat_template) {
+    settings_.chat_template->source = source;
+    for (Tokenizer::NamedTemplate& named : settings_.chat_template->named) named.source = source;
+  }
+  // Files take the place of all templates in the config.
+  std::optional<Tokenizer::ChatTemplateText> in_files;
+  for (const auto& [name, text] : files_) {
+    const std::string_view named = name == "chat_template.jinja" ? kDefaultTemplate : template_name(name);
+    if (!named.empty()) add_template(in_files, named, text, (folder / name).string());
+  }
+  if (in_files) settings_.chat_template = std::move(in_files);
 }
 
 std::uint64_t TokenizerFiles::fingerprint() const {
@@ -165,16 +203,21 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
     made.push_back(path);
   fs::create_directories(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "{}: cannot create the folder: {}", folder.string(), error.message());
+  const bool several = std::ranges::any_of(files_, [](const auto& file) { return !template_name(file.first).empty(); });
   std::vector<fs::path> written;
+  const auto write = [&](const std::string& name, const std::string& contents) {
+    write_file_atomically(folder / name, contents);
+    written.push_back(folder / name);
+  };
   try {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       const auto& [name, contents] = files_[i];
+      if (several && (name == kTemplateFile || name == kConfigFile || !template_name(name).empty())) continue;
       // The vocabulary may have been read from a file of any name; readers look for these.
       const bool model = fs::path(name).extension() == ".model";
-      const fs::path path = folder / (i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json");
-      write_file_atomically(path, contents);
-      written.push_back(path);
+      write(i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json", contents);
     }
+    if (several) write(std::string(kConfigFile), config_with_templates());
   } catch (const Error&) {
     // A folder without a whole tokenizer is of no use. One that was there before keeps what it has.
     if (!made.empty())
@@ -182,6 +225,20 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
     for (const fs::path& path : made) fs::remove(path, error);
     throw;
   }
+}
+
+// tokenizer_config.json with all chat templates in it.
+std::string TokenizerFiles::config_with_templates() const {
+  const auto file = std::ranges::find(files_, kConfigFile, [](const auto& f) -> std::string_view { return f.first; });
+  Json config = file != files_.end() ? parse(source_, file->second) : Json::object();
+  Json::Array list;
+  const auto add = [&](std::string_view name, const std::string& text) {
+    list.push_back(Json::Object{{"name", name}, {"template", text}});
+  };
+  if (!settings_.chat_template->text.empty()) add(kDefaultTemplate, settings_.chat_template->text);
+  for (const auto& named : settings_.chat_template->named) add(named.name, named.text);
+  config.set("chat_template", std::move(list));
+  return config.dump(2) + "\n";
 }
 
 bool is_tokenizer_companion(std::string_view name) noexcept {

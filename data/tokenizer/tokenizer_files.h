@@ -41,11 +41,13 @@ class TokenizerFiles {
 
   // Of all bytes on which ids depend: the vocabulary, and the settings file by file.
   [[nodiscard]] std::uint64_t fingerprint() const;
-  // The vocabulary as tokenizer.json or tokenizer.model, whatever its file was called; the others by their names.
+  // The vocabulary as tokenizer.json or tokenizer.model, whatever its file was called; the others by their names. Chat
+  // templates of additional_chat_templates/ are written into tokenizer_config.json, with all others.
   void save(const std::filesystem::path& folder) const;
 
  private:
   void read_settings();
+  [[nodiscard]] std::string config_with_templates() const;
 
   std::string source_;
   std::vector<std::pair<std::string, std::string>> files_;  // name, contents

@@ -273,7 +273,13 @@ std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& fo
   id("tokenizer.ggml.padding_token_id", special.pad);
   metadata.emplace_back("tokenizer.ggml.add_bos_token", begin);
   metadata.emplace_back("tokenizer.ggml.add_eos_token", end);
-  if (const auto& chat = tokenizer->chat_template()) metadata.emplace_back("tokenizer.chat_template", chat->text);
+  if (const auto& chat = tokenizer->chat_template()) {
+    if (!chat->text.empty()) metadata.emplace_back("tokenizer.chat_template", chat->text);
+    std::vector<std::string> names;
+    for (const auto& named : chat->named) names.push_back(named.name);
+    if (!names.empty()) metadata.emplace_back("tokenizer.chat_templates", std::move(names));
+    for (const auto& named : chat->named) metadata.emplace_back("tokenizer.chat_template." + named.name, named.text);
+  }
   return metadata;
 }
 

@@ -66,6 +66,7 @@ struct DataSection {
   std::map<std::string, std::string> columns;  // what a record is read as -> its column (data/text/record_columns.h)
   std::string chat_template = "auto";          // one of chat_template_names(), or the path of a .jinja file
   std::string chat_date;                       // "2024-07-26", or empty: templates may not ask for the date
+  Json::Object chat_template_kwargs;           // arguments of the template, where a record says nothing else
   TrainOn train_on = TrainOn::assistant;
   BadRecord on_bad_record = BadRecord::error;
   std::int64_t prefetch = 2;  // batches

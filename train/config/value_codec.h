@@ -96,6 +96,16 @@ struct Codec<std::vector<DataSource>> {
   static Json write(const std::vector<DataSource>& value, const ValueRule& rule);
 };
 
+// A JSON object of any members.
+template <>
+struct Codec<Json::Object> {
+  static constexpr ValueKind kind = ValueKind::json;
+  static std::string type(const ValueRule& rule);
+  static Json schema(const ValueRule& rule);
+  static ReadError read(const Json& value, const ValueRule& rule, Json::Object& target);
+  static Json write(const Json::Object& value, const ValueRule&) { return value; }
+};
+
 template <>
 struct Codec<ResumeFrom> {
   static constexpr ValueKind kind = ValueKind::text_or_number;

@@ -86,6 +86,18 @@ Json Codec<std::vector<DataSource>>::write(const std::vector<DataSource>& value,
   return list;
 }
 
+std::string Codec<Json::Object>::type(const ValueRule&) {
+  return "object";
+}
+Json Codec<Json::Object>::schema(const ValueRule&) {
+  return Json(Json::Object{{"type", "object"}});
+}
+ReadError Codec<Json::Object>::read(const Json& value, const ValueRule& rule, Json::Object& target) {
+  if (!value.is_object()) return wrong_value(type(rule), value);
+  target = value.as_object();
+  return std::nullopt;
+}
+
 std::string Codec<ResumeFrom>::type(const ValueRule&) {
   return "auto, never, must, a step (integer >= 1) or the folder of a checkpoint";
 }

@@ -62,7 +62,11 @@ void write_small_files(const Json& config, const SmallFiles& files, const fs::pa
   if (files.tokenizer != nullptr) files.tokenizer->save(to);
   carry(kTokenizerFiles, files.tokenizer_folder, to);
   // Readers take this file before the template in tokenizer_config.json.
-  if (!files.chat_template.empty()) write_file_atomically(to / "chat_template.jinja", files.chat_template);
+  if (!files.chat_template.empty())
+    write_file_atomically(to / "chat_template.jinja", files.chat_template);
+  else if (files.tokenizer != nullptr && files.tokenizer->chat_template() &&
+           !files.tokenizer->chat_template()->named.empty())
+    fs::remove(to / "chat_template.jinja");  // all templates stand in tokenizer_config.json
   carry(kLicences, files.model.empty() ? files.tokenizer_folder : files.model, to);
   write_file_atomically(to / "generation_config.json", generation_config(config, files));
   write_file_atomically(to / "config.json", config.dump(2) + "\n");  // last: with it the files are complete

@@ -44,6 +44,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.text.reader.columns = data.columns;
   set_chat_template(spec.text.reader, data.chat_template);
   spec.text.reader.chat_date = data.chat_date;
+  if (!data.chat_template_kwargs.empty()) spec.text.reader.chat_template_kwargs = data.chat_template_kwargs;
   spec.text.reader.train_on = data.train_on;
   spec.text.reader.on_bad_record = data.on_bad_record;
   spec.text.reader.vocab_size = model.vocab_size;

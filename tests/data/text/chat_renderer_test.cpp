@@ -70,12 +70,12 @@ TEST_F(ChatRendering, MessagesThatAreNotTrainedOnHaveNoTargets) {
                 ::testing::EndsWith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
                                     "<|im_start|>assistant\nSo long<|im_end|>\n"));
   }
-  // What stands outside of the loop is not trained on anyway, or cannot be told.
+  // Outside of the loop only the message's own text is known.
   constexpr const char* kOutside =
       "{{ messages[0].content }}{% for m in messages[1:] %}{% if m.role == 'assistant' %}{% generation %}"
       "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
   EXPECT_EQ(targets(encode(kOutside, kFirst)), "So long");
-  expect_error(ErrorCode::unsupported, {"t.jinja", "message 0"}, [&] { (void)encode(kOutside, kFirst, TrainOn::all); });
+  EXPECT_EQ(targets(encode(kOutside, kFirst, TrainOn::all)), "HiByeSo long");
 }
 
 TEST_F(ChatRendering, IdsAreThoseOfTheWholeText) {
@@ -107,10 +107,19 @@ TEST_F(ChatRendering, AHeaderMayBeShorterThanTheGenerationPrompt) {
             "<tall><|im_end|>");
 }
 
-TEST_F(ChatRendering, TemplatesThatDoNotTellTheTurnsAreRefused) {
-  expect_error(ErrorCode::unsupported, {"t.jinja", "generation", "data.train_on"}, [&] {
-    (void)encode("{% for i in range(messages | length) %}{{ messages[i].content }}{% endfor %}", kChat);
-  });
+TEST_F(ChatRendering, TurnsThatTheTemplateDoesNotWriteAreRefused) {
+  constexpr const char* kTwo = "{% for m in messages[:2] %}{{ m.content }}<|im_end|>{% endfor %}";
+  constexpr const char* kMarkedTwo =
+      "{% for m in messages %}{% if loop.index == 2 %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}"
+      "{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  for (const char* source : {kTwo, kMarkedTwo}) {
+    expect_error(ErrorCode::invalid_argument, {"message 3", "t.jinja", "\"train\": false"},
+                 [&] { (void)encode(source, kChat); });
+    EXPECT_EQ(targets(encode(source, R"({"messages": [{"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "A"}, {"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "B", "loss": false}]})")),
+              "A<|im_end|>");
+  }
   expect_error(ErrorCode::bad_config, {"2024-13-45"}, [&] { ChatRenderer(kPlain, "t", *tokenizer_, "2024-13-45"); });
 }
 
@@ -243,9 +252,9 @@ TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
         R"({{"messages": [{{"role": "user", "content": "a"{}}}, {{"role": "assistant", "content": "b"{}}}]}})", user,
         assistant);
   };
-  refused(with("", R"(, "weight": 0)"), "no assistant message with \"train\": true");
+  refused(with("", R"(, "weight": 0)"), "no assistant message is to be trained on");
   refused(with("", R"(, "weight": 0.5)"), "message 1: field \"weight\" is 0.5");
-  refused(with("", R"(, "train": "yes")"), "message 1: field \"train\" is string, expected boolean");
+  refused(with("", R"(, "train": "yes")"), "message 1: field \"train\" is \"yes\"; expected true, 1, false or 0");
   refused(with("", R"(, "train": true, "weight": 0)"), "contradict each other");
   refused(with("", R"(, "tool_calls": "f")"), "message 1: field \"tool_calls\" is string, expected array");
   for (const char* call : {"7", "{}", R"({"function": "f"})", R"({"function": {"name": ""}})", R"({"name": 1})"})

@@ -86,6 +86,9 @@ void add_data_fields(Fields& fields) {
   add_field(fields, "data.chat_date", QUENCH_MEMBER(data.chat_date), optional_text(), guarded,
             "Date that a Jinja template is told when it asks for today's, as 2024-07-26.",
             "none: such templates use their own default, or are refused");
+  add_field(fields, "data.chat_template_kwargs", QUENCH_MEMBER(data.chat_template_kwargs), any_value(), guarded,
+            "Arguments of a Jinja template, as {\"enable_thinking\": false}; a record's own take their place. "
+            "\"chat_template\" names one of the tokenizer's templates.");
   add_field(fields, "data.train_on", QUENCH_MEMBER(data.train_on), any_value(), guarded,
             "Which tokens of chats and of prompts with completions are trained on: the assistant's "
             "turns, the last of them, or all.");

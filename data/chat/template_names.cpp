@@ -1,0 +1,141 @@
+#include "data/chat/template_names.h"
+
+#include <algorithm>
+#include <array>
+
+#include "data/jinja/jinja_lexer.h"
+#include "data/jinja/jinja_text.h"
+
+namespace quench {
+namespace {
+
+using jinja::Token;
+using jinja::TokenKind;
+
+constexpr std::array<std::string_view, 20> kWords = {"and",
+                                                     "or",
+                                                     "not",
+                                                     "is",
+                                                     "in",
+                                                     "if",
+                                                     "else",
+                                                     "true",
+                                                     "True",
+                                                     "false",
+                                                     "none",
+                                                     "False",
+                                                     "None",
+                                                     "loop",
+                                                     "dict",
+                                                     "self",
+                                                     "namespace",
+                                                     "range",
+                                                     "raise_exception",
+                                                     "strftime_now"};
+
+class NameCollector {
+ public:
+  explicit NameCollector(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+
+  TemplateNames collect() {
+    for (at_ = 0; at_ < tokens_.size(); ++at_) {
+      const Token& token = tokens_[at_];
+      switch (token.kind) {
+        case TokenKind::block_begin: begin_statement(); break;
+        case TokenKind::block_end:
+          bound_.merge(pending_);
+          pending_.clear();
+          statement_.clear();
+          break;
+        case TokenKind::variable_begin:
+          statement_.clear();
+          depth_ = 0;
+          break;
+        case TokenKind::string: add_string(token.text); break;
+        case TokenKind::symbol: add_symbol(token.text); break;
+        case TokenKind::name: add_name(token.text); break;
+        default: break;
+      }
+    }
+    return std::move(names_);
+  }
+
+ private:
+  [[nodiscard]] bool symbol_at(std::size_t i, std::string_view symbol) const {
+    return i < tokens_.size() && tokens_[i].kind == TokenKind::symbol && tokens_[i].text == symbol;
+  }
+  [[nodiscard]] bool name_at(std::size_t i, std::string_view name) const {
+    return i < tokens_.size() && tokens_[i].kind == TokenKind::name && tokens_[i].text == name;
+  }
+
+  void begin_statement() {
+    depth_ = 0;
+    statement_.clear();
+    if (at_ + 1 < tokens_.size() && tokens_[at_ + 1].kind == TokenKind::name) statement_ = tokens_[++at_].text;
+    targets_ = statement_ == "for" || statement_ == "set";
+  }
+
+  void add_string(const std::string& text) {
+    names_.keys.insert(text);
+    if (jinja::strip(text, {}, jinja::StripSide::both).size() >= 2) names_.literals.push_back(text);
+  }
+
+  void add_symbol(std::string_view symbol) {
+    if (symbol == "(" || symbol == "[" || symbol == "{") ++depth_;
+    if (symbol == ")" || symbol == "]" || symbol == "}") --depth_;
+    if (symbol == "=" && statement_ == "set" && depth_ == 0) targets_ = false;
+  }
+
+  void add_name(const std::string& name) {
+    if (at_ > 0 && symbol_at(at_ - 1, ".")) {
+      names_.keys.insert(name);
+      return;
+    }
+    if (targets_ && statement_ == "for") {
+      if (name == "in")
+        targets_ = false;
+      else
+        bound_.insert(name);
+      return;
+    }
+    // The attribute of a namespace is set, not a variable.
+    if (targets_ && statement_ == "set" && !symbol_at(at_ + 1, ".")) {
+      pending_.insert(name);
+      return;
+    }
+    if (statement_ == "macro") {
+      const bool own = name_at(at_ - 1, "macro"), parameter = symbol_at(at_ - 1, "(") || symbol_at(at_ - 1, ",");
+      if (own || (parameter && depth_ == 1)) {
+        bound_.insert(name);
+        return;
+      }
+    }
+    if (statement_ == "with" && depth_ == 0 && symbol_at(at_ + 1, "=")) {
+      pending_.insert(name);
+      return;
+    }
+    // Filters, tests and keywords of calls.
+    const bool filter = at_ > 0 && symbol_at(at_ - 1, "|");
+    const bool test =
+        at_ > 0 && (name_at(at_ - 1, "is") || (name_at(at_ - 1, "not") && at_ > 1 && name_at(at_ - 2, "is")));
+    const bool keyword = depth_ > 0 && symbol_at(at_ + 1, "=");
+    if (filter || test || keyword || std::ranges::find(kWords, std::string_view(name)) != kWords.end()) return;
+    if (!bound_.contains(name)) names_.variables.insert(name);
+  }
+
+  std::vector<Token> tokens_;
+  std::size_t at_ = 0;
+  std::string statement_;                 // the word that begins the tag
+  bool targets_ = false;                  // names are bound here
+  int depth_ = 0;                         // of brackets
+  TemplateNames::Names bound_, pending_;  // pending: from the end of the tag
+  TemplateNames names_;
+};
+
+}  // namespace
+
+TemplateNames template_names(std::string_view source, const std::string& name) {
+  return NameCollector(jinja::tokenize(source, name)).collect();
+}
+
+}  // namespace quench
