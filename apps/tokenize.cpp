@@ -165,7 +165,8 @@ void add_tokenize_verb(const Command& app) {
       "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
   verb.require_commands(0, 1);
   verb.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder"));
-  verb.add_option("--input", a->options.inputs, "Files or patterns, packed by gzip or not; - for standard input");
+  verb.add_option("--input", a->options.inputs,
+                  "Files, patterns or folders, packed by gzip or zstd or not; - for standard input");
   verb.add_option("--output", a->options.output, "Folder to write");
   verb.add_flag("--overwrite", a->options.overwrite, "Replace a folder that holds token shards and nothing else");
   verb.add_option("--validation", a->options.validation_fraction, "Fraction to hold out").show_default();
@@ -187,7 +188,10 @@ void add_tokenize_verb(const Command& app) {
   t->options.vocab_size = 4096;
   const Command train = verb.add_command("train", "Train a byte-level BPE tokenizer");
   train.footer("Example: quench tokenize train --input corpus.txt --vocab-size 4096 --output tokenizer");
-  train.add_option("--input", t->inputs, "Files or patterns, packed by gzip or not; - for standard input").required();
+  train
+      .add_option("--input", t->inputs,
+                  "Files, patterns or folders, packed by gzip or zstd or not; - for standard input")
+      .required();
   train.add_option("--output", t->output, "Folder to write").required();
   train.add_flag("--overwrite", t->overwrite, "Replace the tokenizer that the folder holds");
   train.add_option("--vocab-size", t->options.vocab_size, "Tokens, special ones included").show_default();

@@ -42,6 +42,7 @@ class ParquetTable final : public QuenchArrowTable {
     reading.enable_buffered_stream();
     parquet::ArrowReaderProperties decoding(/*use_threads=*/false);
     decoding.set_pre_buffer(false);
+    decoding.set_arrow_extensions_enabled(true);  // so that JSON columns are told from text
     auto table = std::make_unique<ParquetTable>();
     ARROW_ASSIGN_OR_RAISE(table->file_, arrow::io::ReadableFile::Open(path, arrow::system_memory_pool()));
     ARROW_ASSIGN_OR_RAISE(table->bytes_, table->file_->GetSize());

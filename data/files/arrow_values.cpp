@@ -58,11 +58,35 @@ void set_kind(ArrowType& type) {
   if (format.starts_with("+w:")) set(Kind::fixed_list, number_after_colon(format));
 }
 
+// The value of a key of a schema's metadata, which is a count, then keys and values, each after its length; empty where
+// there is none.
+std::string_view metadata_value(const char* metadata, std::string_view key) {
+  if (metadata == nullptr) return {};
+  const auto take_length = [&] {
+    std::int32_t length = 0;
+    std::memcpy(&length, metadata, sizeof length);
+    metadata += sizeof length;
+    return length;
+  };
+  const auto take_text = [&] {
+    const std::int32_t length = take_length();
+    const std::string_view text(metadata, static_cast<std::size_t>(length));
+    metadata += length;
+    return text;
+  };
+  for (std::int32_t left = take_length(); left > 0; --left) {
+    const std::string_view name = take_text(), value = take_text();
+    if (name == key) return value;
+  }
+  return {};
+}
+
 ArrowType type_of(const ArrowSchema& schema, int depth) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, depth < kMaxArrowDepth, "a column's type nests deeper than {}",
                   kMaxArrowDepth);
   ArrowType type{.name = schema.name != nullptr ? schema.name : "", .format = schema.format};
   set_kind(type);
+  type.json = metadata_value(schema.metadata, "ARROW:extension:name") == "arrow.json";
   if (schema.dictionary != nullptr) {
     ArrowType index = type;
     type.kind = Kind::dictionary;
@@ -135,6 +159,8 @@ std::string_view text_at(const ArrowType& type, const ArrowArray& array, std::in
 Json text_value(const ArrowType& type, const ArrowArray& array, std::int64_t index) {
   const std::string_view text = text_at(type, array, index);
   const std::size_t invalid = find_invalid_utf8(text);
+  if (invalid == std::string_view::npos && type.json)
+    return Json::parse(text, {.max_bytes = text.size(), .source = type.name});
   if (invalid == std::string_view::npos) return text;
   QUENCH_CHECK_AS(ErrorCode::corrupt, type.binary, "column \"{}\": byte {:#04x} is not valid UTF-8", type.name,
                   static_cast<unsigned char>(text[invalid]));

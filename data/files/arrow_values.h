@@ -34,16 +34,17 @@ struct ArrowType {
   std::string format;                 // as the interface writes it
   int width = 0;                      // bytes of a number or of an offset; of fixed_text and fixed_list the length
   bool binary = false;                // text that need not be UTF-8
+  bool json = false;                  // text that is a value in JSON (the extension type arrow.json)
   std::vector<ArrowType> children{};  // of a dictionary its index, then its values
 };
 
 // Throws unsupported for types nested deeper than 64.
 [[nodiscard]] ArrowType arrow_type(const ArrowSchema& schema);
 
-// The value of row `row` of an array of the type: numbers, strings, arrays, objects. Members of a struct that are null
-// are left out, as records in JSON leave out what they do not have; elements of a list that are null stay. Maps become
-// objects. Values of Kind::other, and bytes that are no UTF-8 in a column of bytes, are null. Throws corrupt for text
-// that is not UTF-8.
+// The value of row `row` of an array of the type: numbers, strings, arrays, objects; of JSON text its value. Members of
+// a struct that are null are left out, as records in JSON leave out what they do not have; elements of a list that are
+// null stay. Maps become objects. Values of Kind::other, and bytes that are no UTF-8 in a column of bytes, are null.
+// Throws corrupt for text that is not UTF-8, or not JSON where it should be.
 [[nodiscard]] Json arrow_value(const ArrowType& type, const ArrowArray& array, std::int64_t row);
 
 }  // namespace quench

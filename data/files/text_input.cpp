@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kStoredBlockBytes = std::size_t{1} << 18;
 
-constexpr std::size_t kMagicBytes = 8;       // that tell how a file is packed
-constexpr std::size_t kPeekedBytes = 65536;  // of packed text
+constexpr std::size_t kMagicBytes = 8;  // that tell how a file is packed
+constexpr std::size_t kPeekedBytes = 65536;
 
 std::string_view characters(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -236,7 +236,7 @@ TextInput::TextInput(const std::filesystem::path& path)
 TextInput::~TextInput() = default;
 
 std::string_view TextInput::peek() {
-  if (!unpacker_) return characters(source_->peek(kMagicBytes));
+  if (!unpacker_) return characters(source_->peek(kPeekedBytes));
   if (peeked_.empty()) {
     peeked_.resize(kPeekedBytes);
     peeked_.resize(unpacker_->read(std::as_writable_bytes(std::span(peeked_))));
@@ -285,8 +285,11 @@ std::string_view foreign_packer(std::string_view start) {
 
 std::string text_extension(const std::filesystem::path& path) {
   const std::filesystem::path extension = path.extension();
-  const bool packed = extension == ".gz" || extension == ".zst";
-  return packed ? path.stem().extension().string() : extension.string();
+  const bool packed = extension == ".gz" || extension == ".zst" || extension == ".GZ" || extension == ".ZST";
+  std::string text = packed ? path.stem().extension().string() : extension.string();
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
 }
 
 }  // namespace quench

@@ -26,7 +26,7 @@ class TextInput {
 
   // How errors call it: the path, or "standard input".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  // The beginning of the text, at least 8 bytes unless it is shorter; read() gives them again. To be called before
+  // The beginning of the text, 64 KiB of it or more unless it is shorter; read() gives them again. To be called before
   // read(), and valid until then. Throws what read() throws.
   [[nodiscard]] std::string_view peek();
   // Fills `out`, or less of it at the end; 0 at the end only. Several gzip members or zstd frames follow each other as
@@ -66,7 +66,7 @@ struct StoredSpan {
 // The program that packed a file that begins so, which TextInput does not read ("bzip2"); empty for any other.
 [[nodiscard]] std::string_view foreign_packer(std::string_view start);
 
-// The extension that tells what the text is: ".jsonl" of a.jsonl, a.jsonl.gz and a.jsonl.zst.
+// The extension that tells what the text is, in lower case: ".jsonl" of a.jsonl, A.JSONL, a.jsonl.gz and a.jsonl.zst.
 [[nodiscard]] std::string text_extension(const std::filesystem::path& path);
 
 }  // namespace quench

@@ -7,7 +7,9 @@
 #include <string_view>
 
 #include "core/system/check.h"
+#include "core/system/file.h"
 #include "core/system/log.h"
+#include "data/files/dataset_card.h"
 #include "data/files/text_input.h"
 #include "data/formats/token_stream.h"
 #include "data/text/text_format.h"
@@ -18,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxFolderDepth = 8;
+constexpr std::uint64_t kMaxCardBytes = std::uint64_t{4} << 20;
 
 struct SplitWord {
   std::string_view word, split;
@@ -204,6 +207,71 @@ std::vector<fs::path> data_of_folder(const fs::path& folder, DataSplit split) {
   return paths;
 }
 
+// The files that match the patterns within the folder; none where nothing does.
+std::vector<fs::path> matches(const fs::path& folder, const std::vector<std::string>& patterns) {
+  std::vector<fs::path> found;
+  for (const std::string& pattern : patterns) {
+    const fs::path path = folder / pattern;
+    std::error_code ignored;
+    try {
+      if (!fs::is_directory(path, ignored))
+        std::ranges::copy(expand_file_patterns({path.string()}), std::back_inserter(found));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;
+    }
+  }
+  std::erase_if(found, [](const fs::path& path) {
+    std::error_code ignored;
+    return !fs::is_regular_file(path, ignored);
+  });
+  return found;
+}
+
+// What the data set's card names; none where it names nothing that is there.
+std::vector<fs::path> files_of_card(const fs::path& folder, DataSplit split) {
+  std::error_code ignored;
+  const fs::path card = folder / "README.md";
+  if (!fs::is_regular_file(card, ignored) || fs::file_size(card, ignored) > kMaxCardBytes) return {};
+  std::vector<CardConfig> configs = card_configs(read_file(card, kMaxCardBytes));
+  std::erase_if(configs, [&](const CardConfig& config) {
+    if (config.splits.empty()) return config.folder.empty() || !fs::is_directory(folder / config.folder, ignored);
+    return std::ranges::all_of(config.splits, [&](const auto& one) { return matches(folder, one.second).empty(); });
+  });
+  if (configs.empty()) return {};
+  const auto chosen = std::ranges::find_if(configs, &CardConfig::is_default);
+  std::vector<std::string> names;
+  for (const CardConfig& config : configs) names.push_back(config.name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, chosen != configs.end() || configs.size() == 1,
+                  "the card of {} names several data sets ({}) and no default; name the files of one", folder.string(),
+                  fmt::join(names, ", "));
+  const CardConfig& config = chosen != configs.end() ? *chosen : configs.front();
+  if (config.splits.empty()) return data_of_folder(folder / config.folder, split);
+  for (const std::string_view wanted : {split == DataSplit::train ? "train" : "validation", "test"}) {
+    std::vector<std::string> splits;
+    std::vector<fs::path> found;
+    for (const auto& [name, patterns] : config.splits) {
+      if (split_of_name(name) != wanted) continue;
+      splits.push_back(name);
+      found = matches(folder, patterns);
+      if (name == wanted) break;
+    }
+    if (!splits.empty() && splits.back() != wanted)
+      QUENCH_CHECK_AS(ErrorCode::bad_config, splits.size() == 1,
+                      "the card of {} names several {} splits ({}); name the files of one", folder.string(), wanted,
+                      fmt::join(splits, ", "));
+    if (!found.empty()) {
+      QUENCH_LOG_INFO("{}: {} files hold the split {} of its card, from {}", folder.string(), found.size(),
+                      splits.back(), found.front().filename().string());
+      return found;
+    }
+    if (split == DataSplit::train) break;
+  }
+  names.clear();
+  for (const auto& [name, patterns] : config.splits) names.push_back(name);
+  QUENCH_FAIL(ErrorCode::not_found, "{} holds no {} split; those of its card: {}; name the files that you mean",
+              folder.string(), split == DataSplit::train ? "train" : "validation or test", fmt::join(names, ", "));
+}
+
 // Shards of quench tokenize; none where the folder holds other data.
 std::vector<fs::path> shards_of_folder(const fs::path& folder, DataSplit split) {
   std::error_code ignored;
@@ -231,6 +299,7 @@ std::vector<fs::path> expand_data_files(const std::vector<std::string>& patterns
     std::vector<fs::path> found = shards_of_folder(pattern, split);
     fs::path folder = fs::path(pattern).lexically_normal();
     if (!folder.has_filename()) folder = folder.parent_path();
+    if (found.empty()) found = files_of_card(folder, split);
     if (found.empty()) found = data_of_folder(folder, split);
     for (const fs::path& path : found) files.push_back(path.string());
   }

@@ -17,6 +17,7 @@ enum class DataSplit : std::uint8_t {
 // Files and patterns as expand_file_patterns() does; a folder stands for the files in it and below it that hold the
 // split, in byte order of their paths:
 //   - a folder that quench tokenize wrote: its train or validation shards;
+//   - the files that the card of a data set (README.md) names for its only or default configuration;
 //   - files of records (JSON lines, Parquet, ...), else files of text. Hidden files, READMEs and files that describe a
 //     data set are left out. As on the Hugging Face Hub, a split is told by the file's name
 //     (train-00000-of-00003.parquet, test.jsonl) or by a folder's (validation/a.parquet); where no name tells one, all

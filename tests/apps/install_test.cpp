@@ -20,6 +20,11 @@ std::string build_folder() {
   return std::filesystem::path(testing::program_path()).parent_path().string();
 }
 
+// Whether the build has the module for Parquet and Arrow files.
+bool has_arrow_module() {
+  return std::filesystem::exists(build_folder() + "/libquench_arrow.so");
+}
+
 TEST(Install, ProgramRunsWithoutTheSourceTreeAndShellsFindTheirScripts) {
   const TempDir folder;
   ASSERT_EQ(shell(folder, "cmake --install '" + build_folder() + "' --prefix \"$PWD/there\""), 0)
@@ -36,6 +41,12 @@ TEST(Install, ProgramRunsWithoutTheSourceTreeAndShellsFindTheirScripts) {
             0)
       << read_file(folder / "out.txt");
   EXPECT_TRUE(std::filesystem::exists(folder / "run/checkpoints/step-2/manifest.json"));
+  if (!has_arrow_module()) return;
+  const std::string table = (testing::source_dir() / "tests/data/files/tables/questions.parquet").string();
+  EXPECT_EQ(shell(folder, "env -u QUENCH_ARROW_LIBRARY there/bin/quench tokenize --tokenizer bytes --input '" + table +
+                              "' --output shards"),
+            0)
+      << read_file(folder / "out.txt");
 }
 
 TEST(InstallSlow, DebianPackageDependsOnTheLibrariesThatItUses) {
@@ -49,6 +60,10 @@ TEST(InstallSlow, DebianPackageDependsOnTheLibrariesThatItUses) {
                            "./usr/share/doc/quench/copyright\n", "./usr/share/zsh/vendor-completions/_quench\n"}) {
     EXPECT_THAT(package, HasSubstr(line));
   }
+  if (!has_arrow_module()) return;
+  for (const char* file : {"./usr/lib/quench/libquench_arrow.so\n", "./usr/lib/quench/libarrow.so.",
+                           "./usr/lib/quench/libparquet.so.", "./usr/share/doc/quench/arrow/NOTICE.txt\n"})
+    EXPECT_THAT(package, HasSubstr(file));
 }
 
 }  // namespace

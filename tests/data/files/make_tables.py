@@ -97,6 +97,17 @@ views = values.append_column("view", pa.array(["short", "a text of more than twe
 write_lines("views.jsonl", [dict(row, view=views["view"][i].as_py()) for i, row in enumerate(rows)][1:])
 write_stream("views.arrow", views.slice(1))
 
+# Messages as JSON text, as the library datasets stores those whose arguments have no common type.
+mixed = pa.list_(pa.json_())
+rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [
+    {"function": {"name": "f", "arguments": argument}}]}]} for argument in ({"x": 1}, {"y": [None, "z"]})]
+write_lines("json.jsonl", rows)
+storage = pa.array([[json.dumps(message) for message in row["messages"]] for row in rows], pa.list_(pa.string()))
+texts = pa.Table.from_arrays([storage.cast(mixed)], ["messages"])
+pq.write_table(texts, os.path.join(folder, "json.parquet"))
+pq.write_table(texts, os.path.join(folder, "json-plain.parquet"), store_schema=False)
+write_stream("json.arrow", texts)
+
 # Columns with names of their own; a struct of lists, as older Hub data sets have chats.
 write = lambda name, rows: pq.write_table(pa.Table.from_pylist(rows), os.path.join(folder, name))
 write("questions.parquet", [{"question": f"Is {i} even?", "meta": {"answer": "yes" if i % 2 == 0 else "no"}, "text": "x"}

@@ -61,6 +61,13 @@ TEST(TableSource, ValuesOfEveryType) {
   }
 }
 
+// What the library datasets stores where the values of a column have no common type.
+TEST(TableSource, JsonTextReadsAsItsValue) {
+  const std::vector<std::string> expected = texts_of(values_of(table("json.jsonl")));
+  for (const char* name : {"json.parquet", "json-plain.parquet", "json.arrow"})
+    EXPECT_EQ(texts_of(values_of(table(name))), expected) << name;
+}
+
 TEST(TableSource, RowsAreCountedOverRowGroups) {
   const auto source = open_parquet_source(table("chats.parquet"), {});
   EXPECT_THAT(source->columns(), ElementsAre("id", "messages", "source"));

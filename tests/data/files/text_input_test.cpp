@@ -6,6 +6,7 @@
 
 #include "data/formats/token_stream.h"
 #include "data/sampling/open_dataset.h"
+#include "data/text/document_reader.h"
 #include "data/text/tokenize.h"
 #include "tests/data/sampling/token_fixtures.h"
 #include "tests/data/tokenizer/bpe_fixtures.h"
@@ -169,7 +170,7 @@ TEST(TextInput, PeekedTextIsReadAgain) {
     write_file(folder / "a", bytes);
     TextInput input(folder / "a");
     const std::string start(input.peek());
-    EXPECT_GE(start.size(), std::min<std::size_t>(8, read_all(folder / "a").size()));
+    EXPECT_GE(start.size(), std::min<std::size_t>(65536, read_all(folder / "a").size()));
     std::string read(text.size(), '\0');
     read.resize(input.read(std::as_writable_bytes(std::span(read))));
     EXPECT_EQ(read, read_all(folder / "a"));
@@ -204,6 +205,10 @@ TEST(TextInput, FilesOfOtherPackersAreRefusedByName) {
                                   "7zXZ\0\0\0",
                                   8)),
               HasSubstr("xz"));
+  write_file(folder / "a.jsonl.xz", std::string("\xFD"
+                                                "7zXZ\0\0\0",
+                                                8));
+  EXPECT_THAT(error_of([&] { (void)open_document_reader(folder / "a.jsonl.xz", {}); }), HasSubstr("xz"));
   EXPECT_THAT(refused("PK\x03\x04...."), HasSubstr("zip"));
   write_file(folder / "a.txt", "BZhang and PK");
   EXPECT_EQ(read_all(folder / "a.txt"), "BZhang and PK");

@@ -67,6 +67,31 @@ TEST(DataFiles, WithoutSplitsAllFilesAreTheData) {
   EXPECT_THAT(records.files(), ElementsAre("part-0.jsonl", "part-1.jsonl"));
 }
 
+TEST(DataFiles, TheCardOfADataSetNamesItsFiles) {
+  const DataFolder folder({"en/a.jsonl", "en/b.jsonl", "fr/a.jsonl", "held.jsonl"});
+  const auto write_card = [&](const std::string& configs) {
+    write_file(folder.path() / "README.md", "---\nconfigs:\n" + configs + "---\n# Text\n");
+  };
+  const std::string english =
+      "- config_name: en\n  data_files:\n  - split: train\n    path: en/*\n"
+      "  - split: test\n    path: held.jsonl\n";
+  const std::string french = "- config_name: fr\n  data_files:\n  - split: train\n    path: fr/a.jsonl\n";
+  write_card(english);
+  EXPECT_THAT(folder.files(), ElementsAre("en/a.jsonl", "en/b.jsonl"));
+  EXPECT_THAT(folder.files(kHeldOut), ElementsAre("held.jsonl"));
+  write_card(english + french + "  default: true\n");
+  EXPECT_THAT(folder.files(), ElementsAre("fr/a.jsonl"));
+  expect_error(ErrorCode::not_found, {"validation or test", "train"}, [&] { (void)folder.files(kHeldOut); });
+  write_card(english + french);
+  expect_error(ErrorCode::bad_config, {"several data sets", "en, fr"}, [&] { (void)folder.files(); });
+  write_card(
+      "- config_name: a\n  data_files:\n  - split: train_sft\n    path: en/a.jsonl\n"
+      "  - split: train_gen\n    path: en/b.jsonl\n");
+  expect_error(ErrorCode::bad_config, {"several train splits", "train_sft, train_gen"}, [&] { (void)folder.files(); });
+  write_card("- config_name: a\n  data_dir: fr\n- config_name: gone\n  data_files: gone/*\n");
+  EXPECT_THAT(folder.files(), ElementsAre("fr/a.jsonl"));
+}
+
 TEST(DataFiles, ShardsOfQuenchTokenize) {
   const DataFolder folder(
       {"dataset.json", "train-00000.bin", "train-00001.bin", "val.bin", "tokenizer/tokenizer.json"});
