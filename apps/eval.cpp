@@ -204,7 +204,8 @@ void add_eval_verb(const Command& app) {
                   "quantization (--ptq), each --model's recovery is told, (model - ptq) / (baseline - ptq)");
   verb.add_option("--ptq", a->ptq, "The baseline, quantized after its training; default: the baseline under --recipe");
   verb.add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
-  verb.add_option("--data", a->data, "Text, JSON-lines or token files");
+  verb.add_option("--data", a->data,
+                  "Files of text, records (JSON lines, Parquet, CSV, ...) or tokens, or folders of them");
   verb.add_option("--metric", a->metric, std::string(kPerplexity)).show_default();
   std::string task_help = "Name and file of a task, several times: accuracy as lm-evaluation-harness has it (0-shot). ";
   for (const ChoiceTask& task : choice_tasks())

@@ -1,4 +1,4 @@
-// quench tokenize: text, JSON lines and chats to token shards; quench tokenize train: a BPE tokenizer from text; quench
+// quench tokenize: text, records and chats to token shards; quench tokenize train: a BPE tokenizer from text; quench
 // tokenize show: the ids of a text.
 
 #include <algorithm>
@@ -160,7 +160,7 @@ void run_train(const TrainArguments& a) {
 
 void add_tokenize_verb(const Command& app) {
   auto a = std::make_shared<TokenizeArguments>();
-  const Command verb = app.add_command("tokenize", "Text, JSON lines and chats to token shards; train a BPE tokenizer");
+  const Command verb = app.add_command("tokenize", "Text, records and chats to token shards; train a BPE tokenizer");
   verb.footer(
       "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
   verb.require_commands(0, 1);

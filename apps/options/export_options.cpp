@@ -84,10 +84,10 @@ void ExportOptions::add_to(const Command& verb) {
       fmt::format("{}: prune the layers that --exclude does not name, as the recipes sparse24... train them", rules));
   verb.add_option("--tokenizer", tokenizer, tokenizer_option_help("Tokenizer file or folder") + "; default: the run's");
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes").positive().show_default();
-  verb.add_option(
-      "--perplexity", perplexity,
-      "Text, JSON-lines or token files: the model's perplexity on them, before and after quantization, goes "
-      "into the report and the model card");
+  verb.add_option("--perplexity", perplexity,
+                  "Files of text, records or tokens, or folders of them: the model's perplexity on them, before and "
+                  "after quantization, goes "
+                  "into the report and the model card");
   verb.add_option("--device", device, "Where calibration and --perplexity run the model: auto, cpu, cuda or cuda:N")
       .show_default();
   verb.add_flag("--json", json, "Print the result as JSON");

@@ -17,7 +17,7 @@ void QuantizationOptions::add_to(const Command& verb) {
                   "A scheme for the embedding table, which stays in high precision otherwise");
   verb.add_option("--exclude", exclude, "Patterns of layers that stay in high precision").delimiter(',').show_default();
   verb.add_option("--calibration", section.calibration,
-                  "Text, JSON-lines or token files for methods and schemes that are calibrated");
+                  "Files of text, records or tokens, or folders of them, for methods and schemes that are calibrated");
   verb.add_option("--calibration-samples", section.calibration_samples, "Sequences of the calibration data")
       .positive()
       .show_default();

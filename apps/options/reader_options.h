@@ -1,5 +1,5 @@
 #pragma once
-// Command-line options of verbs that read documents from text and JSON-lines files.
+// Command-line options of verbs that read documents from files of text and records.
 
 #include <memory>
 #include <string>

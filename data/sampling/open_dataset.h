@@ -19,8 +19,8 @@ struct DataSourceSpec {
 struct DatasetSpec {
   std::vector<DataSourceSpec> sources;
   DataSplit split = DataSplit::train;  // of sources that are folders
-  // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their names for
-  // text or JSON lines, else by their first bytes for tokens.
+  // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their first
+  // bytes or names for text or records, else by their first bytes for tokens.
   std::string format = "auto";
   std::uint64_t vocab_size = 0;          // of the model; ids must be below it
   const Tokenizer* tokenizer = nullptr;  // for text, and to refuse shards of another tokenizer; null: tokens only

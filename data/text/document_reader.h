@@ -1,5 +1,5 @@
 #pragma once
-// Documents from text and JSON-lines files, with a policy for records that cannot be used.
+// Documents from files of text and records, with a policy for records that cannot be used.
 
 #include <cstdint>
 #include <filesystem>
@@ -24,7 +24,7 @@ struct ReaderOptions {
   const TextFormat* format = nullptr;  // null: by the file's name
   TextSplit split = TextSplit::file;
   std::string marker = "<|endoftext|>";
-  // Of JSON-lines files; null: decided by the first record that can be used, from its keys.
+  // Of records; null: decided by the first record that can be used, from its keys.
   const RecordKind* record = nullptr;
   std::string field = "text";
   ColumnNames columns{};  // of records, where they have other names than those of their kind

@@ -1,5 +1,5 @@
 #pragma once
-// What the records of JSON-lines files hold, as a table: each kind makes a record's document.
+// What records hold, as a table: each kind makes a record's document.
 
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
 #pragma once
 // Multiple-choice tasks, their prompts and answers as lm-evaluation-harness defines them (0-shot), from local files of
-// JSON lines in the form that the data sets are published in.
+// Records in the form that the data sets are published in.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,5 +1,5 @@
 #pragma once
-// The documents of an evaluation as tokens: from texts, JSON lines and token files.
+// The documents of an evaluation as tokens: from texts, records and token files.
 
 #include <functional>
 #include <string>
@@ -17,8 +17,8 @@ namespace quench {
 struct EvaluationData {
   std::vector<std::string> files;           // glob patterns and folders
   DataSplit split = DataSplit::validation;  // of folders
-  // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their names for
-  // text or JSON lines, else by their first bytes for tokens.
+  // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their first
+  // bytes or names for text or records, else by their first bytes for tokens.
   std::string format = "auto";
   ReaderOptions reader{};  // its format is taken from `format`
   // A text gets what its tokenizer puts around one, unless it begins with the prefix token's text already: what

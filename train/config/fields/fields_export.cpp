@@ -57,7 +57,8 @@ void add_export_fields(Fields& fields) {
   add("sparsity", QUENCH_OPTIONAL_MEMBER(export_model, sparsity), one_of_or_null(sparsity_names()),
       "Prune weights before, but those of export.exclude, as the recipes sparse24... see them.");
   add("calibration", QUENCH_QUANTIZATION(calibration), any_value(),
-      "Text, JSON-lines or token files for methods and schemes that are calibrated, read at the start of the run.");
+      "Files of text, records or tokens, or folders of them, for methods and schemes that are calibrated, read at the "
+      "start of the run.");
   add("calibration_samples", QUENCH_QUANTIZATION(calibration_samples), between(1, 1 << 24),
       "Sequences of the calibration data.");
   add("calibration_seq_len", QUENCH_QUANTIZATION(calibration_seq_len), between(0, 1 << 24),
