@@ -134,7 +134,8 @@ void print_comparison(const std::vector<EvalResult>& results) {
   std::vector<std::vector<std::string>> columns{{"", ""}};
   std::vector<bool> has_recovery;  // of the figures
   if (ptq != nullptr)
-    for (const EvalFigure& figure : recovery(*baseline, *baseline, *ptq)) has_recovery.push_back(!std::isnan(figure.value));
+    for (const EvalFigure& figure : recovery(*baseline, *baseline, *ptq))
+      has_recovery.push_back(!std::isnan(figure.value));
   else
     has_recovery.resize(figures_of(results.front()).size());
   for (std::size_t i = 0; i < has_recovery.size(); ++i) {

@@ -39,7 +39,8 @@ struct EvalFigure {
 [[nodiscard]] std::vector<EvalFigure> figures_of(const EvalResult& result);
 
 // What of the loss through quantization after training a model has recovered, figure by figure:
-// (model - ptq) / (baseline - ptq). NaN where a figure is not known and where quantization has cost less than 0.1% of it.
+// (model - ptq) / (baseline - ptq). NaN where a figure is not known and where quantization has cost less than 0.1% of
+// it.
 [[nodiscard]] std::vector<EvalFigure> recovery(const EvalResult& model, const EvalResult& baseline,
                                                const EvalResult& ptq);
 

@@ -178,10 +178,9 @@ class GlooEngine final : public GroupEngine {
   std::shared_ptr<LoopCalls> calls_;
 };
 
-[[maybe_unused]] const bool registered =
-    register_engine(DeviceType::cpu, [](Device, const Store&, const GroupOptions& options) {
-      return std::make_unique<GlooEngine>(options);
-    });
+[[maybe_unused]] const bool registered = register_engine(
+    DeviceType::cpu,
+    [](Device, const Store&, const GroupOptions& options) { return std::make_unique<GlooEngine>(options); });
 
 }  // namespace
 }  // namespace quench::distributed

@@ -36,8 +36,8 @@ void PeerListener::run() {
     handshakes_.expire(now);
     entries.assign({{stop_.descriptor(), POLLIN, 0}, {handshakes_.listening(listener_, now), POLLIN, 0}});
     handshakes_.add_descriptors(entries);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        handshakes_.next_deadline(now + std::chrono::hours(1)) - now);
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(handshakes_.next_deadline(now + std::chrono::hours(1)) - now);
     if (::poll(entries.data(), entries.size(), static_cast<int>(std::max<std::int64_t>(0, left.count()))) < 0 &&
         errno != EINTR) {
       QUENCH_LOG_ERROR("connections of other ranks: poll: {}", errno_text(errno));

@@ -131,8 +131,10 @@ class Agent {
         return failure->status;
       }
       last = failure;
-      if (failure->step != 0) before_first_step.clear();
-      else before_first_step.push_back(*failure);
+      if (failure->step != 0)
+        before_first_step.clear();
+      else
+        before_first_step.push_back(*failure);
       if (Clock::now() - begin > options_.most_backoff) backoff = options_.first_backoff;
       QUENCH_LOG_WARN("restarting all workers in {} s: restart {} of {}", static_cast<double>(backoff.count()) / 1000,
                       round->number + 1, options_.max_restarts);

@@ -9,12 +9,12 @@
 namespace quench::distributed {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(200);  // how often a waiting node looks at what else happens
-constexpr auto kTry = std::chrono::milliseconds(500);   // to connect, between looks at whether we are stopped
+constexpr auto kLook = std::chrono::milliseconds(200);       // how often a waiting node looks at what else happens
+constexpr auto kTry = std::chrono::milliseconds(500);        // to connect, between looks at whether we are stopped
 constexpr auto kFirstPause = std::chrono::milliseconds(50);  // between attempts to connect; twice as long each time
 constexpr auto kLongestPause = std::chrono::milliseconds(1'600);
 constexpr auto kLeastAnswer = std::chrono::milliseconds(1'000);
-constexpr std::int64_t kMostWorkers = 1 << 16;  // of a node
+constexpr std::int64_t kMostWorkers = 1 << 16;   // of a node
 constexpr auto kSign = std::chrono::seconds(1);  // between signs of life of a launcher
 constexpr auto kLeaveTime = std::chrono::seconds(5);
 constexpr auto kSoon = std::chrono::milliseconds(1);
@@ -75,6 +75,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options)
   const bool may_serve =
       options.alone() || options.node_rank == 0 || (options.node_rank < 0 && is_this_machine(options.endpoint.host));
   if (!may_serve) return;
+  if (options.nodes > 1) require_descriptors(2 * options.nodes * options.workers, "quench run, which serves the store,");
   try {
     const int connections = options.nodes * options.workers * kConnectionsPerWorker + kSpareConnections;
     server_ = std::make_unique<StoreServer>(listen_on(options.alone() ? endpoint_ : listening_place(options)),

@@ -151,8 +151,7 @@ void Handshakes::handle(const pollfd* entries) {
 void Handshakes::receive(Stranger& stranger) {
   char buffer[kAnswerBytes];
   while (!stranger.ended && stranger.received.size() < kAnswerBytes) {  // what comes after it is the listener's to read
-    const ssize_t got =
-        ::recv(stranger.socket.descriptor(), buffer, kAnswerBytes - stranger.received.size(), 0);
+    const ssize_t got = ::recv(stranger.socket.descriptor(), buffer, kAnswerBytes - stranger.received.size(), 0);
     if (got > 0)
       stranger.received.append(buffer, static_cast<std::size_t>(got));
     else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

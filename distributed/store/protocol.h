@@ -1,8 +1,8 @@
 #pragma once
 // What the two ends of a store connection say to each other, and the limits that both keep.
 //
-// Handshake: the server sends a greeting (magic, 32 random bytes); the client answers with 32 random bytes of its own, a
-// number (u32, for the use of the listener), an HMAC of all of these under the secret and one under the job's name
+// Handshake: the server sends a greeting (magic, 32 random bytes); the client answers with 32 random bytes of its own,
+// a number (u32, for the use of the listener), an HMAC of all of these under the secret and one under the job's name
 // alone; the server checks the first and answers with an HMAC in the other direction, or with a refusal that says why.
 // Neither side sends the secret, and an overheard handshake is worth nothing for another one. The second HMAC proves
 // nothing: it tells a process of this job that has another token from other clients. After the handshake come requests

@@ -251,7 +251,8 @@ void StoreServer::Loop::warn(const std::string& peer, std::string_view reason) {
   }
   warn_again_ = now + kWarningPause;
   const std::string before = unsaid_ > 0 ? fmt::format(" ({} others before it)", std::exchange(unsaid_, 0)) : "";
-  QUENCH_LOG_WARN("store: {}{}{}", peer.empty() ? "" : fmt::format("connection from {} closed: ", peer), reason, before);
+  QUENCH_LOG_WARN("store: {}{}{}", peer.empty() ? "" : fmt::format("connection from {} closed: ", peer), reason,
+                  before);
 }
 
 bool StoreServer::Loop::put(const std::string& key, std::string_view value) {

@@ -214,8 +214,9 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
     for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
       Socket socket = open_socket(*address);
       const bool exhausted = !socket.is_open() && (errno == EMFILE || errno == ENFILE);
-      QUENCH_CHECK_AS(ErrorCode::failed, !exhausted, "cannot connect to {}: {}; raise the limit of open files (ulimit -n)",
-                      endpoint.to_string(), errno_text(errno));
+      QUENCH_CHECK_AS(ErrorCode::failed, !exhausted,
+                      "cannot connect to {}: {}; raise the limit of open files (ulimit -n)", endpoint.to_string(),
+                      errno_text(errno));
       const int error = socket.is_open() ? try_connect(socket, *address, deadline) : errno;
       if (error == 0) {
         set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -281,8 +282,9 @@ void require_descriptors(int count, std::string_view what) {
     const int error = errno;
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);
-    QUENCH_FAIL(ErrorCode::failed, "{} needs {} further files and connections: {} (the limit is {}); raise it (ulimit -n)",
-                what, count, errno_text(error), limit.rlim_cur);
+    QUENCH_FAIL(ErrorCode::failed,
+                "{} needs {} further files and connections: {} (the limit is {}); raise it (ulimit -n)", what, count,
+                errno_text(error), limit.rlim_cur);
   }
 }
 

@@ -305,10 +305,10 @@ class StartedByHand : public ::testing::Test {
   std::unique_ptr<Child> start(int rank, int size, const std::string& token) const {
     return std::make_unique<Child>(
         std::vector<std::string>{group_driver_path(), "late"},
-        std::vector<std::string>{fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", size),
-                                 fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", size),
-                                 "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port_), "QUENCH_STORE=",
-                                 "TORCHELASTIC_RUN_ID=", "QUENCH_RDZV_TOKEN=" + token, "OMP_NUM_THREADS=1"});
+        std::vector<std::string>{
+            fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_RANK={}", rank),
+            fmt::format("LOCAL_WORLD_SIZE={}", size), "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port_),
+            "QUENCH_STORE=", "TORCHELASTIC_RUN_ID=", "QUENCH_RDZV_TOKEN=" + token, "OMP_NUM_THREADS=1"});
   }
   const int port_ = [] {
     const distributed::Socket socket = distributed::listen_on({"127.0.0.1", 0});

@@ -144,10 +144,10 @@ TEST_F(StoreTest, ABurstOfStrangersEvictsNoUnfinishedHandshake) {
 
 // Held-open connections of one address give way to those of another at once.
 TEST_F(StoreTest, StrangersOfACrowdedAddressGiveWayFirst) {
-  StoreServer server(listen_on({"0.0.0.0", 0}), "secret", 8, {.connections = 8, .least = seconds(60), .most = seconds(90)});
+  StoreServer server(listen_on({"0.0.0.0", 0}), "secret", 8,
+                     {.connections = 8, .least = seconds(60), .most = seconds(90)});
   std::vector<Socket> strangers;
-  for (int i = 0; i < 8; ++i)
-    strangers.push_back(connect_to({"127.0.0.7", server.port()}, Clock::now() + seconds(5)));
+  for (int i = 0; i < 8; ++i) strangers.push_back(connect_to({"127.0.0.7", server.port()}, Clock::now() + seconds(5)));
   // The test's own end of a connection has the address that it connects to.
   ASSERT_EQ(local_address(strangers.front()), "127.0.0.1");
   Socket other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
