@@ -112,7 +112,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     const bool too_long = error.code() == std::errc::filename_too_long;
     const std::string path = error.path1().string();
     print_error(fmt::format("{}{}{}{}", path, path.empty() ? "" : ": ", error.code().message(),
-                            too_long ? " (at most 255 bytes between two slashes)" : "")
+                            too_long ? " (at most 255 bytes between two slashes, 4095 in all)" : "")
                     .c_str());
     return too_long ? 2 : 1;
   } catch (const std::system_error& error) {

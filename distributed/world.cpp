@@ -13,6 +13,8 @@ namespace {
 
 constexpr auto kLeaveTime = std::chrono::seconds(10);
 constexpr int kConnectionsPerRank = 4;
+constexpr int kLeastPerRank = 2;  // of them, always there
+constexpr int kOwnFiles = 8;
 constexpr std::size_t kMaxDifferences = 10;
 constexpr auto kRefusalPoll = std::chrono::milliseconds(500);  // between looks at whether a process was refused
 // From the refusal of a process of this job with another token until the rank that it may be is no longer waited for.
@@ -68,6 +70,7 @@ std::unique_ptr<World> World::join(const Environment& environment, Device device
   if (!environment.store.empty()) {
     endpoint = parse_endpoint(environment.store, 0, "QUENCH_STORE");
   } else if (environment.rank == 0) {
+    require_descriptors(kLeastPerRank * environment.world_size + kOwnFiles, "rank 0, which serves the store,");
     world->server_ =
         std::make_unique<StoreServer>(listen_on(endpoint), secret, kConnectionsPerRank * environment.world_size);
   }

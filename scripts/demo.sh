@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From raw text to a trained model on the CPU: trains a tokenizer, makes token shards, pre-trains a small Llama in float8
-# in two processes that hold half of it each, interrupts it half-way and resumes, fine-tunes it for int4 weights, evaluates
-# bf16, int4 and int4 after the fine-tuning side by side, generates from int4, writes a report.
+# in two processes that hold half of it each, interrupts it half-way and resumes, fine-tunes it for weights of two bits,
+# evaluates bf16, two bits and two bits after the fine-tuning side by side, generates from the last, writes a report.
+# (So small a model loses next to nothing to four bits.)
 # About ten minutes on two cores with AVX-512 after the build, longer with AVX2 alone. On a GPU one process trains.
 # Usage: scripts/demo.sh [--data FILE] [--steps N] [--output FOLDER]
 #   --data FILE      text to learn (default: the fortunes that Debian packages)
@@ -17,7 +18,7 @@ while [ $# -gt 0 ]; do
     --data) data=$(realpath -m --relative-base=/ "$start_folder/$2"); [ "${2:0:1}" = / ] && data=$2; shift 2 ;;
     --steps) steps=$2; shift 2 ;;
     --output) output=$2; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "demo.sh: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done
@@ -91,20 +92,20 @@ wait $trainer || status=$?
 say "5/8  the same command again: resumes from the saved step"
 "${train[@]}"
 
-say "6/8  fine-tuning for int4 weights"
+say "6/8  fine-tuning for weights of two bits"
 "$quench" train demo_qat --run.folder=qat --training.steps=$((steps / 8 + 1)) --lr_schedule.warmup_steps=$((steps / 80)) \
-  --metrics.log_every=$((steps / 40 + 1)) --export.folder=int4-qat
-"$quench" quantize --model export --scheme int4_weight_only_g32 --output int4-ptq >/dev/null
+  --metrics.log_every=$((steps / 40 + 1)) --export.folder=int2-qat
+"$quench" quantize --model export --scheme int2_weight_only_g32 --output int2-ptq >/dev/null
 
-say "7/8  text it has not seen: in bf16, in int4 without and with the fine-tuning, which is further training too"
+say "7/8  text it has not seen: in bf16, in two bits without and with the fine-tuning, which is further training too"
 "$quench" inspect checkpoints
-"$quench" eval --baseline export --ptq int4-ptq --model int4-qat --data unseen.txt --split marker
+"$quench" eval --baseline export --ptq int2-ptq --model int2-qat --data unseen.txt --split marker
 echo
-"$quench" generate --model int4-qat --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
+"$quench" generate --model int2-qat --prompt "The secret of" --temperature 0.8 --top-k 50 --max-new-tokens 80 --seed 1
 
 say "8/8  report"
 "$quench" report . --output report.html
 echo "run folder:   $PWD"
 echo "model folder: $PWD/export   (loads in Transformers: AutoModelForCausalLM.from_pretrained)"
-echo "int4 model:   $PWD/int4-qat   (compressed-tensors: vLLM, SGLang, Transformers; quench generate --interactive)"
+echo "2-bit model:  $PWD/int2-qat   (compressed-tensors: Transformers; quench generate --interactive)"
 echo "report:       $PWD/report.html"

@@ -75,6 +75,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options)
   const bool may_serve =
       options.alone() || options.node_rank == 0 || (options.node_rank < 0 && is_this_machine(options.endpoint.host));
   if (!may_serve) return;
+  if (options.nodes > 1) require_descriptors(2 * options.nodes * options.workers, "quench run, which serves the store,");
   try {
     const int connections = options.nodes * options.workers * kConnectionsPerWorker + kSpareConnections;
     server_ = std::make_unique<StoreServer>(listen_on(options.alone() ? endpoint_ : listening_place(options)),

@@ -149,8 +149,9 @@ TEST_F(Launcher, ScarceResourcesAreNamed) {
   const auto limited = [&](const std::string& limit, const std::string& flags, const std::string& script) {
     const pid_t child = ::fork();
     if (child == 0) {
-      const std::string command = "cd '" + folder_.path().string() + "' && exec > stdout.txt 2> stderr.txt && " + limit +
-                                  " && exec '" + program_path() + "' run " + flags + " -- /bin/sh -c '" + script + "'";
+      const std::string command = "cd '" + folder_.path().string() + "' && exec > stdout.txt 2> stderr.txt && " +
+                                  limit + " && exec '" + program_path() + "' run " + flags + " -- /bin/sh -c '" +
+                                  script + "'";
       ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       ::_exit(127);
     }

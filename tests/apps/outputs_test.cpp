@@ -259,34 +259,6 @@ TEST_F(Outputs, NamesThatNoFileSystemTakesAreOneMessage) {
   }
 }
 
-TEST_F(Outputs, ATokenizerThatDoesNotFitTheDiskLeavesNoFolder) {
-  const std::string faulty = "LD_PRELOAD='" + testing::fault_shim_path() + "' QUENCH_FAULT='do=ENOSPC;ops=write;" +
-                             "sticky;path=tokenizer.json' '" + testing::program_path() + "' ";
-  EXPECT_EQ(shell(faulty + "tokenize train --input corpus.txt --vocab-size 270 --output new/tokenizer 2> errors.txt"), 1);
-  EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("No space left on device"));
-  EXPECT_FALSE(fs::exists(folder_ / "new"));
-  // A folder of the user's stays, and so does what is in it.
-  fs::create_directory(folder_ / "kept");
-  write_file(folder_ / "kept/notes.txt", "mine");
-  EXPECT_EQ(shell(faulty + "tokenize train --input corpus.txt --vocab-size 270 --output kept 2> errors.txt"), 1);
-  EXPECT_EQ(contents(folder_ / "kept"), (std::set<std::pair<std::string, std::string>>{{"notes.txt", "mine"}}));
-}
-
-TEST_F(Outputs, PipesInThePlaceOfFilesHangNoVerb) {
-  for (const char* name : {"tokenizer.model", "tokenizer.json", "model.gguf"}) {
-    const fs::path folder = folder_ / ("with " + std::string(name));
-    fs::create_directory(folder);
-    ASSERT_EQ(::mkfifo((folder / name).c_str(), 0644), 0);
-    for (const std::string& place : {folder.string(), (folder / name).string()}) {
-      EXPECT_EQ(shell("export -f quench; timeout 20 bash -c \"quench tokenize --tokenizer '" + place +
-                      "' --input corpus.txt --output shards\" 2> errors.txt"),
-                1)
-          << place;
-      EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("error: " + folder.string()));
-    }
-  }
-}
-
 TEST_F(Outputs, ThreadsThatNoMachineHasAreRefused) {
   for (const char* threads : {"100000", "-1"})
     expect_refused({"tokenize", "--tokenizer", "bytes", "--input", "corpus.txt", "--output", "s", "--threads", threads},
