@@ -138,10 +138,10 @@ def check(scheme, prompt):
     ours = log_probabilities(folder, ids, *(["--adapter", adapter] if adapter else []))[:-1]
     apart = float(np.abs(ours[np.arange(len(values)), ids[1:]] - values).max())
     best = ours[len(prompt) - 1 :].argmax(-1)
-    # Another token than ours is that of a near tie.
+    # Where the tokens differ, ours are a near tie: each of the two may be off by the bound.
     lost = float(max(0, *(ours[len(prompt) - 1 + i].max() - ours[len(prompt) - 1 + i][token] for i, token in enumerate(chosen))))
     most = READS.get(scheme, 0.2)
-    report(scheme, apart < most and lost < most,
+    report(scheme, apart < most and lost < 2 * most,
            f"{int((best == chosen).sum())} of {len(chosen)} greedy tokens are ours, log-probabilities differ by at most "
            f"{apart:.1e} (at most {most}), ours from {ours[np.arange(len(values)), ids[1:]].mean():.3f} on average")
 
