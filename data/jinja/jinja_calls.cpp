@@ -8,9 +8,9 @@
 namespace quench::jinja {
 namespace {
 
-constexpr std::string_view kDate = "strftime_now";
+constexpr std::string_view kDateFunction = "strftime_now";
 
-std::string formatted(const std::tm& date, const std::string& format) {
+std::string formatted_date(const std::tm& date, const std::string& format) {
   constexpr std::string_view kConversions = "aAbBdHIjmMpSyY%-";
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') continue;
@@ -102,7 +102,7 @@ Value Rendering::call(const Value& function, std::string_view name, const Argume
   if (function.loop() != nullptr) return call_loop(*function.loop(), arguments);
   if (function.is_namespace() && function.name_space()->kind == NamespaceKind::joiner)
     return call_stateful(*function.name_space(), "", arguments);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, !function.is_undefined() || name != kDate,
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !function.is_undefined() || name != kDateFunction,
                   "the template asks for today's date; name a fixed one, so that the tokens stay the same "
                   "(data.chat_date, --chat-date)");
   QUENCH_CHECK_AS(ErrorCode::unsupported, !function.is_undefined(), "the function '{}' is not supported", name);
@@ -212,9 +212,9 @@ Value Rendering::call_builtin(std::string_view name, const Arguments& arguments)
     QUENCH_FAIL(ErrorCode::invalid_argument, "the template refuses the conversation: {}",
                 text_of(*arguments.find(0, "message")));
   }
-  if (name == kDate) {
+  if (name == kDateFunction) {
     arguments.check({"format"}, 1);
-    return formatted(*date_, arguments.text(0, "format", ""));
+    return formatted_date(*date_, arguments.text(0, "format", ""));
   }
   if (name == "range") {
     arguments.check({"start", "stop", "step"}, 1);

@@ -274,7 +274,7 @@ Value filter_groupby(const Value& input, const Arguments& a, Meter& meter) {
   return groups;
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kItemFilters[] = {
     {"batch", filter_batch},
     {"count", filter_length},
     {"dictsort", filter_dictsort},
@@ -302,7 +302,7 @@ constexpr NamedFunction kFilters[] = {
 }  // namespace
 
 std::span<const NamedFunction> item_filters() {
-  return kFilters;
+  return kItemFilters;
 }
 
 }  // namespace quench::jinja

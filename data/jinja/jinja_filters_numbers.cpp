@@ -149,7 +149,7 @@ Value filter_attr(const Value& input, const Arguments& a, Meter&) {
   return attribute_of(input, name);
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kNumberFilters[] = {
     {"abs", filter_abs},
     {"attr", filter_attr},
     {"d", filter_default},
@@ -163,7 +163,7 @@ constexpr NamedFunction kFilters[] = {
 }  // namespace
 
 std::span<const NamedFunction> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace quench::jinja

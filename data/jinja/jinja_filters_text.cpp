@@ -196,7 +196,7 @@ Value filter_tojson(const Value& input, const Arguments& a, Meter& meter) {
   return made(json_text(input, style), meter);
 }
 
-constexpr NamedFunction kFilters[] = {
+constexpr NamedFunction kTextFilters[] = {
     {"capitalize", filter_method<0>},
     {"center", filter_center},
     {"e", filter_escape<false>},
@@ -220,7 +220,7 @@ constexpr NamedFunction kFilters[] = {
 }  // namespace
 
 std::span<const NamedFunction> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace quench::jinja

@@ -8,14 +8,14 @@
 namespace quench::jinja {
 namespace {
 
-constexpr std::int64_t kMaxWidth = 1 << 20, kMaxPrecision = 1 << 12;
+constexpr std::int64_t kMaxSpecWidth = 1 << 20, kMaxPrecision = 1 << 12;
 constexpr std::string_view kAligns = "<>^=", kTypes = "bcdeEfFgGnosxX%";
 
 std::int64_t read_count(std::string_view text, std::size_t& at) {
   std::int64_t count = -1;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
     count = std::max<std::int64_t>(count, 0) * 10 + (text[at] - '0');
-    QUENCH_CHECK(count <= kMaxWidth, "a width beyond {} in the format '{}'", kMaxWidth, text);
+    QUENCH_CHECK(count <= kMaxSpecWidth, "a width beyond {} in the format '{}'", kMaxSpecWidth, text);
   }
   return count;
 }
