@@ -77,7 +77,7 @@ class GgufWeights final : public StoredWeights {
     read_gguf_tensor(path_, entry, blocks);
     if (const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0; heads > 0)
       blocks = separate_heads(blocks, heads);
-    return pack_blocks(blocks, type, entry.shape[1]);
+    return pack_blocks(blocks, type, entry.shape[1], fmt::format("{}: {}", path_.string(), entry.name));
   }
 
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }

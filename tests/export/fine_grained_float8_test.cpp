@@ -49,7 +49,7 @@ TEST(FineGrainedFloat8, CodesTimesTheirBlockScales) {
   const Tensor values = unpacked(stored->read_packed(name));
   EXPECT_TRUE(equal_bytes(values, unpacked(pack(f.weight, name))));
   // Row 150 is in the second block of rows.
-  const auto code = static_cast<float>(f.weight.codes.data<float8_e4m3>()[150 * 256 + 130]);
+  const float code = E4m3::decode(f.weight.codes.data<float8_e4m3>()[150 * 256 + 130].bits);
   EXPECT_FLOAT_EQ(values.data<float>()[150 * 256 + 130], code * f.weight.scales.data<float>()[3]);
   EXPECT_EQ(stored->inputs(name), find_scheme("float8_dynamic_block")->inputs);
   EXPECT_FALSE(stored->find("lm_head.weight")->packed);

@@ -39,7 +39,7 @@ class ChatTurns : public ::testing::Test {
 };
 
 constexpr const char* kPrompt = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-constexpr const char* kChat = R"({"messages": [{"role": "user", "content": "Uone"},
+constexpr const char* kTwoTurns = R"({"messages": [{"role": "user", "content": "Uone"},
   {"role": "assistant", "content": "Aone"}, {"role": "user", "content": "Utwo"},
   {"role": "assistant", "content": "Atwo"}]})";
 constexpr const char* kBoth = "Aone<|im_end|>|Atwo<|im_end|>";
@@ -65,9 +65,9 @@ TEST_F(ChatTurns, OutsideOfTheLoop) {
         "{% for m in messages if m.role == 'assistant' %}" + of("messages[2 * loop.index0]") + of("m") +
             "{% endfor %}" + kPrompt,
         over("[:-1]") + of("messages[-1]")})
-    EXPECT_EQ(targets(source, kChat), kBoth) << source;
+    EXPECT_EQ(targets(source, kTwoTurns), kBoth) << source;
   const std::string outside = over("[:-1]") + of("messages[-1]") + kPrompt;
-  EXPECT_EQ(targets(outside, kChat, TrainOn::last), "Atwo<|im_end|>");
+  EXPECT_EQ(targets(outside, kTwoTurns, TrainOn::last), "Atwo<|im_end|>");
   EXPECT_EQ(targets(outside, R"({"messages": [{"role": "user", "content": "Uone"},
     {"role": "assistant", "content": "Aone"}, {"role": "user", "content": "Utwo"},
     {"role": "assistant", "content": "Atwo", "train": false}]})"),
@@ -81,24 +81,24 @@ TEST_F(ChatTurns, LookingAhead) {
           "<|im_start|>{{ m.role }}\n{% endif %}{{ m.content }}{% if loop.nextitem is not defined or "
           "loop.nextitem.role != m.role %}<|im_end|>\n{% endif %}{% endfor %}") +
       kPrompt;
-  EXPECT_EQ(targets(source, kChat), kBoth);
+  EXPECT_EQ(targets(source, kTwoTurns), kBoth);
 }
 
 TEST_F(ChatTurns, TheNextTurnWritesTheEnd) {
   constexpr const char* kNext =
       "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
       "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
-  EXPECT_EQ(targets(kNext, kChat), "Aone<|user|>|Atwo");
+  EXPECT_EQ(targets(kNext, kTwoTurns), "Aone<|user|>|Atwo");
   EXPECT_EQ(notes_.unended, 1U);
   EXPECT_EQ(ChatRenderer(kNext, "t", *tokenizer_, "").end_of_turn(), "<|user|>");
   // By indices too.
   constexpr const char* kIndexed =
       "{% for i in range(messages | length) %}<|{{ messages[i].role }}|>\n{{ messages[i].content }}\n{% endfor %}"
       "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
-  EXPECT_EQ(targets(kIndexed, kChat), "Aone\n<|user|>|Atwo\n");
+  EXPECT_EQ(targets(kIndexed, kTwoTurns), "Aone\n<|user|>|Atwo\n");
   // A template with an end of its own.
   constexpr const char* kEnded = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}<|user|>";
-  EXPECT_EQ(targets(kEnded, kChat), "Aone<|user|>|Atwo<|user|>");
+  EXPECT_EQ(targets(kEnded, kTwoTurns), "Aone<|user|>|Atwo<|user|>");
   EXPECT_EQ(notes_.unended, 0U);
 }
 
