@@ -58,13 +58,13 @@ std::optional<AssistantTurns::Own> AssistantTurns::own_marks(int message) const 
   return own;
 }
 
-// Where the template's text in [begin, end) has its last special token or line end; `begin`: it has none.
+// Where the template's text in [begin, end) has its last special token, tag or line end; `begin`: it has none.
 std::size_t AssistantTurns::header_end(std::size_t begin, std::size_t end) const {
   std::size_t header = begin;
   for (std::size_t i = begin; i < end;) {
     const std::size_t length = chat_.special.at(chat_.text, i).size();
     i += std::max<std::size_t>(length, 1);
-    if (i <= end && (length > 0 || chat_.text[i - 1] == '\n')) header = i;
+    if (i <= end && (length > 0 || chat_.text[i - 1] == '\n' || chat_.text[i - 1] == '>')) header = i;
   }
   return header;
 }
@@ -75,6 +75,13 @@ std::size_t AssistantTurns::without_space(std::size_t begin, std::size_t end) co
   return chat_.special.ends(text) ? begin + jinja::strip(text, {}, jinja::StripSide::right).size() : end;
 }
 
+// The length of what is generated from for this answer, if the text begins with it.
+std::optional<std::size_t> AssistantTurns::prompted(int message) const {
+  if (chat_.generation_prompt.empty()) return std::nullopt;
+  const auto asked = chat_.beginning(static_cast<std::size_t>(message), true);
+  return asked && chat_.text.starts_with(*asked) ? std::optional(asked->size()) : std::nullopt;
+}
+
 // A turn begins as the generation prompt does. That may continue differently, with an opened thought for example: then
 // the header ends with its last line or special token.
 std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
@@ -83,11 +90,10 @@ std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
     const std::size_t begin = own.loop_begin->begin;
     const std::size_t header = common_prefix(chat_.text.substr(begin), prompt);
     if (!prompt.empty() && header == prompt.size()) return begin + header;
+    if (const auto asked = prompted(message); asked && *asked >= begin && *asked <= own.first) return *asked;
     return header_end(begin, prompt.empty() ? own.first : std::min(begin + header, own.first));
   }
-  const auto asked = prompt.empty() ? std::nullopt : chat_.beginning(static_cast<std::size_t>(message), true);
-  if (asked && chat_.text.starts_with(*asked) && asked->size() >= own.before && asked->size() <= own.first)
-    return asked->size();
+  if (const auto asked = prompted(message); asked && *asked >= own.before && *asked <= own.first) return *asked;
   const std::string_view window = chat_.text.substr(own.before, own.first - own.before);
   if (const std::size_t at = window.rfind(prompt); !prompt.empty() && at != std::string_view::npos)
     return own.before + at + prompt.size();
@@ -130,7 +136,7 @@ std::optional<Range> AssistantTurns::inserted(int message, Range turn) const {
 
 std::vector<Range> AssistantTurns::without_others(int message, Range turn) const {
   std::vector<Range> others;
-  for (const auto& [at, owner] : chat_.places.places) {
+  for (const auto& [at, owner, part] : chat_.places.places) {
     if (owner == message || at < turn.begin || at > turn.end) continue;
     const bool joins = !others.empty() && std::ranges::none_of(chat_.places.places, [&](const auto& place) {
       return place.owner == message && place.at >= others.back().end && place.at < at;
@@ -144,13 +150,16 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
   std::erase_if(others, [&](const Range& r) { return r.end <= turn.begin || r.begin >= turn.end; });
   if (others.empty()) return {turn};
   std::vector<Range> cuts;
-  if (const auto cut = inserted(message, turn);
-      cut && cut->begin <= others.front().begin && cut->end >= others.back().end) {
+  auto cut = inserted(message, turn);
+  // Text of the message after that of the others is its own.
+  for (const auto& [at, owner, part] : chat_.places.places)
+    if (cut && owner == message && at >= others.back().end) cut->end = std::min(cut->end, at);
+  if (cut && cut->begin <= others.front().begin && cut->end >= others.back().end) {
     cuts.push_back(*cut);
   } else {
     for (const Range& other : others) {
       Range around{turn.begin, turn.end};
-      for (const auto& [at, owner] : chat_.places.places) {
+      for (const auto& [at, owner, part] : chat_.places.places) {
         if (owner != message) continue;
         if (at <= other.begin) around.begin = std::max(around.begin, at);
         if (at >= other.end) around.end = std::min(around.end, at);

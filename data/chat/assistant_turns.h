@@ -49,6 +49,7 @@ class AssistantTurns {
   };
 
   [[nodiscard]] std::optional<Own> own_marks(int message) const;
+  [[nodiscard]] std::optional<std::size_t> prompted(int message) const;
   [[nodiscard]] std::size_t begin_of(int message, const Own& own) const;
   [[nodiscard]] std::size_t end_of(int message, const Own& own, std::size_t begin) const;
   [[nodiscard]] std::size_t header_end(std::size_t begin, std::size_t end) const;

@@ -113,6 +113,7 @@ std::string TextMarks::mark(std::string_view text, int owner, const SpecialToken
   for (const Insertion& insertion : insertions) {
     order.emplace_back(insertion.at, marks_.size());
     marks_.push_back(insertion.mark);
+    marks_.back().part = part_;
   }
   std::ranges::sort(order);
   std::string marked;
@@ -163,7 +164,7 @@ MarkedPlaces TextMarks::take_out(std::string& text) const {
       continue;
     }
     const Mark& mark = marks_[number];
-    found.places.push_back({clean.size(), mark.owner});
+    found.places.push_back({clean.size(), mark.owner, mark.part});
     if (mark.token_size > 0) token_marks[static_cast<int>(number)].push_back(clean.size());
     done = end + delimiter_.size();
   }

@@ -34,7 +34,9 @@ struct MarkedPlaces {
   struct Place {
     std::size_t at = 0;  // byte of the text without marks
     int owner = kNoMessage;
+    int part = -1;  // as begin_part() said
   };
+  bool exact = false;         // told by marks
   std::vector<Place> places;  // in order
   // Special tokens that come from a text in which they are plain characters.
   std::vector<SpecialTokens::Occurrence> plain_tokens;
@@ -52,12 +54,16 @@ class TextMarks {
   // those, only strings that hold plain tokens.
   [[nodiscard]] jinja::Value mark(const Json& value, int owner, const SpecialTokens& plain, bool tokens_only);
 
+  // Which part of its owner the next texts are.
+  void begin_part(int part) noexcept { part_ = part; }
+
   // Takes the marks out of a rendered text.
   [[nodiscard]] MarkedPlaces take_out(std::string& text) const;
 
  private:
   struct Mark {
     int owner = kNoMessage;
+    int part = -1;
     std::size_t token_size = 0;    // of a plain token; 0: none
     std::size_t token_offset = 0;  // bytes of the token that stand before the mark
     int partner = -1;              // a mark at the token's other end, which must be there too
@@ -71,6 +77,7 @@ class TextMarks {
 
   std::span<const std::string> literals_;
   MarkStyle style_;
+  int part_ = -1;
   std::string delimiter_;
   std::vector<Mark> marks_;
 };

@@ -104,8 +104,8 @@ ChatRenderer::ChatRenderer(const Tokenizer::ChatTemplateText& templates, const T
   add("bos_token", tokenizer.bos_id());
   add("eos_token", tokenizer.eos_id());
   add("pad_token", tokenizer.pad_id());
+  for (auto& [name, source] : sources_) choose_forms(source);
   find_control_tokens();
-  for (auto& [name, source] : sources_) choose_arguments(source);
 }
 
 ChatRenderer::ChatRenderer(std::string_view source, const std::string& name, const Tokenizer& tokenizer,
@@ -123,45 +123,57 @@ void ChatRenderer::add_source(const std::string& name, std::string_view text, co
 
 // Tokens with which turns begin and end. A template may write others in answers, such as those around a thought.
 void ChatRenderer::find_control_tokens() {
-  constexpr std::string_view kQuestion = "quench-question";
-  const Json::Array question{Json::Object{{"role", "user"}, {"content", kQuestion}}};
-  const std::string text = text_of(question, false), prompted = text_of(question, true);
+  constexpr std::string_view kQuestion = "quench-question", kAnswer = "quench-answer";
+  const Json question = Json::Object{{"role", "user"}, {"content", kQuestion}};
+  const Json answer = Json::Object{{"role", "assistant"}, {"content", kAnswer}};
+  const std::string text = text_of({question}, false), prompted = text_of({question}, true);
   if (text.find(kQuestion) == std::string::npos) {
     control_ = special_;
     return;
   }
   std::vector<std::string> control;
   for (const auto& [variable, token] : named_tokens_) control.push_back(token);
-  for (const auto& token : special_.find(text)) control.push_back(text.substr(token.begin, token.end - token.begin));
-  const std::string added = prompted.substr(common_prefix(text, prompted));
-  if (const auto tokens = special_.find(added); !tokens.empty())
-    control.push_back(added.substr(tokens.front().begin, tokens.front().end - tokens.front().begin));
-  control.push_back(end_of_turn());
+  // From an answer to the end of the next question: a system message of the template's own may name other tokens.
+  const std::string chat = text_of({question, answer, question}, false);
+  const std::size_t answered = chat.rfind(kAnswer);
+  const std::string turn = answered == std::string::npos ? text : chat.substr(answered);
+  for (const auto& token : special_.find(turn)) control.push_back(turn.substr(token.begin, token.end - token.begin));
+  const std::string added = prompted.substr(shared_prefix(text, prompted));
+  control.emplace_back(special_.at(added, added.find_first_not_of(" \n")));
   std::erase_if(control, [&](const std::string& token) { return !special_.contains(token); });
   control_ = SpecialTokens(std::move(control));
 }
 
-// Text where an object is refused or printed as Python prints a dict, and a text is printed as it is.
-void ChatRenderer::choose_arguments(Source& source) const {
-  constexpr std::string_view kName = "quench_argument";
-  const auto text_with = [&](const Json& arguments) -> std::string {
+// Arguments of calls are objects, unless the template refuses them or prints them as Python prints a dict and prints a
+// text as it is. Contents are texts, unless it writes only lists of parts.
+void ChatRenderer::choose_forms(Source& source) const {
+  constexpr std::string_view kName = "quench_argument", kQuestion = "quench-question";
+  const auto text_with = [&](const Json::Array& messages) -> std::string {
     Conversation example;
-    example.messages.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
-    Json call = Json::Object{
-        {"id", "call00001"}, {"type", "function"}, {"function", Json::Object{{"name", "f"}, {"arguments", arguments}}}};
-    example.messages.push_back(
-        Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::Array{std::move(call)}}});
+    example.messages = messages;
     try {
-      return source.code.render(variables({.conversation = example, .source = source, .messages = 2})).text;
+      return source.code.render(variables({.conversation = example, .source = source, .messages = messages.size()}))
+          .text;
     } catch (const Error&) {
       return {};
     }
   };
-  const std::string object = text_with(Json::Object{{std::string(kName), "x"}});
+  const Json question = Json::Object{{"role", "user"}, {"content", kQuestion}};
+  if (text_with({question}).find(kQuestion) == std::string::npos) {
+    source.list_contents = true;
+    source.list_contents = text_with({question}).find(kQuestion) != std::string::npos;
+  }
+  const auto text_of_call = [&](const Json& arguments) {
+    Json call = Json::Object{
+        {"id", "call00001"}, {"type", "function"}, {"function", Json::Object{{"name", "f"}, {"arguments", arguments}}}};
+    return text_with(
+        {question, Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::Array{std::move(call)}}}});
+  };
+  const std::string object = text_of_call(Json::Object{{std::string(kName), "x"}});
   if (!object.empty() && object.find(fmt::format("'{}'", kName)) == std::string::npos) return;
   source.text_arguments = true;
   const std::string arguments = fmt::format("\"{}\": \"x\"", kName);
-  source.text_arguments = text_with("{" + arguments + "}").find(arguments) != std::string::npos;
+  source.text_arguments = text_of_call("{" + arguments + "}").find(arguments) != std::string::npos;
 }
 
 const ChatRenderer::Source& ChatRenderer::source_for(const Conversation& conversation) const {
@@ -193,6 +205,10 @@ const ChatRenderer::Source& ChatRenderer::source_for(const Conversation& convers
 jinja::Map ChatRenderer::variables(const Call& call) const {
   const Conversation& conversation = call.conversation;
   TextMarks* marks = call.marks;
+  const auto contents = [&](const Json& text) {
+    if (!call.source.list_contents || !text.is_string() || text.as_string().empty()) return text;
+    return Json(Json::Array{Json::Object{{"type", "text"}, {"text", text}}});
+  };
   const auto value = [&](const Json& json) {
     return marks != nullptr ? marks->mark(json, kNoMessage, special_, true) : jinja::Value::from_json(json);
   };
@@ -203,8 +219,11 @@ jinja::Map ChatRenderer::variables(const Call& call) const {
     const SpecialTokens& plain = is_assistant(said) ? control_ : special_;
     jinja::Map message;
     message.message = static_cast<int>(i);
-    for (const auto& [key, item] : said.as_object()) {
-      const bool written = std::ranges::find(kWritten, std::string_view(key)) != kWritten.end();
+    for (const auto& [key, given_item] : said.as_object()) {
+      const Json item = key == "content" ? contents(given_item) : given_item;
+      const auto part = std::ranges::find(kWritten, std::string_view(key)) - kWritten.begin();
+      const bool written = part < std::ssize(kWritten);
+      if (marks != nullptr) marks->begin_part(written ? static_cast<int>(part) : -1);
       message.members.emplace_back(key, marks != nullptr ? marks->mark(item, static_cast<int>(i), plain, !written)
                                                          : jinja::Value::from_json(item));
     }
@@ -259,6 +278,7 @@ MarkedPlaces ChatRenderer::places(const Call& call, const std::string& text) con
     try {
       std::string again = rendered(marked).text;
       MarkedPlaces places = marks.take_out(again);
+      places.exact = true;
       if (again == text) return places;
     } catch (const Error&) {
       // A template that refuses marked texts: the next style has fewer marks.
@@ -277,10 +297,18 @@ MarkedPlaces ChatRenderer::places(const Call& call, const std::string& text) con
     const std::size_t at = content.empty() ? std::string::npos : text.find(content, from);
     if (at == std::string::npos) continue;
     from = at + content.size();
-    places.places.push_back({at, static_cast<int>(i)});
-    places.places.push_back({from, static_cast<int>(i)});
+    places.places.push_back({at, static_cast<int>(i), 0});
+    places.places.push_back({from, static_cast<int>(i), 0});
   }
   return places;
+}
+
+// Bytes with which both texts begin, without a part of a special token.
+std::size_t ChatRenderer::shared_prefix(std::string_view a, std::string_view b) const {
+  std::size_t shared = common_prefix(a, b);
+  for (const std::string_view text : {a, b})
+    if (const auto token = special_.around(text, shared); token.end > token.begin) shared = token.begin;
+  return shared;
 }
 
 // What the template adds to the messages before an answer.
@@ -299,10 +327,10 @@ std::string ChatRenderer::generation_prompt(const Call& call, std::string_view t
   const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, is_assistant) - messages.begin());
   if (first > 0 && first < messages.size()) {
     const auto plain = beginning(first, false), prompted = beginning(first, true);
-    if (plain && prompted) return prompted->substr(common_prefix(*plain, *prompted));
+    if (plain && prompted) return prompted->substr(shared_prefix(*plain, *prompted));
   }
   const auto prompted = beginning(messages.size(), true);
-  return prompted ? prompted->substr(common_prefix(text, *prompted)) : std::string();
+  return prompted ? prompted->substr(shared_prefix(text, *prompted)) : std::string();
 }
 
 std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered& rendered, const MarkedPlaces& places,
@@ -356,7 +384,7 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
           std::ranges::find(owners, message) == owners.end())
         owners.push_back(message);
     };
-    for (const auto& [at, owner] : places.places)
+    for (const auto& [at, owner, part] : places.places)
       if (range.begin <= at && at <= range.end) add(owner);
     if (owners.empty())
       for (const auto& [owner, loop] : rendered.messages)
@@ -385,9 +413,11 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
   for (std::size_t i = conversation.messages.size(); i-- > 0;) {
     if (!is_trained(conversation, i)) continue;
     const auto found = by_message.find(i);
+    const bool written = std::ranges::any_of(
+        places.places, [&](const MarkedPlaces::Place& place) { return place.owner == static_cast<int>(i); });
     QUENCH_CHECK(
-        found != by_message.end(),
-        "message {}: {} writes this turn of the assistant outside of its {{% generation %}} blocks, and it is to "
+        found != by_message.end() && (written || !places.exact),
+        "message {}: {} does not write this turn of the assistant in a {{% generation %}} block, and it is to "
         "be trained on; say \"train\": false in the message, or use another template (data.chat_template, "
         "--chat-template)",
         i, call.source.code.name());
@@ -418,7 +448,7 @@ std::vector<Range> ChatRenderer::all_targets(const Call& call, const jinja::Rend
         found = true;
       }
     std::optional<Range> marked;
-    for (const auto& [at, message] : places.places)
+    for (const auto& [at, message, part] : places.places)
       if (message == owner) marked = {marked ? marked->begin : at, at};
     if (!found && marked) remove(ranges, *marked);
     QUENCH_CHECK(found || marked, "message {}: cannot tell where {} writes it, and it is not to be trained on", i,
@@ -430,6 +460,19 @@ std::vector<Range> ChatRenderer::all_targets(const Call& call, const jinja::Rend
 void ChatRenderer::note(const Call& call, std::string_view text, const MarkedPlaces& places, RecordNotes* notes) const {
   if (notes == nullptr) return;
   note_keys(call.conversation, &call.source.names, *notes);
+  for (std::size_t i = 0; places.exact && i < call.messages; ++i)
+    for (std::size_t part = 0; part < kWritten.size(); ++part) {
+      // Thoughts before an earlier answer are often left out on purpose.
+      const Json* said = kWritten[part] == "content" || kWritten[part] == "tool_calls"
+                             ? call.conversation.messages[i].find(kWritten[part])
+                             : nullptr;
+      const bool blank = said == nullptr || said->is_null() ||
+                         (said->is_string() && jinja::strip(said->as_string(), {}, jinja::StripSide::both).empty());
+      const bool found = blank || std::ranges::any_of(places.places, [&](const MarkedPlaces::Place& place) {
+                           return place.owner == static_cast<int>(i) && place.part == static_cast<int>(part);
+                         });
+      if (!found) ++notes->unwritten[std::string(kWritten[part])];
+    }
   for (const auto& token : places.plain_tokens)
     ++notes->plain_tokens[std::string(text.substr(token.begin, token.end - token.begin))];
 }

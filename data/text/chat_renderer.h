@@ -59,6 +59,7 @@ class ChatRenderer {
     jinja::Template code;
     TemplateNames names;
     bool text_arguments = false;  // takes the arguments of calls as text, not as objects
+    bool list_contents = false;   // takes contents as lists of parts alone
   };
   // Which part of a conversation is rendered, and how.
   struct Call {
@@ -71,7 +72,8 @@ class ChatRenderer {
 
   void add_source(const std::string& name, std::string_view text, const std::string& origin, std::string_view date);
   void find_control_tokens();
-  void choose_arguments(Source& source) const;
+  [[nodiscard]] std::size_t shared_prefix(std::string_view a, std::string_view b) const;
+  void choose_forms(Source& source) const;
   [[nodiscard]] const Source& source_for(const Conversation& conversation) const;
   [[nodiscard]] jinja::Map variables(const Call& call) const;
   [[nodiscard]] jinja::Rendered rendered(const Call& call) const;

@@ -100,11 +100,12 @@ std::optional<bool> message_flag(const Json& message) {
   for (const auto& [key, value] : message.as_object()) {
     const FlagName* name = flag_name(key);
     if (name == nullptr || is_blank(value)) continue;
-    if (name->sense == FlagSense::either)
+    const std::optional<bool> given = truth(value);
+    // Masked out of the loss, or the mask of the loss.
+    if (name->sense == FlagSense::either && !(value.is_bool() && *given))
       reject_record(
           "field \"mask\": data sets mean by it that a message is trained on, or that it is not; call it "
           "\"train\" or \"masked\"");
-    const std::optional<bool> given = truth(value);
     if (!given) reject_record(fmt::format("field \"{}\" is {}; expected true, 1, false or 0", key, value.dump()));
     const bool trains = *given == (name->sense == FlagSense::trains);
     if (flag && *flag != trains)

@@ -15,7 +15,7 @@ namespace quench {
 // Whether a key is one of the names of such flags: "train", "loss", "weight", "masked", ...
 [[nodiscard]] bool is_train_flag(std::string_view key);
 // The flags of a message: true, 1 and false, 0, as boolean, number or text; null says nothing. Throws corrupt for other
-// values, for flags that contradict each other, and for "mask", which data sets use in both senses.
+// values, for flags that contradict each other, and for "mask" other than true, which data sets use in both senses.
 [[nodiscard]] std::optional<bool> message_flag(const Json& message);
 // The flags of a record. Values other than those above are no flags: "weight" may be that of a sample.
 [[nodiscard]] std::optional<bool> record_flag(const Json& record);

@@ -71,6 +71,9 @@ std::vector<std::string> RecordNotes::warnings() const {
   if (!message_keys.empty())
     lines.push_back(
         fmt::format("keys of messages that the chat template does not read: {}", listed(message_keys, "message")));
+  if (!unwritten.empty())
+    lines.push_back(fmt::format("text of messages that the chat template does not write, which is not trained on: {}",
+                                listed(unwritten, "message")));
   if (!plain_tokens.empty())
     lines.push_back(fmt::format("special tokens in the text of messages are encoded as plain characters: {}",
                                 listed(plain_tokens, "occurrence")));
