@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Metadata of the weights file, which PEFT passes over.
+const std::string kBaseHash = "quench.base_hash", kBaseDtype = "quench.base_dtype";
 constexpr std::string_view kPrefix = "base_model.model.";
 
 // What a layer's adapter is called behind the layer's name.
@@ -158,8 +160,18 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
   return adapters;
 }
 
+AdapterBase adapter_base(const fs::path& folder) {
+  const SafetensorsReader reader(folder / kAdapterWeightsName);
+  const auto& metadata = reader.header().metadata;
+  const auto hash = metadata.find(kBaseHash), dtype = metadata.find(kBaseDtype);
+  const auto known = dtype != metadata.end() ? dtype_from_string(dtype->second) : std::nullopt;
+  if (hash == metadata.end() || !known) return {};
+  return {hash->second, *known};
+}
+
 void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
                          const AdapterFolderOptions& options) {
+  require_file_format(target, kPeftFormat, "");
   require_export_target(target);
   const fs::path folder = resolved_path(target.folder);
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
@@ -178,7 +190,12 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
                      stored.shape(),
                      {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});
   }
-  write_safetensors(staging.path() / kAdapterWeightsName, items);
+  std::map<std::string, std::string> metadata{{"format", "pt"}};
+  if (!options.trained_over.hash.empty()) {
+    metadata[kBaseHash] = options.trained_over.hash;
+    metadata[kBaseDtype] = to_string(options.trained_over.dtype);
+  }
+  write_safetensors(staging.path() / kAdapterWeightsName, items, metadata);
   const Json config =
       peft_config_json(adapters.layers(), recipes::adaptable_layers(model), adapters.options(), options.base);
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");

@@ -25,9 +25,19 @@ inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetenso
 [[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
                                                               const nn::ParameterOptions& options);
 
+// The model that adapters were trained over: a hash of its weights in the dtype of training
+// (train/setup/adapter_setup.h).
+struct AdapterBase {
+  std::string hash;  // empty: not known
+  DType dtype = DType::f32;
+};
+// What a folder of this program says of it, in the metadata of its weights file; of others' folders nothing.
+[[nodiscard]] AdapterBase adapter_base(const std::filesystem::path& folder);
+
 struct AdapterFolderOptions {
   DType dtype = DType::f32;  // of the stored weights
   std::string base;          // base_model_name_or_path
+  AdapterBase trained_over = {};
   // Brings the parts of adapters that other processes hold; absent: there are none.
   recipes::Adapters::Whole whole{};
 };
