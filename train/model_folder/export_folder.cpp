@@ -147,7 +147,7 @@ void require_file_format(const ExportTarget& target, std::string_view format, st
 
 bool is_export_file(std::string_view name) {
   return is_weights_file(name) || is_format_file(name) || is_small_file(name) || name == "adapter_config.json" ||
-         name == "adapter_model.safetensors";
+         name == "adapter_model.safetensors" || name == "adapter_base.json";
 }
 
 void require_export_target(const ExportTarget& target) {

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Metadata of the weights file, which PEFT passes over.
-const std::string kBaseHash = "quench.base_hash", kBaseDtype = "quench.base_dtype";
 constexpr std::string_view kPrefix = "base_model.model.";
 
 // What a layer's adapter is called behind the layer's name.
@@ -161,12 +159,17 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
 }
 
 AdapterBase adapter_base(const fs::path& folder) {
-  const SafetensorsReader reader(folder / kAdapterWeightsName);
-  const auto& metadata = reader.header().metadata;
-  const auto hash = metadata.find(kBaseHash), dtype = metadata.find(kBaseDtype);
-  const auto known = dtype != metadata.end() ? dtype_from_string(dtype->second) : std::nullopt;
-  if (hash == metadata.end() || !known) return {};
-  return {hash->second, *known};
+  const fs::path file = folder / kAdapterBaseName;
+  if (!fs::is_regular_file(file)) return {};
+  const Json json = Json::parse_file(file, {.max_bytes = std::size_t{1} << 16});
+  const auto text = [&](std::string_view key) {
+    const Json* value = json.is_object() ? json.find(key) : nullptr;
+    return value != nullptr && value->is_string() ? value->as_string() : std::string();
+  };
+  const auto dtype = dtype_from_string(text("dtype"));
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !text("hash").empty() && dtype.has_value(),
+                  "{}: expected a hash and the dtype of the weights that the adapter was trained over", file.string());
+  return {text("hash"), *dtype};
 }
 
 void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
@@ -190,12 +193,10 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
                      stored.shape(),
                      {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});
   }
-  std::map<std::string, std::string> metadata{{"format", "pt"}};
-  if (!options.trained_over.hash.empty()) {
-    metadata[kBaseHash] = options.trained_over.hash;
-    metadata[kBaseDtype] = to_string(options.trained_over.dtype);
-  }
-  write_safetensors(staging.path() / kAdapterWeightsName, items, metadata);
+  write_safetensors(staging.path() / kAdapterWeightsName, items);
+  if (const AdapterBase& base = options.trained_over; !base.hash.empty())
+    write_file_atomically(staging.path() / kAdapterBaseName,
+                          Json(Json::Object{{"hash", base.hash}, {"dtype", to_string(base.dtype)}}).dump(2) + "\n");
   const Json config =
       peft_config_json(adapters.layers(), recipes::adaptable_layers(model), adapters.options(), options.base);
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");

@@ -14,6 +14,7 @@ namespace quench {
 
 inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
+inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // PEFT passes it over
 
 // Whether the folder has an adapter's config.
 [[nodiscard]] bool is_adapter_folder(const std::filesystem::path& folder);
@@ -31,7 +32,7 @@ struct AdapterBase {
   std::string hash;  // empty: not known
   DType dtype = DType::f32;
 };
-// What a folder of this program says of it, in the metadata of its weights file; of others' folders nothing.
+// What a folder of this program says of it, in adapter_base.json; of others' folders nothing. Throws corrupt.
 [[nodiscard]] AdapterBase adapter_base(const std::filesystem::path& folder);
 
 struct AdapterFolderOptions {
