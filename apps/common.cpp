@@ -8,6 +8,7 @@
 #include "core/system/threads.h"
 #include "data/text/document_encoder.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "export/gguf/reader.h"
 #include "export/stored_weights.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/model_folder/hub_hint.h"
@@ -82,6 +83,13 @@ std::string model_path(const Json& config) {
   return path != nullptr && path->is_string() ? path->as_string() : std::string();
 }
 
+// Whether the base of a run's adapters is kept in the codes of its folder: a hash of codes says nothing of values.
+bool trains_over_codes(const Json& config) {
+  const Json* lora = config.find("lora");
+  const Json* base = lora != nullptr && lora->is_object() ? lora->find("base") : nullptr;
+  return base != nullptr && *base == Json("stored");
+}
+
 // `run` is the run folder that the checkpoint was looked up in; may be empty.
 LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
                             const std::string& dtype, const BesideLoading& beside) {
@@ -95,6 +103,8 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   if (holds_adapters_alone(reader.state())) {
     loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
     loaded.base = model_path(reader.state().config);
+    if (!trains_over_codes(reader.state().config)) loaded.base_hash = stored_base_hash(reader.state());
+    loaded.base_dtype = stored;
   } else {
     restore_parameters(reader, *loaded.model);
   }
@@ -119,6 +129,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
 
 // The checkpoint that a folder is read from; empty: it is a model folder.
 fs::path checkpoint_to_read(const fs::path& folder) {
+  if (is_gguf_path(folder)) return {};
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::is_regular_file(folder), "{} is a file; name the folder that holds it",
                   folder.string());
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),

@@ -24,9 +24,11 @@ struct LoadedModel {
   Json named_ids = Json::object();              // token ids that such a config names
   std::string missing;                          // why there may be no tokenizer; may be empty
   std::shared_ptr<recipes::Adapters> adapters;  // over the model's weights; null: none
-  std::string base;                             // model.path of the run that trained them; may be empty
-  bool quantized = false;                       // the folder holds codes
-  LearnedScales scales;                         // of a checkpoint whose run trained them
+  std::string base_hash;  // of the weights that they were trained over, in base_dtype; empty: not known
+  DType base_dtype = DType::f32;
+  std::string base;        // model.path of the run that trained them; may be empty
+  bool quantized = false;  // the folder holds codes
+  LearnedScales scales;    // of a checkpoint whose run trained them
   // Of a model whose weights stay in their checkpoint (open_model): reads a parameter, in the type that is stored.
   std::function<Tensor(const nn::Parameter&)> whole;
 };

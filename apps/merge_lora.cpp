@@ -3,8 +3,11 @@
 #include "apps/common.h"
 #include "apps/verbs.h"
 #include "apps/write_model.h"
+#include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_folder.h"
+#include "train/setup/adapter_setup.h"
 
 namespace quench {
 namespace {
@@ -19,6 +22,23 @@ struct MergeOptions {
   bool overwrite = false;
 };
 
+// Warns of a base with other weights than those that the adapter was trained over, where the adapter's folder says
+// which those were.
+void warn_of_other_base(const LoadedModel& loaded, const MergeOptions& o) {
+  if (o.adapter.empty() || loaded.quantized || loaded.adapters != nullptr) return;
+  const AdapterBase base = adapter_base(o.adapter);
+  const DType stored = loaded.config.dtype, dtype = loaded.model->options().dtype;
+  // The bits of training can be told from no narrower weights.
+  const bool narrower = dtype == DType::bf16 && base.dtype == DType::f32 && stored != DType::bf16;
+  if (base.hash.empty() || narrower) return;
+  const std::string hash = base_hash_as(*loaded.model, base.dtype);
+  if (hash != base.hash)
+    QUENCH_LOG_WARN(
+        "the adapter in {} was trained over other weights than those in {} (hash {}, here {}): the merged model is not "
+        "the one that was trained",
+        o.adapter, o.model, base.hash, hash);
+}
+
 void run(const MergeOptions& o) {
   const std::filesystem::path source = o.model;
   ExportTarget target{
@@ -26,6 +46,7 @@ void run(const MergeOptions& o) {
   if (o.adapter.empty()) target.sources.pop_back();
   require_export_target(target);  // before the model is read
   LoadedModel loaded = load_model(o.model, "cpu", o.dtype);
+  warn_of_other_base(loaded, o);
   use_adapter(loaded, o.adapter);
   QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
                   "{} holds no adapters of its own; name a folder with --adapter", o.model);

@@ -5,6 +5,7 @@
 #include "core/system/check.h"
 #include "data/text/record_kind.h"
 #include "data/text/text_format.h"
+#include "export/reader_table.h"
 #include "train/config/config_schema.h"
 #include "train/evaluation/choice_task.h"
 
@@ -37,10 +38,11 @@ std::string choice_task_reference() {
   return text + "\n";
 }
 
-constexpr std::array<GeneratedPart, 4> kParts = {{{kConfigReference, config_reference},
+constexpr std::array<GeneratedPart, 5> kParts = {{{kConfigReference, config_reference},
                                                   {"formats of text", text_format_reference},
                                                   {"kinds of records", record_kind_reference},
-                                                  {"evaluation tasks", choice_task_reference}}};
+                                                  {"evaluation tasks", choice_task_reference},
+                                                  {"readers of exports", reader_reference}}};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "core/system/log.h"
+#include "train/model_folder/model_card.h"
 #include "train/model_folder/model_folder.h"
 
 namespace quench {
@@ -20,6 +21,7 @@ void print_result(const LoadedModel& loaded, const ExportTarget& target, const M
     json.set("parameters", loaded.config.parameter_count());
     json.set("scheme", scheme.empty() ? Json() : Json(scheme));
     json.set("layers", to_json(report.layers));
+    json.set("file_bytes", report.file_bytes);
     if (report.perplexity_before) json.set("perplexity_before", *report.perplexity_before);
     if (report.perplexity) json.set("perplexity", *report.perplexity);
     return print_json(json);
@@ -31,9 +33,10 @@ void print_result(const LoadedModel& loaded, const ExportTarget& target, const M
     std::printf("perplexity %.4f%s\n", *report.perplexity, before.c_str());
   }
   const std::string how = scheme.empty() ? "" : fmt::format(", {} as {}", scheme, format.name);
-  std::printf("wrote %s (%s%s, %lld parameters)\n", target.folder.c_str(),
-              std::string(to_string(options.dtype)).c_str(), how.c_str(),
-              static_cast<long long>(loaded.config.parameter_count()));
+  std::fputs(fmt::format("wrote {} ({}{}, {} parameters, {})\n", target.folder.string(), to_string(options.dtype), how,
+                         loaded.config.parameter_count(), size_text(report.file_bytes))
+                 .c_str(),
+             stdout);
 }
 
 }  // namespace

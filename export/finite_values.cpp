@@ -56,7 +56,7 @@ void require_finite(const Tensor& stored, const Tensor& source, std::string_view
   const std::int64_t at = finite_count(stored);
   if (at == stored.numel()) return;
   const float value = finite_check_value(source, at);
-  QUENCH_CHECK_AS(ErrorCode::nonfinite, !std::isfinite(value),
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, std::isfinite(value),
                   "{} holds NaN or infinity (the first at {}): the model cannot be written; use an earlier checkpoint, "
                   "or find the step at which training diverged",
                   name, place_of(stored.shape(), at));

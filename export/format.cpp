@@ -4,6 +4,8 @@
 #include "export/compressed_tensors/config.h"
 #include "export/compressed_tensors/sparse_24.h"
 #include "export/compressed_tensors/writer.h"
+#include "export/gguf/names.h"
+#include "export/gguf/reader.h"
 #include "export/gguf/writer.h"
 #include "export/safetensors_items.h"
 #include "export/torchao/writer.h"
@@ -13,6 +15,11 @@ namespace {
 
 std::string stores_no_codes(const Scheme&) {
   return "it stores values in high precision";
+}
+
+// "model.layers.0.mlp.up_proj" of ".weight", ".weight_scale", "._weight_qdata", ".input_scale" beside it.
+std::string layer_of(std::string_view name) {
+  return std::string(name.substr(0, name.rfind('.')));
 }
 
 Json write_dense(const ExportJob& job) {
@@ -86,6 +93,22 @@ std::vector<std::string> export_format_names() {
 
 bool is_format_file(std::string_view name) {
   return std::ranges::any_of(export_formats(), [&](const ExportFormat& format) { return format.weights_file == name; });
+}
+
+StoredBytes stored_bytes(const std::filesystem::path& folder) {
+  StoredBytes stored;
+  if (const std::filesystem::path gguf = find_gguf_file(folder); !gguf.empty()) {
+    for (const GgufEntry& entry : read_gguf_head(gguf).tensors)
+      stored.layers[layer_of(hf_tensor_name(entry.name).value_or(entry.name))] += entry.bytes;
+    stored.files = std::filesystem::file_size(gguf);
+    return stored;
+  }
+  const SafetensorsFolder files(folder);
+  for (const std::string& name : files.names())
+    if (!name.ends_with(".bias")) stored.layers[layer_of(name)] += files.at(name).entry->nbytes();
+  for (const std::filesystem::directory_entry& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") stored.files += entry.file_size();
+  return stored;
 }
 
 const ExportFormat& require_export_format(std::string_view name, std::string_view key) {

@@ -2,6 +2,7 @@
 // Formats of exported models: a line of the table each.
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +42,14 @@ struct ExportFormat {
   bool embeddings = false;       // may store the embedding table in codes,
   bool tied_embeddings = false;  // also where the head has the same one
 };
+
+// Bytes of the files of a written folder: of each tensor of a linear layer or table, codes with their scales, by the
+// layer's name; and of all weights files together.
+struct StoredBytes {
+  std::map<std::string, std::uint64_t, std::less<>> layers;
+  std::uint64_t files = 0;
+};
+[[nodiscard]] StoredBytes stored_bytes(const std::filesystem::path& folder);
 
 [[nodiscard]] const ChoiceTable<ExportFormat>& export_formats();
 // Throws bad_config with the list of names for an unknown one; `key` names the option in the message.

@@ -125,6 +125,15 @@ void require_quantizable(const std::vector<ModelTensor>& tensors, const Quantiza
   (void)chosen_layers(copies, rules);
 }
 
+std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vector<ModelTensor>& tensors,
+                                                                  const QuantizationRules& rules) {
+  std::vector<ModelTensor> copies = tensors;
+  std::vector<std::pair<std::string, const Scheme*>> schemes;
+  for (const QuantizedLayer& layer : chosen_layers(copies, rules))
+    schemes.emplace_back(layer.tensor->layer, layer.choice.scheme);
+  return schemes;
+}
+
 std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
                                         const QuantizationRules& rules, const QuantizationProgress& progress,
                                         bool replace) {
@@ -164,17 +173,36 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
 }
 
 std::string to_text(const std::vector<LayerReport>& report) {
-  std::string text;
+  struct Row {
+    std::string layer, scheme, kept_because;
+    std::size_t count = 0;
+    double least = 0, most = 0;  // signal to noise
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Row> rows;
   std::uint64_t bytes = 0, dense = 0;
-  for (const LayerReport& row : report) {
-    if (row.scheme.empty())
-      text += fmt::format("  {:<44} {:<28} {:>8}  {:>12}  (kept: {})\n", row.layer, "high precision", "",
-                          bytes_text(row.bytes), row.kept_because);
-    else
-      text +=
-          fmt::format("  {:<44} {:<28} {:>5.1f} dB  {:>12}\n", row.layer, row.scheme, row.sqnr, bytes_text(row.bytes));
-    bytes += row.bytes;
-    dense += row.dense_bytes;
+  for (const LayerReport& layer : report) {
+    const std::string name = recipes::without_index(layer.layer);
+    auto row = std::ranges::find_if(rows, [&](const Row& known) {
+      return known.layer == name && known.scheme == layer.scheme && known.kept_because == layer.kept_because;
+    });
+    if (row == rows.end()) row = rows.insert(rows.end(), {name, layer.scheme, layer.kept_because});
+    row->least = row->count == 0 ? layer.sqnr : std::min(row->least, layer.sqnr);
+    row->most = row->count == 0 ? layer.sqnr : std::max(row->most, layer.sqnr);
+    ++row->count;
+    row->bytes += layer.bytes;
+    bytes += layer.bytes;
+    dense += layer.dense_bytes;
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    const bool kept = row.scheme.empty();
+    const std::string noise = kept                          ? ""
+                              : row.most - row.least < 0.05 ? fmt::format("{:.1f} dB", row.least)
+                                                            : fmt::format("{:.1f} to {:.1f} dB", row.least, row.most);
+    text += fmt::format("  {:<44} x{:<4} {:<28} {:>17}  {:>12}{}\n", row.layer, row.count,
+                        kept ? "high precision" : row.scheme, noise, bytes_text(row.bytes),
+                        kept ? fmt::format("  (kept: {})", row.kept_because) : "");
   }
   return text + fmt::format("  layers: {}, {:.2f} of {}\n", bytes_text(bytes),
                             static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(dense, 1)),

@@ -35,6 +35,9 @@ struct QuantizationRules {
   std::function<Tensor(const ModelTensor&)> scales = nullptr;
   // Of scales in high precision; absent: that of the weights.
   std::optional<DType> scale_dtype = std::nullopt;
+  // In which weights are rounded, and their scales found, where that is not the dtype that they are stored in: a model
+  // that was trained for codes keeps the values that it was trained with. f32 or bf16.
+  std::optional<DType> values_dtype = std::nullopt;
   bool experts = true;  // false: those of a mixture stay in high precision, whatever the rules say
   std::shared_ptr<const CalibrationData> calibration = nullptr;
   // Of a model that several processes hold in parts: makes the parameters of a unit (nn::CausalLm::units) whole here,
@@ -57,9 +60,13 @@ struct LayerReport {
   std::string scheme;        // "" for a layer in high precision
   std::string kept_because;  // why it is
   double sqnr = 0;           // signal to quantization noise of the weight, dB
-  std::uint64_t bytes = 0;   // stored
+  std::uint64_t bytes = 0;   // in the files, once they are written (stored_bytes() of export/format.h)
   std::uint64_t dense_bytes = 0;
 };
+
+// The scheme of each linear layer under the rules, null for one in high precision. Throws as require_quantizable().
+[[nodiscard]] std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vector<ModelTensor>& tensors,
+                                                                                const QuantizationRules& rules);
 
 // Told done and all.
 using QuantizationProgress = std::function<void(std::uint64_t, std::uint64_t)>;
@@ -77,7 +84,8 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
                                         const QuantizationRules& rules, const QuantizationProgress& progress = {},
                                         bool replace = false);
 
-// One line a layer.
+// One line for layers that differ in nothing but their place in the stack, with their number and the range of their
+// signal to noise.
 [[nodiscard]] std::string to_text(const std::vector<LayerReport>& report);
 [[nodiscard]] Json to_json(const std::vector<LayerReport>& report);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/ops/elementwise.h"
 #include "core/ops/packed_linear.h"
 #include "export/quantize_inputs.h"
 #include "export/round_to_nearest.h"
@@ -30,6 +31,12 @@ PackedMatrix packed_rows(std::span<const QuantizedLayer> layers) {
   }
   const MemoryScope scope(MemoryCategory::parameters);
   return concatenate_rows(parts);
+}
+
+Tensor as_dtype(const Tensor& values, DType dtype) {
+  const Tensor out = Tensor::empty(values.shape(), dtype);
+  cast({values, out});
+  return out;
 }
 
 bool all_zero(const Tensor& values) {
@@ -72,17 +79,22 @@ std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, st
 
 void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs) {
   ModelTensor& tensor = *layer.tensor;
-  const Tensor weight = tensor.value();
+  Tensor weight = tensor.value();
   layer.report = {.layer = tensor.layer, .kept_because = layer.choice.kept_because};
   layer.report.bytes = layer.report.dense_bytes = weight.nbytes();
   const Scheme* scheme = layer.choice.scheme;
   if (scheme == nullptr) return;
+  if (rules.values_dtype && *rules.values_dtype != weight.dtype()) weight = as_dtype(weight, *rules.values_dtype);
   const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
   const Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
   auto quantized = std::make_shared<QuantizedWeight>(
       scales.defined()
           ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
           : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
+  // Wider than what they were found in, so the same values.
+  Tensor& kept = quantized->scales;
+  if (!rules.scale_dtype && kept.defined() && kept.dtype() == weight.dtype() && kept.dtype() != tensor.dtype)
+    kept = as_dtype(kept, tensor.dtype);
   if (scheme->inputs && needs_input_scale(*scheme->inputs) && inputs != nullptr)
     quantized->input_scale = Tensor::from_values<float>({1}, std::array{input_scale(*scheme->inputs, inputs->amax())});
   layer.report.scheme = scheme->name;

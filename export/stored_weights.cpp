@@ -75,7 +75,7 @@ bool is_quantized(const fs::path& folder, const Json& config) {
 }
 
 fs::path stored_config_file(const fs::path& folder) {
-  const fs::path file = folder / kConfigFile;
+  const fs::path file = (is_gguf_path(folder) ? folder.parent_path() : folder) / kConfigFile;
   return fs::exists(file) ? file : stored_gguf_file(folder);
 }
 
@@ -85,7 +85,9 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   if (file.filename() != kConfigFile) return gguf_model_config(file);
   Json::ParseOptions options;
   options.max_bytes = std::size_t{16} << 20;
-  return text_model_config(Json::parse_file(file, options));
+  Json config = Json::parse_file(file, options);
+  if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights beside it
+  return text_model_config(std::move(config));
 }
 
 namespace {

@@ -44,6 +44,9 @@ class StoredWeights {
 
 // The member of config.json that says how weights are quantized.
 inline constexpr std::string_view kQuantizationConfig = "quantization_config";
+// A folder below may also be a path to a GGUF file (is_gguf_path() of export/gguf/reader.h): config.json is the one in
+// its folder, if there is one.
+//
 // The GGUF file that holds a folder's weights; empty where safetensors do, or nothing does. Throws bad_config for
 // several.
 [[nodiscard]] std::filesystem::path stored_gguf_file(const std::filesystem::path& folder);

@@ -74,10 +74,15 @@ bool holds_weights(const fs::path& folder) {
 // Changes when a file of the folder is written again.
 std::string fingerprint(const fs::path& folder) {
   std::map<std::string, std::string> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+  const auto add = [&](const fs::directory_entry& entry) {
     if (entry.is_regular_file())
       files[entry.path().filename().string()] =
           fmt::format("{} {}", entry.file_size(), entry.last_write_time().time_since_epoch().count());
+  };
+  if (fs::is_directory(folder))
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) add(entry);
+  else
+    add(fs::directory_entry(folder));  // a GGUF file
   std::string text = fs::absolute(folder).string();
   for (const auto& [name, state] : files) text += fmt::format("\n{} {}", name, state);
   return text;

@@ -25,20 +25,6 @@ bool matches_layer(std::string_view pattern, const std::vector<std::string>& nam
   return std::ranges::any_of(names, [&](const std::string& name) { return glob_matches(pattern, name); });
 }
 
-// Digits replaced by N, so that the layers of a stack share a row.
-std::string without_index(const std::string& name) {
-  std::string result;
-  for (std::size_t i = 0; i < name.size();) {
-    if (std::isdigit(static_cast<unsigned char>(name[i])) == 0) {
-      result += name[i++];
-      continue;
-    }
-    while (i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0) ++i;
-    result += '*';
-  }
-  return result;
-}
-
 // N of "model.layers.N.mlp.down_proj"; -1 for a layer outside the stack.
 std::int64_t stack_index(const std::string& name) {
   constexpr std::string_view kStack = "layers.";
@@ -243,6 +229,19 @@ void require_layers(const Recipe& recipe, const std::vector<LayerConversion>& la
                    "recipe {} applies to no layer of the model, which would be trained in high precision:\n{}"
                    "change recipe.filter or what the reasons name, or choose recipe bf16",
                    recipe.name, conversion_report(layers));
+}
+
+std::string without_index(const std::string& name) {
+  std::string result;
+  for (std::size_t i = 0; i < name.size();) {
+    if (std::isdigit(static_cast<unsigned char>(name[i])) == 0) {
+      result += name[i++];
+      continue;
+    }
+    while (i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0) ++i;
+    result += '*';
+  }
+  return result;
 }
 
 std::string conversion_report(const std::vector<LayerConversion>& layers) {

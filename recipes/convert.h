@@ -62,6 +62,9 @@ void require_layers(const Recipe& recipe, const std::vector<LayerConversion>& la
 // what all of them save.
 [[nodiscard]] std::string conversion_report(const std::vector<LayerConversion>& layers);
 
+// Numbers replaced by "*", so that the layers of a stack have one name: "model.layers.*.mlp.down_proj".
+[[nodiscard]] std::string without_index(const std::string& name);
+
 [[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;
 
 }  // namespace quench::recipes

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "apps/write_model.h"
+#include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "export/reader_table.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
@@ -13,12 +15,41 @@
 namespace quench {
 namespace {
 
-void write_adapter(const LoadedModel& loaded, const ExportTarget& target) {
+void write_adapter(const LoadedModel& loaded, const ExportOptions& o, const ExportTarget& target) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
                   "the checkpoint holds a whole model, no adapters: --format {} has nothing to write", kPeftFormat);
   save_adapter_folder(*loaded.model, *loaded.adapters, target,
-                      {.dtype = loaded.model->options().dtype, .base = loaded.base});
+                      {.dtype = o.dtype == "f16" ? DType::f16 : loaded.model->options().dtype,
+                       .base = loaded.base,
+                       .trained_over = {loaded.base_hash, loaded.base_dtype}});
   std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), loaded.adapters->layers().size());
+}
+
+const FolderReader* reader_of(const ExportOptions& o) {
+  return o.reader.empty() ? nullptr : &folder_readers().require(o.reader, "--reader");
+}
+
+// Warns of programs that cannot run the folder; throws where none can, or the named one cannot.
+void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, const WriteStyle& style) {
+  const ExportedWeights weights{.dtype = style.dtype.value_or(loaded.model->options().dtype),
+                                .experts = loaded.config.experts.count > 0 && style.format->experts};
+  for (const std::string& warning :
+       check_readers(*style.format, style.quantization ? &*style.quantization : nullptr, weights, reader_of(o)))
+    QUENCH_LOG_WARN("{}", warning);
+}
+
+// Refuses before the model is read what no dtype makes runnable.
+void refuse_unreadable(const ExportOptions& o, const WriteStyle& style) {
+  const auto check = [&](DType dtype) {
+    (void)check_readers(*style.format, style.quantization ? &*style.quantization : nullptr, {.dtype = dtype},
+                        reader_of(o));
+  };
+  if (const auto dtype = dtype_from_string(o.dtype)) return check(*dtype);
+  try {
+    check(DType::f32);
+  } catch (const Error&) {
+    check(DType::bf16);
+  }
 }
 
 // How the model is written; of a format for models.
@@ -29,6 +60,7 @@ WriteStyle style_of(const ExportOptions& o) {
                    .json = o.json};
   check_format_and_rules(*style.format, style.quantization ? &*style.quantization : nullptr);
   if (o.dtype == "f16") style.dtype = DType::f16;  // a type of files alone
+  refuse_unreadable(o, style);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !style.dtype || !style.quantization,
                   "--dtype f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
   return style;
@@ -67,7 +99,9 @@ std::function<double(nn::CausalLm&)> perplexity_meter(const LoadedModel& loaded,
 }  // namespace
 
 void ExportOptions::add_to(const Command& verb) {
-  verb.add_option("--output", output, "Folder to write; one that holds nothing but an export is replaced").required();
+  verb.add_option("--output", output,
+                  "Folder to write, or with format gguf a file *.gguf; what holds nothing but an export is replaced")
+      .required();
   verb.add_flag("--overwrite", overwrite, "Write beside files of other kinds, replacing only files of the same names");
   verb.add_option("--format", format,
                   fmt::format("A model with adapters merged: {}; {}: the adapters alone",
@@ -76,6 +110,11 @@ void ExportOptions::add_to(const Command& verb) {
   quantization.add_to(verb);
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
       .show_default();
+  verb.add_option(
+      "--reader", reader,
+      fmt::format("The program that the folder is for, {}: what that cannot run is refused (default: what no "
+                  "program can run is, and a warning names those that cannot)",
+                  fmt::join(folder_readers().names(), ", ")));
   std::string rules;
   for (const recipes::SparsityChoice& choice : recipes::sparsity_choices())
     rules += fmt::format("{}{}", rules.empty() ? "" : " or ", choice.name);
@@ -103,16 +142,18 @@ void run_export(const ExportOptions& o) {
   ExportTarget target{.folder = o.output,
                       .overwrite = o.overwrite,
                       .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
-  require_export_target(target);                                           // before the model is read
+  require_file_format(target, o.format, adapters_alone ? "" : style.format->weights_file);
+  require_export_target(target);  // before the model is read
   const std::string dtype = style.dtype ? "auto" : o.dtype;
   // Weights that are written as they are pass through one after the other.
   const bool as_they_are = !adapters_alone && !style.quantization && !sparsity && o.perplexity.empty();
   LoadedModel loaded = as_they_are ? open_model(o.source, dtype) : load_model(o.source, o.device, dtype);
-  if (adapters_alone) return write_adapter(loaded, target);
+  if (adapters_alone) return write_adapter(loaded, o, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
                   "{} is quantized already: quantize the model that it was made of", o.source);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !sparsity,
                   "{} is quantized already: prune the model that it was made of", o.source);
+  check_readers_of(loaded, o, style);
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   merge_adapters(loaded);
   if (sparsity) (void)recipes::prune(*loaded.model, *sparsity, o.quantization.exclude);

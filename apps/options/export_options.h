@@ -13,6 +13,7 @@ struct ExportOptions {
   std::string output;
   std::string format;
   std::string dtype = "auto";
+  std::string reader;  // a name of folder_readers(); empty: any
   std::string tokenizer;
   std::string sparsity;  // that weights are pruned to before; empty: none
   double max_shard_gb = 5;

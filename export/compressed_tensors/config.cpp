@@ -5,6 +5,7 @@
 
 #include "core/ops/quantize/quantize.h"
 #include "core/system/check.h"
+#include "core/system/log.h"
 
 namespace quench {
 namespace {
@@ -250,6 +251,11 @@ Json compressed_config(const std::vector<CompressedGroup>& groups, const std::ve
   return config;
 }
 
+bool has_kv_cache_scheme(const Json& config) {
+  const Json* scheme = config.find("kv_cache_scheme");
+  return scheme != nullptr && !scheme->is_null();
+}
+
 std::vector<CompressedGroup> read_compressed_config(const Json& config, std::string_view source) {
   const std::string where = fmt::format("{}: quantization_config", source);
   for (const char* key : {"sparsity_config", "transform_config"}) {
@@ -260,10 +266,12 @@ std::vector<CompressedGroup> read_compressed_config(const Json& config, std::str
          (value->as_object().empty() || (value->find("format") != nullptr && *value->find("format") == Json("dense"))));
     QUENCH_CHECK_AS(ErrorCode::unsupported, empty, "{}.{} is not supported", where, key);
   }
-  const Json* kv_cache = config.find("kv_cache_scheme");
-  QUENCH_CHECK_AS(ErrorCode::unsupported, kv_cache == nullptr || kv_cache->is_null(),
-                  "{}.kv_cache_scheme is not supported", where);
+  if (has_kv_cache_scheme(config))
+    QUENCH_LOG_WARN("{}.kv_cache_scheme is ignored, and so are its scales: keys and values stay in the model's dtype",
+                    where);
   std::vector<CompressedGroup> groups;
+  const Json* stored_groups = config.find("config_groups");
+  if (stored_groups == nullptr && has_kv_cache_scheme(config)) return groups;  // nothing but the cache is quantized
   for (const auto& [name, json] : config.at("config_groups").as_object()) {
     const std::string place = fmt::format("{}.config_groups.{}", where, name);
     QUENCH_CHECK_AS(ErrorCode::unsupported, json.is_object(), "{}: expected an object, got {}", place,

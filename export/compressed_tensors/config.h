@@ -44,7 +44,10 @@ struct CompressedGroup {
 // The quantization_config for groups and the layers in high precision.
 [[nodiscard]] Json compressed_config(const std::vector<CompressedGroup>& groups,
                                      const std::vector<std::string>& ignored);
-// The groups of such an object. Throws unsupported or corrupt naming `source` and the key.
+// Whether keys and values of attention are to be kept in few bits, which is not done here.
+[[nodiscard]] bool has_kv_cache_scheme(const Json& config);
+// The groups of such an object. Throws unsupported or corrupt naming `source` and the key. Warns of a kv_cache_scheme,
+// which is ignored.
 [[nodiscard]] std::vector<CompressedGroup> read_compressed_config(const Json& config, std::string_view source);
 
 }  // namespace quench

@@ -21,6 +21,11 @@ constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",    
 constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
 constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
 
+// Beside attention's weights, of a quantized cache of keys and values.
+constexpr std::array<std::string_view, 9> kCacheParts = {".k_scale",       ".v_scale",       ".q_scale",
+                                                         ".k_zero_point",  ".v_zero_point",  ".q_zero_point",
+                                                         ".k_cache_scale", ".v_cache_scale", ".output_scale"};
+
 // "model.layers.0.mlp.up_proj.weight" of "model.layers.0.mlp.up_proj.weight_scale"; "" of other names.
 std::string weight_of(std::string_view name) {
   for (const std::string_view part : kParts)
@@ -37,10 +42,16 @@ bool is_input_part(std::string_view name) {
   return std::ranges::any_of(kInputParts, [&](std::string_view part) { return name.ends_with(part); });
 }
 
+bool is_cache_part(std::string_view name) {
+  return std::ranges::any_of(kCacheParts, [&](std::string_view part) { return name.ends_with(part); });
+}
+
 class CompressedWeights final : public StoredWeights {
  public:
   CompressedWeights(const std::filesystem::path& folder, const Json& quantization)
-      : files_(folder), groups_(read_compressed_config(quantization, (folder / "config.json").string())) {
+      : files_(folder),
+        groups_(read_compressed_config(quantization, (folder / "config.json").string())),
+        quantized_cache_(has_kv_cache_scheme(quantization)) {
     for (const CompressedGroup& group : groups_)
       for (const std::string& target : group.targets) {
         // Of groups with the same target the last counts.
@@ -53,7 +64,7 @@ class CompressedWeights final : public StoredWeights {
   [[nodiscard]] std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (std::string& name : files_.names()) {
-      if (is_input_part(name)) continue;
+      if (is_input_part(name) || (quantized_cache_ && is_cache_part(name))) continue;
       const std::string weight = weight_of(name);
       if (weight.empty())
         names.push_back(std::move(name));
@@ -253,6 +264,7 @@ class CompressedWeights final : public StoredWeights {
 
   SafetensorsFolder files_;
   std::vector<CompressedGroup> groups_;
+  bool quantized_cache_;  // its scales are no weights
   struct Target {
     LayerPattern pattern;
     const CompressedGroup* group;

@@ -92,8 +92,14 @@ class GgufWeights final : public StoredWeights {
 
 }  // namespace
 
+bool is_gguf_path(const fs::path& path) {
+  std::error_code ignored;
+  return path.extension() == ".gguf" && fs::is_regular_file(path, ignored);
+}
+
 fs::path find_gguf_file(const fs::path& folder) {
   fs::path found;
+  if (is_gguf_path(folder)) return folder;
   if (!fs::is_directory(folder)) return found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".gguf" || !entry.is_regular_file()) continue;

@@ -6,7 +6,9 @@
 
 namespace quench {
 
-// The folder's only file of that kind; empty where it has none. Throws bad_config for several.
+// Whether the path is a file whose name ends in ".gguf".
+[[nodiscard]] bool is_gguf_path(const std::filesystem::path& path);
+// The folder's only file of that kind, or the file itself; empty where there is none. Throws bad_config for several.
 [[nodiscard]] std::filesystem::path find_gguf_file(const std::filesystem::path& folder);
 // Throws what parse_gguf_head throws, io, not_found; unsupported for one part of several.
 [[nodiscard]] GgufHead read_gguf_head(const std::filesystem::path& file);

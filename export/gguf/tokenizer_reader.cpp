@@ -252,7 +252,7 @@ std::unique_ptr<Tokenizer> open_gguf_tokenizer(const fs::path& file, const std::
 }
 
 fs::path find_gguf_tokenizer(const fs::path& folder) {
-  if (!fs::is_directory(folder)) return {};
+  if (!fs::is_directory(folder) && !is_gguf_path(folder)) return {};
   fs::path file = find_gguf_file(folder);
   return !file.empty() && holds_tokenizer(read_gguf_head(file)) ? file : fs::path();
 }

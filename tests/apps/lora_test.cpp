@@ -88,6 +88,28 @@ TEST_F(Lora, CodesOfAQuantizedFolderAreNamed) {
   EXPECT_THAT(run({"inspect", "run"}).output, HasSubstr("adapters         base as stored + lora r4\n"));
 }
 
+TEST_F(Lora, MergingIntoOtherWeightsThanThoseOfTrainingIsSaid) {
+  expect_ok(train({"--export.format=peft", "--export.folder=adapter"}));
+  const auto merge = [&](const std::string& model) {
+    const Outcome done = run({"merge-lora", "--model", model, "--adapter", "adapter", "--output", "out"});
+    EXPECT_EQ(done.status, 0) << done.errors;
+    return done.errors;
+  };
+  const std::string said = "the adapter in adapter was trained over other weights than those in ";
+  EXPECT_THAT(merge("base"), Not(HasSubstr(said)));
+  fs::copy(work() / "base", work() / "changed", fs::copy_options::recursive);
+  EXPECT_THAT(merge("changed"), Not(HasSubstr(said)));
+  // One bit of the last weight.
+  std::string weights = read_file(work() / "changed/model.safetensors");
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  testing::write_file(work() / "changed/model.safetensors", weights);
+  EXPECT_THAT(merge("changed"), HasSubstr(said + "changed"));
+  // The same from a checkpoint's adapters.
+  expect_ok({"export", "--checkpoint", "run", "--format", "peft", "--output", "adapter"});
+  EXPECT_THAT(merge("base"), Not(HasSubstr(said)));
+  EXPECT_THAT(merge("changed"), HasSubstr(said + "changed"));
+}
+
 TEST_F(Lora, ResumesExactlyFromCheckpointsOfAdaptersAlone) {
   expect_ok(train());
   expect_ok(train({"--run.folder=two", "--training.steps=10"}));

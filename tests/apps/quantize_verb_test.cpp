@@ -67,10 +67,87 @@ TEST_F(QuantizeVerb, AGgufFileIsAModelAlone) {
   const Outcome exported = run({"export", "--model", "alone", "--output", "plain"});
   EXPECT_EQ(exported.status, 0);
   EXPECT_THAT(exported.errors, Not(HasSubstr("ignored"))) << "the file is the model, no stray checkpoint";
-  EXPECT_THAT(run({"export", "--model", "alone/any.gguf", "--output", "other"}).errors,
-              HasSubstr("alone/any.gguf is a file; name the folder"));
   fs::copy_file(folder_ / "alone/any.gguf", folder_ / "alone/second.gguf");
   EXPECT_THAT(run({"export", "--model", "alone", "--output", "other"}).errors, HasSubstr("holds several GGUF files"));
+}
+
+TEST_F(QuantizeVerb, AGgufFileIsReadAndWrittenByItsName) {
+  ASSERT_EQ(quantize("q8_0", "out/m.gguf", {"--format", "gguf"}).status, 0);
+  EXPECT_TRUE(fs::is_regular_file(folder_ / "out/m.gguf"));
+  ASSERT_EQ(quantize("q8_0", "folder", {"--format", "gguf"}).status, 0);
+  EXPECT_EQ(testing::read_file(folder_ / "out/m.gguf"), testing::read_file(folder_ / "folder/model.gguf"));
+  EXPECT_EQ(logits("out/m.gguf"), logits("folder"));
+  // Other files beside it are not its own.
+  fs::copy_file(folder_ / "out/m.gguf", folder_ / "out/second.gguf");
+  EXPECT_EQ(logits("out/m.gguf"), logits("folder"));
+  ASSERT_EQ(run({"export", "--model", "out/m.gguf", "--output", "plain"}).status, 0);
+  EXPECT_TRUE(fs::exists(folder_ / "plain/model.safetensors"));
+  EXPECT_EQ(quantize("q8_0", "out/m.gguf", {"--format", "gguf"}).status, 0) << "a GGUF file is replaced";
+  EXPECT_THAT(run({"export", "--model", model_.string(), "--output", "m.gguf"}).errors,
+              HasSubstr("m.gguf names a GGUF file, and format hf writes a folder"));
+  testing::write_file(folder_ / "notes.gguf", "notes");
+  EXPECT_THAT(quantize("q8_0", "notes.gguf", {"--format", "gguf"}).errors, HasSubstr("is no GGUF file"));
+  EXPECT_THAT(run({"export", "--model", "out/m.gguf", "--format", "gguf", "--output", "out/m.gguf"}).errors,
+              HasSubstr("which the export must not touch"));
+}
+
+// Sizes are those of the files: TorchAO stores a byte for 4 bits, packed integers of 3 bits fill words of 32.
+TEST_F(QuantizeVerb, ReportedSizesAreThoseOfTheFiles) {
+  for (const auto& [scheme, format] : {std::pair{"int4_weight_only_g32", "torchao"},
+                                       {"int3_weight_only_g32", "compressed-tensors"},
+                                       {"int8dyn_int4_g32", "compressed-tensors"},
+                                       {"int3_weight_only_g32", "gguf"},
+                                       {"q8_0", "gguf"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", scheme, format));
+    const std::string output = fmt::format("{}-{}", scheme, format);
+    const Outcome made = quantize(scheme, output, {"--format", format, "--json"});
+    ASSERT_EQ(made.status, 0) << made.errors;
+    const Json result = Json::parse(made.output);
+    std::uint64_t files = 0, layers = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_ / output))
+      if (entry.path().extension() == ".safetensors" || entry.path().extension() == ".gguf") files += entry.file_size();
+    EXPECT_EQ(result.at("file_bytes").as_int(), static_cast<std::int64_t>(files));
+    for (const Json& layer : result.at("layers").as_array())
+      layers += static_cast<std::uint64_t>(layer.at("bytes").as_int());
+    // The rest of the file: the embedding table, norms, the head of the file.
+    const double rest = static_cast<double>(files) - static_cast<double>(layers);
+    EXPECT_GT(rest, 0);
+    const std::string card = testing::read_file(folder_ / output / "README.md");
+    EXPECT_THAT(card, HasSubstr(fmt::format("| Weights on disk | {:.2f} MB |", static_cast<double>(files) / 1e6)));
+    for (const Json& layer : result.at("layers").as_array())
+      if (std::string_view(format) == "torchao" && !layer.at("scheme").is_null()) {
+        EXPECT_GT(layer.at("bytes").as_double(), 0.25 * layer.at("high_precision_bytes").as_double());
+      }
+  }
+}
+
+TEST_F(QuantizeVerb, LayersThatAreAlikeHaveOneLine) {
+  const Outcome made = quantize("int4_weight_only_g32", "q");
+  ASSERT_EQ(made.status, 0) << made.errors;
+  EXPECT_THAT(made.output, HasSubstr("model.layers.*.mlp.down_proj"));
+  EXPECT_THAT(made.output, Not(HasSubstr("model.layers.0.")));
+}
+
+TEST_F(QuantizeVerb, WhatNoReaderRunsIsRefusedAndTheRestWarnedAbout) {
+  EXPECT_THAT(
+      quantize("mxfp8_weight_only", "q", {"--format", "torchao"}).errors,
+      HasSubstr("Transformers 5.24 with compressed-tensors 0.20 or TorchAO 0.18 loads the folder but cannot run "
+                "it"));
+  EXPECT_FALSE(fs::exists(folder_ / "q"));
+  EXPECT_THAT(quantize("mxfp4_weight_only", "q", {"--dtype", "f32"}).errors, HasSubstr("write bf16 (dtype)"));
+  EXPECT_THAT(quantize("int4_weight_only_g32_asym", "q").errors,
+              HasSubstr("Transformers 5.24 with compressed-tensors 0.20 or TorchAO 0.18 does not load it"));
+  EXPECT_THAT(quantize("int4_weight_only_g32", "q").errors, Not(HasSubstr("in format compressed-tensors:")));
+  EXPECT_THAT(quantize("int8dyn_int3_g32", "r", {"--reader", "vllm"}).errors,
+              HasSubstr("the nearest scheme that it runs is int8dyn_int4_g32"));
+  EXPECT_EQ(quantize("int8dyn_int3_g32", "r", {"--reader", "transformers"}).status, 0);
+  EXPECT_THAT(quantize("int8_weight_only", "r", {"--reader", "nobody"}).errors, HasSubstr("--reader 'nobody'"));
+}
+
+TEST_F(QuantizeVerb, ExpertsInNvfp4AreWarnedAbout) {
+  model_ = testing::golden_dir() / "models/qwen3_moe";
+  EXPECT_THAT(quantize("nvfp4_weight_only", "q", {"--dtype", "bf16"}).errors,
+              HasSubstr("computes wrong values from it: Transformers fuses experts"));
 }
 
 TEST_F(QuantizeVerb, EightBitsGiveNearlyTheSameLogits) {

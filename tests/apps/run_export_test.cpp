@@ -116,9 +116,68 @@ TEST_F(RunExport, CalibratesBeforeTheModelGoes) {
   EXPECT_THAT(weights("run/export", "README.md"), HasSubstr("8 sequences of 32 tokens from corpus.txt"));
 }
 
+// ExecuTorch's CPU kernels take f32; the values stay those of training in bf16.
+TEST_F(RunExport, ADtypeOfItsOwnKeepsTheTrainedValues) {
+  expect_refused({"--export.scheme=int8_weight_only", "--export.dtype=f16"}, "export.dtype: f16 is for weights that");
+  const std::vector<std::string> qat = {"--recipe.name=qat_int4_weight_only", "--training.dtype=bf16"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), qat.begin(), qat.end());
+    expect_ok(train(more));
+  };
+  const auto dense = [&](const std::string& folder) {
+    expect_ok({"export", "--model", folder, "--dtype", "f32", "--output", "dense-" + folder});
+    return weights("dense-" + folder);
+  };
+  with({"--export.folder=narrow"});
+  with({"--export.folder=wide", "--export.dtype=f32"});
+  EXPECT_EQ(read_json("wide/config.json").at("dtype").as_string(), "float32");
+  EXPECT_EQ(dense("wide"), dense("narrow"));
+  for (const char* format : {"hf", "torchao", "gguf"}) {
+    const std::string folder = std::string("f32-") + format;
+    with({"--export.folder=" + folder, "--export.dtype=f32", std::string("--export.format=") + format});
+    (void)continuation(run(generate(folder)));
+  }
+}
+
+TEST_F(RunExport, ANameThatEndsInGgufIsOneFile) {
+  expect_refused({"--export.format=hf", "--export.folder=m.gguf"},
+                 "export.folder: m.gguf names a GGUF file, and format "
+                 "hf writes a folder");
+  expect_ok(train({"--export.format=gguf", "--export.scheme=q8_0", "--export.folder=out/m.gguf"}));
+  EXPECT_TRUE(fs::is_regular_file(work() / "out/m.gguf"));
+  (void)continuation(run(generate("out/m.gguf")));
+}
+
+TEST_F(RunExport, LayersTrainedForOtherCodesThanAreStoredAreNamed) {
+  const Outcome done =
+      run(train({"--recipe.name=qat_int4_weight_only", "--export.rules=*.down_proj=int8_weight_only"}));
+  ASSERT_EQ(done.status, 0) << done.errors;
+  EXPECT_THAT(done.errors, HasSubstr("these layers were trained for int4_weight_only_g32 (recipe qat_int4_weight_only) "
+                                     "and are stored as int8_weight_only: model.layers.*.mlp.down_proj (2)"));
+  EXPECT_THAT(run(train({"--recipe.name=qat_int4_weight_only", "--run.folder=plain"})).errors,
+              Not(HasSubstr("were trained for")));
+}
+
+TEST_F(RunExport, WhatItsReaderCannotRunIsRefusedOrWarnedAbout) {
+  expect_refused(
+      {"--export.scheme=mxfp8_weight_only", "--export.format=torchao"},
+      "loads the folder but cannot run it: TorchAO multiplies MX weights with inputs of the same form alone; "
+      "the nearest scheme that it runs is float8_weight_only");
+  expect_refused({"--export.scheme=int3_weight_only", "--export.reader=llama.cpp"},
+                 "export.reader: llama.cpp does not");
+  expect_refused({"--export.scheme=int8dyn_int3_g32", "--export.reader=vllm"}, "the nearest scheme that it runs is");
+  const Outcome done = run(train({"--export.scheme=int8dyn_int3_g32"}));
+  ASSERT_EQ(done.status, 0) << done.errors;
+  EXPECT_THAT(done.errors, HasSubstr("scheme int8dyn_int3_g32 in format compressed-tensors: vLLM"));
+}
+
 TEST_F(RunExport, WhatCannotBeWrittenIsRefusedBeforeTheFirstStep) {
   expect_refused({"--export.scheme=int4"}, "export.scheme: 'int4' is unknown; did you mean int4_weight_only_g128");
   expect_refused({"--export.format=compressed-tensors"}, "stores quantized weights: name a scheme");
+  expect_refused(
+      {"--export.format=compressed-tensors", "--recipe.name=qat_int4_weight_only", "--recipe.group_size=48"},
+      "no scheme stores what recipe qat_int4_weight_only trains with recipe.group_size 48; schemes have groups "
+      "of 32, 64 and 128 and whole rows; 48 does not divide the 64 inputs of some layers either");
   expect_refused({"--export.format=gguf", "--export.scheme=int8dyn_int8"}, "cannot store scheme int8dyn_int8");
   expect_refused({"--export.scheme=int8_weight_only", "--export.rules=*.up_proj=q4_k"}, "cannot store scheme q4_k");
   expect_refused({"--export.scheme=int8_weight_only", "--export.rules=*.no_such=none"},

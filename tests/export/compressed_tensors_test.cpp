@@ -2,11 +2,13 @@
 
 #include "core/ops/elementwise.h"
 #include "core/safetensors/safetensors.h"
+#include "core/safetensors/safetensors_folder.h"
 #include "export/compressed_tensors/config.h"
 #include "export/compressed_tensors/writer.h"
 #include "export/round_to_nearest.h"
 #include "export/stored_weights.h"
 #include "tests/export/export_testing.h"
+#include "tests/train/metrics/captured_log.h"
 
 namespace quench {
 namespace {
@@ -194,7 +196,6 @@ TEST_F(ConfigRefusal, NamesTheKey) {
   EXPECT_THAT(after([](Json&, Json& w) { w.set("strategy", "attn_head"); }), HasSubstr("weights.strategy"));
   EXPECT_THAT(after([](Json&, Json& w) { w.set("actorder", "group"); }), HasSubstr("weights.actorder"));
   EXPECT_THAT(after([](Json&, Json& w) { w.set("type", "float"); }), HasSubstr("does not go with its weights"));
-  EXPECT_THAT(after([](Json& c, Json&) { c.set("kv_cache_scheme", Json::object()); }), HasSubstr("kv_cache_scheme"));
   const auto group = [](Json& c) { return c.find("config_groups")->find("group_0"); };
   EXPECT_THAT(after([&](Json& c, Json& w) { group(c)->set("output_activations", w); }),
               HasSubstr("group_0.output_activations: rounded outputs are not supported"));
@@ -206,6 +207,42 @@ TEST_F(ConfigRefusal, NamesTheKey) {
               HasSubstr("group_0.input_activations: rounded inputs beside plain weights are not supported"));
   EXPECT_THAT(after([](Json& c, Json&) { c.find("config_groups")->find("group_0")->set("format", "marlin-24"); }),
               HasSubstr("format 'marlin-24' is not supported"));
+}
+
+// Folders for vLLM with a float8 cache: attention has scales beside its weights.
+TEST(CompressedTensors, ASchemeOfTheCacheIsIgnoredWithAWarning) {
+  const TempDir folder;
+  const Tensor w = normal_weight({8, 64}, DType::bf16);
+  const std::string attention = "model.layers.0.self_attn";
+  Json config = write_compressed_tensors({tensor(attention + ".k_proj", w, find_scheme("float8_dynamic"))},
+                                         folder.path(), std::uint64_t{1} << 30);
+  std::vector<SafetensorsItem> items;
+  const SafetensorsFolder written(folder.path());
+  std::vector<std::vector<std::byte>> kept;
+  for (const std::string& name : written.names()) {
+    const auto found = written.at(name);
+    kept.emplace_back(found.entry->nbytes());
+    found.read(kept.back());
+    items.push_back({name, *found.entry->dtype, found.entry->shape, {}});
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) items[i].data = kept[i];
+  const float scale = 0.5f;
+  const auto bytes = std::as_bytes(std::span(&scale, 1));
+  for (const char* part : {".k_scale", ".v_scale", ".k_proj.output_scale"})
+    items.push_back({attention + part, DType::f32, {1}, bytes});
+  write_safetensors(folder / "model.safetensors", items);
+  Json cache = Json::object();
+  cache.set("num_bits", 8);
+  cache.set("type", "float");
+  cache.set("strategy", "tensor");
+  cache.set("dynamic", false);
+  config.set("kv_cache_scheme", cache);
+  const testing::CapturedLog log;
+  const auto weights = open_stored_weights(folder.path(), config_of(config));
+  EXPECT_EQ(weights->names(), std::vector{attention + ".k_proj.weight"});
+  EXPECT_TRUE(weights->find(attention + ".k_proj.weight")->packed);
+  EXPECT_GT(signal_to_noise(w, weights->read_packed(attention + ".k_proj.weight")), 25);
+  EXPECT_THAT(log.text(), HasSubstr("quantization_config.kv_cache_scheme is ignored"));
 }
 
 TEST(StoredWeights, NamesMethodsThatItDoesNotKnow) {

@@ -1,8 +1,12 @@
 // Checks of the section export.
 
 #include "export/format.h"
+#include "export/reader_table.h"
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
+#include "train/config/presets.h"
+#include "train/config/recipe_choice.h"
+#include "train/model_folder/export_folder.h"
 
 namespace quench {
 namespace {
@@ -32,6 +36,42 @@ void check_adapter_export(Checker& checker) {
     checker.report("export.sparsity", "is for whole models, not for format {}", kPeftFormat);
 }
 
+// Inputs of layers that groups of the recipe's size do not divide: "; 96 does not divide the 1024 inputs of some layers
+// either".
+std::string unfit_group(const RunConfig& config) {
+  const std::int64_t group = config.recipe.group_size.value_or(0);
+  if (group <= 0) return {};
+  try {
+    const nn::ModelConfig model = nn::parse_model_config(model_config(config.model), "model");
+    for (const std::int64_t inputs : {model.hidden_size, model.intermediate_size, model.attention_dim()})
+      if (inputs % group != 0)
+        return fmt::format("; {} does not divide the {} inputs of some layers either", group, inputs);
+  } catch (const Error&) {  // reported where the model is checked
+  }
+  return {};
+}
+
+// A quantization-aware recipe whose options no scheme stores, beside a format that stores codes alone. True where that
+// was reported.
+bool report_unstorable_recipe(Checker& checker, const ExportFormat& format) {
+  const RunConfig& config = checker.config();
+  if (!format.quantized || !config.export_model->quantization.scheme.empty() || config.recipe.name == kAutoRecipe ||
+      !checker.usable({"export.scheme", "recipe.name", "recipe.group_size"}))
+    return false;
+  if (config.lora && !config.lora->quantize_merged) return false;  // adapters in high precision are trained
+  if (recipes::find_recipe(config.recipe.name).capabilities.scheme == nullptr || simulated_scheme(config) != nullptr)
+    return false;
+  const std::string group = config.recipe.group_size
+                                ? fmt::format(" with recipe.group_size {}", *config.recipe.group_size)
+                                : " with its options";
+  checker.report(
+      "export.scheme",
+      "is missing: format {} stores codes, and no scheme stores what recipe {} trains{}; schemes have groups "
+      "of 32, 64 and 128 and whole rows{}",
+      format.name, config.recipe.name, group, unfit_group(config));
+  return true;
+}
+
 void check_calibration_files(Checker& checker) {
   if (!checker.options().files || !checker.usable({"export.calibration"})) return;
   for (const std::string& file : checker.config().export_model->quantization.calibration)
@@ -51,10 +91,22 @@ void check_export(Checker& checker) {
   const std::optional<QuantizationRules> rules = resolve_quantization(section.quantization, faults);
   check_calibration_files(checker);
   const ExportFormat& format = require_export_format(section.format, "export.format");
+  if (report_unstorable_recipe(checker, format)) return;
   if (format.sparse && section.sparsity.empty() && checker.usable({"export.sparsity"}))
     checker.report("export.sparsity", "is missing: format {} stores pruned weights", format.name);
-  if (checker.issue_count() == before && checker.usable({"export.scheme", "export.rules"}))
-    judge(checker, "export.scheme", [&] { check_format_and_rules(format, rules ? &*rules : nullptr); });
+  if (checker.usable({"export.folder"}))
+    judge(checker, "export.folder",
+          [&] { require_file_format({.folder = section.folder}, format.name, format.weights_file); });
+  if (rules && section.dtype == "f16" && checker.usable({"export.dtype"}))
+    checker.report("export.dtype", "f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
+  if (checker.issue_count() != before || !checker.usable({"export.scheme", "export.rules"})) return;
+  const QuantizationRules* quantization = rules ? &*rules : nullptr;
+  judge(checker, "export.scheme", [&] { check_format_and_rules(format, quantization); });
+  if (checker.issue_count() != before || !checker.usable({"export.dtype", "export.reader"})) return;
+  const FolderReader* reader =
+      section.reader.empty() ? nullptr : &folder_readers().require(section.reader, "export.reader");
+  judge(checker, section.reader.empty() ? "export.scheme" : "export.reader",
+        [&] { (void)check_readers(format, quantization, {.dtype = *dtype_from_string(section.dtype)}, reader); });
 }
 
 }  // namespace quench

@@ -6,6 +6,7 @@
 
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
+#include "export/gguf/reader.h"
 #include "export/stored_weights.h"
 #include "nn/model_config.h"
 #include "train/check/checker.h"
@@ -56,7 +57,7 @@ void check_folder(Checker& checker) {
   const ModelSection& model = checker.config().model;
   if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return;
   std::error_code ignored;
-  if (!fs::is_directory(model.path, ignored)) {
+  if (!fs::is_directory(model.path, ignored) && !is_gguf_path(model.path)) {
     checker.report("model.path", "{}: no such folder{}", model.path, hub_hint(model.path));
     checker.suggest(kept_model_part(checker.config()));
   } else {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/system/nearest_name.h"
+#include "export/gguf/reader.h"
 #include "export/stored_weights.h"
 #include "export/tied_head.h"
 
@@ -29,7 +30,8 @@ Json model_config(const ModelSection& model) {
   Json config = Json::object();
   if (!model.path.empty()) {
     const std::filesystem::path file = std::filesystem::path(model.path) / "config.json";
-    const bool alone = !stored_gguf_file(model.path).empty() && !std::filesystem::exists(file);
+    const bool alone =
+        is_gguf_path(model.path) || (!stored_gguf_file(model.path).empty() && !std::filesystem::exists(file));
     config = alone ? *stored_model_config(model.path) : Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
     QUENCH_CHECK_AS(ErrorCode::corrupt, config.is_object(), "{}: expected a JSON object, got {}", file.string(),
                     config.type_name());

@@ -191,6 +191,7 @@ void derive_values(RunConfig& config, const std::string& name) {
   inside_run(config.metrics.folder, "metrics");
   if (config.export_model) {
     inside_run(config.export_model->folder, "export");
+    if (config.export_model->dtype.empty()) config.export_model->dtype = to_string(config.training.dtype);
     derive_export(config);
   }
   if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;

@@ -229,6 +229,8 @@ struct ExportSection {
   std::string format;      // derived: one of codes where there is a scheme for them, else the first of export_formats()
   std::string folder;      // derived: <run.folder>/export
   bool overwrite = false;  // where other files stand: replace those of the same names, leave the rest
+  std::string dtype;       // of what is not stored as codes, and of scales: f32, bf16 or f16; derived: training.dtype
+  std::string reader;      // a name of folder_readers() that the folder is for; empty: any
   // Its scheme is derived: what the recipe simulates, where the format stores that.
   QuantizationSection quantization;
   std::string sparsity;  // a name of sparsity_choices() that weights are pruned to before; empty: none

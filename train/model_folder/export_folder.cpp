@@ -1,6 +1,7 @@
 #include "train/model_folder/export_folder.h"
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -10,6 +11,7 @@
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "export/format.h"
+#include "export/gguf/writer.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/model_card.h"
 
@@ -78,6 +80,13 @@ class Moves {
   std::vector<std::pair<fs::path, fs::path>> done_;
 };
 
+bool is_gguf_file(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  char magic[4] = {};
+  stream.read(magic, sizeof magic);
+  return stream.good() && std::string_view(magic, sizeof magic) == "GGUF";
+}
+
 // Where the old model's files wait until the new one's are in place.
 fs::path make_replaced_folder(const fs::path& folder) {
   fs::path replaced;
@@ -125,9 +134,20 @@ void publish_beside(const fs::path& fresh, const fs::path& folder) {
 
 }  // namespace
 
+bool is_file_target(const ExportTarget& target) {
+  std::error_code ignored;
+  return target.folder.extension() == ".gguf" && !fs::is_directory(target.folder, ignored);
+}
+
+void require_file_format(const ExportTarget& target, std::string_view format, std::string_view weights_file) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, weights_file == kGgufFileName || !is_file_target(target),
+                  "{} names a GGUF file, and format {} writes a folder: name a folder, or use format gguf",
+                  target.folder.string(), format);
+}
+
 bool is_export_file(std::string_view name) {
   return is_weights_file(name) || is_format_file(name) || is_small_file(name) || name == "adapter_config.json" ||
-         name == "adapter_model.safetensors";
+         name == "adapter_model.safetensors" || name == "adapter_base.json";
 }
 
 void require_export_target(const ExportTarget& target) {
@@ -136,6 +156,15 @@ void require_export_target(const ExportTarget& target) {
   const fs::file_status status = fs::status(target.folder, error);
   QUENCH_CHECK_AS(ErrorCode::bad_config, fs::status_known(status), "the model cannot be written to {}: {}",
                   target.folder.string(), error.message());
+  if (is_file_target(target)) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_regular_file(status),
+                    "the model cannot be written to {}: it exists and is no file", target.folder.string());
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || target.overwrite || is_gguf_file(target.folder),
+                    "the model cannot be written to {}: it exists and is no GGUF file; choose another name, or ask to "
+                    "overwrite (--overwrite, export.overwrite)",
+                    target.folder.string());
+    return require_apart(target);
+  }
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_directory(status),
                   "the model cannot be written to {}: it exists and is no folder", target.folder.string());
   QUENCH_CHECK_AS(ErrorCode::bad_config,
@@ -158,6 +187,13 @@ void require_export_target(const ExportTarget& target) {
 void publish_export(StagingFolder& fresh, const ExportTarget& target) {
   require_export_target(target);
   const fs::path folder = resolved_path(target.folder);
+  if (is_file_target(target)) {
+    sync_directory(fresh.path());
+    Moves moves;
+    moves.move(fresh.path() / kGgufFileName, folder);
+    sync_directory(folder.parent_path());
+    return moves.keep();
+  }
   if (foreign_entries(folder, own_in(folder)).empty()) return replace_folder(fresh, folder, own_in(folder));
   sync_directory(fresh.path());
   publish_beside(fresh.path(), folder);

@@ -19,11 +19,6 @@ std::string cell(std::string_view text) {
   return out;
 }
 
-std::string size_text(std::uint64_t bytes) {
-  const auto number = static_cast<double>(bytes);
-  return bytes >= 1'000'000'000 ? fmt::format("{:.2f} GB", number / 1e9) : fmt::format("{:.2f} MB", number / 1e6);
-}
-
 std::string layers_text(const std::vector<LayerReport>& layers) {
   std::uint64_t bytes = 0, dense = 0;
   std::size_t count = 0;
@@ -51,6 +46,11 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
 }
 
 }  // namespace
+
+std::string size_text(std::uint64_t bytes) {
+  const auto number = static_cast<double>(bytes);
+  return bytes >= 1'000'000'000 ? fmt::format("{:.2f} GB", number / 1e9) : fmt::format("{:.2f} MB", number / 1e6);
+}
 
 std::string to_markdown(const ModelCard& card) {
   std::string text = "---\n";

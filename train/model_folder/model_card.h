@@ -30,6 +30,9 @@ struct ModelCard {
 // Markdown with the metadata block that the Hugging Face Hub reads.
 [[nodiscard]] std::string to_markdown(const ModelCard& card);
 
+// "1.23 GB" or "4.56 MB": powers of ten, as file managers count.
+[[nodiscard]] std::string size_text(std::uint64_t bytes);
+
 // Whether the file is a card that an export wrote, and not somebody's own.
 [[nodiscard]] bool is_model_card(const std::filesystem::path& file);
 

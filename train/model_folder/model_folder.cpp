@@ -12,7 +12,7 @@
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
 #include "export/fused_experts.h"
-#include "export/gguf/writer.h"
+#include "export/gguf/reader.h"
 #include "export/quantize_inputs.h"
 #include "export/stored_weights.h"
 #include "export/text_model.h"
@@ -170,8 +170,8 @@ void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry,
 }
 
 nn::ModelConfig read_model_config(const fs::path& folder) {
-  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
-                  hub_hint(folder.string()));
+  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder) || is_gguf_path(folder),
+                  "model folder {} does not exist{}", folder.string(), hub_hint(folder.string()));
   std::optional<Json> config = stored_model_config(folder);
   QUENCH_CHECK_AS(ErrorCode::not_found, config.has_value(), "{} has no config.json; is it a Hugging Face model folder?",
                   folder.string());
@@ -245,22 +245,11 @@ void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& k
   });
 }
 
-namespace {
-
-std::uint64_t weight_bytes(const fs::path& folder) {
-  std::uint64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (const std::string name = entry.path().filename().string(); is_weights_file(name) || name == kGgufFileName)
-      bytes += entry.file_size();
-  return bytes;
-}
-
-}  // namespace
-
 ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target,
                                     const ModelFolderOptions& options) {
   require_export_target(target);
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
+  require_file_format(target, format.name, format.weights_file);
   check_format_and_rules(format, options.quantization ? &*options.quantization : nullptr);
   if (options.quantization) require_readable_table(format, *options.quantization, model.config());
   if (format.require_model != nullptr)
@@ -295,6 +284,10 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
     json.set(kQuantizationConfig, quantization);
     write_file_atomically(temporary / "config.json", json.dump(2) + "\n");
   }
+  const StoredBytes stored = stored_bytes(temporary);
+  report.file_bytes = stored.files;
+  for (LayerReport& layer : report.layers)
+    if (const auto found = stored.layers.find(layer.layer); found != stored.layers.end()) layer.bytes = found->second;
   if (options.card)
     write_file_atomically(temporary / kModelCardName,
                           to_markdown({.title = folder.filename().string(),
@@ -307,7 +300,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
                                        .perplexity_data = options.card->perplexity_data,
                                        .perplexity_before = report.perplexity_before,
                                        .perplexity = report.perplexity,
-                                       .weight_bytes = weight_bytes(temporary)}));
+                                       .weight_bytes = report.file_bytes}));
   publish_export(staging, target);
   return report;
 }

@@ -60,6 +60,7 @@ struct ModelFolderOptions {
 
 struct ModelFolderReport {
   std::vector<LayerReport> layers;  // a row for each linear layer of a quantized model
+  std::uint64_t file_bytes = 0;     // of the weights files
   std::optional<double> perplexity_before, perplexity;
 };
 

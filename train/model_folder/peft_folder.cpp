@@ -158,8 +158,23 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
   return adapters;
 }
 
+AdapterBase adapter_base(const fs::path& folder) {
+  const fs::path file = folder / kAdapterBaseName;
+  if (!fs::is_regular_file(file)) return {};
+  const Json json = Json::parse_file(file, {.max_bytes = std::size_t{1} << 16});
+  const auto text = [&](std::string_view key) {
+    const Json* value = json.is_object() ? json.find(key) : nullptr;
+    return value != nullptr && value->is_string() ? value->as_string() : std::string();
+  };
+  const auto dtype = dtype_from_string(text("dtype"));
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !text("hash").empty() && dtype.has_value(),
+                  "{}: expected a hash and the dtype of the weights that the adapter was trained over", file.string());
+  return {text("hash"), *dtype};
+}
+
 void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
                          const AdapterFolderOptions& options) {
+  require_file_format(target, kPeftFormat, "");
   require_export_target(target);
   const fs::path folder = resolved_path(target.folder);
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
@@ -179,6 +194,9 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
                      {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});
   }
   write_safetensors(staging.path() / kAdapterWeightsName, items);
+  if (const AdapterBase& base = options.trained_over; !base.hash.empty())
+    write_file_atomically(staging.path() / kAdapterBaseName,
+                          Json(Json::Object{{"hash", base.hash}, {"dtype", to_string(base.dtype)}}).dump(2) + "\n");
   const Json config =
       peft_config_json(adapters.layers(), recipes::adaptable_layers(model), adapters.options(), options.base);
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");

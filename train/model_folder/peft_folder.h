@@ -14,6 +14,7 @@ namespace quench {
 
 inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
+inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // PEFT passes it over
 
 // Whether the folder has an adapter's config.
 [[nodiscard]] bool is_adapter_folder(const std::filesystem::path& folder);
@@ -25,9 +26,19 @@ inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetenso
 [[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
                                                               const nn::ParameterOptions& options);
 
+// The model that adapters were trained over: a hash of its weights in the dtype of training
+// (train/setup/adapter_setup.h).
+struct AdapterBase {
+  std::string hash;  // empty: not known
+  DType dtype = DType::f32;
+};
+// What a folder of this program says of it, in adapter_base.json; of others' folders nothing. Throws corrupt.
+[[nodiscard]] AdapterBase adapter_base(const std::filesystem::path& folder);
+
 struct AdapterFolderOptions {
   DType dtype = DType::f32;  // of the stored weights
   std::string base;          // base_model_name_or_path
+  AdapterBase trained_over = {};
   // Brings the parts of adapters that other processes hold; absent: there are none.
   recipes::Adapters::Whole whole{};
 };

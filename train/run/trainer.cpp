@@ -14,6 +14,7 @@
 #include "train/check/load.h"
 #include "train/checkpoint/retention.h"
 #include "train/metrics/run_files.h"
+#include "train/model_folder/model_card.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_folder.h"
@@ -250,8 +251,9 @@ TrainResult Trainer::Run::train() {
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
-    const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get());
-    if (!report.layers.empty()) say(fmt::format("export\n{}", to_text(report.layers)));
+    const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get(), base);
+    if (!report.layers.empty())
+      say(fmt::format("export\n{}  files: {}\n", to_text(report.layers), size_text(report.file_bytes)));
     result.exported = config.export_model->folder;
   }
   if (first()) report_kernels();

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 
+#include "core/ops/elementwise.h"
 #include "distributed/fsdp/gather_parameter.h"
 #include "nn/initialize.h"
 #include "train/check/load.h"
@@ -117,6 +118,22 @@ void plan_base(ModelSetup& setup, const RunConfig& config) {
       setup.base->keep(weight, packed.to(setup.model->options().device), setup.model->options().dtype);
     });
   setup.base->store(*setup.model, config.lora->base);
+}
+
+std::string base_hash_as(nn::CausalLm& model, DType dtype) {
+  return base_hash(model, {}, [&](const nn::Parameter& parameter) {
+    const Tensor values = parameter.variable.value().to(Device{});
+    if (values.dtype() == dtype) return values;
+    const Tensor converted = Tensor::empty(values.shape(), dtype);
+    cast({values, converted});
+    return converted;
+  });
+}
+
+std::string stored_base_hash(const CheckpointState& state) {
+  const Json* base = state.extra.find(kBaseKey);
+  const Json* stored = base != nullptr && base->is_object() ? base->find("hash") : nullptr;
+  return stored != nullptr && stored->is_string() ? stored->as_string() : std::string();
 }
 
 void store_base(CheckpointState& state, const std::string& hash) {

@@ -35,6 +35,11 @@ namespace quench {
 void plan_base(ModelSetup& setup, const RunConfig& config);
 
 // CheckpointState::extra.
+// The hash of a model's weights, adapters aside, as fill_adapted() makes it of a base whose parameters have this dtype:
+// f32 or bf16. No weight is kept as codes.
+[[nodiscard]] std::string base_hash_as(nn::CausalLm& model, DType dtype);
+// Of a checkpoint that holds adapters alone.
+[[nodiscard]] std::string stored_base_hash(const CheckpointState& state);
 void store_base(CheckpointState& state, const std::string& hash);
 [[nodiscard]] bool holds_adapters_alone(const CheckpointState& state);
 // Throws bad_config, naming `source`, where the adapters of a checkpoint were trained over another base.

@@ -5,7 +5,9 @@
 
 #include "core/ops/quantize/two_of_four.h"
 #include "core/system/key_error.h"
+#include "core/system/log.h"
 #include "distributed/fsdp/gather_parameter.h"
+#include "export/reader_table.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
 #include "nn/linear.h"
@@ -54,6 +56,10 @@ std::optional<QuantizationRules> export_rules(const RunConfig& config, const Mod
 
 const ExportFormat& format_of(const RunConfig& config) {
   return require_export_format(config.export_model->format, "export.format");
+}
+
+DType export_dtype(const RunConfig& config) {
+  return dtype_from_string(config.export_model->dtype).value_or(config.training.dtype);
 }
 
 bool writes_adapters(const RunConfig& config) {
@@ -149,14 +155,70 @@ class BroughtUnits {
 };
 
 // Writes the adapters alone.
-void export_adapters(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
+void export_adapters(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks,
+                     const std::string& base_hash) {
+  // A hash of codes is not one of values that other programs, or the folder in another form, have.
+  const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
+  const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
   QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
   const auto save = [&](const nn::WholeRows& whole) {
-    save_adapter_folder(*setup.model, *setup.adapters, export_target(config),
-                        {.dtype = config.training.dtype, .base = config.model.path, .whole = whole});
+    save_adapter_folder(
+        *setup.model, *setup.adapters, export_target(config),
+        {.dtype = export_dtype(config), .base = config.model.path, .trained_over = base, .whole = whole});
   };
   if (ranks == nullptr) return save({});
   distributed::with_whole_parameters(setup.adapters->parameters(), *ranks, save);
+}
+
+// "model.layers.*.mlp.down_proj (28), lm_head"
+std::string counted(const std::vector<std::string>& layers) {
+  std::vector<std::pair<std::string, int>> counts;
+  for (const std::string& layer : layers) {
+    const std::string name = recipes::without_index(layer);
+    const auto known = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
+    if (known == counts.end())
+      counts.emplace_back(name, 1);
+    else
+      ++known->second;
+  }
+  std::string text;
+  for (const auto& [name, count] : counts)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name, count == 1 ? "" : fmt::format(" ({})", count));
+  return text;
+}
+
+// Names the layers that a quantization-aware recipe has trained for other codes than the export stores.
+void warn_of_other_schemes(const RunConfig& config, const ModelSetup& setup, const std::vector<ModelTensor>& tensors,
+                           const QuantizationRules& rules) {
+  const Scheme* trained = simulated_scheme(config);
+  if (trained == nullptr) return;
+  const std::vector<std::string> untrained = left_out(setup, tensors);
+  std::map<std::string, std::vector<std::string>> others;  // by the scheme that stores them
+  for (const auto& [layer, scheme] : chosen_schemes(tensors, rules)) {
+    if (scheme != nullptr && scheme->weights == trained->weights && scheme->inputs == trained->inputs) continue;
+    if (std::ranges::find(untrained, layer) != untrained.end()) continue;
+    others[scheme != nullptr ? scheme->name : "high precision"].push_back(layer);
+  }
+  for (const auto& [scheme, layers] : others)
+    QUENCH_LOG_WARN("export: these layers were trained for {} (recipe {}) and are stored as {}: {}", trained->name,
+                    config.recipe.name, scheme, counted(layers));
+}
+
+// Programs that cannot run what is written. The config's own check has thrown where none can.
+void warn_of_readers(const RunConfig& config, const ModelSetup& setup, const ExportFormat& format) {
+  const ExportSection& section = *config.export_model;
+  const QuantizationFaults faults{.key = [](std::string_view member) { return std::string(member); },
+                                  .report = [](std::string_view, const std::string&) {}};
+  const std::optional<QuantizationRules> rules = resolve_quantization(section.quantization, faults);
+  const FolderReader* reader = section.reader.empty() ? nullptr : folder_readers().find(section.reader);
+  const ExportedWeights weights{.dtype = export_dtype(config),
+                                .experts = setup.config.experts.count > 0 && format.experts};
+  try {
+    for (const std::string& warning : check_readers(format, rules ? &*rules : nullptr, weights, reader))
+      QUENCH_LOG_WARN("export: {}", warning);
+  } catch (const Error& error) {
+    throw KeyError(ErrorCode::bad_config, reader != nullptr ? "export.reader" : "export.scheme", error.what());
+  }
 }
 
 }  // namespace
@@ -169,9 +231,11 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     if (format.require_model != nullptr) format.require_model(setup.config);
     const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
     (void)pruned_weights(*setup.model, *config.export_model);
+    warn_of_readers(config, setup, format);
     if (auto rules = export_rules(config, setup, tensors)) {
       apply_format(format, *rules);
       require_quantizable(tensors, *rules);
+      warn_of_other_schemes(config, setup, tensors, *rules);
       try {
         require_readable_table(format, *rules, setup.config);
       } catch (const Error& error) {
@@ -187,11 +251,12 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
 }
 
 ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks) {
+                               std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks,
+                               const std::string& base_hash) {
   const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
-    export_adapters(setup, config, ranks);
+    export_adapters(setup, config, ranks, base_hash);
     return {};
   }
   if (ranks == nullptr) {
@@ -205,7 +270,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
   ModelFolderOptions options;
   options.format = &format_of(config);
-  options.dtype = config.training.dtype;
+  options.dtype = export_dtype(config);
   options.config = &description.config;
   options.small_files = {.model = kept,
                          .tokenizer_folder = kept,
@@ -213,6 +278,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
                          .generation_ids = description.generation_ids};
   const std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
   options.quantization = export_rules(config, setup, tensors);
+  if (options.quantization) options.quantization->values_dtype = config.training.dtype;
   if (options.quantization) options.card = {.source = config.run.folder, .perplexity_data = {}, .perplexity = {}};
   ModelFolderReport report;
   const auto save = [&](const nn::WholeRows& whole) {

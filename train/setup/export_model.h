@@ -21,8 +21,11 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
 // export.format "peft", all that is written. `calibration`: what export.calibration names, or null; the model computes
 // with its codes afterwards. In a run of several processes (`ranks`) all call it, and rank 0 writes, one parameter
 // after another; calibration, which only rank 0 needs, runs there, one layer after another, and no process computes
-// with the model afterwards. Returns what the first process has done.
+// with the model afterwards. `base_hash` is that of
+// the weights that adapters were trained over, for a folder of the adapters alone. Returns what the first process has
+// done.
 ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks);
+                               std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks,
+                               const std::string& base_hash = {});
 
 }  // namespace quench

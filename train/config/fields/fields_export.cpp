@@ -1,6 +1,7 @@
 // Rows of the section export.
 
 #include "export/format.h"
+#include "export/reader_table.h"
 #include "recipes/sparse.h"
 #include "train/config/fields/field_builder.h"
 
@@ -40,9 +41,17 @@ void add_export_fields(Fields& fields) {
           kPeftFormat),
       "compressed-tensors with a scheme or under a qat recipe, else hf");
   add("folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(),
-      "Folder of the exported model; one that holds nothing but an export is replaced.", "<run.folder>/export");
+      "Folder of the exported model, or with format gguf a file *.gguf; what holds nothing but an export is replaced.",
+      "<run.folder>/export");
   add("overwrite", QUENCH_OPTIONAL_MEMBER(export_model, overwrite), any_value(),
       "Write beside files of other kinds, replacing only files of the same names.");
+  add("dtype", QUENCH_OPTIONAL_MEMBER(export_model, dtype), one_of_or_null({"f32", "bf16", "f16"}),
+      "Dtype of the written weights, and of the scales of those that are quantized: the values stay those of training. "
+      "f16 is for weights that are not quantized, f32 for ExecuTorch.",
+      "<training.dtype>");
+  add("reader", QUENCH_OPTIONAL_MEMBER(export_model, reader), one_of_or_null(folder_readers().names()),
+      "The program that the export is for: what that cannot run is refused. null: what no program can run is, and a "
+      "warning names those that cannot.");
   add("scheme", QUENCH_QUANTIZATION(scheme), optional_text(), "How weights are quantized: a scheme of docs/export.md.",
       "what the qat recipe simulates, where the format stores that");
   add("method", QUENCH_QUANTIZATION(method), one_of(quantizer_names()), "How codes are chosen.");

@@ -1,0 +1,447 @@
+#include "export/reader_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kHf = "hf", kCompressed = "compressed-tensors", kTorchao = "torchao", kSparse = "sparse24",
+                           kGguf = "gguf";
+constexpr std::string_view kVllm = "vllm", kTransformers = "transformers", kLlamaCpp = "llama.cpp",
+                           kExecutorch = "executorch", kCompressedPackage = "compressed-tensors";
+
+constexpr std::array kOfVllm = {kHf, kCompressed, kSparse};
+constexpr std::array kOfTransformers = {kHf, kCompressed, kTorchao};
+constexpr std::array kOfLlamaCpp = {kGguf};
+constexpr std::array kOfExecutorch = {kHf, kTorchao};
+constexpr std::array kOfCompressedPackage = {kSparse};
+
+bool is_integer(const OperandScheme& s) {
+  return !s.element && !s.blocks;
+}
+bool weight_only(const ExportedWeights& w) {
+  return w.scheme != nullptr && !w.scheme->inputs;
+}
+bool has_integers(const ExportedWeights& w) {
+  return w.scheme != nullptr && is_integer(w.scheme->weights);
+}
+bool has_scales(const ExportedWeights& w, ScaleForm form) {
+  return w.scheme != nullptr && w.scheme->weights.scale == form;
+}
+// Inputs as 8-bit integers with a scale for each token.
+bool integer_tokens(const ExportedWeights& w) {
+  return w.scheme != nullptr && w.scheme->inputs && is_integer(*w.scheme->inputs) && !w.scheme->inputs->calibrated;
+}
+
+bool always(const ExportedWeights&) {
+  return true;
+}
+bool in_f32(const ExportedWeights& w) {
+  return w.dtype == DType::f32;
+}
+bool not_in_f32(const ExportedWeights& w) {
+  return w.dtype != DType::f32;
+}
+bool one_bit(const ExportedWeights& w) {
+  return has_integers(w) && w.scheme->weights.bits == 1;
+}
+bool zero_points(const ExportedWeights& w) {
+  return has_integers(w) && !w.scheme->weights.symmetric();
+}
+bool mxfp6(const ExportedWeights& w) {
+  return has_scales(w, ScaleForm::e8m0) && w.scheme->weights.bits == 6;
+}
+bool mx(const ExportedWeights& w) {
+  return has_scales(w, ScaleForm::e8m0);
+}
+bool mx_weight_only(const ExportedWeights& w) {
+  return mx(w) && weight_only(w);
+}
+bool mx_or_nvfp4(const ExportedWeights& w) {
+  return mx(w) || has_scales(w, ScaleForm::e4m3_two_level);
+}
+bool mx_or_nvfp4_in_f32(const ExportedWeights& w) {
+  return in_f32(w) && mx_or_nvfp4(w);
+}
+bool nvfp4_experts(const ExportedWeights& w) {
+  return w.experts && has_scales(w, ScaleForm::e4m3_two_level);
+}
+bool odd_bits_with_integer_inputs(const ExportedWeights& w) {
+  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits != 4 && w.scheme->weights.bits != 8;
+}
+bool int8_groups_with_integer_inputs(const ExportedWeights& w) {
+  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits == 8 &&
+         w.scheme->weights.sharing == ScaleSharing::group;
+}
+bool float8_inputs_for_integers(const ExportedWeights& w) {
+  return has_integers(w) && w.scheme->inputs && w.scheme->inputs->element;
+}
+bool float8_inputs_for_other_groups(const ExportedWeights& w) {
+  return float8_inputs_for_integers(w) && w.scheme->weights.group_size != 128;
+}
+bool float8_by_row_with_inputs(const ExportedWeights& w) {
+  return w.scheme != nullptr && w.scheme->inputs && w.scheme->weights.element == ElementFormat::e4m3 &&
+         w.scheme->weights.scale == ScaleForm::high_precision;
+}
+bool high_precision(const ExportedWeights& w) {
+  return w.scheme == nullptr;
+}
+bool int4_with_integer_inputs(const ExportedWeights& w) {
+  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits == 4 &&
+         w.scheme->weights.sharing == ScaleSharing::group;
+}
+
+struct Rule {
+  std::string_view reader, format;
+  bool (*applies)(const ExportedWeights&);
+  ReaderVerdict verdict;
+};
+
+using enum ReaderResult;
+
+// The first that applies counts; where none does, the reader runs it.
+constexpr std::array kRules = {
+    // vLLM: by the schemes that CompressedTensorsConfig chooses from.
+    Rule{kVllm, kCompressed, one_bit, {refused, "weights of 1 bit have no scheme in vLLM; it has 2 to 8"}},
+    Rule{kVllm, kCompressed, mxfp6, {refused, "MXFP6 has no scheme in vLLM"}},
+    Rule{kVllm,
+         kCompressed,
+         odd_bits_with_integer_inputs,
+         {refused, "of integers whose inputs are 8-bit integers, vLLM has weights of 4 and 8 bits"}},
+    Rule{kVllm,
+         kCompressed,
+         int8_groups_with_integer_inputs,
+         {refused,
+          "8-bit integers whose inputs are integers have a scale for rows or the tensor in vLLM, not for groups"}},
+    Rule{kVllm,
+         kCompressed,
+         float8_inputs_for_other_groups,
+         {refused, "4-bit integers with float8 inputs have groups of 128 in vLLM"}},
+    Rule{kVllm, kCompressed, float8_inputs_for_integers, {runs, "on GPUs of compute capability 9.0 alone (Hopper)"}},
+    Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; where they have MX products, inputs are rounded too"}},
+    Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
+    Rule{kVllm, kSparse, always, {refused, "vLLM has dropped 2:4 sparse weights (sparsity_config)"}},
+    // Transformers with the package compressed-tensors, which decompresses to bf16 or keeps codes.
+    Rule{kTransformers,
+         kCompressed,
+         nvfp4_experts,
+         {wrong, "Transformers fuses experts from tensors of NVFP4 and drops their scales without a message"}},
+    Rule{kTransformers,
+         kCompressed,
+         zero_points,
+         {refused, "Transformers expects zero points that are not packed; format torchao holds them"}},
+    Rule{kTransformers,
+         kCompressed,
+         mx_or_nvfp4_in_f32,
+         {cannot_run, "it decompresses MX and NVFP4 to bf16 beside layers in f32; write bf16 (dtype)"}},
+    // Transformers with TorchAO.
+    Rule{kTransformers,
+         kTorchao,
+         mx_weight_only,
+         {cannot_run, "TorchAO multiplies MX weights with inputs of the same form alone"}},
+    Rule{kTransformers, kTorchao, float8_by_row_with_inputs, {runs, "on GPUs of compute capability 8.9 and later"}},
+    Rule{kTransformers, kTorchao, mx, {runs, "emulated, in bf16"}},
+    // ExecuTorch through optimum-executorch's exporter, XNNPACK.
+    Rule{kExecutorch, kHf, not_in_f32, {cannot_run, "its CPU kernels take f32; write f32 (dtype)"}},
+    Rule{kExecutorch, kTorchao, not_in_f32, {cannot_run, "its CPU kernels take f32; write f32 (dtype)"}},
+    Rule{kExecutorch, kTorchao, int4_with_integer_inputs, {runs, "whole on XNNPACK"}},
+    Rule{kExecutorch, kTorchao, always, {not_tried, ""}},
+    Rule{kExecutorch, kHf, high_precision, {runs, "whole on XNNPACK"}},
+};
+
+int distance(const Scheme& a, const Scheme& b) {
+  const auto group = [](const Scheme& s) {
+    return s.weights.group_size > 0 ? std::log2(static_cast<double>(s.weights.group_size)) : 12.0;
+  };
+  int d = 40 * std::abs(a.weights.bits - b.weights.bits);
+  if (a.inputs.has_value() != b.inputs.has_value()) d += 100;
+  if (a.inputs && b.inputs) {
+    if (a.inputs->element != b.inputs->element) d += 30;
+    if (a.inputs->calibrated != b.inputs->calibrated) d += 60;
+    if (a.inputs->scale != b.inputs->scale) d += 10;
+    if (a.inputs->sharing != b.inputs->sharing) d += 3;
+  }
+  if (a.weights.element != b.weights.element) d += 25;
+  if (a.weights.blocks != b.weights.blocks) d += 25;
+  if (a.weights.scale != b.weights.scale) d += 20;
+  if (a.weights.mapping != b.weights.mapping) d += 15;
+  if (a.weights.sharing != b.weights.sharing) d += 6;
+  return d + static_cast<int>(std::abs(group(a) - group(b)));
+}
+
+std::string complaint(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights,
+                      const ReaderVerdict& verdict) {
+  const std::string_view does = verdict.result == cannot_run ? "loads the folder but cannot run it"
+                                : verdict.result == refused  ? "does not load it"
+                                                             : "computes wrong values from it";
+  std::string text = weights.scheme != nullptr
+                         ? fmt::format("scheme {} in format {}", weights.scheme->name, format.name)
+                         : fmt::format("format {} in {}", format.name, to_string(weights.dtype));
+  text += fmt::format(": {} {} {}: {}", reader.title, reader.release, does, verdict.reason);
+  if (const Scheme* near = nearest_runnable(reader, format, weights); near != nullptr)
+    text += fmt::format("; the nearest scheme that it runs is {}", near->name);
+  return text;
+}
+
+}  // namespace
+
+std::string_view to_string(ReaderResult result) noexcept {
+  constexpr std::array<std::string_view, 5> kNames = {"runs", "not tried", "loads, cannot run", "refused",
+                                                      "computes wrong values"};
+  return kNames[static_cast<std::size_t>(result)];
+}
+
+bool FolderReader::reads(const ExportFormat& format) const {
+  return std::ranges::find(formats, format.name) != formats.end();
+}
+
+const ChoiceTable<FolderReader>& folder_readers() {
+  static const ChoiceTable<FolderReader> table(
+      "reader", {{kVllm, "vLLM", "0.32", kOfVllm},
+                 {kTransformers, "Transformers", "5.24 with compressed-tensors 0.20 or TorchAO 0.18", kOfTransformers},
+                 {kLlamaCpp, "llama.cpp", "of llama-cpp-python 0.3.36", kOfLlamaCpp},
+                 {kExecutorch, "ExecuTorch", "1.1 through optimum-executorch", kOfExecutorch},
+                 {kCompressedPackage, "the package compressed-tensors", "up to 0.13", kOfCompressedPackage}});
+  return table;
+}
+
+ReaderVerdict reader_verdict(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights) {
+  for (const Rule& rule : kRules)
+    if (rule.reader == reader.name && rule.format == format.name && rule.applies(weights)) return rule.verdict;
+  return {};
+}
+
+const Scheme* nearest_runnable(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights) {
+  if (weights.scheme == nullptr) return nullptr;
+  const Scheme* nearest = nullptr;
+  int least = 0;
+  for (const Scheme& scheme : scheme_table()) {
+    ExportedWeights other = weights;
+    other.scheme = &scheme;
+    const bool usable = format.problem(scheme).empty() && reader_verdict(reader, format, other).result == runs;
+    if (!usable) continue;
+    const int d = distance(*weights.scheme, scheme);
+    if (nearest != nullptr && d >= least) continue;
+    least = d;
+    nearest = &scheme;
+  }
+  return nearest;
+}
+
+std::vector<std::string> check_readers(const ExportFormat& format, const ExportedWeights& weights,
+                                       const FolderReader* named) {
+  if (named != nullptr) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, named->reads(format), "{} does not read format {}", named->title,
+                    format.name);
+    const ReaderVerdict verdict = reader_verdict(*named, format, weights);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !verdict.fails(), "{}", complaint(*named, format, weights, verdict));
+    return {};
+  }
+  std::vector<std::string> complaints;
+  std::size_t readers = 0, hopeless = 0;  // those that fail whatever the dtype
+  ExportedWeights usual = weights;
+  usual.dtype = DType::bf16;
+  for (const FolderReader& reader : folder_readers()) {
+    if (!reader.reads(format) || reader.name == kExecutorch)
+      continue;  // of programs for devices only one that is named
+    const ReaderVerdict verdict = reader_verdict(reader, format, weights);
+    ++readers;
+    if (verdict.fails()) complaints.push_back(complaint(reader, format, weights, verdict));
+    if (reader_verdict(reader, format, usual).fails()) ++hopeless;
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, complaints.empty() || hopeless < readers, "{}", fmt::join(complaints, "; "));
+  return complaints;
+}
+
+std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules,
+                                       ExportedWeights weights, const FolderReader* reader) {
+  std::vector<const Scheme*> schemes;
+  const auto add = [&](const Scheme* scheme) {
+    if (scheme != nullptr && std::ranges::find(schemes, scheme) == schemes.end()) schemes.push_back(scheme);
+  };
+  if (rules != nullptr) {
+    add(rules->scheme);
+    for (const auto& [pattern, scheme] : rules->rules) add(scheme);
+    add(rules->embeddings);
+  }
+  if (schemes.empty()) schemes.push_back(nullptr);
+  std::vector<std::string> warnings;
+  for (const Scheme* scheme : schemes) {
+    weights.scheme = scheme;
+    for (std::string& warning : check_readers(format, weights, reader))
+      if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
+  }
+  return warnings;
+}
+
+namespace {
+
+// The verdicts of all readers of a format, as cells of a row.
+std::string cells(const ExportFormat& format, const ExportedWeights& weights) {
+  std::string text;
+  for (const FolderReader& reader : folder_readers()) {
+    if (!reader.reads(format)) continue;
+    const ReaderVerdict verdict = reader_verdict(reader, format, weights);
+    text += fmt::format(" {}{}{} |", to_string(verdict.result), verdict.reason.empty() ? "" : ": ", verdict.reason);
+  }
+  return text;
+}
+
+struct Condition {
+  std::string_view text;
+  DType dtype;
+  bool experts;
+};
+constexpr Condition kConditions[] = {
+    {"", DType::bf16, false}, {"in f32", DType::f32, false}, {"experts", DType::bf16, true}};
+
+// A scheme's name in two parts that families share: bits and group stand apart. "int8dyn_int4_g32" is {"int8dyn_int",
+// "4", "_{}", "g32"}.
+struct NameParts {
+  std::string before, after;  // of the bits; `after` has a mark in place of the group
+  int bits = 0;               // 0: the name has none
+  std::string group;          // "_g32", "_row", or ""
+
+  [[nodiscard]] bool same_family(const NameParts& other) const {
+    return before == other.before && after == other.after && (bits == 0) == (other.bits == 0);
+  }
+};
+
+NameParts parts_of(const std::string& name) {
+  NameParts parts;
+  constexpr std::string_view kMark = "*";
+  std::string text = name;
+  const bool weight_only = name.find("_weight_only") != std::string::npos;
+  for (const std::string_view group : {"_g32", "_g64", "_g128", "_row"})
+    if (const std::size_t at = text.find(group); at != std::string::npos) {
+      parts.group = group;
+      text.replace(at, group.size(), kMark);
+      break;
+    }
+  constexpr std::string_view kWeightOnly = "_weight_only";
+  if (parts.group.empty() && weight_only && text.starts_with("int"))
+    text.insert(text.find(kWeightOnly) + kWeightOnly.size(), kMark);
+  const std::size_t integer = text.rfind("int");
+  if (integer == std::string::npos || integer + 3 >= text.size())
+    return {.before = text, .after = {}, .group = parts.group};
+  parts.bits = text[integer + 3] - '0';
+  parts.before = text.substr(0, integer + 3);
+  parts.after = text.substr(integer + 4);
+  return parts;
+}
+
+std::string ranges_of(const std::vector<int>& bits) {  // ascending
+  std::string text;
+  for (std::size_t i = 0; i < bits.size();) {
+    std::size_t end = i + 1;
+    while (end < bits.size() && bits[end] == bits[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", bits[i]);
+    if (end > i + 1) text += fmt::format("-{}", bits[end - 1]);
+    i = end;
+  }
+  return bits.size() == 1 ? text : "<" + text + ">";
+}
+
+// Names of one row, those of a family as one: "`int<2-8>_weight_only[_g32|_g64|_g128]`".
+std::string names_text(const std::vector<std::string>& names) {
+  struct Family {
+    NameParts parts;
+    std::vector<int> bits;
+    std::vector<std::string> groups;
+  };
+  std::vector<Family> families;
+  for (const std::string& name : names) {  // of one family and bits, the groups
+    NameParts parts = parts_of(name);
+    const auto known = std::ranges::find_if(families, [&](const Family& family) {
+      return family.parts.same_family(parts) && family.parts.bits == parts.bits;
+    });
+    if (known != families.end())
+      known->groups.push_back(parts.group);
+    else
+      families.push_back({parts, {parts.bits}, {parts.group}});
+  }
+  std::vector<Family> merged;  // of the same groups, the bits
+  for (Family& family : families) {
+    const auto known = std::ranges::find_if(merged, [&](const Family& other) {
+      return family.parts.bits != 0 && other.parts.same_family(family.parts) && other.groups == family.groups;
+    });
+    if (known != merged.end())
+      known->bits.push_back(family.parts.bits);
+    else
+      merged.push_back(std::move(family));
+  }
+  std::string text;
+  for (const Family& family : merged) {
+    std::string groups;
+    bool none = false;
+    for (const std::string& group : family.groups) {
+      if (group.empty()) none = true;
+      if (!group.empty()) groups += (groups.empty() ? "" : "\\|") + group;
+    }
+    if (none && !groups.empty()) groups = "[" + groups + "]";
+    if (!none && family.groups.size() > 1) groups = "<" + groups + ">";
+    std::string name =
+        family.parts.before + (family.parts.bits == 0 ? "" : ranges_of(family.bits)) + family.parts.after;
+    if (const std::size_t mark = name.find('*'); mark != std::string::npos) name.replace(mark, 1, groups);
+    text += fmt::format("{}`{}`", text.empty() ? "" : ", ", name);
+  }
+  return text;
+}
+
+// Rows of one format: schemes with equal cells are one row; a condition has a row where it changes something.
+void add_format(const ExportFormat& format, std::string& text) {
+  std::string head = "| " + std::string(format.name) + " |", line = "|---|";
+  for (const FolderReader& reader : folder_readers()) {
+    if (!reader.reads(format)) continue;
+    head += fmt::format(" {} {} |", reader.title, reader.release);
+    line += "---|";
+  }
+  struct Row {
+    std::string cells;
+    std::string_view condition;
+    std::vector<std::string> schemes;  // empty: high precision
+  };
+  std::vector<Row> rows;
+  const auto add = [&](const Scheme* scheme, std::string_view condition, const std::string& cells_of_row) {
+    auto row = std::ranges::find_if(rows, [&](const Row& known) {
+      return known.cells == cells_of_row && known.condition == condition &&
+             known.schemes.empty() == (scheme == nullptr);
+    });
+    if (row == rows.end()) row = rows.insert(rows.end(), {cells_of_row, condition, {}});
+    if (scheme != nullptr) row->schemes.push_back(scheme->name);
+  };
+  const auto add_all = [&](const Scheme* scheme) {
+    const std::string usual = cells(format, {.scheme = scheme});
+    add(scheme, "", usual);
+    for (const Condition& condition : std::span(kConditions).subspan(1)) {
+      if (condition.experts && (scheme == nullptr || !format.experts)) continue;
+      const std::string row = cells(format, {scheme, condition.dtype, condition.experts});
+      if (row != usual) add(scheme, condition.text, row);
+    }
+  };
+  if (!format.quantized) add_all(nullptr);
+  for (const Scheme& scheme : scheme_table())
+    if (format.problem(scheme).empty()) add_all(&scheme);
+  text += head + "\n" + line + "\n";
+  for (const Row& row : rows) {
+    std::string names = !row.schemes.empty() ? names_text(row.schemes)
+                        : format.sparse      ? "2:4 sparse weights"
+                                             : "not quantized";
+    if (!row.condition.empty()) names += fmt::format(" ({})", row.condition);
+    text += fmt::format("| {} |{}\n", names, row.cells);
+  }
+  text += "\n";
+}
+
+}  // namespace
+
+std::string reader_reference() {
+  std::string text;
+  for (const ExportFormat& format : export_formats()) add_format(format, text);
+  return text;
+}
+
+}  // namespace quench
