@@ -7,7 +7,8 @@
 namespace quench {
 namespace {
 
-// Of a figure: what quantization has to cost before a part of it means anything. Seeds differ by as much.
+// The least relative loss of a figure through quantization of which a recovered part means anything: seeds differ by as
+// much.
 constexpr double kLeastLoss = 1e-3;
 
 bool larger_is_better(std::string_view figure) {

@@ -63,7 +63,7 @@ class World {
   World(Environment environment, Device device, const GroupOptions& options);
   // Checks that the ranks fit together, begins to watch them, and waits until all are there.
   void meet();
-  // What a rank says of itself, once it does; nothing when the time is over. Throws CommunicationError when a rank
+  // A rank's own description, once it is there; nothing when the time is over. Throws CommunicationError when a rank
   // ends, bad_config where ranks have not met yet and a process that may be this rank was refused for its token.
   [[nodiscard]] std::optional<std::string> wait_for_rank(int rank, const std::string& key,
                                                          std::chrono::milliseconds timeout);

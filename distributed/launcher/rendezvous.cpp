@@ -34,7 +34,7 @@ Json parse(const std::string& text) {
   return Json::parse(text);
 }
 
-// What a node says of itself. Throws bad_config where it is no launcher of quench.
+// A node's own description. Throws bad_config where it is no launcher of quench.
 Json parse_node(const std::string& text, int number) {
   try {
     const Json node = parse(text);
@@ -75,7 +75,8 @@ Rendezvous::Rendezvous(const LaunchOptions& options)
   const bool may_serve =
       options.alone() || options.node_rank == 0 || (options.node_rank < 0 && is_this_machine(options.endpoint.host));
   if (!may_serve) return;
-  if (options.nodes > 1) require_descriptors(2 * options.nodes * options.workers, "quench run, which serves the store,");
+  if (options.nodes > 1)
+    require_descriptors(2 * options.nodes * options.workers, "quench run, which serves the store,");
   try {
     const int connections = options.nodes * options.workers * kConnectionsPerWorker + kSpareConnections;
     server_ = std::make_unique<StoreServer>(listen_on(options.alone() ? endpoint_ : listening_place(options)),

@@ -1,5 +1,6 @@
 #include "distributed/store/handshakes.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -72,7 +73,13 @@ Socket connect_with_proof(const Endpoint& endpoint, const std::string& secret, s
 }
 
 Handshakes::Handshakes(std::string secret, Limits limits, Closed closed)
-    : secret_(std::move(secret)), limits_(limits), closed_(std::move(closed)) {}
+    : secret_(std::move(secret)), limits_(limits), closed_(std::move(closed)) {
+  // The process needs descriptors for other things.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    limits_.connections = static_cast<int>(
+        std::min<rlim_t>(static_cast<rlim_t>(limits_.connections), std::max<rlim_t>(4, limit.rlim_cur / 4)));
+}
 
 int Handshakes::listening(const Socket& listener, Deadline now) const {
   return now < accept_again_ || is_full() ? -1 : listener.descriptor();
@@ -200,7 +207,7 @@ void Handshakes::send_unsent(Stranger& stranger) {
 void Handshakes::end(Stranger& stranger, std::string_view reason) {
   if (stranger.ended) return;
   stranger.ended = true;
-  // What it has sent and was not read would turn the end into a reset, which may overtake a refusal.
+  // Bytes that it has sent and that were not read would turn the end into a reset, which may overtake a refusal.
   char rest[4096];
   for (int i = 0; i < 16 && ::recv(stranger.socket.descriptor(), rest, sizeof rest, MSG_DONTWAIT) > 0;) ++i;
   stranger.socket.close();

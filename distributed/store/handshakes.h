@@ -1,10 +1,10 @@
 #pragma once
 // Both ends of the proof that two processes belong to the same job; see protocol.h for the messages.
 //
-// Connections that have proved nothing are strangers' or of processes that are still on the network. Every one of them
-// has Limits::least to prove itself: until then no later connection from the same address takes its place, later ones
-// wait in the system's queue. Where all places are taken, the address with the most connections gives way: at once for
-// a connection from another address, else with its oldest connection once that has had its time.
+// Connections that have proved nothing are strangers', or of processes of the job that have not answered yet. Every one
+// of them has Limits::least to prove itself: until then no later connection from the same address takes its place,
+// later ones wait in the system's queue. Where all places are taken, the address with the most connections gives way:
+// at once for a connection from another address, else with its oldest connection once that has had its time.
 
 #include <poll.h>
 
@@ -29,7 +29,8 @@ namespace quench::distributed {
 class Handshakes {
  public:
   struct Limits {
-    int connections = 256;  // at a time; one more while it is decided which gives way
+    int connections =
+        256;  // at a time; one more while it is decided which gives way; a quarter of the open files at most
     std::chrono::milliseconds least{1'000};
     std::chrono::milliseconds most{kHandshakeSeconds * 1000};
   };

@@ -18,7 +18,7 @@
 
 namespace quench::distributed {
 
-// What an answer may take beyond the time that a call itself allows.
+// The time that an answer may take beyond that which the call itself allows.
 inline constexpr std::chrono::milliseconds kAnswerTime{60'000};
 
 class Store {

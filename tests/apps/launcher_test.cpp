@@ -123,7 +123,7 @@ TEST_F(Launcher, TheSameErrorBeforeTheFirstStepIsNotTriedForEver) {
   EXPECT_EQ(read_file(folder_ / "attempts").size(), 10u);
 }
 
-// What a message would have a terminal do is written out.
+// Escape sequences of a message are written out.
 TEST_F(Launcher, MessagesOfErrorFilesDoNotCommandTheTerminal) {
   const Outcome outcome =
       run({}, R"(printf '{"message":{"message":"\\u001b]0;title\\u0007 \\u001b[2J \\u202e","extraInfo":{}}}' )"

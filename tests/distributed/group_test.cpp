@@ -339,7 +339,7 @@ TEST_F(StartedByHand, AnotherTokenIsNamedByAllSoon) {
 }
 
 // A refused process is no reason to end where the rank itself comes.
-TEST_F(StartedByHand, ARefusedProcessDisturbsNobodyWhoseRankComes) {
+TEST_F(StartedByHand, ARefusedProcessEndsNoJobWhoseRankComes) {
   const auto first = start(0, 2, "token"), refused = start(1, 2, "other");
   EXPECT_EQ(refused->wait().status, 1);
   const auto second = start(1, 2, "token");

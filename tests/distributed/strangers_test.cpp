@@ -76,7 +76,7 @@ TEST(Strangers, AtARanksPortChangeNothing) {
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(mine.data<float>()[i], 2.0F * static_cast<float>(i));
 }
 
-TEST(Strangers, OfAnotherGroupAreNoPeers) {
+TEST(Strangers, AnotherGroupsProcessIsNoPeer) {
   PeerListener listener(listen_on({"127.0.0.1", 0}), "secret");
   const Endpoint endpoint{"127.0.0.1", listener.port()};
   EXPECT_THROW((void)connect_with_proof(endpoint, "another", 1, Clock::now() + seconds(5)), Error);
