@@ -130,11 +130,12 @@ std::string first_bytes_of_table(const std::filesystem::path& path, std::string_
 
 [[noreturn]] void refuse_table(const std::filesystem::path& path, std::string_view format_name,
                                std::string_view start) {
-  const bool packed = start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd");
-  QUENCH_FAIL(ErrorCode::corrupt, "{}: no {} file, despite its name or format; {}", path.string(), format_name,
-              start.empty() ? "it is empty"
-              : packed      ? "it is packed by gzip or zstd: unpack it, as such files are packed within"
-                            : file_guess(start));
+  std::string_view guess = file_guess(start);
+  if (guess.starts_with("if ")) guess = "its first bytes are those of no known format";
+  if (start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd"))
+    guess = "it is packed by gzip or zstd: unpack it, as such files are packed within";
+  if (start.empty()) guess = "it is empty";
+  QUENCH_FAIL(ErrorCode::corrupt, "{}: no {} file, despite its name or format; {}", path.string(), format_name, guess);
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ std::string_view file_guess(std::string_view start) {
   if (start.starts_with("version https://git-lfs")) return "it is a Git LFS pointer: fetch the file with git lfs pull";
   if (start.starts_with("PK\x03\x04")) return "it is a zip archive or a torch.save file";
   if (start.starts_with("PAR1")) return "it is a Parquet file";
+  if (start.starts_with("PARE")) return "it is an encrypted Parquet file: decrypt it";
   if (start.starts_with("ARROW1")) return "it is an Arrow file";
   if (start.starts_with("GGUF")) return "it is a GGUF model";
   if (start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd"))
