@@ -172,9 +172,9 @@ void add_tokenizer(Json& json, const fs::path& folder) {
     json.set("tokenizer", fmt::format("{} tokens, begin {}, end {}, padding {}", tokenizer->vocab_size(),
                                       id(tokenizer->bos_id()), id(tokenizer->eos_id()), id(tokenizer->pad_id())));
     const auto& chat = tokenizer->chat_template();
-    json.set("chat_template",
-             chat ? fmt::format("{}, {} characters", fs::path(chat->source).filename().string(), chat->text.size())
-                  : "none");
+    json.set(
+        "chat_template",
+        chat ? fmt::format("{}, {} bytes", fs::path(chat->source).filename().string(), chat->text.size()) : "none");
   } catch (const Error& error) {
     json.set("tokenizer", fmt::format("not readable: {}", error.what()));
   }
@@ -239,7 +239,7 @@ Json inspect_gguf(const fs::path& file, bool tensors) {
                ? fmt::format("{}, {} tokens", text("tokenizer.ggml.model"), tokens->second.as_array().size())
                : "none");
   const std::string chat = text("tokenizer.chat_template");
-  json.set("chat_template", chat.empty() ? "none" : fmt::format("{} characters", chat.size()));
+  json.set("chat_template", chat.empty() ? "none" : fmt::format("{} bytes", chat.size()));
   add_tensors(json, entries, tensors);
   return json;
 }

@@ -103,7 +103,7 @@ TEST(AutoRecipe, CheckpointsOfAnotherRecipeHaveNoChoice) {
   tiny.run(tiny.config("run", kTen));
   const std::string printed =
       printed_by(tiny.config("run", with(kTwenty, with(kAuto, {"--checkpoint.allow_changes=recipe.name"}))));
-  EXPECT_THAT(printed, HasSubstr("which is bf16"));
+  EXPECT_THAT(printed, HasSubstr("which is f32 (recipe bf16"));
 }
 
 TEST(AutoRecipe, DamagedChoiceIsNamed) {
