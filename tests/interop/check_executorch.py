@@ -30,7 +30,7 @@ QUENCH, FOLDER, NAMES = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
 MODEL = FOLDER / "model"
 PROMPT, CONTINUATION = 48, 32  # tokens
 # Bounds for the relative difference of logits. XNNPACK rounds inputs to 8 bits by arithmetic of its own, so that codes
-# next to ties differ by one.
+# next to ties differ by one, and with them a token in eight at most.
 READS = {"hf": 1e-5, "hf-llama3": 1e-5, "int8dyn_int4_g32": 5e-2}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64, "rope_theta": 10000.0}
@@ -105,7 +105,8 @@ def check(name, prompt, dtype="f32"):
     chosen, best = ids[PROMPT:], ours[PROMPT - 1 : -1].argmax(-1)
     same = int((best == chosen).sum())
     most = READS.get(name, 5e-2)
-    report(name, apart < most and same == CONTINUATION and set(delegates) == {"XnnpackBackend"} and not left,
+    least = CONTINUATION if most < 1e-3 else CONTINUATION * 7 // 8
+    report(name, apart < most and same >= least and set(delegates) == {"XnnpackBackend"} and not left,
            f"{same} of {CONTINUATION} greedy tokens are ours, logits differ by {apart:.1e} (at most {most:.0e}), "
            f"{len(delegates)} parts on XNNPACK, products elsewhere: {left or 'none'}, "
            f"{(out / 'model.pte').stat().st_size / 1e6:.2f} MB")
