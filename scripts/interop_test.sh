@@ -5,7 +5,7 @@
 # Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [--with PROGRAM ...] [--only PROGRAM] [NAME ...]
 #   --quench PROGRAM   default build/quench
 #   --venv FOLDER      Python environment to use or to make (default build/interop); those of --with are FOLDER-PROGRAM
-#   --with PROGRAM     also llama (llama-cpp-python, built from source: an hour on one core), vllm (6 GB), executorch
+#   --with PROGRAM     also llama (llama-cpp-python, built from source: half an hour on one core), vllm (6 GB), executorch
 #                      (4 GB), wandb, or all; llama is tried without it where it is installed
 #   --only PROGRAM     that program alone
 #   NAME               only these schemes
@@ -107,7 +107,9 @@ if [ -z "$only" ]; then
 fi
 if wanted llama || { [ -z "$only" ] && "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; }; then
   main_environment
-  "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null || "$venv/bin/pip" install -q llama-cpp-python
+  # Without llama.cpp's image models, which are a third of the build.
+  "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null ||
+    CMAKE_ARGS="-DLLAVA_BUILD=OFF ${CMAKE_ARGS:-}" "$venv/bin/pip" install -q llama-cpp-python
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
 fi
 if wanted vllm; then

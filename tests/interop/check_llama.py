@@ -12,12 +12,24 @@ import subprocess
 import sys
 
 import numpy as np
-from llama_cpp import Llama
+from llama_cpp import Llama, llama_cpp
 from safetensors.numpy import load_file, save_file
 
 QUENCH, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 NAMES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "mxfp4_gguf", "int4_weight_only_g32"]
 failures = 0
+
+# Weights stay in the file's layout: products of those that are repacked for AMX crash llama.cpp 0.3.36 in a virtual machine.
+default_parameters = llama_cpp.llama_model_default_params
+
+
+def parameters_without_repacking():
+    parameters = default_parameters()
+    parameters.use_extra_bufts = False
+    return parameters
+
+
+llama_cpp.llama_model_default_params = parameters_without_repacking
 
 
 def quench(*arguments):
