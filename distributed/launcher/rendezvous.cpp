@@ -30,6 +30,10 @@ std::string sign_key(int round, int node) {
   return fmt::format("{}sign/{}", round_prefix(round), node);
 }
 
+std::string done_key(int round, int node) {
+  return fmt::format("{}done/{}", round_prefix(round), node);
+}
+
 Json parse(const std::string& text) {
   return Json::parse(text);
 }
@@ -66,6 +70,11 @@ Failure lost_node(int node, const std::string& message) {
   failure.message = message;
   failure.time = unix_time();
   return failure;
+}
+
+Failure silent_node(int node, const LaunchOptions& options) {
+  return lost_node(node, fmt::format("the launcher of node {} has come and has given no sign of life for {} s", node,
+                                     static_cast<double>(options.join_timeout.count()) / 1000));
 }
 
 }  // namespace
@@ -243,6 +252,8 @@ void Rendezvous::watch(const Round& round, std::function<void(const Failure&)> f
   watcher_ = std::thread([this, watching = watching_, round, failed = std::move(failed)] {
     try {
       const std::unique_ptr<Store> store = store_->connect_again();
+      const Deadline first_signs_by = Clock::now() + options_.join_timeout;
+      int heard = 0;  // nodes below it have given a sign
       Deadline next_sign{};
       for (std::int64_t signs = 0; *watching;) {
         const std::optional<std::string> text = store->wait(round_prefix(round.number) + "failed", kLook);
@@ -250,6 +261,10 @@ void Rendezvous::watch(const Round& round, std::function<void(const Failure&)> f
         if (Clock::now() < next_sign) continue;
         next_sign = Clock::now() + kSign;
         store->set(sign_key(round.number, round.node), std::to_string(++signs));
+        while (heard < round.nodes &&
+               (store->try_get(sign_key(round.number, heard)) || store->try_get(done_key(round.number, heard))))
+          ++heard;
+        if (heard < round.nodes && Clock::now() > first_signs_by) return failed(silent_node(heard, options_));
       }
     } catch (const Error& error) {
       if (*watching)
@@ -270,12 +285,12 @@ void Rendezvous::stop_watching() {
 std::optional<Failure> Rendezvous::finish(const Round& round, const std::function<bool()>& stopped) {
   const std::string prefix = round_prefix(round.number);
   stop_watching();
-  store_->set(fmt::format("{}done/{}", prefix, round.node), "1");
+  store_->set(done_key(round.number, round.node), "1");
   try {
     std::optional<std::string> last_sign;
     Deadline silent_since = Clock::now();
     for (int node = 0; node < round.nodes;) {
-      if (store_->wait(fmt::format("{}done/{}", prefix, node), kLook)) {
+      if (store_->wait(done_key(round.number, node), kLook)) {
         ++node;
         last_sign.reset();
         silent_since = Clock::now();
@@ -287,8 +302,7 @@ std::optional<Failure> Rendezvous::finish(const Round& round, const std::functio
         last_sign = sign;
         silent_since = Clock::now();
       } else if (Clock::now() - silent_since > options_.join_timeout) {
-        return lost_node(node, fmt::format("the launcher of node {} has come and has given no sign of life for {} s",
-                                           node, static_cast<double>(options_.join_timeout.count()) / 1000));
+        return silent_node(node, options_);
       }
     }
     // From here on a launcher that ends has not failed. Who serves the store waits until the others have seen that.

@@ -45,8 +45,8 @@ class Rendezvous {
 
   // Tells the other nodes; the first failure of a round wins. Returns that.
   Failure report(const Round& round, const Failure& own);
-  // Calls `failed` once, on a thread, when a node of the round fails or the store is lost; until the next call or the
-  // end.
+  // Calls `failed` once, on a thread, when a node of the round fails, when one's launcher gives no first sign of life
+  // within the join timeout, and when the store is lost; until the next call or the end.
   void watch(const Round& round, std::function<void(const Failure&)> failed);
   void stop_watching();
   // This node ends after a failure: whoever serves the store stays until the others know of it, for a while.

@@ -18,11 +18,11 @@ using ::testing::HasSubstr;
 
 class FakeNode : public ::testing::Test {
  protected:
-  void start_launcher() {
+  void start_launcher(const std::string& program = "true", const std::string& argument = "") {
     launcher_ = std::make_unique<Child>(
         std::vector<std::string>{program_path(), "run", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port",
                                  std::to_string(server_.port()), "--node-rank", "1", "--rdzv-id", "job", "--rdzv-conf",
-                                 "join_timeout=2", "--", "true"},
+                                 "join_timeout=2", "--", program, argument},
         std::vector<std::string>{"QUENCH_RDZV_TOKEN=of the test"});
   }
   [[nodiscard]] distributed::Store connect() const {
@@ -76,6 +76,14 @@ TEST_F(FakeNode, ThatIsNeverDoneAndSilentIsLost) {
   store.set("rdzv/0/node/0", itself_);
   store.set("rdzv/0/master", "127.0.0.1:1");
   start_launcher();
+  expect_end("the launcher of node 0 has come and has given no sign of life for 2 s");
+}
+
+TEST_F(FakeNode, ThatIsSilentWhileTheOthersWorkIsLost) {
+  distributed::Store store = connect();
+  store.set("rdzv/0/node/0", itself_);
+  store.set("rdzv/0/master", "127.0.0.1:1");
+  start_launcher("sleep", "60");
   expect_end("the launcher of node 0 has come and has given no sign of life for 2 s");
 }
 
