@@ -150,12 +150,12 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
   std::erase_if(others, [&](const Range& r) { return r.end <= turn.begin || r.begin >= turn.end; });
   if (others.empty()) return {turn};
   std::vector<Range> cuts;
-  auto cut = inserted(message, turn);
+  auto between = inserted(message, turn);
   // Text of the message after that of the others is its own.
   for (const auto& [at, owner, part] : chat_.places.places)
-    if (cut && owner == message && at >= others.back().end) cut->end = std::min(cut->end, at);
-  if (cut && cut->begin <= others.front().begin && cut->end >= others.back().end) {
-    cuts.push_back(*cut);
+    if (between && owner == message && at >= others.back().end) between->end = std::min(between->end, at);
+  if (between && between->begin <= others.front().begin && between->end >= others.back().end) {
+    cuts.push_back(*between);
   } else {
     for (const Range& other : others) {
       Range around{turn.begin, turn.end};
