@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -178,6 +179,30 @@ TEST_F(LauncherNodes, StrangersAreRefused) {
   EXPECT_THAT(full.errors, HasSubstr("has all its 2 nodes already"));
   for (std::size_t node = 0; node < 2; ++node) write_file(*folders_[node] / "go", "");
   for (std::size_t node = 0; node < 2; ++node) EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
+}
+
+// Connections that come all the time, and stay: more than the store has places for.
+TEST_F(LauncherNodes, StrangersThatKeepComingHoldNoNodeUp) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port_)));
+  std::atomic<bool> done{false};
+  std::thread strangers([&] {
+    std::vector<int> open(400, -1);
+    for (std::size_t next = 0; !done; next = (next + 1) % open.size()) {
+      if (open[next] >= 0) ::close(open[next]);
+      open[next] = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      ::connect(open[next], reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    }
+    for (const int socket : open) ::close(socket);
+  });
+  Words flags = endpoint();
+  flags.insert(flags.end(), {"--rdzv-conf", "join_timeout=60"});
+  for (int node = 0; node < 2; ++node) start(flags, kSay, "2");
+  for (std::size_t node = 0; node < 2; ++node) EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
+  done = true;
+  strangers.join();
 }
 
 TEST_F(LauncherNodes, TheSameNumberTwiceIsRefused) {
