@@ -23,7 +23,7 @@ chats = [
                            {"role": "assistant", "content": "Three degrees."}], "source": "a"},
     {"id": 2, "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi 👋"},
                            {"role": "assistant", "content": "Hello\n\"you\""}], "source": None},
-    {"id": 3, "messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": "?"}], "source": "b"},
+    {"id": 3, "messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}], "source": "b"},
 ]
 message = pa.struct([("role", pa.string()), ("content", pa.string()), ("name", pa.string()), ("tool_call_id", pa.string()),
                      ("tool_calls", pa.list_(pa.struct([("id", pa.string()), ("type", pa.string()),
