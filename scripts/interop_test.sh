@@ -38,13 +38,21 @@ main_environment() {
 
   # Chat templates as packages ship them; nothing else of those is needed.
   if [ ! -d "$venv/templates" ]; then
-    "$venv/bin/pip" download -q --no-deps -d "$venv/wheels" trl axolotl
+    "$venv/bin/pip" download -q --no-deps -d "$venv/wheels" trl axolotl xinference
+    "$venv/bin/pip" download -q --no-deps --no-binary llama-cpp-python -d "$venv/wheels" llama-cpp-python
     "$venv/bin/python" - "$venv" <<'PYTHON'
-import pathlib, sys, zipfile
+import pathlib, sys, tarfile, zipfile
 venv = pathlib.Path(sys.argv[1])
 for path in (venv / "wheels").glob("*.whl"):
     with zipfile.ZipFile(path) as wheel:
-        wheel.extractall(venv / "templates", [name for name in wheel.namelist() if name.endswith(".jinja")])
+        wheel.extractall(venv / "templates", [name for name in wheel.namelist() if name.endswith(".jinja") or
+                                              name.startswith("xinference/model/llm/models/")])
+(venv / "templates/llama_cpp").mkdir()
+for path in (venv / "wheels").glob("llama_cpp_python-*.tar.gz"):
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name.endswith(".jinja"):
+                (venv / "templates/llama_cpp" / pathlib.Path(member.name).name).write_bytes(archive.extractfile(member).read())
 PYTHON
   fi
 }
@@ -104,6 +112,7 @@ if [ -z "$only" ]; then
     tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed}} || status=1
   "$venv/bin/python" tests/interop/peft_adapters.py --quench "$quench" --model "$folder/model" || status=1
   "$venv/bin/python" tests/reference/check_chat_templates.py "$quench" "$venv/templates" || status=1
+  "$venv/bin/python" tests/interop/sweep_chat_templates.py "$quench" "$venv/templates" || status=1
 fi
 if wanted llama || { [ -z "$only" ] && "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; }; then
   main_environment

@@ -7,7 +7,7 @@
 
 namespace quench {
 
-void add_reader_options(const Command& verb, ReaderArguments& a, bool token_files) {
+void add_reader_options(const Command& verb, ReaderArguments& a, bool token_files, const std::string& record_option) {
   verb.add_option(
           "--format", a.format,
           token_files
@@ -18,13 +18,19 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
                   fmt::format("Where a text file's documents end: {} ({})", fmt::join(enum_names<TextSplit>(), ", "),
                               ReaderOptions().marker))
       .show_default();
-  verb.add_option("--record", a.record,
+  verb.add_option(record_option, a.record,
                   fmt::format("What a record holds: {}", fmt::join(names_with_auto(record_kinds()), ", ")))
       .show_default();
   verb.add_option("--field", a.field, "Column or JSON field with the text").show_default();
   verb.add_option("--columns", a.columns,
                   fmt::format("Columns that have other names than {}: text=body, or prompt=question,completion=answer",
                               fmt::join(kColumnTargets, ", ")));
+  verb.add_option("--special-text", a.special_text,
+                  token_files ? fmt::format("Special tokens in texts: {}; auto: tokens",
+                                            fmt::join(enum_names<SpecialText>(), ", "))
+                              : fmt::format("Special tokens in texts: {}; auto: tokens in records, text in text files",
+                                            fmt::join(enum_names<SpecialText>(), ", ")))
+      .show_default();
   verb.add_option("--on-bad-record", a.on_bad_record, fmt::format("{}", fmt::join(enum_names<BadRecord>(), " or ")))
       .show_default();
   verb.add_option(
@@ -65,6 +71,7 @@ ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   set_chat_template(options, a.chat_template);
   options.chat_date = a.chat_date;
   options.chat_template_kwargs = chat_template_kwargs(a.chat_template_kwargs);
+  options.special_text = require_enum<SpecialText>(a.special_text, "--special-text");
   options.train_on = require_enum<TrainOn>(a.train_on, "--train-on");
   return options;
 }

@@ -20,10 +20,12 @@ struct ReaderArguments {
   std::string chat_date;
   std::string chat_template_kwargs;
   std::string train_on = "assistant";
+  std::string special_text = "auto";
 };
 
-// `token_files`: the verb reads those too, and --format may name theirs.
-void add_reader_options(const Command& verb, ReaderArguments& arguments, bool token_files = false);
+// `token_files`: the verb reads those too, and --format may name theirs. `record_option` names what a JSON line holds.
+void add_reader_options(const Command& verb, ReaderArguments& arguments, bool token_files = false,
+                        const std::string& record_option = "--record");
 // The object of --chat-template-kwargs, null for an empty text. Throws bad_config for anything else.
 [[nodiscard]] Json chat_template_kwargs(const std::string& text);
 // Throws bad_config naming the option's values. The name of a token format leaves the reader's automatic.

@@ -293,10 +293,7 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr left) {
     } else if (take_symbol("[")) {
       left = parse_item(std::move(left));
     } else if (at_symbol("(")) {
-      ExpressionPtr node = with_operand(make(ExpressionKind::call), std::move(left));
-      take();
-      parse_arguments(*node);
-      left = std::move(node);
+      left = parse_call(std::move(left));
     } else {
       return left;
     }
@@ -328,6 +325,13 @@ ExpressionPtr ExpressionParser::parse_item(ExpressionPtr left) {
     if (!bounds[0]) fail("[] without an index");
     node->operands.push_back(std::move(bounds[0]));
   }
+  return node;
+}
+
+ExpressionPtr ExpressionParser::parse_call(ExpressionPtr function) {
+  ExpressionPtr node = with_operand(make(ExpressionKind::call), std::move(function));
+  take();
+  parse_arguments(*node);
   return node;
 }
 
@@ -373,10 +377,7 @@ ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr input) {
     } else if (take_name("is")) {
       input = parse_test(std::move(input));
     } else if (at_symbol("(")) {
-      ExpressionPtr node = with_operand(make(ExpressionKind::call), std::move(input));
-      take();
-      parse_arguments(*node);
-      input = std::move(node);
+      input = parse_call(std::move(input));
     } else {
       return input;
     }
@@ -390,8 +391,8 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr left) {
   if (take_symbol("(")) {
     parse_arguments(*node);
   } else {
-    const bool word = at(TokenKind::name) && !at_name("else") && !at_name("or") && !at_name("and") && !at_name("is") &&
-                      !at_name("if") && !at_name("not") && !at_name("in");
+    constexpr std::string_view kNoArguments[] = {"else", "or", "and", "is", "if", "not", "in"};
+    const bool word = at(TokenKind::name) && std::ranges::find(kNoArguments, current().text) == std::end(kNoArguments);
     if (word || at(TokenKind::string) || at(TokenKind::integer) || at(TokenKind::number) || at_symbol("[") ||
         at_symbol("{"))
       node->operands.push_back(parse_postfix(parse_primary()));

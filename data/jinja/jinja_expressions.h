@@ -65,6 +65,7 @@ class ExpressionParser {
   ExpressionPtr parse_postfix(ExpressionPtr left);
   ExpressionPtr parse_item(ExpressionPtr left);
   ExpressionPtr parse_test(ExpressionPtr left);
+  ExpressionPtr parse_call(ExpressionPtr function);
   void parse_arguments(Expression& call);
   ExpressionPtr parse_list(std::string_view end, ExpressionKind kind);
   ExpressionPtr parse_map();

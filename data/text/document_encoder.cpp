@@ -32,10 +32,6 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncoderOption
 }
 
 std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> documents) const {
-  // The text of ordinary documents may be asked to hold special tokens; the pieces of chats say it themselves.
-  const auto parses = [&](const Document& document, const DocumentPiece& piece) {
-    return piece.markup || (options_.parse_special && !document.complete) ? 1 : 0;
-  };
   std::vector<std::string_view> texts[2];
   std::deque<std::string> joined;
   for (const Document& document : documents) {
@@ -44,7 +40,7 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
       if (piece.special || piece.text.empty()) continue;
       std::string_view text = piece.text;
       if (piece.joined && i > 0) text = joined.emplace_back(document.pieces[i - 1].text + piece.text);
-      texts[parses(document, piece)].push_back(text);
+      texts[piece.markup ? 1 : 0].push_back(text);
     }
   }
   std::vector<std::vector<std::int32_t>> encoded[2];
@@ -60,13 +56,11 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
     const bool keep_targets =
         std::any_of(document.pieces.begin(), document.pieces.end(),
                     [](const DocumentPiece& piece) { return !piece.target || !piece.targets.empty(); });
-    if (document.begins && !document.complete) out.ids = prefix_;
-    if (keep_targets) out.targets.assign(out.ids.size(), 1);
     std::vector<std::int32_t> last;  // ids of the text in front
     for (const DocumentPiece& piece : document.pieces) {
       std::vector<std::int32_t> ids;
       if (!piece.special && !piece.text.empty()) {
-        const int kind = parses(document, piece);
+        const int kind = piece.markup ? 1 : 0;
         ids = std::move(encoded[kind][next[kind]++]);
       }
       if (piece.joined) {
@@ -79,13 +73,31 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
       last = ids;
       append_piece(piece, std::move(ids), keep_targets, out);
     }
-    if (document.ends && !document.complete) {
+    if (document.complete) continue;
+    const auto has_prefix = [&] { return std::ranges::mismatch(prefix_, out.ids).in1 == prefix_.end(); };
+    if (document.begins && !has_prefix()) {
+      out.ids.insert(out.ids.begin(), prefix_.begin(), prefix_.end());
+      if (keep_targets) out.targets.insert(out.targets.begin(), prefix_.size(), 1);
+    }
+    if (document.ends && !has_end(out.ids)) {
       out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
       if (eos_ && (out.ids.empty() || out.ids.back() != *eos_)) out.ids.push_back(*eos_);
       if (keep_targets) out.targets.resize(out.ids.size(), 1);
     }
   }
   return results;
+}
+
+bool DocumentEncoder::has_end(std::span<const std::int32_t> ids) const {
+  const bool only_eos = eos_ && suffix_.size() == 1 && suffix_.front() == *eos_;
+  if (!suffix_.empty() && !only_eos)
+    return ids.size() >= suffix_.size() && std::ranges::equal(ids.last(suffix_.size()), suffix_) &&
+           (!eos_ || suffix_.back() == *eos_);
+  if (!eos_) return false;
+  const auto last = std::find(ids.rbegin(), ids.rend(), *eos_);
+  if (last == ids.rend()) return false;
+  const std::string after = tokenizer_.decode(ids.last(static_cast<std::size_t>(last - ids.rbegin())));
+  return after.find_first_not_of(" \t\r\n") == std::string::npos;
 }
 
 void DocumentEncoder::append_piece(const DocumentPiece& piece, std::vector<std::int32_t>&& encoded, bool keep_targets,

@@ -16,7 +16,6 @@ namespace quench {
 struct EncoderOptions {
   EosPolicy eos = EosPolicy::automatic;
   bool add_special_tokens = true;  // what the tokenizer puts before and after one sequence, such as BOS
-  bool parse_special = false;      // text such as "<|endoftext|>" in a document becomes that token
 };
 
 struct EncodedDocument {
@@ -30,8 +29,9 @@ class DocumentEncoder {
   DocumentEncoder(const Tokenizer& tokenizer, const EncoderOptions& options);
 
   // One result a document, in order; independent of the number of threads. A document that `begins` gets what the
-  // tokenizer puts first, one that `ends` what it puts last and the EOS, unless it is `complete`; an EOS is never
-  // doubled. Throws bad_config for a special token that the tokenizer does not have.
+  // tokenizer puts first, one that `ends` what it puts last and the EOS, unless it is `complete` or its text begins or
+  // ends with these tokens. White space after an EOS in the text is not looked at. Throws bad_config for a special
+  // token that the tokenizer does not have.
   [[nodiscard]] std::vector<EncodedDocument> encode(std::span<const Document> documents) const;
 
   [[nodiscard]] std::optional<std::int32_t> eos_id() const noexcept { return eos_; }
@@ -39,6 +39,9 @@ class DocumentEncoder {
  private:
   void append_piece(const DocumentPiece& piece, std::vector<std::int32_t>&& encoded, bool keep_targets,
                     EncodedDocument& out) const;
+
+  // Whether the document has what stands at its end already.
+  [[nodiscard]] bool has_end(std::span<const std::int32_t> ids) const;
 
   // One flag an id of the piece's text.
   [[nodiscard]] std::vector<std::uint8_t> flags_of(const DocumentPiece& piece, std::span<const std::int32_t> ids) const;

@@ -34,6 +34,7 @@ struct ReaderOptions {
   std::string chat_date{};                     // "2024-07-26": what the template's strftime_now tells
   Json chat_template_kwargs{};                 // arguments of the template, an object; null: none
   TrainOn train_on = TrainOn::assistant;
+  SpecialText special_text = SpecialText::automatic;
   std::shared_ptr<const ChatRenderer> chat_renderer{};  // set by resolve_chats; null: chat_template
   BadRecord on_bad_record = BadRecord::error;
   // A JSON line above this is a bad record; a text document above it comes in parts, cut at the start of a line.

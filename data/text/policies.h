@@ -43,6 +43,19 @@ struct EnumNames<TrainOn> {
       {{TrainOn::assistant, "assistant"}, {TrainOn::last, "last"}, {TrainOn::all, "all"}}};
 };
 
+// Whether the text of special tokens, such as "<|im_end|>", in a text becomes those tokens. Chats do not ask: their
+// templates write special tokens.
+enum class SpecialText : std::uint8_t {
+  automatic,  // in records: what a Transformers tokenizer does; in text files it stays text, and is counted
+  tokens,
+  text,
+};
+template <>
+struct EnumNames<SpecialText> {
+  static constexpr EnumTable<SpecialText, 3> values = {
+      {{SpecialText::automatic, "auto"}, {SpecialText::tokens, "tokens"}, {SpecialText::text, "text"}}};
+};
+
 // The end-of-sequence token after a document.
 enum class EosPolicy : std::uint8_t {
   automatic,  // appended where the tokenizer has one

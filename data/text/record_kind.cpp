@@ -32,7 +32,7 @@ std::vector<DocumentPiece> text_pieces(const Json& record, const ReaderOptions& 
   if (is_left_out(record, options)) return {};
   note_keys_of(record, std::array<std::string_view, 1>{options.field}, options);
   if (text.empty()) return {};
-  return {{.text = text}};
+  return {{.text = text, .markup = options.special_text != SpecialText::text}};
 }
 
 std::int64_t integer_at(const Json::Array& list, std::size_t i, std::string_view key) {
@@ -127,8 +127,9 @@ std::vector<DocumentPiece> completion_pieces(const Json& record, const ReaderOpt
   const std::string& completion = typed_field(record, "completion", "string").as_string();
   if (completion.empty()) reject_record("the completion is empty");
   std::vector<DocumentPiece> pieces;
-  if (!prompt.empty()) pieces.push_back({.text = prompt, .target = options.train_on == TrainOn::all});
-  pieces.push_back({.text = completion, .joined = !prompt.empty()});
+  const bool markup = options.special_text != SpecialText::text;
+  if (!prompt.empty()) pieces.push_back({.text = prompt, .target = options.train_on == TrainOn::all, .markup = markup});
+  pieces.push_back({.text = completion, .joined = !prompt.empty(), .markup = markup});
   return pieces;
 }
 

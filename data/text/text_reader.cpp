@@ -84,7 +84,7 @@ class TextReader final : public DocumentReader {
       document.origin = fmt::format("{}:{}", input_.name(), line);
       document.begins = begins;
       document.ends = part->ends;
-      document.pieces.push_back({.text = std::string(text)});
+      document.pieces.push_back({.text = std::string(text), .markup = options_.special_text == SpecialText::tokens});
       if (part->ends) ++report_.documents;
       return true;
     }

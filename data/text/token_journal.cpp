@@ -39,8 +39,9 @@ std::uint64_t hash_documents(std::span<const Document> documents) {
                                                 document.ends};
     hash = XXH3_64bits_withSeed(shape.data(), sizeof shape, hash);
     for (const DocumentPiece& piece : document.pieces) {
-      const std::array<std::uint64_t, 6> sizes = {piece.text.size(), piece.ids.size(), piece.targets.size(),
-                                                  piece.special,     piece.joined,     piece.target};
+      const std::array<std::uint64_t, 7> sizes = {piece.text.size(), piece.ids.size(), piece.targets.size(),
+                                                  piece.special,     piece.joined,     piece.target,
+                                                  piece.markup};
       hash = XXH3_64bits_withSeed(sizes.data(), sizeof sizes, hash);
       hash = XXH3_64bits_withSeed(piece.text.data(), piece.text.size(), hash);
       hash = hash_values(piece.targets, hash_values(piece.ids, hash));

@@ -19,6 +19,7 @@
 #include "data/formats/token_stream.h"
 #include "data/text/data_files.h"
 #include "data/text/record_kind.h"
+#include "data/text/special_text.h"
 #include "data/text/text_format.h"
 #include "data/text/token_journal.h"
 #include "data/tokenizer/tokenizer_kind.h"
@@ -281,7 +282,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"max_document_bytes", reader.max_document_bytes},
                       {"eos", enum_name(encoder.eos)},
                       {"add_special_tokens", encoder.add_special_tokens},
-                      {"parse_special", encoder.parse_special}};
+                      {"special_text", enum_name(reader.special_text)}};
 }
 
 TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options) {
@@ -307,6 +308,8 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   if (journal && journal->input_bytes() > 0)
     QUENCH_LOG_INFO("tokenization goes on where it was stopped, after {} of text",
                     part_of_input(journal->input_bytes(), progress.total_bytes));
+  std::optional<SpecialTextCounter> special_text;
+  if (checked.reader.special_text == SpecialText::automatic) special_text.emplace(tokenizer);
   DocumentBatch batch = corpus.next();
   while (!batch.documents.empty()) {
     if (const int reason = options.stop ? options.stop() : 0; reason != 0) end_early(reason, progress, journal.get());
@@ -318,12 +321,14 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
       progress.tokens += encoded[i].ids.size();
       progress.documents += batch.documents[i].ends ? 1 : 0;
     }
+    if (special_text) special_text->count(batch.documents);
     progress.bytes = batch.consumed;
     if (options.progress) options.progress(progress);
     batch = following.get();
   }
 
   TokenizeResult result{train.finish(), validation.finish(), corpus.report(), checked.reader.notes->warnings()};
+  if (special_text && !special_text->found().empty()) result.warnings.push_back(special_text->warning());
   QUENCH_CHECK(!result.train.empty() || !result.validation.empty(),
                "no document in {} input files: {} were blank and {} records were skipped", corpus.paths().size(),
                result.report.empty, result.report.bad_records);

@@ -55,6 +55,7 @@ JsonTokenizer::JsonTokenizer(TokenizerFiles&& files, TokenizerDescription descri
   add_tokens(std::exchange(description_.added_tokens, {}));
   choose_special_ids();
   chat_template_ = files_.settings().chat_template;
+  warn_of_unmarked_tokens(*this, files_);
   const auto missing = description_.model->missing_bytes();
   if (!missing.empty() && description_.decoder.is_byte_level()) {
     QUENCH_LOG_WARN(

@@ -36,6 +36,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(TokenizerFiles files) : files_(st
   };
   const TokenizerSettings& settings = files_.settings();
   chat_template_ = settings.chat_template;
+  warn_of_unmarked_tokens(*this, files_);
   bos_id_ = id_of(settings.bos_token, processor_.bos_id());
   eos_id_ = id_of(settings.eos_token, processor_.eos_id());
   pad_id_ = id_of(settings.pad_token, processor_.pad_id());

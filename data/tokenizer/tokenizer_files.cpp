@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/system/file.h"
+#include "core/system/log.h"
 #include "data/tokenizer/text/json_fields.h"
 
 namespace quench {
@@ -37,7 +38,37 @@ void take(std::optional<bool>& target, const Json& settings, std::string_view ke
   if (const Json* value = optional_field(settings, key)) target = value->as_bool();
 }
 
+constexpr std::array<std::string_view, 7> kNamedTokens{"bos_token", "eos_token", "unk_token", "sep_token",
+                                                       "pad_token", "cls_token", "mask_token"};
+
+void add_special(const Json& token, TokenizerSettings& result) {
+  const Json* content = token.is_object() ? token.find("content") : &token;
+  if (content == nullptr || !content->is_string() || content->as_string().empty()) return;
+  const std::string& name = content->as_string();
+  if (std::ranges::find(result.special_tokens, name) == result.special_tokens.end())
+    result.special_tokens.push_back(name);
+}
+
+// Lists of tokens, or, in newer files, objects that name each.
+void read_special_tokens(const Json& settings, TokenizerSettings& result) {
+  for (const std::string_view key : kNamedTokens)
+    if (const Json* token = settings.find(key); token != nullptr) add_special(*token, result);
+  for (const std::string_view key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const Json* list = settings.find(key);
+    if (list == nullptr) continue;
+    if (list->is_array())
+      for (const Json& token : list->as_array()) add_special(token, result);
+    if (list->is_object())
+      for (const auto& [name, token] : list->as_object()) add_special(token, result);
+  }
+  const Json* added = settings.find("added_tokens_decoder");
+  if (added == nullptr || !added->is_object()) return;
+  for (const auto& [id, token] : added->as_object())
+    if (token.is_object() && bool_field(token, "special", false)) add_special(token, result);
+}
+
 void read_named_tokens(const Json& settings, TokenizerSettings& result) {
+  read_special_tokens(settings, result);
   take(result.bos_token, settings, "bos_token");
   take(result.eos_token, settings, "eos_token");
   take(result.pad_token, settings, "pad_token");
@@ -239,6 +270,23 @@ std::string TokenizerFiles::config_with_templates() const {
   for (const auto& named : settings_.chat_template->named) add(named.name, named.text);
   config.set("chat_template", std::move(list));
   return config.dump(2) + "\n";
+}
+
+void warn_of_unmarked_tokens(const Tokenizer& tokenizer, const TokenizerFiles& files) {
+  constexpr std::size_t kNamed = 20;
+  std::vector<std::string> names;
+  std::size_t count = 0;
+  for (const std::string& name : files.settings().special_tokens) {
+    const std::optional<std::int32_t> id = tokenizer.find_token(name);
+    if (id && tokenizer.is_special(*id)) continue;
+    if (++count <= kNamed) names.push_back(name);
+  }
+  if (names.empty()) return;
+  QUENCH_LOG_WARN(
+      "{}: special tokens that only tokenizer_config.json or special_tokens_map.json names are plain text here: {}{}; "
+      "Transformers encodes each as one token: save the tokenizer with its save_pretrained(), which writes them into "
+      "tokenizer.json",
+      files.source(), fmt::join(names, ", "), count > kNamed ? fmt::format(" and {} more", count - kNamed) : "");
 }
 
 bool is_tokenizer_companion(std::string_view name) noexcept {

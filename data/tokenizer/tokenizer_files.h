@@ -20,6 +20,8 @@ struct TokenizerSettings {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
   std::optional<bool> add_bos_token, add_eos_token, legacy, add_prefix_space;
   std::vector<AddedToken> added_tokens;  // of tokenizers without a tokenizer.json
+  // All that the settings call special, by any of Transformers' names; each once, in order.
+  std::vector<std::string> special_tokens;
   std::optional<Tokenizer::ChatTemplateText> chat_template;
 };
 
@@ -53,6 +55,10 @@ class TokenizerFiles {
   std::vector<std::pair<std::string, std::string>> files_;  // name, contents
   TokenizerSettings settings_;
 };
+
+// One warning that names the tokens which the settings call special and the vocabulary does not: Transformers encodes
+// them as one token each, and here they are text.
+void warn_of_unmarked_tokens(const Tokenizer& tokenizer, const TokenizerFiles& files);
 
 // Whether files of this name are read and saved with a vocabulary.
 [[nodiscard]] bool is_tokenizer_companion(std::string_view name) noexcept;

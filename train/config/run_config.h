@@ -62,6 +62,7 @@ struct DataSection {
   LongDocuments on_long = LongDocuments::split;
   std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
   EosPolicy eos = EosPolicy::automatic;
+  SpecialText special_text = SpecialText::automatic;
   std::string text_field = "text";
   std::map<std::string, std::string> columns;  // what a record is read as -> its column (data/text/record_columns.h)
   std::string chat_template = "auto";          // one of chat_template_names(), or the path of a .jinja file

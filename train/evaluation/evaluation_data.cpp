@@ -66,7 +66,7 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
     if (document.begins) text.clear();
     for (const DocumentPiece& piece : document.pieces) text += piece.text;
     if (!document.ends) continue;
-    const std::vector<std::int32_t> tokens = whole.encode(text);
+    const std::vector<std::int32_t> tokens = whole.encode(text, options.special_text != SpecialText::text);
     each({.tokens = tokens, .targets = {}, .text = text});
   }
 }

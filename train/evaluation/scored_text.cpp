@@ -15,9 +15,10 @@ ScoredText::ScoredText(const Tokenizer& tokenizer, const nn::ModelConfig& model,
   if (prefix) prefix_text_ = tokenizer.token_text(*prefix);
 }
 
-std::vector<std::int32_t> ScoredText::encode(std::string_view text) const {
-  const bool has_prefix = !prefix_text_.empty() && text.starts_with(prefix_text_);
-  return tokenizer_.encode(text, {.add_special_tokens = special_tokens_ && !has_prefix});
+std::vector<std::int32_t> ScoredText::encode(std::string_view text, bool parse_special) const {
+  const bool has_prefix = parse_special && !prefix_text_.empty() && text.starts_with(prefix_text_);
+  return tokenizer_.encode(text,
+                           {.add_special_tokens = special_tokens_ && !has_prefix, .parse_special = parse_special});
 }
 
 }  // namespace quench

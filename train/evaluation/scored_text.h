@@ -23,7 +23,8 @@ class ScoredText {
   // Without `special_tokens` nothing is put around texts (add_bos_token=False there).
   ScoredText(const Tokenizer& tokenizer, const nn::ModelConfig& model, bool special_tokens);
 
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
+  // Without `parse_special` the text of special tokens in a text stays text.
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, bool parse_special = true) const;
 
  private:
   const Tokenizer& tokenizer_;

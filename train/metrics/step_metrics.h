@@ -32,7 +32,7 @@ struct StepMetrics {
   std::optional<double> communication_share;
   std::vector<double> rank_seconds;        // of a step of each rank, without that
   std::optional<double> eta_seconds;       // to the end of the run
-  std::int64_t tokens_seen = 0;            // consumed by training since step 0
+  std::int64_t tokens_seen = 0;            // targets since step 0: without prompts and padding
   std::int64_t skipped_steps = 0;          // updates dropped since step 0
   std::optional<double> expert_imbalance;  // of a model with experts (ExpertMetrics)
   bool nonfinite = false;                  // this step's loss or gradient norm was NaN or infinite

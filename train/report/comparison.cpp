@@ -117,11 +117,11 @@ std::string figures(std::span<const RunData> runs) {
   };
   add("Last validation loss", [&](const RunData& run) { return validation(run, false); });
   add("Best validation loss", [&](const RunData& run) { return validation(run, true); });
-  add("Tokens seen", [&](const RunData& run) {
+  add("Tokens seen (trained)", [&](const RunData& run) {
     const Point* last = last_value(run.curve("tokens_seen"));
     return last == nullptr ? std::string() : positive(last->y, count);
   });
-  add("Tokens per second, median",
+  add("Tokens per second (all, padding too), median",
       [&](const RunData& run) { return positive(median(run.curve("tokens_per_second")), count); });
   add("MFU, median", [&](const RunData& run) {
     return positive(median(run.curve("mfu")), [](double share) { return fmt::format("{:.1f}%", share * 100); });

@@ -121,9 +121,10 @@ std::string render_summary(const RunData& run) {
         card("Best validation loss", format_value(best->y),
              fmt::format("ppl {} at step {}", format_value(std::exp(best->y)), format_count(std::llround(best->x))));
   if (const Point* tokens = last_value(run.curve("tokens_seen")); tokens != nullptr && tokens->y > 0)
-    html += card("Tokens seen", format_short(tokens->y), format_count(std::llround(tokens->y)));
+    html += card("Tokens seen", format_short(tokens->y),
+                 format_count(std::llround(tokens->y)) + " trained: without prompts and padding");
   if (const double rate = median(run.curve("tokens_per_second")); rate > 0 && rate < 9e15)
-    html += card("Tokens per second", format_count(std::llround(rate)), "median");
+    html += card("Tokens per second", format_count(std::llround(rate)), "median, of all tokens, padding too");
   if (const double tflops = median(run.curve("tflops")); tflops > 0) {
     const double mfu = median(run.curve("mfu"));
     const double light = median(run.curve("light_share"));

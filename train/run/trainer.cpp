@@ -15,6 +15,7 @@
 #include "train/checkpoint/retention.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_card.h"
+#include "train/run/first_record.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_folder.h"
@@ -201,6 +202,7 @@ TrainResult Trainer::Run::train() {
     write_run_files();
     say(start_report(chosen, setup, inputs.data, run_model, environment, steps));
     if (const std::string warning = validation_warning(inputs.data); !warning.empty()) QUENCH_LOG_WARN("{}", warning);
+    if (!resumed_step) say(first_record(config, inputs.data));
     open_logs();
   });
   if (config.checkpoint.enable) {

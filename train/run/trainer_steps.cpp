@@ -109,8 +109,10 @@ bool Trainer::Run::run_step() {
     metrics.experts(std::move(experts));
   }
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+  const bool targets = report.valid_tokens > 0;  // of all ranks
   const StepVerdict verdict =
-      guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches));
+      targets ? guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches))
+              : guard.skip_without_targets(progress.step + 1);
   if (!handle_verdict(verdict)) return false;
   const double lr = schedule->lr(progress.step);
   // Bias correction counts the updates that were applied.
@@ -125,7 +127,7 @@ bool Trainer::Run::run_step() {
   ++progress.step;
   progress.tokens_seen += report.valid_tokens;
   progress.samples += global_batch_size(config);
-  progress.loss = report.loss;
+  if (targets) progress.loss = report.loss;
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, flops.total() * static_cast<double>(tokens) / static_cast<double>(config.parallel.ranks));
   log_step(report, verdict, lr);
@@ -142,10 +144,11 @@ bool Trainer::Run::log_due(std::int64_t step_number) const {
 }
 
 void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& verdict, double lr) {
-  Progress bar{.step = progress.step, .total_steps = steps, .loss = report.loss};
+  Progress bar{.step = progress.step, .total_steps = steps, .loss = progress.loss};
   bar.eta_seconds = timer->eta_seconds();
   bar.tokens_per_second = timer->last_tokens_per_second();
-  if (log_due(progress.step) || verdict.nonfinite) {
+  // A step without targets has no loss to log.
+  if (report.valid_tokens > 0 && (log_due(progress.step) || verdict.nonfinite)) {
     const MemoryStats memory = Allocator::of(device).stats();
     StepMetrics m;
     m.loss = report.loss;

@@ -46,6 +46,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.text.reader.chat_date = data.chat_date;
   if (!data.chat_template_kwargs.empty()) spec.text.reader.chat_template_kwargs = data.chat_template_kwargs;
   spec.text.reader.train_on = data.train_on;
+  spec.text.reader.special_text = data.special_text;
   spec.text.reader.on_bad_record = data.on_bad_record;
   spec.text.reader.vocab_size = model.vocab_size;
   spec.text.encoder.eos = data.eos;

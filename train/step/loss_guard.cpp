@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/system/check.h"
 
@@ -155,6 +156,17 @@ StepVerdict LossGuard::check(std::int64_t step, double loss, double grad_norm, s
         fmt::format("step {}: spike: loss {:.4f} ({:+.1f} standard deviations), gradient norm {:.4g} ({:+.1f})", step,
                     loss, *verdict.loss_zscore, grad_norm, *verdict.grad_norm_zscore);
   }
+  return verdict;
+}
+
+StepVerdict LossGuard::skip_without_targets(std::int64_t step) {
+  ++skipped_steps_;
+  StepVerdict verdict{.action = StepAction::skip};
+  if (!std::exchange(told_of_targets_, true))
+    verdict.message = fmt::format(
+        "step {}: none of its tokens is a target, as in parts of long prompts (data.on_long): the step is skipped, "
+        "weights and optimizer state stay as they are; further ones are counted as skipped steps",
+        step);
   return verdict;
 }
 

@@ -4,6 +4,8 @@
 // Ask before the optimizer runs, with values reduced over all ranks: the answer depends on nothing else, so every rank
 // takes the same decision at the same step.
 //
+// A step without any target has nothing to learn from and is skipped too.
+//
 // Skipped step: weights and optimizer state stay as they are; the step counter, the learning-rate schedule and the
 // data position move on as if it had been applied.
 // Rollback: the trainer loads the last checkpoint and goes on from there. That cures passing faults only, so a second
@@ -59,6 +61,11 @@ class LossGuard {
   // it is only quoted.
   [[nodiscard]] StepVerdict check(std::int64_t step, double loss, double grad_norm, std::string_view first_bad = {});
 
+  // The verdict on step `step`, of which no token is a target: skipped and counted, whatever the policy. Neither its
+  // loss nor its norm says anything, so that the windows and the skips in a row stay as they are. The first one has a
+  // message.
+  [[nodiscard]] StepVerdict skip_without_targets(std::int64_t step);
+
   [[nodiscard]] std::int64_t consecutive_skips() const noexcept { return consecutive_skips_; }
   [[nodiscard]] std::int64_t skipped_steps() const noexcept { return skipped_steps_; }
 
@@ -78,6 +85,7 @@ class LossGuard {
   std::deque<double> grad_norms_;
   std::int64_t consecutive_skips_ = 0;
   std::int64_t skipped_steps_ = 0;
+  bool told_of_targets_ = false;             // that there are steps without any
   std::optional<std::int64_t> failed_step_;  // rolled back from, and not passed since
 };
 

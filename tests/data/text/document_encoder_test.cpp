@@ -13,6 +13,11 @@ Document text_document(const std::string& text, bool begins = true, bool ends = 
   return {.pieces = {{.text = text}}, .begins = begins, .ends = ends};
 }
 
+// As records are read: special tokens in the text are tokens.
+Document record(const std::string& text) {
+  return {.pieces = {{.text = text, .markup = true}}};
+}
+
 TEST(DocumentEncoder, BeginAndEndTokensStandAtTheEndsOfDocuments) {
   const auto tokenizer = load_tokenizer("bytes");
   const Ids framed = tokenizer->encode("a");
@@ -46,15 +51,28 @@ TEST(DocumentEncoder, GoldenTokenizerPutsBeginOfTextFirst) {
   EXPECT_EQ(encoded[0].ids, expected);
 }
 
-TEST(DocumentEncoder, SpecialTextIsTextUnlessAskedFor) {
+TEST(DocumentEncoder, SpecialTextIsTextUnlessItIsMarkup) {
   const auto tokenizer = load_tokenizer(testing::golden_dir() / "tokenizer");
-  const std::vector<Document> documents{text_document("a<|eot_id|>b")};
-  const auto count = [&](bool parse) {
-    const auto encoded = DocumentEncoder(*tokenizer, {.parse_special = parse}).encode(documents);
+  const auto count = [&](const Document& document) {
+    const auto encoded = DocumentEncoder(*tokenizer, {}).encode(std::vector{document});
     return std::count(encoded[0].ids.begin(), encoded[0].ids.end(), *tokenizer->find_token("<|eot_id|>"));
   };
-  EXPECT_EQ(count(false), 0);
-  EXPECT_EQ(count(true), 1);
+  EXPECT_EQ(count(text_document("a<|eot_id|>b")), 0);
+  EXPECT_EQ(count(record("a<|eot_id|>b")), 1);
+}
+
+TEST(DocumentEncoder, WhatATextBeginsAndEndsWithIsNotAddedAgain) {
+  const auto tokenizer = load_tokenizer(testing::golden_dir() / "tokenizer");
+  const DocumentEncoder encoder(*tokenizer, {});
+  const std::int32_t bos = tokenizer->encode("a").front(), eos = *tokenizer->eos_id();
+  const std::string begin = tokenizer->token_text(bos), end = tokenizer->token_text(eos);
+  const auto ids = [&](const std::string& text) { return encoder.encode(std::vector{record(text)})[0].ids; };
+  const auto whole = [&](const std::string& text) { return tokenizer->encode(text, {.add_special_tokens = false}); };
+  EXPECT_EQ(ids(begin + "a" + end), whole(begin + "a" + end));
+  EXPECT_EQ(ids("a" + end), whole(begin + "a" + end));
+  EXPECT_EQ(ids("a" + end + " \n"), whole(begin + "a" + end + " \n")) << "white space after the end";
+  EXPECT_EQ(ids("a" + end + "b"), whole(begin + "a" + end + "b" + end));
+  EXPECT_EQ(ids(begin + "a"), whole(begin + "a" + end));
 }
 
 TEST(DocumentEncoder, CompleteDocumentsAreLeftAlone) {
@@ -69,8 +87,7 @@ TEST(DocumentEncoder, AnEosIsNotDoubledAndMustExistWhenDemanded) {
   const auto tokenizer = load_tokenizer(testing::golden_dir() / "tokenizer");
   ASSERT_TRUE(tokenizer->eos_id());
   const std::string eos = tokenizer->token_text(*tokenizer->eos_id());
-  const auto encoded =
-      DocumentEncoder(*tokenizer, {.parse_special = true}).encode(std::vector{text_document("a" + eos)});
+  const auto encoded = DocumentEncoder(*tokenizer, {}).encode(std::vector{record("a" + eos)});
   EXPECT_EQ(std::count(encoded[0].ids.begin(), encoded[0].ids.end(), *tokenizer->eos_id()), 1);
 
   // The same tokenizer under another name for its end token.

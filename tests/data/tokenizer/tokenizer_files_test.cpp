@@ -7,6 +7,7 @@
 #include "data/tokenizer/stream_decoder.h"
 #include "tests/data/tokenizer/bpe_fixtures.h"
 #include "tests/testing.h"
+#include "tests/train/metrics/captured_log.h"
 
 namespace quench {
 namespace {
@@ -38,6 +39,28 @@ TEST(ByteTokenizer, IdsAreBytes) {
   EXPECT_EQ(tokenizer->encode(std::string("a\0\xFF\xC3\xA9", 5)), (Ids{256, 'a', 0, 0xFF, 0xC3, 0xA9}));
   EXPECT_EQ(tokenizer->encode("x<|end_of_text|>"), (Ids{256, 'x', 257}));
   EXPECT_EQ(tokenizer->encode("<|pad|>", {.add_special_tokens = false, .parse_special = false}).size(), 7u);
+}
+
+TEST(LoadTokenizer, SpecialTokensThatOnlyTheSettingsNameAreNamedInAWarning) {
+  const TempDir folder;
+  write_file(folder / "tokenizer.json", with_specials().dump(2));
+  const auto warning = [&](const std::string& config, const std::string& map = "{}") {
+    write_file(folder / "tokenizer_config.json", config);
+    write_file(folder / "special_tokens_map.json", map);
+    const testing::CapturedLog log;
+    (void)load_tokenizer(folder.path());
+    return log.text();
+  };
+  EXPECT_EQ(warning(R"({"eos_token": "</s>", "additional_special_tokens": ["<x>"]})"), "");
+  for (const char* config : {R"({"additional_special_tokens": ["<x>", "<turn>", {"content": "<call>"}]})",
+                             R"({"extra_special_tokens": {"turn_token": "<turn>", "call_token": "<call>"}})",
+                             R"({"extra_special_tokens": ["<turn>", "<call>"]})",
+                             R"({"added_tokens_decoder": {"261": {"content": "<turn>", "special": true},
+            "262": {"content": "<call>", "special": true}, "263": {"content": "plain", "special": false}}})",
+                             R"({"sep_token": "<turn>", "mask_token": {"content": "<call>"}})"})
+    EXPECT_THAT(warning(config), AllOf(HasSubstr("<turn>, <call>;"), HasSubstr("plain text"))) << config;
+  EXPECT_THAT(warning("{}", R"({"additional_special_tokens": ["<turn>"]})"), HasSubstr("<turn>"));
+  EXPECT_THAT(warning(R"({"eos_token": "a"})"), HasSubstr("plain text here: a;")) << "in the vocabulary, not special";
 }
 
 TEST(LoadTokenizer, ASavedTokenizerIsTheSame) {

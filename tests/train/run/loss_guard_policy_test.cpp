@@ -55,6 +55,22 @@ TEST(LossGuardPolicy, SkipCountsConsecutiveStepsAndStartsAnewAfterAGoodOne) {
   EXPECT_EQ(guard.skipped_steps(), 6);
 }
 
+TEST(LossGuardPolicy, AStepWithoutTargetsIsSkippedUnderEveryPolicy) {
+  for (const NonfinitePolicy on_nonfinite : {NonfinitePolicy::stop, NonfinitePolicy::skip, NonfinitePolicy::rollback}) {
+    LossGuard guard(policy(on_nonfinite, 1));
+    run_calm(guard, 0, 30);
+    const std::string before = guard.state().at("losses").dump();
+    for (int i = 0; i < 5; ++i) {
+      const StepVerdict verdict = guard.skip_without_targets(31 + i);
+      EXPECT_EQ(verdict.action, StepAction::skip);
+      EXPECT_EQ(verdict.message.empty(), i > 0) << verdict.message;
+    }
+    EXPECT_EQ(guard.skipped_steps(), 5);
+    EXPECT_EQ(guard.consecutive_skips(), 0);
+    EXPECT_EQ(guard.state().at("losses").dump(), before);
+  }
+}
+
 TEST(LossGuardPolicy, SkipStopsBeyondItsLimit) {
   LossGuard guard(policy(NonfinitePolicy::skip, 3));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(guard.check(i, 3.0, kInf).action, StepAction::skip);

@@ -73,6 +73,9 @@ void add_data_fields(Fields& fields) {
   add_field(fields, "data.eos", QUENCH_MEMBER(data.eos), any_value(), guarded,
             "End-of-sequence token after each document of text; auto: where the tokenizer has one "
             "and has not put it there itself.");
+  add_field(fields, "data.special_text", QUENCH_MEMBER(data.special_text), any_value(), guarded,
+            "Special tokens that occur in texts, such as <|im_end|>: tokens, or text, of which they are characters "
+            "like others; auto: tokens in records, text in text files, with a warning that counts them.");
   add_field(fields, "data.text_field", QUENCH_MEMBER(data.text_field), any_value(), guarded,
             "Key of the text in records.");
   add_field(fields, "data.columns", QUENCH_MEMBER(data.columns), any_value(), guarded,

@@ -1,0 +1,128 @@
+// Texts that hold special tokens, and which tokens of a record are trained on.
+
+#include <gmock/gmock.h>
+
+#include "core/json/json.h"
+#include "tests/apps/program.h"
+
+namespace quench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::run_program;
+using testing::TempDir;
+using testing::write_file;
+
+// The built-in tokenizer: <|begin_of_text|> is 256, <|end_of_text|> 257, <|pad|> 258.
+class TextRecords : public ::testing::Test {
+ protected:
+  // A record as training reads it, with more arguments.
+  Json shown(const std::string& file, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"tokenize", "show",     "--tokenizer", "bytes", "--input",
+                                       file,       "--record", "1",           "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run_program(folder_.path(), arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.status == 0 ? Json::parse(outcome.output) : Json::object();
+  }
+
+  static std::vector<std::int64_t> ids(const Json& shown) {
+    std::vector<std::int64_t> result;
+    for (const Json& token : shown.at("tokens").as_array()) result.push_back(token.at("id").as_int());
+    return result;
+  }
+
+  Outcome tokenize(const std::string& file, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"tokenize", "--tokenizer", "bytes", "--input",
+                                       file,       "--output",    "out",   "--overwrite"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(folder_.path(), arguments);
+  }
+
+  TempDir folder_;
+};
+
+using Ids = std::vector<std::int64_t>;
+
+TEST_F(TextRecords, SpecialTokensInRecordsAreTokensAndTheEndIsNotDoubled) {
+  write_file(folder_ / "text.jsonl", R"({"text": "a<|end_of_text|>b<|end_of_text|>"})");
+  EXPECT_EQ(ids(shown("text.jsonl")), (Ids{256, 'a', 257, 'b', 257}));
+  EXPECT_EQ(ids(shown("text.jsonl", {"--special-text", "text"})).size(), 1 + 1 + 15 + 1 + 15 + 1U);
+  write_file(folder_ / "framed.jsonl", R"({"text": "<|begin_of_text|>a<|end_of_text|>\n"})");
+  EXPECT_EQ(ids(shown("framed.jsonl")), (Ids{256, 'a', 257, '\n'}));
+  write_file(folder_ / "pair.jsonl", R"({"prompt": "<|pad|>q", "completion": "a<|end_of_text|>"})");
+  const Json pair = shown("pair.jsonl");
+  EXPECT_EQ(ids(pair), (Ids{256, 258, 'q', 'a', 257}));
+  EXPECT_EQ(pair.at("trained").as_int(), 2);
+}
+
+TEST_F(TextRecords, SpecialTokensInTextFilesStayTextAndAreCounted) {
+  write_file(folder_ / "doc.txt", "one<|end_of_text|>two<|end_of_text|>\n<|pad|>");
+  Outcome outcome = tokenize("doc.txt");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.errors,
+              AllOf(HasSubstr("<|end_of_text|> (2 times), <|pad|> (1 times)"), HasSubstr("--special-text")));
+  const std::string text = testing::read_file(folder_ / "out/train-00000.bin");
+  outcome = tokenize("doc.txt", {"--special-text", "text"});
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("(2 times)")));
+  EXPECT_EQ(testing::read_file(folder_ / "out/train-00000.bin"), text);
+  outcome = tokenize("doc.txt", {"--special-text", "tokens"});
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("(2 times)")));
+  EXPECT_EQ(ids(shown("doc.txt", {"--special-text", "tokens"})),
+            (Ids{256, 'o', 'n', 'e', 257, 't', 'w', 'o', 257, '\n', 258, 257}));
+  write_file(folder_ / "text.jsonl", R"({"text": "a<|end_of_text|>"})");
+  EXPECT_THAT(tokenize("text.jsonl").errors, Not(HasSubstr("times")));
+}
+
+TEST_F(TextRecords, ShowMarksTrainedTokensAndCountsThem) {
+  write_file(folder_ / "pairs.jsonl", R"({"prompt": "q", "completion": "a"}
+{"prompt": "what ", "completion": "\u001b[31mred\u00e9"})");
+  Outcome outcome = run_program(
+      folder_.path(), {"tokenize", "show", "--tokenizer", "bytes", "--input", "pairs.jsonl", "--record", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(outcome.output,
+            "<|begin_of_text|>what [[\\x1b[31mred\u00e9<|end_of_text|>]]\n"
+            "pairs.jsonl:2: 17 tokens, 11 trained, 0 dropped\n");
+  const auto counts = [&](const char* on_long, const char* seq_len) {
+    const Outcome limited =
+        run_program(folder_.path(), {"tokenize", "show", "--tokenizer", "bytes", "--input", "pairs.jsonl", "--record",
+                                     "2", "--on-long", on_long, "--seq-len", seq_len});
+    return limited.output.substr(limited.output.find("jsonl:2: ") + 9);
+  };
+  EXPECT_EQ(counts("truncate", "9"), "17 tokens, 4 trained, 7 dropped (data.on_long truncate at data.seq_len 9)\n");
+  EXPECT_EQ(counts("truncate", "4"), "17 tokens, 0 trained, 17 dropped (data.on_long truncate at data.seq_len 4)\n");
+  EXPECT_EQ(counts("drop", "9"), "17 tokens, 0 trained, 17 dropped (data.on_long drop at data.seq_len 9)\n");
+  EXPECT_EQ(counts("split", "9"), "17 tokens, 11 trained, 0 dropped\n");
+  EXPECT_EQ(counts("drop", "16"), "17 tokens, 11 trained, 0 dropped\n");
+  outcome = run_program(folder_.path(),
+                        {"tokenize", "show", "--tokenizer", "bytes", "--input", "pairs.jsonl", "--record", "3"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.errors, HasSubstr("record 3 is asked for; it has 2"));
+}
+
+TEST_F(TextRecords, AFineTuneBeginsWithItsFirstRecord) {
+  write_file(folder_ / "pairs.jsonl", R"({"prompt": "q", "completion": "a"}
+{"prompt": "r", "completion": "b"}
+)");
+  write_file(folder_ / "run.json", R"({
+      "model": {"model_type": "llama", "vocab_size": 260, "hidden_size": 16, "intermediate_size": 24,
+                "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                "max_position_embeddings": 64, "tie_word_embeddings": true},
+      "data": {"train": ["pairs.jsonl"], "tokenizer": "bytes", "seq_len": 8, "packing": false},
+      "training": {"steps": 2, "micro_batch_size": 1, "dtype": "f32"},
+      "checkpoint": {"interval": 1}, "run": {"folder": "run"}})");
+  Outcome outcome =
+      run_program(folder_.path(), {"train", "run.json", "--training.steps=1", "--lr_schedule.decay_steps=2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("<|begin_of_text|>q[[a<|end_of_text|>]]\n"),
+                                    HasSubstr("first record: 4 tokens, 2 trained, 0 dropped\n")));
+  outcome = run_program(folder_.path(), {"train", "run.json", "--lr_schedule.decay_steps=2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, Not(HasSubstr("first record"))) << "a resumed run";
+}
+
+}  // namespace
+}  // namespace quench
