@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "apps/options/generate_options.h"
+#include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
 #include "apps/verbs.h"
 #include "core/system/file.h"
@@ -32,6 +33,7 @@ void check_options(const GenerateOptions& o) {
   refuse(!o.system.empty() && !chats, "--system", "--interactive, --chat or --prompts");
   refuse(o.chat_template != "auto" && !chats, "--chat-template", "--interactive, --chat or --prompts");
   refuse(!o.chat_date.empty() && !chats, "--chat-date", "--interactive, --chat or --prompts");
+  refuse(!o.chat_template_kwargs.empty() && !chats, "--chat-template-kwargs", "--interactive, --chat or --prompts");
   refuse(o.json && o.interactive, "--json", "one prompt or --prompts");
 }
 
@@ -47,7 +49,8 @@ void generate_for_prompt(GenerateOptions& o) {
     if (o.chat) {
       Conversation conversation = begin_conversation(o);
       add_message(conversation, "user", prompt);
-      ids = chat.emplace(*tokenizer, o.chat_template, o.chat_date).encode(conversation);
+      ids = chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs))
+                .encode(conversation);
     } else {
       ids = tokenizer->encode(prompt, {});
     }
@@ -185,6 +188,8 @@ void add_generate_verb(const Command& app) {
                   fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
       .show_default();
   verb.add_option("--chat-date", o->chat_date, "Date that a template is told, for example 2024-07-26");
+  verb.add_option("--chat-template-kwargs", o->chat_template_kwargs,
+                  "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
   verb.add_option("--tokenizer", o->tokenizer,
                   tokenizer_option_help("Tokenizer file or folder") + "; default: the model folder's");
   verb.add_option("--max-new-tokens", o->max_new_tokens,

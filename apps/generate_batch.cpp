@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "apps/options/generate_options.h"
+#include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
 #include "data/files/line_reader.h"
 #include "data/text/text_format.h"
@@ -123,7 +124,7 @@ void generate_for_prompts(GenerateOptions& o) {
   std::vector<BatchPrompt> encoded;
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, [&](const LoadedModel& model) {
     tokenizer = require_model_tokenizer(model, o.tokenizer);
-    if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date);
+    if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
     encoded = encode(prompts, o, model.config, *tokenizer, chat ? &*chat : nullptr);
     return std::function<void()>();
   });

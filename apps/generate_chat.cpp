@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "apps/options/generate_options.h"
+#include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
@@ -104,7 +105,7 @@ void generate_interactively(GenerateOptions& o) {
   std::optional<ChatPrompt> chat;
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, [&](const LoadedModel& model) {
     tokenizer = require_model_tokenizer(model, o.tokenizer);
-    chat.emplace(*tokenizer, o.chat_template, o.chat_date);
+    chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
     QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template() || o.system.empty(),
                     "--system needs a chat template, and the tokenizer has none: name one with --chat-template");
     return std::function<void()>();

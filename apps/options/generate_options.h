@@ -23,6 +23,7 @@ struct GenerateOptions {
   std::string system;
   std::string chat_template = "auto";
   std::string chat_date;
+  std::string chat_template_kwargs;
   std::int64_t batch_size = 8;
   std::string device = "auto";
   std::string dtype = "auto";

@@ -77,9 +77,17 @@ std::size_t AssistantTurns::without_space(std::size_t begin, std::size_t end) co
 
 // The length of what is generated from for this answer, if the text begins with it.
 std::optional<std::size_t> AssistantTurns::prompted(int message) const {
-  if (chat_.generation_prompt.empty()) return std::nullopt;
+  if (!chat_.has_generation_prompt) return std::nullopt;
   const auto asked = chat_.beginning(static_cast<std::size_t>(message), true);
   return asked && chat_.text.starts_with(*asked) ? std::optional(asked->size()) : std::nullopt;
+}
+
+// The end of the generation prompt in the template's text before the turn's first mark.
+std::optional<std::size_t> AssistantTurns::found_prompt(const Own& own) const {
+  const std::string& prompt = chat_.generation_prompt;
+  const std::size_t at = chat_.text.substr(own.before, own.first - own.before).rfind(prompt);
+  if (prompt.empty() || at == std::string_view::npos) return std::nullopt;
+  return own.before + at + prompt.size();
 }
 
 // A turn begins as the generation prompt does. That may continue differently, with an opened thought for example: then
@@ -90,13 +98,12 @@ std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
     const std::size_t begin = own.loop_begin->begin;
     const std::size_t header = common_prefix(chat_.text.substr(begin), prompt);
     if (!prompt.empty() && header == prompt.size()) return begin + header;
+    if (const auto found = found_prompt(own); found && *found >= begin) return *found;
     if (const auto asked = prompted(message); asked && *asked >= begin && *asked <= own.first) return *asked;
-    return header_end(begin, prompt.empty() ? own.first : std::min(begin + header, own.first));
+    return header_end(begin, !chat_.has_generation_prompt ? own.first : std::min(begin + header, own.first));
   }
   if (const auto asked = prompted(message); asked && *asked >= own.before && *asked <= own.first) return *asked;
-  const std::string_view window = chat_.text.substr(own.before, own.first - own.before);
-  if (const std::size_t at = window.rfind(prompt); !prompt.empty() && at != std::string_view::npos)
-    return own.before + at + prompt.size();
+  if (const auto found = found_prompt(own)) return *found;
   const std::size_t header = header_end(own.before, own.first);
   return header > own.before ? header : own.first;
 }

@@ -21,8 +21,10 @@ struct RenderedChat {
   const SpecialTokens& special;
   // The rendering of the first `count` messages; none where the template refuses them.
   std::function<std::optional<std::string>(std::size_t count, bool generation_prompt)> beginning;
-  // What the generation prompt adds to the messages before an answer; empty: nothing.
+  // What the generation prompt adds to the messages before an answer; where the template has none, what it writes
+  // before the text of an answer.
   std::string generation_prompt{};
+  bool has_generation_prompt = true;
 };
 
 class AssistantTurns {
@@ -52,6 +54,7 @@ class AssistantTurns {
   [[nodiscard]] std::optional<std::size_t> prompted(int message) const;
   [[nodiscard]] std::size_t begin_of(int message, const Own& own) const;
   [[nodiscard]] std::size_t end_of(int message, const Own& own, std::size_t begin) const;
+  [[nodiscard]] std::optional<std::size_t> found_prompt(const Own& own) const;
   [[nodiscard]] std::size_t header_end(std::size_t begin, std::size_t end) const;
   [[nodiscard]] std::size_t without_space(std::size_t begin, std::size_t end) const;
   [[nodiscard]] std::vector<jinja::Range> without_others(int message, jinja::Range turn) const;

@@ -333,9 +333,41 @@ std::string ChatRenderer::generation_prompt(const Call& call, std::string_view t
   return prompted ? prompted->substr(shared_prefix(text, *prompted)) : std::string();
 }
 
+// What a template without a generation prompt writes before the text of the first answer.
+std::string ChatRenderer::answer_header(const Call& call) const {
+  constexpr std::string_view kAnswer = "quench-answer";
+  const Json::Array& messages = call.conversation.messages;
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, is_assistant) - messages.begin());
+  Conversation example = call.conversation;
+  example.messages.resize(std::min(first, messages.size()));
+  example.messages.push_back(Json::Object{{"role", "assistant"}, {"content", kAnswer}});
+  jinja::Rendered answered;
+  try {
+    answered = rendered({.conversation = example, .source = call.source, .messages = example.messages.size()});
+  } catch (const Error&) {
+    return {};
+  }
+  const std::size_t at = answered.text.rfind(kAnswer);
+  if (at == std::string::npos) return {};
+  // White space alone belongs to the answer.
+  const auto header = [&](std::size_t begin) {
+    const std::string text = answered.text.substr(begin, at - begin);
+    return jinja::strip(text, {}, jinja::StripSide::both).empty() ? std::string() : text;
+  };
+  for (const auto& [message, range] : answered.messages)
+    if (message == static_cast<int>(first) && range.begin <= at && at < range.end) return header(range.begin);
+  if (first == 0) return header(0);
+  const std::string_view before =
+      jinja::strip(messages[first - 1].at("content").as_string(), {}, jinja::StripSide::both);
+  const std::size_t asked = before.empty() ? std::string::npos : answered.text.rfind(before, at);
+  if (asked == std::string::npos || asked + before.size() > at) return {};
+  return header(asked + before.size());
+}
+
 std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered& rendered, const MarkedPlaces& places,
                                          TrainOn train_on, RecordNotes* notes) const {
   const Conversation& conversation = call.conversation;
+  const std::string added = generation_prompt(call, rendered.text);
   const AssistantTurns turns({.text = rendered.text,
                               .places = places,
                               .loops = rendered.messages,
@@ -350,7 +382,8 @@ std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered
                                   return std::nullopt;
                                 }
                               },
-                              .generation_prompt = generation_prompt(call, rendered.text)});
+                              .generation_prompt = added.empty() ? answer_header(call) : added,
+                              .has_generation_prompt = !added.empty()});
   std::vector<Range> ranges;
   bool ended = true;
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
@@ -415,12 +448,11 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
     const auto found = by_message.find(i);
     const bool written = std::ranges::any_of(
         places.places, [&](const MarkedPlaces::Place& place) { return place.owner == static_cast<int>(i); });
-    QUENCH_CHECK(
-        found != by_message.end() && (written || !places.exact),
-        "message {}: {} does not write this turn of the assistant in a {{% generation %}} block, and it is to "
-        "be trained on; say \"train\": false in the message, or use another template (data.chat_template, "
-        "--chat-template)",
-        i, call.source.code.name());
+    QUENCH_CHECK(found != by_message.end() && (written || !places.exact),
+                 "message {}: {} does not write this turn of the assistant in a {{% generation %}} block, and it is to "
+                 "be trained on; say \"train\": false in the message, or use another template (data.chat_template, "
+                 "--chat-template)",
+                 i, call.source.code.name());
     ranges.insert(ranges.begin(), found->second.begin(), found->second.end());
     if (train_on == TrainOn::last) break;
   }

@@ -88,6 +88,7 @@ class ChatRenderer {
   [[nodiscard]] std::vector<jinja::Range> all_targets(const Call& call, const jinja::Rendered& rendered,
                                                       const MarkedPlaces& places) const;
   [[nodiscard]] std::string generation_prompt(const Call& call, std::string_view text) const;
+  [[nodiscard]] std::string answer_header(const Call& call) const;
   [[nodiscard]] std::vector<DocumentPiece> pieces(std::string_view text, const std::vector<jinja::Range>& ranges,
                                                   const std::vector<SpecialTokens::Occurrence>& plain) const;
   void note(const Call& call, std::string_view text, const MarkedPlaces& places, RecordNotes* notes) const;

@@ -221,8 +221,9 @@ Conversation alpaca_conversation(const Json& record) {
 Conversation completion_conversation(const Json& record) {
   Conversation conversation{messages_of(typed_field(record, "prompt", "array").as_array())};
   conversation.prompt_messages = conversation.messages.size();
-  for (Json& message : messages_of(typed_field(record, "completion", "array").as_array()))
-    conversation.messages.push_back(std::move(message));
+  const Json::Array& completion = typed_field(record, "completion", "array").as_array();
+  if (completion.empty()) reject_record("the completion is empty");
+  for (Json& message : messages_of(completion)) conversation.messages.push_back(std::move(message));
   const std::size_t messages = conversation.messages.size();
   add_columns(record, {"prompt", "completion"}, conversation);
   conversation.prompt_messages += conversation.messages.size() - messages;  // a system message

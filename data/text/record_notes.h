@@ -18,7 +18,7 @@ struct RecordNotes {
   Counts record_keys;                    // of records, which nothing reads: how many records hold them
   Counts message_keys;                   // of messages
   Counts plain_tokens;                   // special tokens in texts where they are plain characters: occurrences
-  Counts unwritten;     // texts that the chat template leaves out, by their key: messages
+  Counts unwritten;                      // texts that the chat template leaves out, by their key: messages
   std::uint64_t left_out = 0;            // records that say not to train on them
   std::uint64_t unended = 0;             // conversations whose last trained turn no token ends
   std::uint64_t unended_generation = 0;  // the same where the template's {% generation %} block leaves that token out

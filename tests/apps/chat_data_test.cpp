@@ -99,6 +99,34 @@ TEST_F(ChatData, ANamedTemplateGoesWithTheModel) {
   }
 }
 
+TEST_F(ChatData, ArgumentsOfTheTemplateComeFromTheConfig) {
+  train_tokenizer({"<|im_start|>", "<|im_end|>"});
+  write_file(
+      folder_ / "own.jinja",
+      "{% if mood is defined %}{{ mood }} {% endif %}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
+  std::string chats;
+  for (int i = 0; i < 60; ++i)
+    chats += R"({"id": 1, "messages":[{"role":"user","content":"What?"},{"role":"assistant","content":"one"}]})"
+             "\n";
+  write_file(folder_ / "chats.jsonl", chats);
+  const auto train = [&](const std::string& name, const std::string& kwargs) {
+    return run_program(folder_.path(), {"train", "run.json", "--run.folder=" + name, "--data.chat_template=own.jinja",
+                                        "--data.chat_template_kwargs=" + kwargs});
+  };
+  const auto tokens = [](const Outcome& outcome) {
+    const std::size_t at = outcome.output.find("source 0: ") + 10;
+    return std::stoi(outcome.output.substr(at));
+  };
+  const Outcome plain = train("plain", "{}"), glad = train("glad", R"({"mood": "What is"})");
+  ASSERT_EQ(plain.status, 0) << plain.errors;
+  ASSERT_EQ(glad.status, 0) << glad.errors;
+  EXPECT_GT(tokens(glad), tokens(plain));
+  EXPECT_THAT(plain.output + plain.errors, HasSubstr("keys of records that nothing reads: \"id\" (60 records)"));
+  const Outcome unknown = train("unknown", R"({"temper": 1})");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.errors, HasSubstr("reads no variable 'temper'"));
+}
+
 TEST_F(ChatData, ATokenizerWithoutATemplateIsSaidWithTheKey) {
   train_tokenizer({});
   const Outcome outcome = run_program(folder_.path(), {"train", "run.json"});

@@ -64,7 +64,7 @@ TEST_F(ChatTurns, OutsideOfTheLoop) {
             kPrompt,
         "{% for m in messages if m.role == 'assistant' %}" + of("messages[2 * loop.index0]") + of("m") +
             "{% endfor %}" + kPrompt,
-        over("[:-1]") + of("messages[-1]")})
+        over("[:-1]") + of("messages[-1]"), over("")})
     EXPECT_EQ(targets(source, kTwoTurns), kBoth) << source;
   const std::string outside = over("[:-1]") + of("messages[-1]") + kPrompt;
   EXPECT_EQ(targets(outside, kTwoTurns, TrainOn::last), "Atwo<|im_end|>");
@@ -72,6 +72,25 @@ TEST_F(ChatTurns, OutsideOfTheLoop) {
     {"role": "assistant", "content": "Aone"}, {"role": "user", "content": "Utwo"},
     {"role": "assistant", "content": "Atwo", "train": false}]})"),
             "Aone<|im_end|>");
+}
+
+// Without a generation prompt a turn begins where the text of an answer does.
+TEST_F(ChatTurns, WithoutAGenerationPrompt) {
+  EXPECT_EQ(targets("{% for i in range(0, messages | length, 2) %}Q:{{ messages[i].content }}\n"
+                    "A:{{ messages[i + 1].content }}<|im_end|>\n{% endfor %}",
+                    kTwoTurns),
+            kBoth);
+  EXPECT_EQ(targets("{% for m in messages %}{% if m.role == 'user' %}Q:{{ m.content }}\n{% if loop.nextitem is defined "
+                    "and loop.nextitem.role == 'assistant' %}A:{{ loop.nextitem.content }}<|im_end|>\n{% endif %}"
+                    "{% endif %}{% endfor %}",
+                    kTwoTurns),
+            kBoth);
+  EXPECT_EQ(
+      targets("{% for m in messages %}{{ m.role }}: {% for c in m.tool_calls or [] %}<call>{{ c.function.name }}"
+              "{% endfor %}{{ m.content }}<|im_end|>\n{% endfor %}",
+              R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls":
+                       [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]})"),
+      "<call>f<|im_end|>");
 }
 
 TEST_F(ChatTurns, LookingAhead) {
@@ -142,6 +161,49 @@ TEST_F(ChatTurns, SpecialTokensOfTheAssistantAreTokens) {
   EXPECT_EQ(count("<|im_end|>"), 4);
   EXPECT_EQ(targets(source, record), "one<|im_end|>|<think>def</think>two <|im_end|> 3<|im_end|>");
   EXPECT_EQ(notes_.plain_tokens, (RecordNotes::Counts{{"<think>", 1}, {"<|im_end|>", 2}}));
+}
+
+// Text of the call's message after the result is its own; so is an end that only the last turn has.
+TEST_F(ChatTurns, TextAfterAToolsResult) {
+  constexpr const char* kTools = R"({"messages": [{"role": "user", "content": "w?"},
+    {"role": "assistant", "content": "Asay", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]},
+    {"role": "tool", "content": "Utool"}, {"role": "assistant", "content": "three"}]})";
+  constexpr const char* kSource =
+      "{% for m in messages %}{% if m.role != 'tool' %}<|im_start|>{{ m.role }}\n{% for c in m.tool_calls or [] %}"
+      "CALL {{ c.function.name }}{% endfor %}{% if m.tool_calls and not loop.last %}<r>"
+      "{{ messages[loop.index].content }}</r>{% endif %}{{ m.content }}{% if m.tool_calls and loop.last "
+      "%}<|observation|>"
+      "{% else %}<|im_end|>\n{% endif %}{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% "
+      "endif %}";
+  EXPECT_EQ(targets(kSource, kTools), "CALL f|Asay<|im_end|>|three<|im_end|>");
+}
+
+// The generation prompt takes the place of an end that the template writes without it.
+TEST_F(ChatTurns, AnEndInPlaceOfTheGenerationPrompt) {
+  constexpr const char* kSource =
+      "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|im_start|>{% endif %}";
+  EXPECT_EQ(targets(kSource, kTwoTurns), kBoth);
+}
+
+TEST_F(ChatTurns, ContentsInPartsWhereATemplateReadsThoseAlone) {
+  constexpr const char* kSource =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}"
+      "{% endif %}{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  EXPECT_EQ(targets(kSource, kTwoTurns), kBoth);
+}
+
+// A system message of the template's own may explain tokens that the assistant writes.
+TEST_F(ChatTurns, TokensInTheTemplatesSystemMessage) {
+  const std::string source =
+      std::string(
+          "Think in <think></think>.{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+          "{% endfor %}") +
+      kPrompt;
+  const auto ids = encode(source, R"({"messages": [{"role": "user", "content": "q"},
+    {"role": "assistant", "content": "<think>a</think>b"}]})")
+                       .ids;
+  EXPECT_EQ(std::ranges::count(ids, *tokenizer_->find_token("<think>")), 2);
 }
 
 // Whatever the template does with a text, a special token in it is told from its own.
