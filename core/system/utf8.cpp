@@ -60,9 +60,9 @@ std::size_t subpart_length(std::string_view text, std::size_t offset) noexcept {
   return 1;
 }
 
-}  // namespace
-
-std::string replace_invalid_utf8(std::string_view text) {
+// `length_at`: of what one U+FFFD replaces.
+template <class Length>
+std::string replaced(std::string_view text, Length&& length_at) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
@@ -70,9 +70,19 @@ std::string replace_invalid_utf8(std::string_view text) {
     result += text.substr(0, bad);
     if (bad == std::string_view::npos) break;
     result += "\xEF\xBF\xBD";
-    text.remove_prefix(bad + subpart_length(text, bad));
+    text.remove_prefix(bad + length_at(text, bad));
   }
   return result;
+}
+
+}  // namespace
+
+std::string replace_invalid_utf8(std::string_view text) {
+  return replaced(text, [](std::string_view, std::size_t) { return std::size_t{1}; });
+}
+
+std::string replace_invalid_subparts(std::string_view text) {
+  return replaced(text, subpart_length);
 }
 
 std::string shorten_utf8(std::string_view text, std::size_t limit) {

@@ -13,9 +13,12 @@ namespace quench {
 // Offset of the first byte that is not part of a well-formed sequence; npos if there is none.
 [[nodiscard]] std::size_t find_invalid_utf8(std::string_view text) noexcept;
 
-// The text with what is not well-formed replaced by U+FFFD: one for each maximal subpart, the longest beginning of a
-// character (table 3-7) or a single byte, as Python, Rust and browsers do.
+// The text with every such byte replaced by U+FFFD.
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
+
+// The text with every maximal subpart of such bytes replaced by one U+FFFD: the longest beginning of a character, or a
+// single byte, as Python, Rust and browsers do.
+[[nodiscard]] std::string replace_invalid_subparts(std::string_view text);
 
 // Valid UTF-8 for a message that quotes foreign text of any length: beyond about `limit` bytes only both ends are kept.
 [[nodiscard]] std::string shorten_utf8(std::string_view text, std::size_t limit);

@@ -28,6 +28,7 @@ class JsonTokenizer final : public Tokenizer {
   [[nodiscard]] std::string token_text(std::int32_t id) const override;
   [[nodiscard]] std::optional<std::int32_t> find_token(std::string_view bytes) const override;
   [[nodiscard]] bool is_special(std::int32_t id) const override;
+  [[nodiscard]] bool has_byte_fallback() const override { return !description_.decoder.is_byte_level(); }
   [[nodiscard]] std::uint64_t fingerprint() const override;
   void save(const std::filesystem::path& folder) const override;
 

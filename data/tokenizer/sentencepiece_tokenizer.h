@@ -29,6 +29,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   [[nodiscard]] std::string token_text(std::int32_t id) const override;
   [[nodiscard]] std::optional<std::int32_t> find_token(std::string_view bytes) const override;
   [[nodiscard]] bool is_special(std::int32_t id) const override;
+  [[nodiscard]] bool has_byte_fallback() const override { return true; }
   [[nodiscard]] std::uint64_t fingerprint() const override;
   void save(const std::filesystem::path& folder) const override;
 

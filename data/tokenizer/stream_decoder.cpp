@@ -16,12 +16,8 @@ std::string StreamDecoder::push(std::int32_t id) {
   return text;
 }
 
-std::string StreamDecoder::push_text(std::int32_t id) {
-  return replace_invalid_utf8(push(id));
-}
-
-std::string StreamDecoder::finish_text() {
-  return replace_invalid_utf8(finish());
+std::string StreamDecoder::valid(std::string_view text) const {
+  return tokenizer_->has_byte_fallback() ? replace_invalid_utf8(text) : replace_invalid_subparts(text);
 }
 
 std::string StreamDecoder::finish() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "data/tokenizer/tokenizer.h"
 
@@ -19,10 +20,10 @@ class StreamDecoder {
   // character. Bytes that cannot are returned as they are. What push and finish return is together what
   // Tokenizer::decode returns for the ids.
   [[nodiscard]] std::string push(std::int32_t id);
-  // The same as valid UTF-8: bytes that are no part of a character become U+FFFD (core/system/utf8.h), across calls as
-  // in the text as a whole.
-  [[nodiscard]] std::string push_text(std::int32_t id);
-  [[nodiscard]] std::string finish_text();
+  // The same as valid UTF-8: bytes that are no part of a character become U+FFFD as Tokenizer::has_byte_fallback()
+  // says, across calls as in the text as a whole.
+  [[nodiscard]] std::string push_text(std::int32_t id) { return valid(push(id)); }
+  [[nodiscard]] std::string finish_text() { return valid(finish()); }
   // Goes on behind these ids without returning their text.
   void skip(std::span<const std::int32_t> ids) {
     for (const std::int32_t id : ids) (void)push(id);
@@ -31,6 +32,8 @@ class StreamDecoder {
   [[nodiscard]] std::string finish();
 
  private:
+  [[nodiscard]] std::string valid(std::string_view text) const;
+
   const Tokenizer* tokenizer_;
   bool skip_special_;
   bool at_start_ = true;

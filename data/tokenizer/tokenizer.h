@@ -73,6 +73,9 @@ class Tokenizer {
   // The id of the token with exactly these bytes, special or not.
   [[nodiscard]] virtual std::optional<std::int32_t> find_token(std::string_view bytes) const = 0;
   [[nodiscard]] virtual bool is_special(std::int32_t id) const = 0;
+  // Whether bytes without a token of their own have tokens such as <0x0A> (byte fallback). Their text, where it is no
+  // UTF-8, is decoded with one U+FFFD for each byte; that of byte-level tokenizers with one for each maximal subpart.
+  [[nodiscard]] virtual bool has_byte_fallback() const { return false; }
 
   // A hash of all that determines ids: equal on every machine, and for a saved and loaded copy.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;

@@ -23,17 +23,22 @@ TEST(Utf8, FindsTheFirstBadByte) {
   EXPECT_EQ(find_invalid_utf8("01234567\xE2\x82\xAC\xFE"), 11u);
 }
 
+TEST(Utf8, ReplacesEachBadByte) {
+  EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3\xA4\xC3"), "a\xEF\xBF\xBD\xC3\xA4\xEF\xBF\xBD");
+  EXPECT_EQ(replace_invalid_utf8(""), "");
+}
+
 // As Python's errors="replace" and Rust's from_utf8_lossy, and so the decode() of byte-level tokenizers.
 TEST(Utf8, ReplacesEachMaximalSubpart) {
   const std::string mark = "\uFFFD";
-  EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3\xA4\xC3"), "a" + mark + "\xC3\xA4" + mark);
-  EXPECT_EQ(replace_invalid_utf8("\xE4\xBD"), mark);
-  EXPECT_EQ(replace_invalid_utf8("\xE4\xBD!"), mark + "!");
-  EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98\xF0\x9F\x98\x80"), mark + "\xF0\x9F\x98\x80");
-  EXPECT_EQ(replace_invalid_utf8("\xE0\x80"), mark + mark) << "0x80 cannot follow 0xE0";
-  EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), mark + mark + mark) << "a surrogate";
-  EXPECT_EQ(replace_invalid_utf8("\xF4\x90\x80\x80"), mark + mark + mark + mark) << "beyond U+10FFFF";
-  EXPECT_EQ(replace_invalid_utf8(""), "");
+  EXPECT_EQ(replace_invalid_subparts("a\xFF\xC3\xA4\xC3"), "a" + mark + "\xC3\xA4" + mark);
+  EXPECT_EQ(replace_invalid_subparts("\xE4\xBD"), mark);
+  EXPECT_EQ(replace_invalid_subparts("\xE4\xBD!"), mark + "!");
+  EXPECT_EQ(replace_invalid_subparts("\xF0\x9F\x98\xF0\x9F\x98\x80"), mark + "\xF0\x9F\x98\x80");
+  EXPECT_EQ(replace_invalid_subparts("\xE0\x80"), mark + mark) << "0x80 cannot follow 0xE0";
+  EXPECT_EQ(replace_invalid_subparts("\xED\xA0\x80"), mark + mark + mark) << "a surrogate";
+  EXPECT_EQ(replace_invalid_subparts("\xF4\x90\x80\x80"), mark + mark + mark + mark) << "beyond U+10FFFF";
+  EXPECT_EQ(replace_invalid_subparts(""), "");
 }
 
 }  // namespace

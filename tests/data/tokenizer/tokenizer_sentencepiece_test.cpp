@@ -5,6 +5,7 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include "core/system/utf8.h"
 #include "data/text/chat_template.h"
 #include "data/text/document_encoder.h"
 #include "data/tokenizer/stream_decoder.h"
@@ -91,6 +92,9 @@ TEST_F(SentencePiece, EveryByteStringDecodesToItself) {
     std::string streamed;
     for (const auto id : ids) streamed += stream.push(id);
     EXPECT_EQ(streamed + stream.finish(), text);
+    std::string shown;
+    for (const auto id : ids) shown += stream.push_text(id);
+    EXPECT_EQ(shown + stream.finish_text(), replace_invalid_utf8(text)) << "a mark for each byte";
   }
 }
 
