@@ -61,7 +61,7 @@ report < <(
                     "core/cuda/sm90 core/cuda/experts core/cuda " \
                     "autograd nn recipes distributed/store distributed distributed/gloo distributed/nccl " \
                     "distributed/launcher " \
-                    "data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/text data/sampling data " \
+                    "data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
                     "export " \
                     "train/checkpoint train/step train/metrics train/config train/model_folder train/run_folder " \
                     "train/check train/setup train/plan train/report train/generation train/probe train/evaluation " \
