@@ -16,12 +16,12 @@ namespace quench {
 struct RenderedChat {
   std::string_view text;
   const MarkedPlaces& places;
-  // What loops over the messages wrote, in order. May be empty: templates need not loop.
+  // Ranges that loops over the messages wrote, in order. May be empty: templates need not loop.
   const std::vector<jinja::Rendered::MessageRange>& loops;
   const SpecialTokens& special;
   // The rendering of the first `count` messages; none where the template refuses them.
   std::function<std::optional<std::string>(std::size_t count, bool generation_prompt)> beginning;
-  // What the generation prompt adds to the messages before an answer; where the template has none, what it writes
+  // Text that the generation prompt adds to the messages before an answer; where the template has none, that
   // before the text of an answer.
   std::string generation_prompt{};
   bool has_generation_prompt = true;

@@ -22,7 +22,7 @@ namespace quench {
 enum class MarkStyle : std::uint8_t {
   around,  // at both ends of a text, at both ends of special tokens and of strings that the template looks for
   inside,  // the same without the ends of the text: startsWith and endsWith see it as it is
-  within,  // special tokens are marked behind their first character
+  within,  // special tokens are marked after their first character
 };
 inline constexpr std::array kMarkStyles = {MarkStyle::around, MarkStyle::inside, MarkStyle::within};
 
@@ -64,7 +64,7 @@ class TextMarks {
   struct Mark {
     int owner = kNoMessage;
     int part = -1;
-    std::size_t token_size = 0;    // of a plain token; 0: none
+    std::size_t token_size = 0;    // bytes of a plain token; 0: none
     std::size_t token_offset = 0;  // bytes of the token that stand before the mark
     int partner = -1;              // a mark at the token's other end, which must be there too
   };

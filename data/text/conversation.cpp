@@ -75,7 +75,7 @@ Json openai_message(const Json& given) {
   Json message = with_tool_calls(given);
   const Json* content = given.find("content");
   const bool absent = content == nullptr || content->is_null();
-  // A call or a thought needs no text beside it.
+  // Calls and thoughts need no content.
   const bool thinks = std::ranges::any_of(kReasoning, [&](std::string_view key) {
     const Json* reasoning = given.find(key);
     return reasoning != nullptr && !reasoning->is_null();

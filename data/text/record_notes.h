@@ -15,7 +15,7 @@ namespace quench {
 
 struct RecordNotes {
   using Counts = std::map<std::string, std::uint64_t>;
-  Counts record_keys;                    // of records, which nothing reads: how many records hold them
+  Counts record_keys;                    // keys of records that nothing reads: how many records hold them
   Counts message_keys;                   // of messages
   Counts plain_tokens;                   // special tokens in texts where they are plain characters: occurrences
   Counts unwritten;                      // texts that the chat template leaves out, by their key: messages

@@ -41,7 +41,7 @@ class ChatRecordForms : public ::testing::Test {
     }
     return texts;
   }
-  // Of one record, which may stand in several lines.
+  // The text of one record, which may stand in several lines.
   std::string one(std::string record, const ReaderOptions& options = {}) {
     std::ranges::replace(record, '\n', ' ');
     return read(record, options).at(0);
@@ -118,7 +118,7 @@ TEST_F(ChatRecordForms, FlagsHaveManyNames) {
   for (const char* flag : {R"("loss": 0.5)", R"("mask": false)", R"("mask": 0)", R"("train": true, "masked": true)",
                            R"("weight": "high")"})
     expect_error(ErrorCode::corrupt, {"a.jsonl:1", "message 1"}, [&] { (void)read(first(flag)); });
-  // Of a record.
+  // Flags of a record.
   EXPECT_EQ(read(record_with(R"(, "train": false)") + "\n" + record_with("")).size(), 1U);
   EXPECT_EQ(notes_->left_out, 1U);
   EXPECT_EQ(read(record_with(R"(, "weight": 0.3)")).size(), 1U);

@@ -1,0 +1,228 @@
+// Targets of chats that a tokenizer's own template renders.
+
+#include <algorithm>
+#include <map>
+#include <ranges>
+
+#include "core/system/check.h"
+#include "data/chat/assistant_turns.h"
+#include "data/jinja/jinja_text.h"
+#include "data/text/chat_renderer.h"
+
+namespace quench {
+namespace {
+
+using jinja::Range;
+
+std::size_t shared_bytes(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+bool answers(const Json& message) {
+  return message.at("role").as_string() == "assistant";
+}
+
+// Whether the message is one whose tokens are targets.
+bool is_trained(const Conversation& conversation, std::size_t i) {
+  return i >= conversation.prompt_messages && answers(conversation.messages[i]) && may_train(conversation.messages[i]);
+}
+
+void remove(std::vector<Range>& ranges, Range out) {
+  std::vector<Range> left;
+  for (const Range& range : ranges) {
+    left.push_back({range.begin, std::min(range.end, out.begin)});
+    left.push_back({std::max(range.begin, out.end), range.end});
+  }
+  std::erase_if(left, [](const Range& range) { return range.begin >= range.end; });
+  ranges = std::move(left);
+}
+
+}  // namespace
+
+// Bytes with which both texts begin, without a part of a special token.
+std::size_t ChatRenderer::shared_prefix(std::string_view a, std::string_view b) const {
+  std::size_t shared = shared_bytes(a, b);
+  for (const std::string_view text : {a, b})
+    if (const auto token = special_.around(text, shared); token.end > token.begin) shared = token.begin;
+  return shared;
+}
+
+// Text that the template adds to the messages before an answer.
+std::string ChatRenderer::generation_prompt(const Call& call, std::string_view text) const {
+  const auto beginning = [&](std::size_t messages, bool prompt) -> std::optional<std::string> {
+    Call part = call;
+    part.messages = messages;
+    part.generation_prompt = prompt;
+    try {
+      return rendered(part).text;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  };
+  const auto& messages = call.conversation.messages;
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, answers) - messages.begin());
+  if (first > 0 && first < messages.size()) {
+    const auto plain = beginning(first, false), prompted = beginning(first, true);
+    if (plain && prompted) return prompted->substr(shared_prefix(*plain, *prompted));
+  }
+  const auto prompted = beginning(messages.size(), true);
+  return prompted ? prompted->substr(shared_prefix(text, *prompted)) : std::string();
+}
+
+// Text that a template without a generation prompt writes before that of the first answer.
+std::string ChatRenderer::answer_header(const Call& call) const {
+  constexpr std::string_view kAnswer = "quench-answer";
+  const Json::Array& messages = call.conversation.messages;
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, answers) - messages.begin());
+  Conversation example = call.conversation;
+  example.messages.resize(std::min(first, messages.size()));
+  example.messages.push_back(Json::Object{{"role", "assistant"}, {"content", kAnswer}});
+  jinja::Rendered answered;
+  try {
+    answered = rendered({.conversation = example, .source = call.source, .messages = example.messages.size()});
+  } catch (const Error&) {
+    return {};
+  }
+  const std::size_t at = answered.text.rfind(kAnswer);
+  if (at == std::string::npos) return {};
+  // White space alone belongs to the answer.
+  const auto header = [&](std::size_t begin) {
+    const std::string text = answered.text.substr(begin, at - begin);
+    return jinja::strip(text, {}, jinja::StripSide::both).empty() ? std::string() : text;
+  };
+  for (const auto& [message, range] : answered.messages)
+    if (message == static_cast<int>(first) && range.begin <= at && at < range.end) return header(range.begin);
+  if (first == 0) return header(0);
+  const std::string_view before =
+      jinja::strip(messages[first - 1].at("content").as_string(), {}, jinja::StripSide::both);
+  const std::size_t asked = before.empty() ? std::string::npos : answered.text.rfind(before, at);
+  if (asked == std::string::npos || asked + before.size() > at) return {};
+  return header(asked + before.size());
+}
+
+std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered& rendered, const MarkedPlaces& places,
+                                         TrainOn train_on, RecordNotes* notes) const {
+  const Conversation& conversation = call.conversation;
+  const std::string added = generation_prompt(call, rendered.text);
+  const AssistantTurns turns({.text = rendered.text,
+                              .places = places,
+                              .loops = rendered.messages,
+                              .special = special_,
+                              .beginning = [&](std::size_t messages, bool prompt) -> std::optional<std::string> {
+                                Call part = call;
+                                part.messages = messages;
+                                part.generation_prompt = prompt;
+                                try {
+                                  return this->rendered(part).text;
+                                } catch (const Error&) {
+                                  return std::nullopt;
+                                }
+                              },
+                              .generation_prompt = added.empty() ? answer_header(call) : added,
+                              .has_generation_prompt = !added.empty()});
+  std::vector<Range> ranges;
+  bool ended = true;
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    if (!is_trained(conversation, i)) continue;
+    const AssistantTurns::Turn turn = turns.turn(static_cast<int>(i));
+    if (train_on == TrainOn::last) ranges.clear();
+    const bool required =
+        train_on != TrainOn::last || std::ranges::none_of(std::views::iota(i + 1, conversation.messages.size()),
+                                                          [&](std::size_t k) { return is_trained(conversation, k); });
+    QUENCH_CHECK(
+        !turn.ranges.empty() || !required,
+        "message {}: {} writes nothing of this turn of the assistant, which is to be trained on; say \"train\": "
+        "false in the message, or use another template (data.chat_template, --chat-template)",
+        i, call.source.code.name());
+    ranges.insert(ranges.end(), turn.ranges.begin(), turn.ranges.end());
+    ended = turn.ended;
+  }
+  if (!ended && notes != nullptr) ++notes->unended;
+  return ranges;
+}
+
+std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::Rendered& rendered,
+                                                const MarkedPlaces& places, TrainOn train_on,
+                                                RecordNotes* notes) const {
+  const Conversation& conversation = call.conversation;
+  const auto owners_of = [&](const Range& range) {
+    std::vector<std::size_t> owners;
+    const auto add = [&](int owner) {
+      const auto message = static_cast<std::size_t>(owner);
+      if (owner != kNoMessage && answers(conversation.messages[message]) &&
+          std::ranges::find(owners, message) == owners.end())
+        owners.push_back(message);
+    };
+    for (const auto& [at, owner, part] : places.places)
+      if (range.begin <= at && at <= range.end) add(owner);
+    if (owners.empty())
+      for (const auto& [owner, loop] : rendered.messages)
+        if (loop.begin <= range.begin && range.end <= loop.end) add(owner);
+    return owners;
+  };
+  std::map<std::size_t, std::vector<Range>> by_message;  // only messages that are trained on
+  for (const Range& generation : rendered.generations) {
+    if (generation.begin >= generation.end) continue;
+    const std::vector<std::size_t> owners = owners_of(generation);
+    std::vector<Range> ranges{generation};
+    for (const std::size_t owner : owners) {
+      if (is_trained(conversation, owner)) continue;
+      if (owners.size() == 1) ranges.clear();
+      for (const auto& [message, loop] : rendered.messages)
+        if (message == static_cast<int>(owner)) remove(ranges, loop);
+    }
+    for (const std::size_t owner : owners)
+      if (is_trained(conversation, owner)) {
+        by_message[owner].insert(by_message[owner].end(), ranges.begin(), ranges.end());
+        ranges.clear();
+        (void)by_message[owner];
+      }
+  }
+  std::vector<Range> ranges;
+  for (std::size_t i = conversation.messages.size(); i-- > 0;) {
+    if (!is_trained(conversation, i)) continue;
+    const auto found = by_message.find(i);
+    const bool written = std::ranges::any_of(
+        places.places, [&](const MarkedPlaces::Place& place) { return place.owner == static_cast<int>(i); });
+    QUENCH_CHECK(found != by_message.end() && (written || !places.exact),
+                 "message {}: {} does not write this turn of the assistant in a {{% generation %}} block, and it is to "
+                 "be trained on; say \"train\": false in the message, or use another template (data.chat_template, "
+                 "--chat-template)",
+                 i, call.source.code.name());
+    ranges.insert(ranges.begin(), found->second.begin(), found->second.end());
+    if (train_on == TrainOn::last) break;
+  }
+  const std::string_view text = rendered.text;
+  if (!ranges.empty() && notes != nullptr) {
+    const Range last = ranges.back();
+    const std::size_t next = text.size() - jinja::strip(text.substr(last.end), {}, jinja::StripSide::left).size();
+    const bool ended = special_.ends(text.substr(last.begin, last.end - last.begin));
+    if (!ended && !special_.at(text, next).empty()) ++notes->unended_generation;
+    if (!ended && special_.at(text, next).empty()) ++notes->unended;
+  }
+  return ranges;
+}
+
+std::vector<Range> ChatRenderer::all_targets(const Call& call, const jinja::Rendered& rendered,
+                                             const MarkedPlaces& places) const {
+  std::vector<Range> ranges{{0, rendered.text.size()}};
+  for (std::size_t i = 0; i < call.conversation.messages.size(); ++i) {
+    if (may_train(call.conversation.messages[i])) continue;
+    const auto owner = static_cast<int>(i);
+    bool found = false;
+    for (const auto& [message, range] : rendered.messages)
+      if (message == owner) {
+        remove(ranges, range);
+        found = true;
+      }
+    std::optional<Range> marked;
+    for (const auto& [at, message, part] : places.places)
+      if (message == owner) marked = {marked ? marked->begin : at, at};
+    if (!found && marked) remove(ranges, *marked);
+    QUENCH_CHECK(found || marked, "message {}: cannot tell where {} writes it, and it is not to be trained on", i,
+                 call.source.code.name());
+  }
+  return ranges;
+}
+
+}  // namespace quench
