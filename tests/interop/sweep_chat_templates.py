@@ -212,6 +212,8 @@ def compare(program, folder, fast, conversations, counts, report):
         if ids is None:
             ours, _ = quench(program, folder, [record_of(conversation)])
             counts["neither" if ours is None else "accepted"] += 1
+            if ours is not None:
+                report("accepted", name, reason)
             continue
         if one_by_one:
             found, why = quench(program, folder, [record_of(conversation)])
