@@ -69,6 +69,13 @@ bool mx_or_nvfp4_in_f32(const ExportedWeights& w) {
 bool nvfp4_experts(const ExportedWeights& w) {
   return w.experts && has_scales(w, ScaleForm::e4m3_two_level);
 }
+bool mxfp8_experts(const ExportedWeights& w) {
+  return w.experts && mx(w) && w.scheme->weights.bits == 8;
+}
+// Stored as plain bytes, not packed.
+bool integer_experts_with_integer_inputs(const ExportedWeights& w) {
+  return w.experts && has_integers(w) && w.scheme->inputs && is_integer(*w.scheme->inputs);
+}
 bool odd_bits_with_integer_inputs(const ExportedWeights& w) {
   return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits != 4 && w.scheme->weights.bits != 8;
 }
@@ -131,6 +138,16 @@ constexpr std::array kRules = {
          {wrong, "Transformers fuses experts from tensors of NVFP4 and drops their scales without a message"}},
     Rule{kTransformers,
          kCompressed,
+         mxfp8_experts,
+         {wrong,
+          "Transformers fuses experts from codes of MXFP8 and drops their scales without a message (Qwen), or does not "
+          "load them (Mixtral)"}},
+    Rule{kTransformers,
+         kCompressed,
+         integer_experts_with_integer_inputs,
+         {refused, "Transformers cannot fuse experts from integers that are not packed (int-quantized)"}},
+    Rule{kTransformers,
+         kCompressed,
          zero_points,
          {refused, "Transformers expects zero points that are not packed; format torchao holds them"}},
     Rule{kTransformers,
@@ -142,8 +159,11 @@ constexpr std::array kRules = {
          kTorchao,
          mx_weight_only,
          {cannot_run, "TorchAO multiplies MX weights with inputs of the same form alone"}},
-    Rule{kTransformers, kTorchao, float8_by_row_with_inputs, {runs, "on GPUs of compute capability 8.9 and later"}},
-    Rule{kTransformers, kTorchao, mx, {runs, "emulated, in bf16"}},
+    Rule{kTransformers,
+         kTorchao,
+         float8_by_row_with_inputs,
+         {runs, "of GPUs, on those of compute capability 8.9 and later"}},
+    Rule{kTransformers, kTorchao, mx, {runs, "emulated"}},
     // ExecuTorch through optimum-executorch's exporter, XNNPACK.
     Rule{kExecutorch, kHf, not_in_f32, {cannot_run, "its CPU kernels take f32; write f32 (dtype)"}},
     Rule{kExecutorch, kTorchao, not_in_f32, {cannot_run, "its CPU kernels take f32; write f32 (dtype)"}},
@@ -181,7 +201,10 @@ std::string complaint(const FolderReader& reader, const ExportFormat& format, co
                          ? fmt::format("scheme {} in format {}", weights.scheme->name, format.name)
                          : fmt::format("format {} in {}", format.name, to_string(weights.dtype));
   text += fmt::format(": {} {} {}: {}", reader.title, reader.release, does, verdict.reason);
-  if (const Scheme* near = nearest_runnable(reader, format, weights); near != nullptr)
+  // Where another dtype helps, the reason names it.
+  const bool dtype_alone = !reader_verdict(reader, format, {weights.scheme, DType::bf16, weights.experts}).fails() ||
+                           !reader_verdict(reader, format, {weights.scheme, DType::f32, weights.experts}).fails();
+  if (const Scheme* near = nearest_runnable(reader, format, weights); near != nullptr && !dtype_alone)
     text += fmt::format("; the nearest scheme that it runs is {}", near->name);
   return text;
 }
@@ -256,8 +279,8 @@ std::vector<std::string> check_readers(const ExportFormat& format, const Exporte
   return complaints;
 }
 
-std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules,
-                                       ExportedWeights weights, const FolderReader* reader) {
+std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules, DType dtype,
+                                       std::span<const Scheme* const> of_experts, const FolderReader* reader) {
   std::vector<const Scheme*> schemes;
   const auto add = [&](const Scheme* scheme) {
     if (scheme != nullptr && std::ranges::find(schemes, scheme) == schemes.end()) schemes.push_back(scheme);
@@ -270,7 +293,7 @@ std::vector<std::string> check_readers(const ExportFormat& format, const Quantiz
   if (schemes.empty()) schemes.push_back(nullptr);
   std::vector<std::string> warnings;
   for (const Scheme* scheme : schemes) {
-    weights.scheme = scheme;
+    const ExportedWeights weights{scheme, dtype, std::ranges::find(of_experts, scheme) != of_experts.end()};
     for (std::string& warning : check_readers(format, weights, reader))
       if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
   }
