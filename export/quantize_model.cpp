@@ -134,6 +134,16 @@ std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vec
   return schemes;
 }
 
+std::vector<const Scheme*> schemes_of_experts(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  std::vector<ModelTensor> copies = tensors;
+  std::vector<const Scheme*> schemes;
+  for (const QuantizedLayer& layer : chosen_layers(copies, rules))
+    if (const Scheme* scheme = layer.choice.scheme; scheme != nullptr && layer.tensor->parameter->experts > 0 &&
+                                                    std::ranges::find(schemes, scheme) == schemes.end())
+      schemes.push_back(scheme);
+  return schemes;
+}
+
 std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
                                         const QuantizationRules& rules, const QuantizationProgress& progress,
                                         bool replace) {

@@ -68,6 +68,10 @@ struct LayerReport {
 [[nodiscard]] std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vector<ModelTensor>& tensors,
                                                                                 const QuantizationRules& rules);
 
+// The schemes under which layers of experts are quantized, each once.
+[[nodiscard]] std::vector<const Scheme*> schemes_of_experts(const std::vector<ModelTensor>& tensors,
+                                                            const QuantizationRules& rules);
+
 // Told done and all.
 using QuantizationProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 

@@ -61,9 +61,11 @@ struct ReaderVerdict {
 // that fail.
 [[nodiscard]] std::vector<std::string> check_readers(const ExportFormat& format, const ExportedWeights& weights,
                                                      const FolderReader* reader);
-// The same for each scheme of the rules, the main one first; a warning is given once.
+// The same for each scheme of the rules (null: high precision), the main one first; a warning is given once.
+// `of_experts`: the schemes under which experts are quantized.
 [[nodiscard]] std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules,
-                                                     ExportedWeights weights, const FolderReader* reader);
+                                                     DType dtype, std::span<const Scheme* const> of_experts,
+                                                     const FolderReader* reader);
 
 // A table for each format: families of schemes by reader. Markdown.
 [[nodiscard]] std::string reader_reference();

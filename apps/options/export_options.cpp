@@ -31,18 +31,22 @@ const FolderReader* reader_of(const ExportOptions& o) {
 
 // Warns of programs that cannot run the folder; throws where none can, or the named one cannot.
 void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, const WriteStyle& style) {
-  const ExportedWeights weights{.dtype = style.dtype.value_or(loaded.model->options().dtype),
-                                .experts = loaded.config.experts.count > 0 && style.format->experts};
-  for (const std::string& warning :
-       check_readers(*style.format, style.quantization ? &*style.quantization : nullptr, weights, reader_of(o)))
+  const DType dtype = style.dtype.value_or(loaded.model->options().dtype);
+  std::vector<const Scheme*> of_experts;
+  if (style.quantization && loaded.config.experts.count > 0) {
+    QuantizationRules rules = *style.quantization;
+    apply_format(*style.format, rules);
+    of_experts = schemes_of_experts(model_tensors(*loaded.model, dtype), rules);
+  }
+  for (const std::string& warning : check_readers(*style.format, style.quantization ? &*style.quantization : nullptr,
+                                                  dtype, of_experts, reader_of(o)))
     QUENCH_LOG_WARN("{}", warning);
 }
 
 // Refuses before the model is read what no dtype makes runnable.
 void refuse_unreadable(const ExportOptions& o, const WriteStyle& style) {
   const auto check = [&](DType dtype) {
-    (void)check_readers(*style.format, style.quantization ? &*style.quantization : nullptr, {.dtype = dtype},
-                        reader_of(o));
+    (void)check_readers(*style.format, style.quantization ? &*style.quantization : nullptr, dtype, {}, reader_of(o));
   };
   if (const auto dtype = dtype_from_string(o.dtype)) return check(*dtype);
   try {

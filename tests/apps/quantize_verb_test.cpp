@@ -12,6 +12,7 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
@@ -134,7 +135,8 @@ TEST_F(QuantizeVerb, WhatNoReaderRunsIsRefusedAndTheRestWarnedAbout) {
       HasSubstr("Transformers 5.24 with compressed-tensors 0.20 or TorchAO 0.18 loads the folder but cannot run "
                 "it"));
   EXPECT_FALSE(fs::exists(folder_ / "q"));
-  EXPECT_THAT(quantize("mxfp4_weight_only", "q", {"--dtype", "f32"}).errors, HasSubstr("write bf16 (dtype)"));
+  EXPECT_THAT(quantize("mxfp4_weight_only", "q", {"--dtype", "f32"}).errors,
+              AllOf(HasSubstr("write bf16 (dtype)"), Not(HasSubstr("the nearest scheme"))));
   EXPECT_THAT(quantize("int4_weight_only_g32_asym", "q").errors,
               HasSubstr("Transformers 5.24 with compressed-tensors 0.20 or TorchAO 0.18 does not load it"));
   EXPECT_THAT(quantize("int4_weight_only_g32", "q").errors, Not(HasSubstr("in format compressed-tensors:")));
@@ -144,10 +146,14 @@ TEST_F(QuantizeVerb, WhatNoReaderRunsIsRefusedAndTheRestWarnedAbout) {
   EXPECT_THAT(quantize("int8_weight_only", "r", {"--reader", "nobody"}).errors, HasSubstr("--reader 'nobody'"));
 }
 
-TEST_F(QuantizeVerb, ExpertsInNvfp4AreWarnedAbout) {
+TEST_F(QuantizeVerb, ExpertsThatTheirReaderCannotFuseAreWarnedAbout) {
   model_ = testing::golden_dir() / "models/qwen3_moe";
   EXPECT_THAT(quantize("nvfp4_weight_only", "q", {"--dtype", "bf16"}).errors,
               HasSubstr("computes wrong values from it: Transformers fuses experts"));
+  EXPECT_THAT(quantize("int8dyn_int8", "q").errors, HasSubstr("cannot fuse experts from integers"));
+  EXPECT_THAT(quantize("nvfp4_weight_only", "q", {"--dtype", "bf16", "--exclude", "lm_head,*.experts.*"}).errors,
+              Not(HasSubstr("computes wrong values")))
+      << "no experts are quantized";
 }
 
 TEST_F(QuantizeVerb, EightBitsGiveNearlyTheSameLogits) {

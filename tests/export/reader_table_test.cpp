@@ -50,7 +50,12 @@ TEST(ReaderTable, SaysWhatTheReadersDo) {
     EXPECT_EQ(verdict("transformers", "compressed-tensors", scheme, DType::f32).result, cannot_run) << scheme;
     EXPECT_FALSE(verdict("transformers", "compressed-tensors", scheme).fails()) << scheme;
   }
-  EXPECT_EQ(verdict("transformers", "compressed-tensors", "nvfp4", DType::bf16, true).result, wrong);
+  for (const char* scheme : {"nvfp4", "nvfp4_weight_only", "mxfp8", "mxfp8_weight_only"})
+    EXPECT_EQ(verdict("transformers", "compressed-tensors", scheme, DType::bf16, true).result, wrong) << scheme;
+  for (const char* scheme : {"int8dyn_int8", "int8dyn_int8_row", "int8dyn_int4_g32", "int8static_int8"})
+    EXPECT_EQ(verdict("transformers", "compressed-tensors", scheme, DType::bf16, true).result, refused) << scheme;
+  for (const char* scheme : {"int4_weight_only_g32", "int8_weight_only", "float8_dynamic", "mxfp4", "mxfp6"})
+    EXPECT_FALSE(verdict("transformers", "compressed-tensors", scheme, DType::bf16, true).fails()) << scheme;
   EXPECT_EQ(verdict("transformers", "compressed-tensors", "int4_weight_only_g32_asym").result, refused);
   EXPECT_EQ(verdict("executorch", "hf", "", DType::bf16).result, cannot_run);
   EXPECT_EQ(verdict("executorch", "hf", "", DType::f32).result, runs);

@@ -106,7 +106,7 @@ void check_export(Checker& checker) {
   const FolderReader* reader =
       section.reader.empty() ? nullptr : &folder_readers().require(section.reader, "export.reader");
   judge(checker, section.reader.empty() ? "export.scheme" : "export.reader",
-        [&] { (void)check_readers(format, quantization, {.dtype = *dtype_from_string(section.dtype)}, reader); });
+        [&] { (void)check_readers(format, quantization, *dtype_from_string(section.dtype), {}, reader); });
 }
 
 }  // namespace quench

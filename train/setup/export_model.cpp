@@ -205,16 +205,12 @@ void warn_of_other_schemes(const RunConfig& config, const ModelSetup& setup, con
 }
 
 // Programs that cannot run what is written. The config's own check has thrown where none can.
-void warn_of_readers(const RunConfig& config, const ModelSetup& setup, const ExportFormat& format) {
+void warn_of_readers(const RunConfig& config, const ExportFormat& format, const QuantizationRules* rules,
+                     std::span<const Scheme* const> of_experts) {
   const ExportSection& section = *config.export_model;
-  const QuantizationFaults faults{.key = [](std::string_view member) { return std::string(member); },
-                                  .report = [](std::string_view, const std::string&) {}};
-  const std::optional<QuantizationRules> rules = resolve_quantization(section.quantization, faults);
   const FolderReader* reader = section.reader.empty() ? nullptr : folder_readers().find(section.reader);
-  const ExportedWeights weights{.dtype = export_dtype(config),
-                                .experts = setup.config.experts.count > 0 && format.experts};
   try {
-    for (const std::string& warning : check_readers(format, rules ? &*rules : nullptr, weights, reader))
+    for (const std::string& warning : check_readers(format, rules, export_dtype(config), of_experts, reader))
       QUENCH_LOG_WARN("export: {}", warning);
   } catch (const Error& error) {
     throw KeyError(ErrorCode::bad_config, reader != nullptr ? "export.reader" : "export.scheme", error.what());
@@ -231,10 +227,11 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     if (format.require_model != nullptr) format.require_model(setup.config);
     const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
     (void)pruned_weights(*setup.model, *config.export_model);
-    warn_of_readers(config, setup, format);
+    if (config.export_model->quantization.scheme.empty()) warn_of_readers(config, format, nullptr, {});
     if (auto rules = export_rules(config, setup, tensors)) {
       apply_format(format, *rules);
       require_quantizable(tensors, *rules);
+      warn_of_readers(config, format, &*rules, schemes_of_experts(tensors, *rules));
       warn_of_other_schemes(config, setup, tensors, *rules);
       try {
         require_readable_table(format, *rules, setup.config);
