@@ -6,7 +6,7 @@
 #include "apps/write_model.h"
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "export/reader_table.h"
+#include "export/readers/reader_table.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"

@@ -1,6 +1,6 @@
 // The table of readers beside the schemes, formats and facts that it is made of.
 
-#include "export/reader_table.h"
+#include "export/readers/reader_table.h"
 
 #include <gmock/gmock.h>
 

@@ -7,7 +7,7 @@
 #include "core/system/key_error.h"
 #include "core/system/log.h"
 #include "distributed/fsdp/gather_parameter.h"
-#include "export/reader_table.h"
+#include "export/readers/reader_table.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
 #include "nn/linear.h"

@@ -1,4 +1,4 @@
-#include "export/reader_table.h"
+#include "export/readers/reader_table.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
-// The table of export/reader_table.h as Markdown.
+// The table of export/readers/reader_table.h as Markdown.
 
 #include <algorithm>
 
-#include "export/reader_table.h"
+#include "export/readers/reader_table.h"
 
 namespace quench {
 namespace {
