@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/system/check.h"
+#include "core/system/log.h"
 #include "data/jinja/jinja_text.h"
 
 namespace quench {
@@ -94,7 +95,7 @@ void ChatRenderer::add_source(const std::string& name, std::string_view text, co
                               std::string_view date) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   identity_ += fmt::format(" {} {:016x}{:016x}", name, hash.high64, hash.low64);
-  Source source{.code = jinja::Template(text, origin), .names = template_names(text, origin)};
+  Source source{.code = jinja::Template(text, origin), .origin = origin, .names = template_names(text, origin)};
   if (!date.empty()) source.code.set_date(date_of(date));
   sources_.insert_or_assign(name, std::move(source));
 }
@@ -140,6 +141,12 @@ void ChatRenderer::choose_forms(Source& source) const {
   if (text_with({question}).find(kQuestion) == std::string::npos) {
     source.list_contents = true;
     source.list_contents = text_with({question}).find(kQuestion) != std::string::npos;
+    if (source.list_contents)
+      QUENCH_LOG_WARN(
+          "{}: the chat template takes contents as lists of parts alone: a content that is a text is passed as one "
+          "part, "
+          "where Transformers renders nothing of it",
+          source.origin);
   }
   const auto text_of_call = [&](const Json& arguments) {
     Json call = Json::Object{

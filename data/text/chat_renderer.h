@@ -57,6 +57,7 @@ class ChatRenderer {
  private:
   struct Source {
     jinja::Template code;
+    std::string origin;  // for messages
     TemplateNames names;
     bool text_arguments = false;  // takes the arguments of calls as text, not as objects
     bool list_contents = false;   // takes contents as lists of parts alone

@@ -14,8 +14,10 @@ compared with those of Transformers. A pair of a template and a conversation
   accepted   is refused by Transformers alone
   neither    is refused by both
 
-Arguments of tool calls that are JSON texts may be those of Transformers for the text or for its object. A conversation whose turns cannot be told apart is refused by QUENCH, as nothing of it could be trained on; those are
-counted under "masks", as are chats with flags in the template, and do not count as refusals of Jinja: for them the
+Arguments of tool calls that are JSON texts may be those of Transformers for the text or for its object. Where a template
+renders no text of contents that are strings, because it takes lists of parts alone, QUENCH passes one part and warns: the
+ids are those of Transformers for that list. A conversation whose turns cannot be told apart is refused by QUENCH, as
+nothing of it could be trained on; those are counted under "masks" and do not count as refusals of Jinja: for them the
 comparison is repeated with --train-on all. Needs transformers, jinja2 and tokenizers from PyPI.
 """
 import argparse
@@ -185,10 +187,28 @@ def with_objects(messages):
     return messages
 
 
+def with_parts(messages):
+    """Contents as lists of parts."""
+    return [{**m, "content": [{"type": "text", "text": m["content"]}]} if m.get("content") and isinstance(m["content"], str)
+            else m for m in messages]
+
+
+def takes_parts_alone(fast):
+    """Whether the template renders no text of a content that is a string."""
+    question = [{"role": "user", "content": "quench-question"}]
+    try:
+        return all(("quench-question" in fast.apply_chat_template(m, tokenize=False)) == wanted
+                   for m, wanted in ((question, False), (with_parts(question), True)))
+    except Exception:
+        return False
+
+
 def expected(fast, conversation):
     """The ids, and those with arguments as objects where they are others; or None and the reason."""
     messages, tools, arguments = conversation
     found, reason = [], None
+    if takes_parts_alone(fast):
+        messages = with_parts(messages)
     for given in (with_objects(messages), messages):
         try:
             out = fast.apply_chat_template(given, tools=tools, return_dict=True, **arguments)
