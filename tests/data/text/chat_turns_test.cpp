@@ -4,6 +4,7 @@
 #include "data/text/document_encoder.h"
 #include "tests/data/sampling/token_fixtures.h"
 #include "tests/data/tokenizer/tokenizer_fixtures.h"
+#include "tests/train/metrics/captured_log.h"
 
 namespace quench {
 namespace {
@@ -43,6 +44,15 @@ constexpr const char* kTwoTurns = R"({"messages": [{"role": "user", "content": "
   {"role": "assistant", "content": "Aone"}, {"role": "user", "content": "Utwo"},
   {"role": "assistant", "content": "Atwo"}]})";
 constexpr const char* kBoth = "Aone<|im_end|>|Atwo<|im_end|>";
+
+TEST_F(ChatTurns, TemplatesThatTakeListsOfPartsAloneGetTextsAsOnePart) {
+  const std::string parts =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}"
+      "{% endif %}{% endfor %}<|im_end|>\n{% endfor %}";
+  const testing::CapturedLog log;
+  EXPECT_EQ(targets(parts + kPrompt, kTwoTurns), kBoth);
+  EXPECT_THAT(log.text(), ::testing::HasSubstr("t.jinja: the chat template takes contents as lists of parts alone"));
+}
 
 TEST_F(ChatTurns, OutsideOfTheLoop) {
   const std::string turn = "<|im_start|>{{ @.role }}\n{{ @.content }}<|im_end|>\n";
