@@ -369,15 +369,16 @@ TEST(ConfigCheck, ModelFolderIsRead) {
 TEST(ConfigCheck, ResumeNeedsItsFolder) {
   const testing::TempDir folder;
   const std::string here = folder.path().string();
-  const std::string train = "--data.train=" + here;
-  EXPECT_EQ(complaint({train, "--checkpoint.resume=" + here}, {}), "");
-  EXPECT_THAT(complaint({train, "--checkpoint.resume=" + here + "/none"}, {}), HasSubstr("none: no such folder"));
-  EXPECT_THAT(complaint({train, "--checkpoint.resume=atuo"}, {}), HasSubstr("(did you mean \"auto\"?)"));
-  EXPECT_THAT(complaint({train, "--checkpoint.resume=must", "--checkpoint.folder=" + here + "/none"}, {}),
+  const std::string train = "--data.train=" + here, tokenizer = "--data.tokenizer=bytes";
+  EXPECT_EQ(complaint({train, tokenizer, "--checkpoint.resume=" + here}, {}), "");
+  EXPECT_THAT(complaint({train, tokenizer, "--checkpoint.resume=" + here + "/none"}, {}),
+              HasSubstr("none: no such folder"));
+  EXPECT_THAT(complaint({train, tokenizer, "--checkpoint.resume=atuo"}, {}), HasSubstr("(did you mean \"auto\"?)"));
+  EXPECT_THAT(complaint({train, tokenizer, "--checkpoint.resume=must", "--checkpoint.folder=" + here + "/none"}, {}),
               HasSubstr("must, but checkpoint.folder " + here + "/none does not exist"));
-  EXPECT_THAT(complaint({train, "--checkpoint.resume=20", "--checkpoint.folder=" + here + "/none"}, {}),
+  EXPECT_THAT(complaint({train, tokenizer, "--checkpoint.resume=20", "--checkpoint.folder=" + here + "/none"}, {}),
               HasSubstr("step 20, but checkpoint.folder"));
-  EXPECT_EQ(complaint({train, "--checkpoint.resume=auto", "--checkpoint.folder=" + here + "/none"}, {}), "");
+  EXPECT_EQ(complaint({train, tokenizer, "--checkpoint.resume=auto", "--checkpoint.folder=" + here + "/none"}, {}), "");
 }
 
 TEST(DataFiles, PatternsExpandInByteOrder) {

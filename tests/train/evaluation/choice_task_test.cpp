@@ -62,7 +62,9 @@ TEST_F(BadItems, NameFileLineAndField) {
               HasSubstr("items.jsonl:2: \"label\" is 2, but there are 2 choices"));
   EXPECT_THAT(error_of("piqa", R"({"goal": "a", "sol1": "b", "sol2": "", "label": 1})"),
               HasSubstr("a choice is empty"));
-  EXPECT_THAT(error_of("piqa", "[1, 2]"), HasSubstr("items.jsonl:1: the record is array, expected object"));
+  // One JSON array: its elements are the records.
+  EXPECT_THAT(error_of("piqa", "[1, 2]"), HasSubstr("items.jsonl:1: the record is integer, expected object"));
+  EXPECT_THAT(error_of("piqa", good + "[1, 2]"), HasSubstr("items.jsonl:2: the record is array, expected object"));
   EXPECT_THAT(error_of("piqa", "{\"goal\""), HasSubstr("items.jsonl:1"));
   EXPECT_THAT(error_of("piqa", "\n\n"), HasSubstr("holds no items of piqa"));
   EXPECT_THAT(error_of("hellaswag", R"({"activity_label": "x", "ctx_a": "a", "ctx_b": "b", "endings": ["c", "d"],
