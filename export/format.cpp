@@ -103,6 +103,12 @@ StoredBytes stored_bytes(const std::filesystem::path& folder) {
     stored.files = std::filesystem::file_size(gguf);
     return stored;
   }
+  namespace fs = std::filesystem;
+  if (!fs::exists(folder / kModelFileName) && !fs::exists(folder / kModelIndexName)) {  // a format added from outside
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      if (entry.is_regular_file() && entry.path().extension() != ".json") stored.files += entry.file_size();
+    return stored;
+  }
   const SafetensorsFolder files(folder);
   for (const std::string& name : files.names())
     if (!name.ends_with(".bias")) stored.layers[layer_of(name)] += files.at(name).entry->nbytes();

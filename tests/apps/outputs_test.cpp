@@ -198,7 +198,7 @@ TEST_F(Outputs, AFullStandardOutputIsAFailureOfEveryVerb) {
                                     "report run --json",
                                     "tokenize --tokenizer bytes --input corpus.txt --output shards",
                                     "tokenize train --input corpus.txt --vocab-size 300 --output tokenizer",
-                                    "train run.json --run.folder=again --export.folder=again/export"}) {
+                                    "train run.json --run.folder=again --export.folder=again/export --json"}) {
     EXPECT_EQ(shell("quench " + command + " > /dev/full 2> errors.txt"), 1) << command;
     EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("cannot write to standard output: No space left"))
         << command;

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "tests/train/metrics/captured_log.h"
 #include "tests/train/run/same_tensors.h"
@@ -148,11 +151,24 @@ RunConfig changed_model(const TinyRun& tiny, const std::string& name, const std:
   const RunConfig plain = tiny.config(name, overrides);
   const ModelSetup setup = build_model(ResolvedConfig(plain), Device{});
   fill_model(*setup.model, plain);
+  // Folders are not written with values that are not finite: one of them is put into the file.
+  constexpr float kStandIn = 12345.678f;
+  std::optional<float> nonfinite;
   setup.model->visit([&](const std::string& path, nn::Module& module) {
-    if (path == layer) change(dynamic_cast<nn::Linear&>(module).weight().variable.value());
+    if (path != layer) return;
+    const Tensor weight = dynamic_cast<nn::Linear&>(module).weight().variable.value();
+    change(weight);
+    for (float& value : std::span(weight.data<float>(), static_cast<std::size_t>(weight.numel())))
+      if (!std::isfinite(value)) nonfinite = std::exchange(value, kStandIn);
   });
   const std::filesystem::path folder = tiny.folder(name + "_model");
   save_model_folder(*setup.model, {folder}, {.dtype = DType::f32});
+  if (nonfinite) {
+    const auto bytes_of = [](float value) { return std::string(reinterpret_cast<const char*>(&value), sizeof value); };
+    std::string bytes = read_file(folder / "model.safetensors");
+    bytes.replace(bytes.find(bytes_of(kStandIn)), sizeof(float), bytes_of(*nonfinite));
+    testing::write_file(folder / "model.safetensors", bytes);
+  }
   RunConfig config = plain;
   config.model = {};
   config.model.path = folder.string();
