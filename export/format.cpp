@@ -17,7 +17,7 @@ std::string stores_no_codes(const Scheme&) {
   return "it stores values in high precision";
 }
 
-// "model.layers.0.mlp.up_proj" of ".weight", ".weight_scale", "._weight_qdata", ".input_scale" beside it.
+// "model.layers.0.mlp.up_proj" of ".weight", ".weight_scale", "._weight_qdata", ".input_scale".
 std::string layer_of(std::string_view name) {
   return std::string(name.substr(0, name.rfind('.')));
 }

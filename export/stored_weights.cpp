@@ -86,7 +86,7 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   Json::ParseOptions options;
   options.max_bytes = std::size_t{16} << 20;
   Json config = Json::parse_file(file, options);
-  if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights beside it
+  if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights in its folder
   return text_model_config(std::move(config));
 }
 

@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// "libquench_arrow.so": beside the program, in ../lib/quench from there, or what QUENCH_ARROW_LIBRARY names. Null with
+// "libquench_arrow.so": next to the program, in ../lib/quench from there, or what QUENCH_ARROW_LIBRARY names. Null with
 // the reason in `missing` where there is none, or one of another version.
 [[nodiscard]] const QuenchArrowFunctions* arrow_functions(std::string& missing);
 

@@ -35,7 +35,7 @@ Value filter_replace(const Value& input, const Arguments& a, Meter& meter) {
   return replace(text, from, to, a.integer(2, "count", -1));
 }
 
-// Words begin behind white space, hyphens and opening brackets only.
+// Words begin after white space, hyphens and opening brackets only.
 Value filter_title(const Value& input, const Arguments& a, Meter& meter) {
   a.check({});
   std::string out, word;

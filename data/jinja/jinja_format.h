@@ -1,5 +1,5 @@
 #pragma once
-// Format specifications of Python: what stands behind ":" in "{:>8.2f}" and, in other order, in "%8.2f".
+// Format specifications of Python: the part after ":" in "{:>8.2f}" and, in other order, in "%8.2f".
 
 #include <cstdint>
 #include <string>

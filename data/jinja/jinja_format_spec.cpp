@@ -69,7 +69,7 @@ std::string float_digits(double magnitude, const FormatSpec& spec) {
     default: break;
   }
   if (spec.precision < 0) return float_text(magnitude);
-  // As 'g', with a digit behind the point.
+  // As 'g', with a digit after the point.
   std::string text = fmt::format("{:.{}g}", magnitude, std::max(precision, 1));
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
@@ -86,7 +86,7 @@ std::string integer_digits(std::uint64_t magnitude, const FormatSpec& spec, std:
   }
 }
 
-// `text` filled up to the width; `sign` characters at its beginning stay in front of what '=' fills in.
+// `text` filled up to the width; `sign` characters at its beginning stay before the fill of '='.
 std::string aligned(const std::string& text, const FormatSpec& spec, char otherwise, std::size_t sign) {
   const std::size_t length = character_count(text), width = static_cast<std::size_t>(spec.width);
   if (length >= width) return text;
@@ -152,7 +152,7 @@ FormatSpec parse_format_spec(std::string_view text) {
   spec.grouping = take(",_");
   if (take(".") != '\0') {
     spec.precision = read_count(text, at);
-    QUENCH_CHECK(spec.precision >= 0, "the format '{}' has no precision behind its point", text);
+    QUENCH_CHECK(spec.precision >= 0, "the format '{}' has no precision after its point", text);
   }
   spec.type = take(kTypes);
   QUENCH_CHECK(at == text.size(), "the format '{}' is not known", text);

@@ -20,7 +20,7 @@
 namespace quench::distributed {
 
 // Connects and proves that we know the secret; `number` is for the listener. A connection that is lost in the handshake
-// is made again, with longer and longer pauses, until the deadline; each handshake has kHandshakeSeconds at least.
+// is retried, with longer and longer pauses, until the deadline; each handshake has kHandshakeSeconds at least.
 // Throws bad_config where the listener refuses the secret and where it does not know it, failed with the last reason
 // else.
 [[nodiscard]] Socket connect_with_proof(const Endpoint& endpoint, const std::string& secret, std::uint32_t number,

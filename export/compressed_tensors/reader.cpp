@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",    
 constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
 constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
 
-// Beside attention's weights, of a quantized cache of keys and values.
+// Scales of a quantized KV cache, stored next to attention's weights.
 constexpr std::array<std::string_view, 9> kCacheParts = {".k_scale",       ".v_scale",       ".q_scale",
                                                          ".k_zero_point",  ".v_zero_point",  ".q_zero_point",
                                                          ".k_cache_scale", ".v_cache_scale", ".output_scale"};

@@ -13,7 +13,7 @@ namespace quench {
 struct GgufSpecialTokens {
   std::optional<std::int64_t> bos, eos, pad;
   std::optional<std::int64_t> eot;  // the end of a turn
-  std::optional<std::int64_t> eom;  // the end of a message after which the model goes on (tool calls of Llama 3)
+  std::optional<std::int64_t> eom;  // the end of a message after which the model continues (tool calls of Llama 3)
 };
 
 // `folder` holds the tokenizer's files and generation_config.json. Warns of an id that ends a text, has no key left and

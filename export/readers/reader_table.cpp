@@ -152,7 +152,7 @@ constexpr std::array kRules = {
     Rule{kTransformers,
          kCompressed,
          mx_or_nvfp4_in_f32,
-         {cannot_run, "it decompresses MX and NVFP4 to bf16 beside layers in f32; write bf16 (dtype)"}},
+         {cannot_run, "it decompresses MX and NVFP4 to bf16 next to layers in f32; write bf16 (dtype)"}},
     // Transformers with TorchAO.
     Rule{kTransformers,
          kTorchao,

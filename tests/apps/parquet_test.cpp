@@ -98,7 +98,7 @@ TEST_F(ParquetData, TrainsAndValidatesOnTheSplitsOfAFolder) {
   EXPECT_THAT(refused.errors, HasSubstr("there are \"question\", \"meta\", \"text\"; did you mean"));
 }
 
-// A run goes on where it stopped, over the same rows.
+// A run resumes where it stopped, over the same rows.
 TEST_F(ParquetData, ResumesOverTheSameRows) {
   const std::vector<std::string> data = {"--data.train=hub", "--data.chat_template=chat.jinja",
                                          "--evaluation.interval=0", "--checkpoint.interval=1"};

@@ -78,7 +78,7 @@ TEST_F(QuantizeVerb, AGgufFileIsReadAndWrittenByItsName) {
   ASSERT_EQ(quantize("q8_0", "folder", {"--format", "gguf"}).status, 0);
   EXPECT_EQ(testing::read_file(folder_ / "out/m.gguf"), testing::read_file(folder_ / "folder/model.gguf"));
   EXPECT_EQ(logits("out/m.gguf"), logits("folder"));
-  // Other files beside it are not its own.
+  // Other files next to it are not its own.
   fs::copy_file(folder_ / "out/m.gguf", folder_ / "out/second.gguf");
   EXPECT_EQ(logits("out/m.gguf"), logits("folder"));
   ASSERT_EQ(run({"export", "--model", "out/m.gguf", "--output", "plain"}).status, 0);

@@ -209,7 +209,7 @@ TEST_F(ConfigRefusal, NamesTheKey) {
               HasSubstr("format 'marlin-24' is not supported"));
 }
 
-// Folders for vLLM with a float8 cache: attention has scales beside its weights.
+// Folders for vLLM with a float8 cache: attention has scales next to its weights.
 TEST(CompressedTensors, ASchemeOfTheCacheIsIgnoredWithAWarning) {
   const TempDir folder;
   const Tensor w = normal_weight({8, 64}, DType::bf16);

@@ -1,4 +1,4 @@
-// The table of readers beside the schemes, formats and facts that it is made of.
+// The table of readers against the schemes, formats and facts that it is made of.
 
 #include "export/readers/reader_table.h"
 
@@ -98,7 +98,7 @@ TEST(ReaderTable, RefusesWhatTheNamedReaderOrAllOfThemCannotRun) {
   EXPECT_THAT(refused_readers("torchao", "mxfp8_weight_only"), HasSubstr("cannot run it"));
   EXPECT_THAT(refused_readers("compressed-tensors", "mxfp6", "vllm"), HasSubstr("the nearest scheme that it runs is"));
   EXPECT_EQ(refused_readers("compressed-tensors", "mxfp6"), "") << "Transformers runs it";
-  EXPECT_EQ(refused_readers("torchao", "int4_weight_only_g32"), "") << "nobody names ExecuTorch";
+  EXPECT_EQ(refused_readers("torchao", "int4_weight_only_g32"), "") << "ExecuTorch was not named";
   EXPECT_THAT(refused_readers("torchao", "int8dyn_int4_g32", "executorch"), HasSubstr("write f32"));
   EXPECT_EQ(refused_readers("torchao", "int8dyn_int4_g32", "executorch", DType::f32), "");
   EXPECT_THAT(refused_readers("gguf", "q8_0", "vllm"), HasSubstr("vLLM does not read format gguf"));

@@ -51,7 +51,7 @@ std::string unfit_group(const RunConfig& config) {
   return {};
 }
 
-// A quantization-aware recipe whose options no scheme stores, beside a format that stores codes alone. True where that
+// A quantization-aware recipe whose options no scheme stores, with a format that stores codes alone. True where that
 // was reported.
 bool report_unstorable_recipe(Checker& checker, const ExportFormat& format) {
   const RunConfig& config = checker.config();

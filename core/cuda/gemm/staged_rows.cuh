@@ -1,5 +1,5 @@
 #pragma once
-// Rows of x in shared memory for small_m_gemm.cu, as they come or normalised on the way.
+// Rows of x in shared memory for small_m_gemm.cu, as they are or RMS-normalised during the load.
 
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/vector.cuh"

@@ -141,7 +141,7 @@ TEST(OnlineAutotuner, TurnsAreTakenInOrderAndAwaited) {
     EXPECT_EQ(autotuner.next(), i);
     autotuner.started(i);
   }
-  EXPECT_FALSE(autotuner.next());  // nobody has a second turn before a hopeless one may be known
+  EXPECT_FALSE(autotuner.next());  // no second trial before a hopeless candidate may be known
   EXPECT_EQ(autotuner.leader(), 0U);
   autotuner.finished(2, 1.2f);
   EXPECT_EQ(autotuner.leader(), 2U);
@@ -161,7 +161,7 @@ TEST(OnlineAutotuner, TimesOfThoseThatLeftAreIgnored) {
   autotuner.finished(1, 0.1f);
   EXPECT_EQ(autotuner.leader(), 0U);
   EXPECT_EQ(autotuner.remaining(), 2U);
-  EXPECT_THROW(autotuner.finished(1, 0.1f), Error);  // has no turn on its way
+  EXPECT_THROW(autotuner.finished(1, 0.1f), Error);  // no trial in flight
   autotuner.finished(0, 1.0f);
   autotuner.finished(2, 0.3f);
   EXPECT_EQ(autotuner.leader(), 2U);
