@@ -165,7 +165,7 @@ RunConfig changed_model(const TinyRun& tiny, const std::string& name, const std:
   save_model_folder(*setup.model, {folder}, {.dtype = DType::f32});
   if (nonfinite) {
     const auto bytes_of = [](float value) { return std::string(reinterpret_cast<const char*>(&value), sizeof value); };
-    std::string bytes = read_file(folder / "model.safetensors");
+    std::string bytes = testing::read_file(folder / "model.safetensors");
     bytes.replace(bytes.find(bytes_of(kStandIn)), sizeof(float), bytes_of(*nonfinite));
     testing::write_file(folder / "model.safetensors", bytes);
   }
