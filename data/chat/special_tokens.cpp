@@ -61,6 +61,16 @@ bool SpecialTokens::ends(std::string_view text) const {
   return std::ranges::any_of(tokens_, [&](const std::string& token) { return text.ends_with(token); });
 }
 
+bool SpecialTokens::alone(std::string_view text) const {
+  if (!ends(text)) return false;
+  std::size_t rest = 0;
+  for (const Occurrence& token : find(text)) {
+    if (!jinja::strip(text.substr(rest, token.begin - rest), {}, jinja::StripSide::both).empty()) return false;
+    rest = token.end;
+  }
+  return true;
+}
+
 bool SpecialTokens::contains(std::string_view token) const {
   return std::ranges::find(tokens_, token) != tokens_.end();
 }

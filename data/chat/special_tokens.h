@@ -28,6 +28,8 @@ class SpecialTokens {
   [[nodiscard]] Occurrence around(std::string_view text, std::size_t byte) const;
   // Whether the text, without white space at its end, ends with one.
   [[nodiscard]] bool ends(std::string_view text) const;
+  // Whether the text ends with one and holds nothing but special tokens and white space.
+  [[nodiscard]] bool alone(std::string_view text) const;
   [[nodiscard]] bool contains(std::string_view token) const;
 
  private:

@@ -184,7 +184,12 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
     const auto found = by_message.find(i);
     const bool written = std::ranges::any_of(
         places.places, [&](const MarkedPlaces::Place& place) { return place.owner == static_cast<int>(i); });
-    QUENCH_CHECK(found != by_message.end() && (written || !places.exact),
+    // Calls that the template does not write leave the token that ends the turn.
+    const bool ends_alone =
+        found != by_message.end() && !found->second.empty() && std::ranges::all_of(found->second, [&](const Range& r) {
+          return special_.alone(std::string_view(rendered.text).substr(r.begin, r.end - r.begin));
+        });
+    QUENCH_CHECK(found != by_message.end() && (written || ends_alone || !places.exact),
                  "message {}: {} does not write this turn of the assistant in a {{% generation %}} block, and it is to "
                  "be trained on; say \"train\": false in the message, or use another template (data.chat_template, "
                  "--chat-template)",

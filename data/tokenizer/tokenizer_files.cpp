@@ -90,7 +90,7 @@ constexpr std::string_view kDefaultTemplate = "default", kTemplateFolder = "addi
 
 void add_template(std::optional<Tokenizer::ChatTemplateText>& templates, std::string_view name, const std::string& text,
                   const std::string& source) {
-  if (!templates) templates.emplace();
+  if (!templates) templates = Tokenizer::ChatTemplateText{};  // Clang 16 knows no default constructor of it here
   if (name == kDefaultTemplate) {
     templates->text = text;
     templates->source = source;

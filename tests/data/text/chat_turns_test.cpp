@@ -54,6 +54,26 @@ TEST_F(ChatTurns, TemplatesThatTakeListsOfPartsAloneGetTextsAsOnePart) {
   EXPECT_THAT(log.text(), ::testing::HasSubstr("t.jinja: the chat template takes contents as lists of parts alone"));
 }
 
+// A template that knows no tools: the answer of calls alone is its end, and a warning counts what is not written.
+TEST_F(ChatTurns, CallsThatTheTemplateDoesNotWriteLeaveTheTokenThatEndsTheTurn) {
+  const std::string record = R"({"messages": [{"role": "user", "content": "Uone"},
+    {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]},
+    {"role": "tool", "content": "Utwo"}, {"role": "assistant", "content": "Atwo"}]})";
+  const std::string turn = "<|im_start|>{{ @.role }}\n{{ @.content }}<|im_end|>\n";
+  for (const std::string& loop : {"{% for m in messages %}" + turn, "{% for i in range(messages | length) %}" + turn}) {
+    std::string source = loop + "{% endfor %}" + kPrompt;
+    const std::string variable = loop.find(" i in ") == std::string::npos ? "m" : "messages[i]";
+    for (std::size_t at; (at = source.find('@')) != std::string::npos;) source.replace(at, 1, variable);
+    EXPECT_EQ(targets(source, record), "<|im_end|>|Atwo<|im_end|>") << source;
+    EXPECT_EQ(notes_.unwritten.at("tool_calls"), 1) << source;
+  }
+  // Nothing of the turn is there.
+  const std::string without =
+      "{% for m in messages if m.content %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+  expect_error(ErrorCode::invalid_argument, {"message 1", "t.jinja writes nothing of this turn"},
+               [&] { (void)targets(without, record); });
+}
+
 TEST_F(ChatTurns, OutsideOfTheLoop) {
   const std::string turn = "<|im_start|>{{ @.role }}\n{{ @.content }}<|im_end|>\n";
   const auto of = [&](const std::string& variable) {
