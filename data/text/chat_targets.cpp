@@ -161,9 +161,12 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
     return owners;
   };
   std::map<std::size_t, std::vector<Range>> by_message;  // only messages that are trained on
+  std::optional<std::size_t> latest;                     // owner of the generation before
   for (const Range& generation : rendered.generations) {
     if (generation.begin >= generation.end) continue;
-    const std::vector<std::size_t> owners = owners_of(generation);
+    std::vector<std::size_t> owners = owners_of(generation);
+    if (owners.empty() && latest) owners.push_back(*latest);  // an end of the text, written after the loop
+    if (!owners.empty()) latest = owners.back();
     std::vector<Range> ranges{generation};
     for (const std::size_t owner : owners) {
       if (is_trained(conversation, owner)) continue;

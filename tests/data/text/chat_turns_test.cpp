@@ -74,6 +74,18 @@ TEST_F(ChatTurns, CallsThatTheTemplateDoesNotWriteLeaveTheTokenThatEndsTheTurn) 
                [&] { (void)targets(without, record); });
 }
 
+// A block after the loop, such as an end of the text, belongs to the answer before it.
+TEST_F(ChatTurns, AGenerationBlockAfterTheLoopBelongsToTheLastAnswer) {
+  const std::string source =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+      "<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}"
+      "{% generation %}<|user|>{% endgeneration %}";
+  EXPECT_EQ(targets(source, kTwoTurns), "Aone<|im_end|>|Atwo<|im_end|><|user|>");
+  std::string untrained = kTwoTurns;
+  untrained.replace(untrained.rfind("\"content\""), 0, "\"train\": false, ");
+  EXPECT_EQ(targets(source, untrained), "Aone<|im_end|>");
+}
+
 TEST_F(ChatTurns, OutsideOfTheLoop) {
   const std::string turn = "<|im_start|>{{ @.role }}\n{{ @.content }}<|im_end|>\n";
   const auto of = [&](const std::string& variable) {
