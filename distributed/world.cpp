@@ -12,6 +12,7 @@ namespace quench::distributed {
 namespace {
 
 constexpr auto kLeaveTime = std::chrono::seconds(10);
+constexpr auto kNoticeTime = std::chrono::seconds(3);
 constexpr int kConnectionsPerRank = 4;
 constexpr int kLeastPerRank = 2;  // of them, always there
 constexpr int kOwnFiles = 8;
@@ -93,6 +94,8 @@ void World::meet() {
         fmt::format("rank {} was started with {}, but another rank of the same job with {}", rank(), place, first);
     // The others would wait for ranks that cannot come.
     (void)store_->set_if_absent(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
+    // The end of the rank that serves the store closes it: the others read the reason first.
+    if (server_) (void)store_->wait(prefix_ + "left", kNoticeTime);
     QUENCH_FAIL(ErrorCode::bad_config, "{}", reason);
   }
   const std::string own = fmt::format("process {} on {}", ::getpid(), host_name());
