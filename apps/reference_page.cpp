@@ -5,7 +5,7 @@
 #include "core/system/check.h"
 #include "data/text/record_kind.h"
 #include "data/text/text_format.h"
-#include "export/readers/reader_table.h"
+#include "export/table/reader_table.h"
 #include "train/config/config_schema.h"
 #include "train/evaluation/choice_task.h"
 

@@ -1,5 +1,5 @@
-# quench_module(name [NOT_FUZZED [rooms...]] DEPENDS ...): an object library of name/**/*.cpp, linked whole so that static
-# registration objects (kernel slots, back ends) are never dropped. In the build of the fuzz targets, the rooms named are
+# quench_module(name [NOT_FUZZED [folders...]] DEPENDS ...): an object library of name/**/*.cpp, linked whole so that static
+# registration objects (kernel slots, back ends) are never dropped. In the build of the fuzz targets, the folders named are
 # left out; without any, the whole module is compiled without sanitizers.
 
 function(quench_module name)
@@ -7,8 +7,8 @@ function(quench_module name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/(core/(cpu|cuda)|distributed/nccl|data/arrow)/")
   if(QUENCH_FUZZ AND ARG_NOT_FUZZED)
-    list(JOIN ARG_NOT_FUZZED "|" rooms)
-    list(FILTER sources EXCLUDE REGEX "/${name}/(${rooms})/")
+    list(JOIN ARG_NOT_FUZZED "|" folders)
+    list(FILTER sources EXCLUDE REGEX "/${name}/(${folders})/")
   endif()
   if(NOT sources)
     add_library(quench_${name} INTERFACE)

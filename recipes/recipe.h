@@ -45,8 +45,8 @@ struct RecipeCapabilities {
   // high_precision_tail, start_step, stop_step).
   std::span<const std::string_view> keys = {};
   RequiredLayers required = RequiredLayers::some;  // convert.h: require_layers()
-  // The export scheme (export/scheme.h) that stores what training simulates, or the name that it would have; null: the
-  // recipe simulates none.
+  // The export scheme (export/schemes/scheme.h) that stores what training simulates, or the name that it would have;
+  // null: the recipe simulates none.
   std::string (*scheme)(const RecipeOptions& options) = nullptr;
   // The same of the embedding table, where RecipeOptions::embedding_bits is given.
   std::string (*embedding_scheme)(const RecipeOptions& options) = nullptr;

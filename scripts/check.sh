@@ -49,9 +49,9 @@ if [ $check_format = 1 ]; then
   fi
 fi
 
-# Includes follow the order of rooms: a file includes its own room and those listed before it. Within data/ that is core/
-# and data/ alone. Nobody includes apps or tests, except that tests may
-# include anything.
+# Includes follow the dependency order of folders (layers): a file includes its own layer and layers listed before it.
+# data/ includes core/ and data/ only. apps, bench and tests are included by tests only; tests include anything. Each
+# folder of export/ is a layer of its own, so that no two folders include each other.
 report < <(
   awk '
     BEGIN {
@@ -62,37 +62,38 @@ report < <(
                     "autograd nn recipes distributed/store distributed distributed/gloo distributed/nccl " \
                     "distributed/launcher " \
                     "data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
-                    "export " \
+                    "export/schemes export/methods export/formats export/formats/compressed_tensors export/formats/torchao " \
+                    "export/formats/fine_grained_float8 export/formats/gguf export/ptq export/table " \
                     "train/checkpoint train/step train/metrics train/config train/model_folder train/run_folder " \
                     "train/check train/setup train/plan train/report train/generation train/probe train/evaluation " \
                     "train/run apps bench tests", order, " ")
       for (i = 1; i <= count; ++i) rank[order[i]] = i
     }
-    function room_of(path) {  # the longest listed folder that holds it, or ""
+    function layer_of(path) {  # the longest listed folder that holds it, or ""
       while (sub(/\/[^\/]*$/, "", path)) if (path in rank) return path
       return ""
     }
     FNR == 1 {
-      split(FILENAME, parts, "/"); module = parts[1]; room = room_of(FILENAME)
-      if (room == "") printf "%s: its folder has no place in the order of rooms (scripts/check.sh)\n", FILENAME
+      split(FILENAME, parts, "/"); module = parts[1]; layer = layer_of(FILENAME)
+      if (layer == "") printf "%s: its folder has no place in the dependency order (scripts/check.sh)\n", FILENAME
     }
-    module == "tests" || room == "" { nextfile }
+    module == "tests" || layer == "" { nextfile }
     /^[ \t]*#[ \t]*include[ \t]*"/ {
       target = $0
       sub(/^[^"]*"/, "", target); sub(/".*/, "", target)
-      used_room = room_of(target)
-      if (used_room == "") next  # a library header in quotes
+      used_layer = layer_of(target)
+      if (used_layer == "") next  # a library header in quotes
       split(target, parts, "/"); used = parts[1]
-      ok = rank[used_room] <= rank[room]
+      ok = rank[used_layer] <= rank[layer]
       if (module != used && (used == "tests" || used == "apps" || used == "bench")) ok = 0
       if (module == "data" && used != "data" && used != "core") ok = 0
-      if (!ok) printf "%s:%d: %s may not include %s\n", FILENAME, FNR, room, target
+      if (!ok) printf "%s:%d: %s may not include %s\n", FILENAME, FNR, layer, target
     }' "${sources[@]}"
 )
 
-# A folder is for a few dozen files; more of them have rooms.
+# At most 40 files of code in a folder.
 report < <(printf '%s\n' "${sources[@]}" | sed 's|/[^/]*$||' | sort | uniq -c |
-  awk '$1 > 40 { printf "%s: %d files of code; divide it into rooms (at most 40)\n", $2, $1 }')
+  awk '$1 > 40 { printf "%s: %d files of code; divide it into folders (at most 40)\n", $2, $1 }')
 
 # CLI11 takes seconds to compile: one file includes it.
 report < <(grep -nE '#include <CLI/' -- "${sources[@]}" | grep -v '^apps/command\.cpp:' |

@@ -6,7 +6,7 @@
 #include "apps/write_model.h"
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "export/readers/reader_table.h"
+#include "export/table/reader_table.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
@@ -139,7 +139,7 @@ void ExportOptions::add_to(const Command& verb) {
 void run_export(const ExportOptions& o) {
   const bool adapters_alone = o.format == kPeftFormat;
   WriteStyle style = adapters_alone ? WriteStyle() : style_of(o);
-  std::optional<TwoOfFour> sparsity;
+  std::optional<Sparsity24> sparsity;
   if (!o.sparsity.empty()) sparsity = recipes::require_sparsity(o.sparsity, "--sparsity");
   QUENCH_CHECK_AS(ErrorCode::bad_config, !sparsity || !adapters_alone, "--sparsity is for whole models, not adapters");
   const std::filesystem::path source = o.source;

@@ -12,7 +12,7 @@
 #include "core/ops/quantize/round_mx.h"
 #include "core/ops/quantize/round_nvfp4.h"
 #include "core/ops/quantize/scale_gradient.h"
-#include "core/ops/quantize/two_of_four.h"
+#include "core/ops/quantize/sparsity_2_4.h"
 
 namespace quench::bench {
 namespace {
@@ -110,7 +110,7 @@ void measure_fake_floats(std::int64_t rows, std::int64_t columns) {
   const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);
   const auto name = [&](std::string_view what) { return fmt::format("{} [{}, {}]", what, rows, columns); };
   report_rate(name("fake float8 by row"), 4 * n, [&] { fake_quantize_float8({x, {}, out, DType::bf16}); });
-  report_rate(name("2:4"), 4 * n, [&] { keep_two_of_four({.x = x, .out = out}); });
+  report_rate(name("2:4"), 4 * n, [&] { prune_2_4({.x = x, .out = out}); });
   report_rate(name("fake mxfp4"), 4 * n, [&] { round_mx({.x = x, .out = out, .element = ElementFormat::e2m1}); });
   const Tensor global = nvfp4_global_scale(amax(x, Granularity::tensor));
   report_rate(name("fake nvfp4, given scale"), 4 * n,

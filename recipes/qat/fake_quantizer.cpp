@@ -6,7 +6,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_mx.h"
 #include "core/ops/quantize/round_nvfp4.h"
-#include "core/ops/quantize/two_of_four.h"
+#include "core/ops/quantize/sparsity_2_4.h"
 
 namespace quench::recipes {
 namespace {
@@ -25,7 +25,7 @@ void round_under_own_scale(const Tensor& x, const Tensor& out) {
 std::optional<FakeFormat::Problem> FakeFormat::problem(std::int64_t rows, std::int64_t columns,
                                                        std::string_view key) const {
   if (sparsity)
-    if (std::string reason = two_of_four_problem(*sparsity, rows, columns); !reason.empty()) return Problem{reason};
+    if (std::string reason = sparsity_2_4_problem(*sparsity, rows, columns); !reason.empty()) return Problem{reason};
   const std::int64_t block = kind == Kind::mx      ? std::int64_t{kMxBlockSize}
                              : kind == Kind::nvfp4 ? std::int64_t{kNvfp4BlockSize}
                                                    : 0;
@@ -42,7 +42,7 @@ std::optional<FakeFormat::Problem> FakeFormat::problem(std::int64_t rows, std::i
 }
 
 FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool with_mask, const Tensor& scales) {
-  const Tensor x = format.sparsity ? two_of_four(dense, *format.sparsity) : dense;
+  const Tensor x = format.sparsity ? pruned_2_4(dense, *format.sparsity) : dense;
   using Kind = FakeFormat::Kind;
   switch (format.kind) {
     case Kind::none: break;
@@ -83,7 +83,7 @@ FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const F
   const std::int64_t rows = x.size(0) / matrices;
   for (std::int64_t i = 0; i < matrices; ++i) {
     const Tensor dense = x.narrow(0, i * rows, rows);
-    round_under_own_scale(format.sparsity ? two_of_four(dense, *format.sparsity) : dense,
+    round_under_own_scale(format.sparsity ? pruned_2_4(dense, *format.sparsity) : dense,
                           values.narrow(0, i * rows, rows));
   }
   return {values, {}};

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/number/element_format.h"
-#include "core/number/two_of_four.h"
+#include "core/number/sparsity_2_4.h"
 #include "core/ops/quantize/quantize_int.h"
 #include "core/tensor/tensor.h"
 
@@ -25,7 +25,7 @@ struct FakeFormat {
   Kind kind = Kind::none;
   IntQuantOptions integers = {};
   ElementFormat element = ElementFormat::e2m1;
-  std::optional<TwoOfFour> sparsity = std::nullopt;  // of weights: what stays is quantized, gradients reach all
+  std::optional<Sparsity24> sparsity = std::nullopt;  // of weights: what stays is quantized, gradients reach all
 
   struct Problem {
     std::string reason;

@@ -35,13 +35,13 @@ constexpr QatScheme kFloat8Int4{"qat_float8_int4", kFloat8, kIntGroups};
 constexpr QatScheme kMxfp4Both{"qat_mxfp4", kMxfp4, kMxfp4};
 constexpr QatScheme kNvfp4Both{"qat_nvfp4", kNvfp4, kNvfp4};
 
-constexpr FakeFormat sparse(FakeFormat format, TwoOfFour rule) {
+constexpr FakeFormat sparse(FakeFormat format, Sparsity24 rule) {
   format.sparsity = rule;
   return format;
 }
-constexpr QatScheme kSparse{"sparse24", {}, sparse({}, TwoOfFour::magnitude)};
-constexpr QatScheme kSparseTransposable{"sparse24_transposable", {}, sparse({}, TwoOfFour::transposable)};
-constexpr QatScheme kInt4Sparse{"qat_int4_weight_only_sparse24", {}, sparse(kIntGroups, TwoOfFour::magnitude)};
+constexpr QatScheme kSparse{"sparse24", {}, sparse({}, Sparsity24::magnitude)};
+constexpr QatScheme kSparseTransposable{"sparse24_transposable", {}, sparse({}, Sparsity24::transposable)};
+constexpr QatScheme kInt4Sparse{"qat_int4_weight_only_sparse24", {}, sparse(kIntGroups, Sparsity24::magnitude)};
 
 // The scheme as a run's options change it.
 QatScheme chosen(QatScheme scheme, const RecipeOptions& options) {

@@ -133,8 +133,8 @@ class CalibrationVerbSlow : public ::testing::Test {
 testing::TempDir* CalibrationVerbSlow::folder_ = nullptr;
 
 // GPTQ lowers the loss that few bits cost. HQQ sees weights only and promises a smaller error of those
-// (HalfQuadratic.LowersTheMeanError); AWQ is for outliers of inputs, which so small a model has not: both are in
-// tests/export/calibration_test.cpp.
+// (Hqq.LowersTheMeanError); AWQ is for outliers of inputs, which so small a model has not: both are in
+// tests/export/methods/calibration_test.cpp.
 TEST_F(CalibrationVerbSlow, GptqLowersThePerplexityOfFewBits) {
   double nearest_sum = 0, gptq_sum = 0;
   int cases = 0, wins = 0;

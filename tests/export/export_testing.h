@@ -6,10 +6,10 @@
 
 #include "core/number/random.h"
 #include "core/ops/packed_linear.h"
-#include "export/model_tensors.h"
-#include "export/quantized_weight.h"
-#include "export/round_to_nearest.h"
-#include "export/stored_weights.h"
+#include "export/formats/model_tensors.h"
+#include "export/methods/rtn.h"
+#include "export/schemes/quantized_weight.h"
+#include "export/table/open_stored_weights.h"
 #include "tests/testing.h"
 
 namespace quench::testing {
@@ -38,7 +38,7 @@ inline ModelTensor tensor(std::string layer, const Tensor& w, const Scheme* sche
       .name = layer + ".weight", .layer = layer, .shape = w.shape(), .dtype = w.dtype(), .value = [w] { return w; }};
   if (scheme != nullptr) {
     t.scheme = scheme;
-    t.quantized = std::make_shared<QuantizedWeight>(round_to_nearest(w, scheme->weights, t.name));
+    t.quantized = std::make_shared<QuantizedWeight>(rtn(w, scheme->weights, t.name));
   }
   return t;
 }

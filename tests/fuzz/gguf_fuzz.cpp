@@ -9,9 +9,9 @@
 #include "core/system/check.h"
 #include "core/system/log.h"
 #include "data/tokenizer/json_tokenizer.h"
-#include "export/gguf/head_parser.h"
-#include "export/gguf/tokenizer_reader.h"
-#include "export/gguf/types.h"
+#include "export/formats/gguf/head_parser.h"
+#include "export/formats/gguf/tokenizer_reader.h"
+#include "export/formats/gguf/types.h"
 
 namespace {
 

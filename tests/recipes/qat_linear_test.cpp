@@ -8,7 +8,7 @@
 #include "autograd/functions.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/quantize.h"
-#include "core/ops/quantize/two_of_four.h"
+#include "core/ops/quantize/sparsity_2_4.h"
 #include "recipes/recipe.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/recipes/float8_testing.h"
@@ -85,8 +85,8 @@ TEST(SparseRecipes, GradientsReachWhatIsPruned) {
   const Tensor dense = Tensor::empty({16, 64}, DType::f32);
   gemm({.a = c.dy, .b = c.x, .c = dense, .transpose_a = true});
   for (const auto& [name, rule] :
-       {std::pair{"sparse24", TwoOfFour::magnitude}, {"sparse24_transposable", TwoOfFour::transposable}}) {
-    const Tensor w = two_of_four(c.w, rule), y = Tensor::empty({24, 16}, DType::f32),
+       {std::pair{"sparse24", Sparsity24::magnitude}, {"sparse24_transposable", Sparsity24::transposable}}) {
+    const Tensor w = pruned_2_4(c.w, rule), y = Tensor::empty({24, 16}, DType::f32),
                  dx = Tensor::empty({24, 64}, DType::f32);
     gemm({.a = c.x, .b = w, .c = y, .transpose_b = true});
     gemm({.a = c.dy, .b = w, .c = dx});
@@ -95,7 +95,7 @@ TEST(SparseRecipes, GradientsReachWhatIsPruned) {
     EXPECT_EQ(floats(result.dx), floats(dx)) << name;
     EXPECT_EQ(floats(result.dw), floats(dense)) << name;
   }
-  const Tensor codes = fake_quantize(two_of_four(c.w, TwoOfFour::magnitude), integers(4, 32), false).values,
+  const Tensor codes = fake_quantize(pruned_2_4(c.w, Sparsity24::magnitude), integers(4, 32), false).values,
                y = Tensor::empty({24, 16}, DType::f32);
   gemm({.a = c.x, .b = codes, .c = y, .transpose_b = true});
   const auto kernel = testing::make_kernel("qat_int4_weight_only_sparse24", c, {});

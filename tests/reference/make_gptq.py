@@ -3,7 +3,7 @@
 
 Usage: make_gptq.py
 
-Weight and inputs are functions of their indices, so that a test computes them too (tests/export/gptq_reference_test.cpp).
+Weight and inputs are functions of their indices, so that a test computes them too (tests/export/methods/gptq_reference_test.cpp).
 TorchAO's function wants a GPU and compiled casts only; the checks for that are taken out here, its arithmetic is not.
 """
 

@@ -4,7 +4,7 @@ them, through codes and back.
 
 Usage: make_rounded_inputs.py
 
-The matrix is a function of its indices, so that a test computes it too (tests/export/quantize_inputs_test.cpp). Of the
+The matrix is a function of its indices, so that a test computes it too (tests/export/ptq/quantize_inputs_test.cpp). Of the
 values of each row there is a checksum (FNV-1a of the bytes of f32, 64 bits; zeros have no sign).
 """
 

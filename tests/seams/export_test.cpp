@@ -5,7 +5,7 @@
 
 #include "core/system/choice_table.h"
 #include "core/system/file.h"
-#include "export/format.h"
+#include "export/table/format.h"
 #include "tests/seams/refusal.h"
 #include "tests/testing.h"
 #include "train/model_folder/model_folder.h"

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "export/stored_weights.h"
+#include "export/table/open_stored_weights.h"
 #include "train/check/checker.h"
 #include "train/config/recipe_choice.h"
 

@@ -1,7 +1,7 @@
 // Checks of the section export.
 
-#include "export/format.h"
-#include "export/readers/reader_table.h"
+#include "export/table/format.h"
+#include "export/table/reader_table.h"
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
 #include "train/config/presets.h"

@@ -6,8 +6,8 @@
 
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
-#include "export/gguf/reader.h"
-#include "export/stored_weights.h"
+#include "export/formats/gguf/reader.h"
+#include "export/table/open_stored_weights.h"
 #include "nn/model_config.h"
 #include "train/check/checker.h"
 #include "train/config/fields/field.h"

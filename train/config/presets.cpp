@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/system/nearest_name.h"
-#include "export/gguf/reader.h"
-#include "export/stored_weights.h"
-#include "export/tied_head.h"
+#include "export/formats/gguf/reader.h"
+#include "export/table/open_stored_weights.h"
+#include "export/table/tied_head.h"
 
 namespace quench {
 

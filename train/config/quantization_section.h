@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "export/quantize_model.h"
+#include "export/ptq/quantize_model.h"
 
 namespace quench {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/system/nearest_name.h"
-#include "export/format.h"
+#include "export/table/format.h"
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/foreign_keys.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/json/json.h"
-#include "export/scheme.h"
+#include "export/schemes/scheme.h"
 #include "train/config/run_config.h"
 
 namespace quench {

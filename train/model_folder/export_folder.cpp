@@ -10,8 +10,8 @@
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
-#include "export/format.h"
-#include "export/gguf/writer.h"
+#include "export/formats/gguf/writer.h"
+#include "export/table/format.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/model_card.h"
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "export/format.h"
-#include "export/quantize_model.h"
+#include "export/ptq/quantize_model.h"
+#include "export/table/format.h"
 
 namespace quench {
 

@@ -7,8 +7,8 @@
 #include "core/safetensors/safetensors.h"
 #include "core/tensor/packed_matrix.h"
 #include "data/tokenizer/tokenizer.h"
-#include "export/format.h"
-#include "export/quantize_model.h"
+#include "export/ptq/quantize_model.h"
+#include "export/table/format.h"
 #include "nn/causal_lm.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/export_folder.h"
@@ -16,15 +16,14 @@
 namespace quench {
 
 // Reads <folder>/config.json; a head that holds other values than the embedding table is not tied to it, whatever that
-// says (export/tied_head.h). Throws not_found, corrupt, bad_config or unsupported naming the file.
+// says (export/table/tied_head.h). Throws not_found, corrupt, bad_config or unsupported naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
 // Fills every parameter of the model, but those of adapters, from the folder's weights, dense or quantized
-// (export/stored_weights.h), splitting Hugging Face tensors into fused parameters and converting f32, bf16 and f16 to
-// the parameters' dtype. With `keep_packed` linear layers keep quantized weights packed, frozen; all other parameters
-// get the values. All missing,
-// extra and wrongly shaped tensors are named in one error, before anything is read. Rotary buffers of old checkpoints,
-// and a head beside tied embeddings, are ignored.
+// (export/formats/stored_weights.h), splitting Hugging Face tensors into fused parameters and converting f32, bf16 and
+// f16 to the parameters' dtype. With `keep_packed` linear layers keep quantized weights packed, frozen; all other
+// parameters get the values. All missing, extra and wrongly shaped tensors are named in one error, before anything is
+// read. Rotary buffers of old checkpoints, and a head beside tied embeddings, are ignored.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false);
 
 // What a model with adapters does with the codes of a linear layer's weight.
@@ -69,7 +68,7 @@ struct ModelFolderReport {
 // says. Throws bad_config for a target that is refused, before anything is computed; no_space or io; what existed
 // before is then intact. With
 // calibration data, or where the quantized model's perplexity is measured, the model computes with the quantized
-// weights afterwards (export/quantize_model.h).
+// weights afterwards (export/ptq/quantize_model.h).
 ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
 
 }  // namespace quench

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/json/json.h"
-#include "export/layer_pattern.h"
+#include "export/schemes/layer_pattern.h"
 #include "recipes/lora/adapters.h"
 
 namespace quench {

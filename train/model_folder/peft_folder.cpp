@@ -10,7 +10,7 @@
 #include "core/system/file.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
-#include "export/finite_values.h"
+#include "export/schemes/finite_values.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_config.h"
 

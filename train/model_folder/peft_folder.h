@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "export/format.h"
+#include "export/table/format.h"
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"

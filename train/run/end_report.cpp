@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/system/check.h"
-#include "export/format.h"
+#include "export/table/format.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
 #include "train/metrics/step_metrics.h"

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "export/format.h"
+#include "export/table/format.h"
 #include "nn/linear.h"
 #include "nn/optim/table.h"
 #include "train/check/check.h"

@@ -3,11 +3,11 @@
 #include <map>
 #include <set>
 
-#include "core/ops/quantize/two_of_four.h"
+#include "core/ops/quantize/sparsity_2_4.h"
 #include "core/system/key_error.h"
 #include "core/system/log.h"
 #include "distributed/fsdp/gather_parameter.h"
-#include "export/readers/reader_table.h"
+#include "export/table/reader_table.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
 #include "nn/linear.h"
@@ -102,12 +102,12 @@ std::set<nn::Parameter*> pruned_weights(nn::CausalLm& model, const ExportSection
 nn::WholeRows pruned(const nn::WholeRows& whole, const std::set<nn::Parameter*>& weights,
                      const ExportSection& section) {
   if (weights.empty()) return whole;
-  const TwoOfFour rule = recipes::require_sparsity(section.sparsity, "export.sparsity");
+  const Sparsity24 rule = recipes::require_sparsity(section.sparsity, "export.sparsity");
   return [whole, weights, rule](const nn::Parameter& parameter) {
     const Tensor values = whole(parameter);
     if (std::ranges::find(weights, &parameter) == weights.end()) return values;
     Tensor kept = Tensor::empty_like(values);
-    keep_two_of_four({values, kept, rule});
+    prune_2_4({values, kept, rule});
     return kept;
   };
 }

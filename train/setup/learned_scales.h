@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "export/quantize_model.h"
+#include "export/ptq/quantize_model.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/config/run_config.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/safetensors/safetensors.h"
-#include "export/format.h"
+#include "export/table/format.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/testing.h"
 #include "train/model_folder/model_folder.h"

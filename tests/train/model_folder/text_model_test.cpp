@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/safetensors/safetensors.h"
-#include "export/text_model.h"
+#include "export/formats/text_model.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/testing.h"
 #include "train/model_folder/model_folder.h"

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "export/format.h"
-#include "export/quantize_model.h"
-#include "export/scheme.h"
+#include "export/ptq/quantize_model.h"
+#include "export/schemes/scheme.h"
+#include "export/table/format.h"
 #include "tests/testing.h"
 #include "tests/train/metrics/captured_log.h"
 #include "train/config/presets.h"

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "export/format.h"
+#include "export/table/format.h"
 #include "tests/train/run/trainer_fixture.h"
 
 namespace quench {

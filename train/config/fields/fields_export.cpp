@@ -1,7 +1,7 @@
 // Rows of the section export.
 
-#include "export/format.h"
-#include "export/readers/reader_table.h"
+#include "export/table/format.h"
+#include "export/table/reader_table.h"
 #include "recipes/sparse.h"
 #include "train/config/fields/field_builder.h"
 

@@ -1,0 +1,11 @@
+#pragma once
+// Reads model folders of the compressed-tensors format (config.h), those of other programs too.
+
+#include "export/formats/stored_weights.h"
+
+namespace quench {
+
+[[nodiscard]] std::unique_ptr<StoredWeights> open_compressed_tensors(const std::filesystem::path& folder,
+                                                                     const Json& quantization);
+
+}  // namespace quench

@@ -1,0 +1,19 @@
+#pragma once
+// Input of a format's writer.
+
+#include <filesystem>
+#include <vector>
+
+#include "export/formats/model_tensors.h"
+#include "nn/model_config.h"
+
+namespace quench {
+
+struct ExportJob {
+  const std::vector<ModelTensor>& tensors;
+  const nn::ModelConfig& config;
+  std::filesystem::path folder;  // exists and holds the small files: config, tokenizer
+  std::uint64_t max_shard_bytes;
+};
+
+}  // namespace quench

@@ -1,0 +1,143 @@
+#include "export/formats/gguf/model_config.h"
+
+#include <algorithm>
+
+#include "core/tensor/tensor.h"
+#include "export/formats/gguf/names.h"
+#include "export/formats/gguf/reader.h"
+#include "export/formats/gguf/rope.h"
+#include "export/formats/gguf/types.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+const GgufEntry* find_tensor(const GgufHead& head, std::string_view name) {
+  const auto found = std::ranges::find(head.tensors, name, &GgufEntry::name);
+  return found == head.tensors.end() ? nullptr : &*found;
+}
+
+std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std::int64_t count) {
+  const GgufEntry* entry = find_tensor(head, kRopeDivisors);
+  if (entry == nullptr) return {};
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, gguf_type_layout(entry->type)->plain == DType::f32 && entry->shape == Shape({count}),
+      "{}: {} has shape {}, expected {} numbers in f32", file.string(), entry->name, entry->shape.to_string(), count);
+  const Tensor values = Tensor::empty(entry->shape, DType::f32);
+  read_gguf_tensor(file, *entry, values);
+  std::vector<float> divisors(values.data<float>(), values.data<float>() + count);
+  for (const float divisor : divisors)
+    QUENCH_CHECK_AS(ErrorCode::corrupt, divisor > 0 && divisor < 1e9f, "{}: {} holds {}", file.string(), entry->name,
+                    divisor);
+  return divisors;
+}
+
+// What would change the model's values and no config.json of these families says.
+void refuse_others(const GgufFields& fields, std::int64_t context) {
+  constexpr std::string_view kExperts = "expert_count", kWindow = "attention.sliding_window";
+  QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find_integer(kExperts).value_or(0) == 0,
+                  "{}: {} is {}: models with experts cannot be read from GGUF", fields.source(), fields.name(kExperts),
+                  fields.integer(kExperts));
+  const std::int64_t window = fields.find_integer(kWindow).value_or(0);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, window == 0 || window >= context,
+                  "{}: {} is {}; put the model's config.json beside the file", fields.source(), fields.name(kWindow),
+                  window);
+  for (const std::string_view key : {"attention.scale", "logit_scale", "residual_scale", "embedding_scale"})
+    QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find(key) == nullptr, "{}: {} is not supported", fields.source(),
+                    fields.name(key));
+}
+
+std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads) {
+  const auto written = fields.find_integer("attention.key_length");
+  QUENCH_CHECK_AS(ErrorCode::corrupt, written || hidden % heads == 0,
+                  "{}: {} {} is not a multiple of {} heads, and there is no {}", fields.source(),
+                  fields.name("embedding_length"), hidden, heads, fields.name("attention.key_length"));
+  const std::int64_t size = written ? *written : hidden / heads;
+  for (const std::string_view key : {"attention.value_length", "rope.dimension_count"}) {
+    const std::int64_t other = fields.find_integer(key).value_or(size);
+    QUENCH_CHECK_AS(ErrorCode::unsupported, other == size,
+                    "{}: {} is {}, but heads have {} elements; only equal sizes "
+                    "are supported",
+                    fields.source(), fields.name(key), other, size);
+  }
+  return size;
+}
+
+// Rows of the embedding table, which all that counts tokens must agree with.
+std::int64_t vocabulary_of(const GgufHead& head, const GgufFields& fields, const GgufFields& tokenizer) {
+  const GgufEntry* embedding = find_tensor(head, "token_embd.weight");
+  QUENCH_CHECK_AS(ErrorCode::unsupported, embedding != nullptr && embedding->shape.rank() == 2,
+                  "{}: it has no token_embd.weight", fields.source());
+  const std::int64_t rows = embedding->shape[0];
+  const std::int64_t written = fields.find_integer("vocab_size").value_or(rows);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, written == rows, "{}: {} is {}, but token_embd.weight has {} rows",
+                  fields.source(), fields.name("vocab_size"), written, rows);
+  const Json* tokens = tokenizer.find("tokens");
+  if (tokens == nullptr) return rows;
+  QUENCH_CHECK_AS(ErrorCode::corrupt, tokens->is_array(), "{}: {} is no list", fields.source(),
+                  tokenizer.name("tokens"));
+  QUENCH_CHECK_AS(ErrorCode::corrupt, static_cast<std::int64_t>(tokens->as_array().size()) == rows,
+                  "{}: {} has {} tokens, but token_embd.weight {} rows", fields.source(), tokenizer.name("tokens"),
+                  tokens->as_array().size(), rows);
+  return rows;
+}
+
+void set_token_ids(const GgufFields& tokenizer, std::int64_t vocabulary, Json& config) {
+  const auto set = [&](std::string_view member, std::initializer_list<std::string_view> keys) {
+    Json::Array ids;
+    for (const std::string_view key : keys) {
+      const auto id = tokenizer.find_integer(key);
+      if (!id) continue;
+      QUENCH_CHECK_AS(ErrorCode::corrupt, *id < vocabulary, "{}: {} is {}, outside the vocabulary of {}",
+                      tokenizer.source(), tokenizer.name(key), *id, vocabulary);
+      if (std::ranges::find(ids, Json(*id)) == ids.end()) ids.emplace_back(*id);
+    }
+    if (ids.size() == 1) config.set(member, ids.front());
+    if (ids.size() > 1) config.set(member, std::move(ids));
+  };
+  set("bos_token_id", {"bos_token_id"});
+  set("eos_token_id", {"eos_token_id", "eot_token_id", "eom_token_id"});
+  set("pad_token_id", {"padding_token_id"});
+}
+
+}  // namespace
+
+Json gguf_model_config(const fs::path& file) {
+  const GgufHead head = read_gguf_head(file);
+  const std::string source = file.string();
+  const auto name = GgufFields(head, "general.", source).find_text("architecture");
+  QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "{}: it has no general.architecture", source);
+  const GgufArchitecture* architecture = find_gguf_architecture_by_name(*name);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr,
+                  "{}: general.architecture '{}' is not supported; known: {}", source, *name,
+                  gguf_architecture_names());
+  const GgufFields fields(head, std::string(architecture->name) + ".", source);
+  const GgufFields tokenizer(head, "tokenizer.ggml.", source);
+  const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
+  const std::int64_t context = fields.integer("context_length"), head_dim = head_dim_of(fields, hidden, heads);
+  refuse_others(fields, context);
+  const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
+  Json config = Json::object();
+  config.set("architectures", Json(Json::Array{architecture->hf_name}));
+  config.set("model_type", architecture->model_type);
+  config.set("vocab_size", vocabulary);
+  config.set("hidden_size", hidden);
+  config.set("intermediate_size", fields.integer("feed_forward_length"));
+  config.set("num_hidden_layers", fields.integer("block_count"));
+  config.set("num_attention_heads", heads);
+  config.set("num_key_value_heads", fields.find_integer("attention.head_count_kv").value_or(heads));
+  config.set("head_dim", head_dim);
+  config.set("max_position_embeddings", context);
+  config.set("rms_norm_eps", fields.number("attention.layer_norm_rms_epsilon"));
+  config.set("hidden_act", "silu");
+  config.set("tie_word_embeddings", find_tensor(head, "output.weight") == nullptr);
+  if (architecture->bias_is_chosen) config.set("attention_bias", find_tensor(head, "blk.0.attn_q.bias") != nullptr);
+  if (find_tensor(head, "blk.0.ffn_up.bias") != nullptr) config.set("mlp_bias", true);
+  set_token_ids(tokenizer, vocabulary, config);
+  config.set("torch_dtype", "float32");
+  read_gguf_rope(fields, read_divisors(file, head, head_dim / 2), config);
+  return config;
+}
+
+}  // namespace quench

@@ -1,0 +1,154 @@
+#include "export/formats/gguf/reader.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "export/formats/gguf/names.h"
+#include "export/formats/gguf/rope.h"
+#include "export/formats/gguf/row_order.h"
+#include "export/formats/gguf/types.h"
+#include "nn/model_config.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kFirstBytes = std::uint64_t{1} << 20, kMostBytes = std::uint64_t{1} << 28;  // of a head
+
+std::vector<std::uint8_t> read_front(std::ifstream& file, std::uint64_t bytes) {
+  std::vector<std::uint8_t> front(bytes);
+  file.clear();
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(front.data()), static_cast<std::streamsize>(bytes));
+  return front;
+}
+
+class GgufWeights final : public StoredWeights {
+ public:
+  GgufWeights(const fs::path& file, const Json& config)
+      : path_(file), config_(nn::parse_model_config(config, file.string())), head_(read_gguf_head(file)) {
+    const Json& architecture = head_.metadata["general.architecture"];
+    const GgufArchitecture* known = find_gguf_architecture(config_.model_type);
+    QUENCH_CHECK_AS(ErrorCode::unsupported,
+                    known != nullptr && architecture.is_string() && architecture.as_string() == known->name,
+                    "{}: architecture {} does not go with a model of type '{}'", file.string(), architecture.dump(),
+                    config_.model_type);
+    interleaved_ = known->interleaved_rotation;
+    for (const GgufEntry& entry : head_.tensors) {
+      if (entry.name == kRopeDivisors) continue;  // they follow from the config
+      const auto name = hf_tensor_name(entry.name);
+      tensors_.emplace(name.value_or(entry.name), &entry);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : tensors_) names.push_back(name);
+    return names;
+  }
+
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return std::nullopt;
+    const GgufTypeLayout layout = *gguf_type_layout(found->second->type);
+    return StoredTensor{found->second->shape, layout.blocks.has_value(), layout.plain ? "plain" : "blocks",
+                        layout.plain};
+  }
+
+  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
+    const GgufEntry& entry = *tensors_.find(name)->second;
+    const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0;
+    const bool all = entry.shape[0] == out.size(0);
+    const Tensor raw = all && heads == 0 ? out : Tensor::empty(entry.shape, out.dtype());
+    read_gguf_tensor(path_, entry, raw);
+    if (all && heads == 0) return;
+    const Tensor ordered = heads > 0 ? separate_heads(raw, heads) : raw;
+    Tensor(out).copy_from(ordered.narrow(0, first_row, out.size(0)));
+  }
+
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    const GgufEntry& entry = *tensors_.find(name)->second;
+    QUENCH_CHECK_AS(ErrorCode::unsupported, entry.shape.rank() == 2, "{}: {} has blocks and shape {}", path_.string(),
+                    entry.name, entry.shape.to_string());
+    const BlockType type = *gguf_type_layout(entry.type)->blocks;
+    const MemoryScope scope(MemoryCategory::workspace);
+    Tensor blocks = Tensor::empty({entry.shape[0], static_cast<std::int64_t>(entry.bytes) / entry.shape[0]}, DType::u8);
+    read_gguf_tensor(path_, entry, blocks);
+    if (const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0; heads > 0)
+      blocks = separate_heads(blocks, heads);
+    return pack_blocks(blocks, type, entry.shape[1], fmt::format("{}: {}", path_.string(), entry.name));
+  }
+
+  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
+
+ private:
+  fs::path path_;
+  nn::ModelConfig config_;
+  GgufHead head_;
+  bool interleaved_ = false;
+  std::map<std::string, const GgufEntry*, std::less<>> tensors_;
+};
+
+}  // namespace
+
+bool is_gguf_path(const fs::path& path) {
+  std::error_code ignored;
+  return path.extension() == ".gguf" && fs::is_regular_file(path, ignored);
+}
+
+fs::path find_gguf_file(const fs::path& folder) {
+  fs::path found;
+  if (is_gguf_path(folder)) return folder;
+  if (!fs::is_directory(folder)) return found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".gguf" || !entry.is_regular_file()) continue;
+    QUENCH_CHECK_AS(ErrorCode::bad_config, found.empty(),
+                    "{} holds several GGUF files, {} and {}: put the one to read into a folder of its own",
+                    folder.string(), found.filename().string(), entry.path().filename().string());
+    found = entry.path();
+  }
+  return found;
+}
+
+GgufHead read_gguf_head(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  // Opening a FIFO would wait for a writer.
+  QUENCH_CHECK_AS(ErrorCode::io, !fs::exists(status) || fs::is_regular_file(status), "{} is not a regular file",
+                  path.string());
+  std::ifstream file(path, std::ios::binary);
+  QUENCH_CHECK_AS(ErrorCode::not_found, file.is_open(), "cannot open {}", path.string());
+  const std::uint64_t size = fs::file_size(path);
+  for (std::uint64_t bytes = kFirstBytes;; bytes *= 4) {
+    const std::uint64_t now = std::min(bytes, size);
+    const std::vector<std::uint8_t> front = read_front(file, now);
+    QUENCH_CHECK_AS(ErrorCode::io, file.good(), "cannot read {}", path.string());
+    if (auto head = parse_gguf_head(front, size, path.string())) {
+      const auto parts = GgufFields(*head, "split.", path.string()).find_integer("count");
+      QUENCH_CHECK_AS(ErrorCode::unsupported, parts.value_or(1) <= 1,
+                      "{}: it is one of {} parts of a model (split.count); put them together with llama.cpp's "
+                      "llama-gguf-split --merge",
+                      path.string(), *parts);
+      return std::move(*head);
+    }
+    QUENCH_CHECK_AS(ErrorCode::corrupt, now < size, "{}: not a valid GGUF file: it ends within its head",
+                    path.string());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, now < kMostBytes, "{}: not a valid GGUF file: its head has more than {} bytes",
+                    path.string(), kMostBytes);
+  }
+}
+
+void read_gguf_tensor(const fs::path& path, const GgufEntry& entry, const Tensor& out) {
+  QUENCH_CHECK(out.nbytes() == entry.bytes, "{}: {} bytes for {}", entry.name, out.nbytes(), entry.bytes);
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(entry.begin));
+  file.read(static_cast<char*>(out.raw_data()), static_cast<std::streamsize>(entry.bytes));
+  QUENCH_CHECK_AS(ErrorCode::io, file.good(), "{}: cannot read {}", path.string(), entry.name);
+}
+
+std::unique_ptr<StoredWeights> open_gguf(const fs::path& file, const Json& config) {
+  return std::make_unique<GgufWeights>(file, config);
+}
+
+}  // namespace quench

@@ -1,0 +1,286 @@
+#include "export/formats/gguf/tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "core/json/json.h"
+#include "core/system/check.h"
+#include "core/system/file.h"
+#include "core/system/log.h"
+#include "data/tokenizer/text/published_patterns.h"
+#include "data/tokenizer/tokenizer.h"
+#include "export/formats/gguf/sentence_piece.h"
+#include "export/formats/gguf/special_tokens.h"
+#include "export/formats/gguf/token_kinds.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
+
+struct Vocabulary {
+  std::string model;  // tokenizer.ggml.model
+  std::string pre;    // tokenizer.ggml.pre, or ""
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> kinds;
+  std::vector<std::string> merges;
+  std::vector<float> scores;
+  bool space_prefix = true;  // texts begin with a space that is not theirs; for models with scores
+
+  void set(std::size_t id, std::string text, TokenKind kind) {
+    tokens.at(id) = std::move(text);
+    kinds.at(id) = kind;
+  }
+};
+
+// Every id has some token, those without one in the tokenizer an unused one.
+Vocabulary empty_vocabulary(std::string model, std::int64_t size) {
+  Vocabulary vocabulary{.model = std::move(model)};
+  for (std::int64_t id = 0; id < size; ++id) vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
+  vocabulary.kinds.assign(static_cast<std::size_t>(size), kUnused);
+  return vocabulary;
+}
+
+std::string_view name_of_pattern(std::string_view expression) {
+  const auto* found = std::ranges::find(kPublishedPatterns, expression, &PublishedPattern::expression);
+  return found == kPublishedPatterns.end() ? std::string_view() : found->name;
+}
+
+bool flag(const Json& component, std::string_view key, bool fallback) {
+  const Json* value = component.find(key);
+  return value == nullptr || value->is_null() ? fallback : value->as_bool();
+}
+
+// Adds the patterns of a component of a pre_tokenizer, "" for what has none; ByteLevel's own is GPT-2's.
+void add_patterns(const Json& component, std::vector<std::string_view>& patterns) {
+  const std::string& type = component.at("type").as_string();
+  if (type == "Sequence") {
+    for (const Json& part : component.at("pretokenizers").as_array()) add_patterns(part, patterns);
+  } else if (type == "ByteLevel") {
+    if (flag(component, "use_regex", true)) patterns.emplace_back("gpt2");
+    if (flag(component, "add_prefix_space", true))
+      QUENCH_LOG_WARN(
+          "the tokenizer puts a space before a text, which a byte-level tokenizer of llama.cpp does not: the "
+          "first token differs there");
+  } else if (type == "Digits") {
+    patterns.emplace_back(flag(component, "individual_digits", false) ? "individual_digits" : "digits");
+  } else {
+    const Json* pattern = type == "Split" ? component.at("pattern").find("Regex") : nullptr;
+    patterns.push_back(pattern == nullptr ? std::string_view() : name_of_pattern(pattern->as_string()));
+  }
+}
+
+std::optional<std::string> pre_tokenizer_name(const Json* description) {
+  if (description == nullptr || description->is_null()) return std::nullopt;
+  std::vector<std::string_view> patterns;
+  add_patterns(*description, patterns);
+  const auto& known = gguf_pre_tokenizers();
+  const auto found = std::ranges::find(known, patterns, &GgufPreTokenizer::patterns);
+  return found == known.end() ? std::nullopt : std::optional<std::string>(found->names.front());
+}
+
+bool is_byte_level(const Json& tokenizer) {
+  const Json* decoder = tokenizer.find("decoder");
+  return decoder != nullptr && decoder->is_object() && decoder->at("type") == Json("ByteLevel");
+}
+
+std::size_t checked_id(const Json& id, const Vocabulary& vocabulary) {
+  const std::uint64_t value = id.as_uint();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, value < vocabulary.tokens.size(),
+                  "the tokenizer has a token {}, the model a vocabulary of {}", value, vocabulary.tokens.size());
+  return static_cast<std::size_t>(value);
+}
+
+void add_added_tokens(const Json& json, Vocabulary& vocabulary) {
+  const Json* added = json.find("added_tokens");
+  if (added == nullptr || !added->is_array()) return;
+  for (const Json& token : added->as_array()) {
+    const std::size_t id = checked_id(token.at("id"), vocabulary);
+    if (vocabulary.kinds[id] != kUnknown)
+      vocabulary.set(id, token.at("content").as_string(), token.at("special").as_bool() ? kControl : kUserDefined);
+  }
+}
+
+// Two texts that become one.
+std::pair<std::string, std::string> merged_pair(const Json& merge) {
+  if (!merge.is_string()) return {merge.as_array().at(0).as_string(), merge.as_array().at(1).as_string()};
+  const std::string& text = merge.as_string();
+  const std::size_t space = text.find(' ', 1);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, space != std::string::npos, "merge \"{}\" names no two tokens", text);
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
+  const Json& model = json.at("model");
+  if (!is_byte_level(json) || model.at("type") != Json("BPE")) return std::nullopt;
+  const auto pre = pre_tokenizer_name(json.find("pre_tokenizer"));
+  if (!pre) return std::nullopt;
+  Vocabulary vocabulary = empty_vocabulary("gpt2", size);
+  vocabulary.pre = *pre;
+  for (const auto& [text, id] : model.at("vocab").as_object())
+    vocabulary.set(checked_id(id, vocabulary), text, kNormal);
+  for (const Json& merge : model.at("merges").as_array()) {
+    const auto [first, second] = merged_pair(merge);
+    vocabulary.merges.push_back(first + " " + second);
+  }
+  add_added_tokens(json, vocabulary);
+  return vocabulary;
+}
+
+constexpr float kNoScore = -10000.0f;
+
+// SentencePiece merges by the scores of what comes out, whatever it is made of; tokenizer.json by a list of pairs. They
+// agree where all pairs that make one token stand together, and none is left out. Gives tokens scores by their place in
+// the list, later ones lower; false where they do not agree.
+bool score_by_merges(const Json::Array& merges, const Json::Object& vocab, Vocabulary& vocabulary) {
+  std::unordered_map<std::string_view, std::size_t> ids;
+  for (const auto& [text, id] : vocab) ids.emplace(text, checked_id(id, vocabulary));
+  std::unordered_map<std::string, std::size_t> pairs;  // that make a token
+  std::string last;
+  for (const Json& merge : merges) {
+    const auto [first, second] = merged_pair(merge);
+    std::string made = first + second;
+    const auto id = ids.find(made);
+    if (id == ids.end() || (made != last && pairs.contains(made))) return false;
+    if (++pairs[made] == 1) vocabulary.scores[id->second] = 1.0f - static_cast<float>(pairs.size());
+    last = std::move(made);
+  }
+  return std::ranges::all_of(ids, [&](const auto& token) {
+    const auto& [text, id] = token;
+    if (vocabulary.kinds[id] != kNormal) return true;
+    std::size_t possible = 0;
+    for (std::size_t cut = 1; cut < text.size(); ++cut)
+      possible += ids.contains(text.substr(0, cut)) && ids.contains(text.substr(cut)) ? 1U : 0U;
+    const auto made = pairs.find(std::string(text));
+    return possible == (made == pairs.end() ? 0 : made->second);
+  });
+}
+
+// BPE over characters with tokens for bytes, as SentencePiece models become in tokenizer.json.
+std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& json, std::int64_t size) {
+  const Json& model = json.at("model");
+  const bool bytes = model.at("type") == Json("BPE") && flag(model, "byte_fallback", false);
+  if (is_byte_level(json) || !bytes) return std::nullopt;
+  Vocabulary vocabulary = empty_vocabulary("llama", size);
+  vocabulary.scores.assign(static_cast<std::size_t>(size), kNoScore);
+  const Json* unknown = model.find("unk_token");
+  for (const auto& [text, id] : model.at("vocab").as_object()) {
+    const bool byte = text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
+    const bool is_unknown = unknown != nullptr && unknown->is_string() && unknown->as_string() == text;
+    vocabulary.set(checked_id(id, vocabulary), text, is_unknown ? kUnknown : byte ? kByte : kNormal);
+  }
+  add_added_tokens(json, vocabulary);
+  if (!score_by_merges(model.at("merges").as_array(), model.at("vocab").as_object(), vocabulary)) return std::nullopt;
+  // Whether a text's words begin with a mark for the space before them.
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+  const auto ids = tokenizer->encode("a", {.add_special_tokens = false});
+  vocabulary.space_prefix = !ids.empty() && tokenizer->token_text(ids.front()).starts_with(' ');
+  return vocabulary;
+}
+
+std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64_t size) {
+  const fs::path file = folder / "tokenizer.model";
+  const std::string bytes = read_file(file, kMaxBytes);
+  sentencepiece::SentencePieceProcessor processor;
+  const auto status = processor.LoadFromSerializedProto(bytes);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, status.ok(), "{}: {}", file.string(), status.ToString());
+  const SentencePieceSettings settings = read_sentence_piece_settings(bytes);
+  if (!settings.bpe) return std::nullopt;
+  if (settings.collapses_spaces || settings.normalizes)
+    QUENCH_LOG_WARN("{}: the tokenizer {}, llama.cpp keeps texts as they are: ids differ there", file.string(),
+                    settings.normalizes ? "normalizes texts" : "drops repeated spaces");
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+  const int pieces = processor.GetPieceSize();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, std::max<std::int64_t>(pieces, tokenizer->vocab_size()) <= size,
+                  "the tokenizer has {} tokens, the model a vocabulary of {}",
+                  std::max<std::int64_t>(pieces, tokenizer->vocab_size()), size);
+  Vocabulary vocabulary = empty_vocabulary("llama", size);
+  vocabulary.scores.assign(static_cast<std::size_t>(size), kNoScore);
+  for (int id = 0; id < pieces; ++id) {
+    const TokenKind kind = processor.IsUnknown(id)   ? kUnknown
+                           : processor.IsControl(id) ? kControl
+                           : processor.IsByte(id)    ? kByte
+                           : processor.IsUnused(id)  ? kUnused
+                                                     : kNormal;
+    vocabulary.set(static_cast<std::size_t>(id), processor.IdToPiece(id), kind);
+    vocabulary.scores[static_cast<std::size_t>(id)] = processor.GetScore(id);
+  }
+  // Added behind the model's pieces.
+  for (std::int32_t id = pieces; id < tokenizer->vocab_size(); ++id)
+    vocabulary.set(static_cast<std::size_t>(id), tokenizer->token_text(id),
+                   tokenizer->is_special(id) ? kControl : kUserDefined);
+  vocabulary.space_prefix = settings.dummy_prefix;
+  return vocabulary;
+}
+
+std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t size) {
+  std::optional<Json> json;
+  if (fs::is_regular_file(folder / "tokenizer.json")) {
+    Json::ParseOptions options;
+    options.max_bytes = kMaxBytes;
+    json = Json::parse_file(folder / "tokenizer.json", options);
+    if (auto found = read_byte_level(*json, size)) return found;
+  }
+  if (fs::is_regular_file(folder / "tokenizer.model"))
+    if (auto found = read_sentence_piece(folder, size)) return found;
+  return json ? read_characters(folder, *json, size) : std::nullopt;
+}
+
+// What the tokenizer puts around a text.
+struct Surroundings {
+  bool begin = false, end = false;
+};
+
+Surroundings surroundings(const Tokenizer& tokenizer) {
+  const std::vector<std::int32_t> ids = tokenizer.encode("a");
+  return {!ids.empty() && tokenizer.bos_id() == ids.front(), !ids.empty() && tokenizer.eos_id() == ids.back()};
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& folder, const nn::ModelConfig& config) {
+  std::optional<Vocabulary> vocabulary = read_vocabulary(folder, config.vocab_size);
+  if (!vocabulary) {
+    QUENCH_LOG_WARN("the GGUF file has no tokenizer: there is none that llama.cpp has a counterpart of");
+    return {{"tokenizer.ggml.model", std::string("none")}};
+  }
+  std::vector<std::pair<std::string, GgufValue>> metadata;
+  metadata.emplace_back("tokenizer.ggml.model", vocabulary->model);
+  if (!vocabulary->pre.empty()) metadata.emplace_back("tokenizer.ggml.pre", vocabulary->pre);
+  metadata.emplace_back("tokenizer.ggml.tokens", std::move(vocabulary->tokens));
+  if (!vocabulary->scores.empty()) {
+    metadata.emplace_back("tokenizer.ggml.scores", std::move(vocabulary->scores));
+    metadata.emplace_back("tokenizer.ggml.add_space_prefix", vocabulary->space_prefix);
+  }
+  metadata.emplace_back("tokenizer.ggml.token_type", std::move(vocabulary->kinds));
+  if (!vocabulary->merges.empty()) metadata.emplace_back("tokenizer.ggml.merges", std::move(vocabulary->merges));
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+  const auto [begin, end] = surroundings(*tokenizer);
+  const GgufSpecialTokens special = gguf_special_tokens(folder, *tokenizer, config);
+  const auto id = [&](const char* key, std::optional<std::int64_t> value) {
+    if (value) metadata.emplace_back(key, static_cast<std::uint32_t>(*value));
+  };
+  id("tokenizer.ggml.bos_token_id", special.bos);
+  id("tokenizer.ggml.eos_token_id", special.eos);
+  id("tokenizer.ggml.eot_token_id", special.eot);
+  id("tokenizer.ggml.eom_token_id", special.eom);
+  id("tokenizer.ggml.padding_token_id", special.pad);
+  metadata.emplace_back("tokenizer.ggml.add_bos_token", begin);
+  metadata.emplace_back("tokenizer.ggml.add_eos_token", end);
+  if (const auto& chat = tokenizer->chat_template()) {
+    if (!chat->text.empty()) metadata.emplace_back("tokenizer.chat_template", chat->text);
+    std::vector<std::string> names;
+    for (const auto& named : chat->named) names.push_back(named.name);
+    if (!names.empty()) metadata.emplace_back("tokenizer.chat_templates", std::move(names));
+    for (const auto& named : chat->named) metadata.emplace_back("tokenizer.chat_template." + named.name, named.text);
+  }
+  return metadata;
+}
+
+}  // namespace quench

@@ -1,0 +1,212 @@
+#include "export/formats/gguf/writer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/number/float4.h"
+#include "core/ops/elementwise.h"
+#include "core/system/file.h"
+#include "export/formats/gguf/metadata.h"
+#include "export/formats/gguf/names.h"
+#include "export/formats/gguf/rope.h"
+#include "export/formats/gguf/row_order.h"
+#include "export/formats/gguf/tokenizer.h"
+#include "export/formats/gguf/types.h"
+#include "export/schemes/gguf_super_blocks.h"
+
+namespace quench {
+namespace {
+
+using Metadata = std::vector<std::pair<std::string, GgufValue>>;
+
+// The blocks that hold a scheme's codes.
+std::optional<BlockType> blocks_of(const OperandScheme& scheme) {
+  if (scheme.blocks) return scheme.blocks;
+  if (scheme.sharing != ScaleSharing::group || scheme.group_size != 32 || !scheme.symmetric()) return std::nullopt;
+  if (!scheme.element) {
+    if (scheme.bits == 8) return BlockType::q8_0;
+    if (scheme.bits <= 4) return BlockType::q4_0;
+    return std::nullopt;
+  }
+  if (scheme.element == ElementFormat::e2m1 && scheme.scale == ScaleForm::e8m0) return BlockType::mxfp4;
+  return std::nullopt;
+}
+
+// 32 codes with their scale as a block.
+void put_block(const QuantizedWeight& q, BlockType type, std::int64_t group, std::uint8_t* block) {
+  const std::int64_t at = group * 32;
+  if (type == BlockType::mxfp4) {
+    const auto* packed = static_cast<const std::uint8_t*>(q.codes.raw_data()) + at / 2;
+    const auto code = [&](int i) { return static_cast<std::uint8_t>(packed[i / 2] >> (i % 2 * 4) & 0xF); };
+    block[0] = static_cast<const std::uint8_t*>(q.scales.raw_data())[group];
+    for (int j = 0; j < 16; ++j) block[1 + j] = pack_nibbles(code(j), code(j + 16));
+    return;
+  }
+  const std::uint16_t scale = q.scales.data<float16>()[group].bits;
+  std::memcpy(block, &scale, sizeof scale);
+  const std::int8_t* codes = q.codes.data<std::int8_t>() + at;
+  if (type == BlockType::q8_0) {
+    std::memcpy(block + 2, codes, 32);
+    return;
+  }
+  const auto nibble = [&](int i) { return static_cast<std::uint8_t>(codes[i] + 8); };
+  for (int j = 0; j < 16; ++j) block[2 + j] = pack_nibbles(nibble(j), nibble(j + 16));
+}
+
+Tensor blocks_from_codes(const QuantizedWeight& q, BlockType type) {
+  const BlockFormat& format = block_format(type);
+  const std::int64_t blocks = q.shape[1] / format.elements;
+  const Tensor out = Tensor::empty({q.shape[0], blocks * format.bytes}, DType::u8);
+  for (std::int64_t i = 0; i < q.shape[0] * blocks; ++i)
+    put_block(q, type, i, out.data<std::uint8_t>() + i * format.bytes);
+  return out;
+}
+
+// A tensor of the file and the way to its bytes.
+struct Entry {
+  GgufTensor head;
+  std::function<Tensor()> bytes;
+};
+
+GgufTensor head_of(std::string name, const Shape& shape, std::uint32_t type, std::uint64_t bytes) {
+  GgufTensor head{.name = std::move(name), .type = type, .bytes = bytes};
+  for (int axis = shape.rank() - 1; axis >= 0; --axis)
+    head.dimensions.push_back(static_cast<std::uint64_t>(shape[axis]));
+  return head;
+}
+
+Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const GgufArchitecture& architecture) {
+  const auto name = gguf_tensor_name(tensor.name);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "GGUF has no name for {}", tensor.name);
+  const std::int64_t heads = architecture.interleaved_rotation ? rotated_heads(tensor.name, job.config) : 0;
+  const auto ordered = [heads](const Tensor& rows) { return heads > 0 ? interleave_heads(rows, heads) : rows; };
+  if (tensor.quantized != nullptr) {
+    const BlockType type = *blocks_of(tensor.quantized->scheme);
+    const BlockFormat& format = block_format(type);
+    const auto bytes = static_cast<std::uint64_t>(tensor.shape.numel() / format.elements * format.bytes);
+    return {head_of(*name, tensor.shape, format.ggml_type, bytes), [ordered, type, q = tensor.quantized] {
+              return ordered(q->scheme.blocks ? q->codes : blocks_from_codes(*q, type));
+            }};
+  }
+  const DType dtype = tensor.shape.rank() == 1 ? DType::f32 : tensor.dtype;
+  const auto bytes = static_cast<std::uint64_t>(tensor.shape.numel() * byte_size(dtype));
+  return {head_of(*name, tensor.shape, gguf_type_of(dtype), bytes), [ordered, dtype, value = tensor.value] {
+            const Tensor stored = ordered(value());
+            if (stored.dtype() == dtype) return stored;
+            const Tensor converted = Tensor::empty(stored.shape(), dtype);
+            cast({stored, converted});
+            return converted;
+          }};
+}
+
+void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata& metadata,
+              std::vector<Entry>& entries) {
+  const GgufRope rope = gguf_rope(config);
+  for (const auto& [key, value] : rope.metadata) metadata.emplace_back(prefix + key, value);
+  if (rope.divisors.empty()) return;
+  const Tensor divisors = Tensor::from_values<float>({static_cast<std::int64_t>(rope.divisors.size())}, rope.divisors);
+  entries.push_back({head_of(std::string(kRopeDivisors), divisors.shape(), gguf_type_of(DType::f32), divisors.nbytes()),
+                     [divisors] { return divisors; }});
+}
+
+Metadata describe_model(const ExportJob& job, const GgufArchitecture& architecture, std::uint32_t file_type,
+                        bool quantized) {
+  const nn::ModelConfig& config = job.config;
+  const std::string prefix = std::string(architecture.name) + ".";
+  Metadata metadata;
+  const auto number = [&](const std::string& key, std::int64_t value) {
+    metadata.emplace_back(prefix + key, static_cast<std::uint32_t>(value));
+  };
+  metadata.emplace_back("general.architecture", std::string(architecture.name));
+  metadata.emplace_back("general.type", std::string("model"));
+  metadata.emplace_back("general.name", config.model_type);
+  metadata.emplace_back("general.file_type", file_type);
+  if (quantized) metadata.emplace_back("general.quantization_version", std::uint32_t{2});
+  number("context_length", config.max_position_embeddings);
+  number("embedding_length", config.hidden_size);
+  number("block_count", config.num_hidden_layers);
+  number("feed_forward_length", config.intermediate_size);
+  number("attention.head_count", config.num_attention_heads);
+  number("attention.head_count_kv", config.num_key_value_heads);
+  number("attention.key_length", config.head_dim);
+  number("attention.value_length", config.head_dim);
+  metadata.emplace_back(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
+  number("vocab_size", config.vocab_size);
+  return metadata;
+}
+
+// Of the blocks that hold most elements.
+std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
+  std::array<std::int64_t, 16> elements{};
+  DType dtype = DType::f32;
+  for (const ModelTensor& tensor : tensors) {
+    if (tensor.quantized != nullptr)
+      elements[static_cast<std::size_t>(*blocks_of(tensor.quantized->scheme))] += tensor.shape.numel();
+    dtype = tensor.dtype;
+  }
+  const auto most = std::ranges::max_element(elements);
+  if (*most == 0) return gguf_type_layout(gguf_type_of(dtype))->file_type;
+  return block_format(static_cast<BlockType>(most - elements.begin())).file_type;
+}
+
+}  // namespace
+
+std::string gguf_problem(const Scheme& scheme) {
+  if (scheme.inputs) return "it says nothing of inputs";
+  if (!blocks_of(scheme.weights)) return "it has no such blocks; q8_0, q4_0, q4_k and q6_k are its own";
+  return {};
+}
+
+void require_gguf_model(const nn::ModelConfig& config) {
+  const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "GGUF export of model type '{}' is not supported",
+                  config.model_type);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, config.rope.type != nn::RopeScaling::Type::dynamic,
+                  "GGUF has no dynamic rescaling of rotary positions");
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  config.sliding_window == 0 || config.sliding_window >= config.context_length(),
+                  "GGUF cannot say the sliding window of {} keys", config.sliding_window);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.empty(),
+                  "llama.cpp's architecture {} cannot compute these rotary positions: of rescalings it has linear, and "
+                  "yarn with beta_fast 32, beta_slow 1 and whole bounds",
+                  architecture->name);
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  architecture->free_head_dim || config.num_attention_heads * config.head_dim == config.hidden_size,
+                  "llama.cpp's architecture {} wants heads that make up hidden_size {}, here {} of {}",
+                  architecture->name, config.hidden_size, config.num_attention_heads, config.head_dim);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->output_bias || !config.output_bias,
+                  "llama.cpp's architecture {} has no bias behind attention (attention_bias)", architecture->name);
+}
+
+Json write_gguf(const ExportJob& job) {
+  require_gguf_model(job.config);
+  const GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
+  std::vector<Entry> entries;
+  for (const ModelTensor& tensor : job.tensors) entries.push_back(entry_of(tensor, job, *architecture));
+  const bool quantized = std::ranges::any_of(job.tensors, [](const ModelTensor& t) { return t.quantized != nullptr; });
+  Metadata metadata = describe_model(job, *architecture, main_file_type(job.tensors), quantized);
+  add_rope(job.config, std::string(architecture->name) + ".", metadata, entries);
+  std::ranges::move(gguf_tokenizer(job.folder, job.config), std::back_inserter(metadata));
+  std::vector<GgufTensor> heads;
+  std::uint64_t bytes = 0;
+  for (const Entry& entry : entries) {
+    heads.push_back(entry.head);
+    bytes += gguf_padded(entry.head.bytes);
+  }
+  const std::string head = gguf_head(metadata, heads);
+  OutputFile file(job.folder / kGgufFileName, head.size() + bytes);
+  file.write(head);
+  for (const Entry& entry : entries) {
+    const Tensor data = entry.bytes();
+    QUENCH_CHECK(data.nbytes() == entry.head.bytes, "{}: {} bytes, expected {}", entry.head.name, data.nbytes(),
+                 entry.head.bytes);
+    file.write({static_cast<const std::byte*>(data.raw_data()), data.nbytes()});
+    const std::array<std::byte, kGgufAlignment> zeros{};
+    file.write(std::span(zeros).first(gguf_padded(data.nbytes()) - data.nbytes()));
+  }
+  file.close();
+  return {};
+}
+
+}  // namespace quench

@@ -1,0 +1,106 @@
+#include "export/formats/text_model.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kTextPrefix = "language_model.";
+
+struct TextPart {
+  std::string_view whole, text, text_type;
+};
+constexpr std::array kTextParts = {
+    TextPart{"Llama4ForConditionalGeneration", "Llama4ForCausalLM", "llama4_text"},
+};
+
+const TextPart* text_part_of(const Json& config) {
+  const Json* classes = config.is_object() ? config.find("architectures") : nullptr;
+  if (classes == nullptr || !classes->is_array() || classes->as_array().empty()) return nullptr;
+  const auto found = std::ranges::find_if(
+      kTextParts, [&](const TextPart& part) { return classes->as_array().front() == Json(part.whole); });
+  return found == kTextParts.end() ? nullptr : &*found;
+}
+
+class TextWeights final : public StoredWeights {
+ public:
+  explicit TextWeights(std::unique_ptr<StoredWeights> weights) : weights_(std::move(weights)) {
+    for (const std::string& name : weights_->names()) {
+      if (name.starts_with(kTextPrefix))
+        names_.push_back(name.substr(kTextPrefix.size()));
+      else
+        left_out_.push_back(name);
+    }
+  }
+
+  [[nodiscard]] bool has_text() const { return !names_.empty(); }
+  [[nodiscard]] std::unique_ptr<StoredWeights> release() { return std::move(weights_); }
+
+  [[nodiscard]] std::vector<std::string> names() const override { return names_; }
+  [[nodiscard]] std::vector<std::string> left_out() const override { return left_out_; }
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
+    return weights_->find(stored(name));
+  }
+  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
+    weights_->read(stored(name), out, first_row);
+  }
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    return weights_->read_packed(stored(name));
+  }
+  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
+    return weights_->inputs(stored(name));
+  }
+  [[nodiscard]] IntDivision input_division() const override { return weights_->input_division(); }
+  [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
+    return weights_->input_scale(stored(name));
+  }
+
+ private:
+  [[nodiscard]] static std::string stored(std::string_view name) { return fmt::format("{}{}", kTextPrefix, name); }
+
+  std::unique_ptr<StoredWeights> weights_;
+  std::vector<std::string> names_, left_out_;
+};
+
+}  // namespace
+
+Json text_model_config(Json config) {
+  const TextPart* part = text_part_of(config);
+  const Json* text = part != nullptr ? config.find("text_config") : nullptr;
+  if (text == nullptr || !text->is_object()) return config;
+  Json result = *text;
+  result.set("architectures", Json(Json::Array{Json(part->text)}));
+  result.set("model_type", Json(part->text_type));
+  const auto is_set = [](const Json* value) { return value != nullptr && !value->is_null(); };
+  const auto inherit = [&](std::string_view key) {
+    const Json* whole = config.find(key);
+    if (!is_set(result.find(key)) && is_set(whole)) result.set(key, *whole);
+  };
+  if (!is_set(result.find("dtype")) && !is_set(result.find("torch_dtype"))) {
+    inherit("dtype");
+    inherit("torch_dtype");
+  }
+  inherit("tie_word_embeddings");
+  inherit(kQuantizationConfig);
+  return result;
+}
+
+std::string summary_of(const std::vector<std::string>& left_out) {
+  std::map<std::string, std::int64_t> parts;
+  for (const std::string& name : left_out) ++parts[name.substr(0, name.find('.'))];
+  std::string text;
+  for (const auto& [part, count] : parts)
+    text += fmt::format("{}{} ({} tensor{})", text.empty() ? "" : ", ", part, count, count == 1 ? "" : "s");
+  return text;
+}
+
+std::unique_ptr<StoredWeights> text_model_weights(std::unique_ptr<StoredWeights> weights) {
+  auto text = std::make_unique<TextWeights>(std::move(weights));
+  if (!text->has_text()) return text->release();
+  return text;
+}
+
+}  // namespace quench

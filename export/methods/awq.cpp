@@ -1,0 +1,75 @@
+#include "export/methods/awq.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/ops/packed_linear.h"
+#include "export/methods/rtn.h"
+
+namespace quench {
+namespace {
+
+constexpr int kRatios = 20;
+constexpr double kSmallest = 1e-30;
+constexpr float kLeast = 1e-4f;  // of a factor, before normalisation
+
+Tensor scaled_columns(const Tensor& weight, const float* factors) {
+  const std::int64_t rows = weight.size(0), columns = weight.size(1);
+  const Tensor out = Tensor::empty(weight.shape(), DType::f32);
+  const float* w = weight.data<float>();
+  float* o = out.data<float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) o[r * columns + c] = w[r * columns + c] * factors[c];
+  return out;
+}
+
+// Of the outputs, with the weight rounded under these factors.
+double rounding_error(const ScaledWeight& one, const float* factors, const Tensor& gram, std::optional<DType> stored) {
+  const Tensor scaled = scaled_columns(one.weight, factors);
+  const PackedMatrix packed = pack(rtn(scaled, *one.scheme, one.name, stored), one.name);
+  const Tensor difference = Tensor::empty(scaled.shape(), DType::f32);
+  unpack({packed, difference});
+  const std::int64_t columns = scaled.size(1), count = scaled.numel();
+  const float* w = one.weight.data<float>();
+  float* d = difference.data<float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < count; ++i) d[i] = w[i] - d[i] / factors[i % columns];
+  return output_error(difference, gram);
+}
+
+}  // namespace
+
+std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  if (!any_quantized(args.weights) || args.inputs.rows() == 0 || !(args.inputs.amax() > 0)) return std::nullopt;
+  const Tensor magnitude = args.inputs.mean_magnitude(), gram = args.inputs.gram();
+  share_columns(magnitude, args.shared);
+  const std::int64_t columns = args.inputs.columns();
+  const float* m = magnitude.data<float>();
+  // Projections that read the same inputs count alike, however large their outputs are.
+  std::vector<double> energies;
+  for (const ScaledWeight& one : args.weights) energies.push_back(std::max(output_error(one.weight, gram), kSmallest));
+  Tensor best;
+  double least = std::numeric_limits<double>::infinity();
+  for (int step = 0; step < kRatios; ++step) {
+    const Tensor factors = Tensor::empty({columns}, DType::f32);
+    float* s = factors.data<float>();
+    for (std::int64_t c = 0; c < columns; ++c)
+      s[c] = std::max(std::pow(m[c], static_cast<float>(step) / kRatios), kLeast);
+    const auto [low, high] = std::minmax_element(s, s + columns);
+    const float middle = std::sqrt(*low * *high);
+    for (std::int64_t c = 0; c < columns; ++c) s[c] /= middle;
+    double error = 0;
+    for (std::size_t i = 0; i < args.weights.size(); ++i)
+      if (args.weights[i].scheme != nullptr)
+        error += rounding_error(args.weights[i], s, gram, args.scale_dtype) / energies[i];
+    if (!(error < least)) continue;
+    least = error;
+    best = step == 0 ? Tensor() : factors;  // r = 0: all factors are 1
+  }
+  return best.defined() ? std::optional(best) : std::nullopt;
+}
+
+}  // namespace quench

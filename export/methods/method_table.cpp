@@ -1,0 +1,107 @@
+#include "export/methods/method_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "export/methods/awq.h"
+#include "export/methods/hqq.h"
+#include "export/methods/rtn.h"
+#include "export/methods/smoothquant.h"
+
+namespace quench {
+namespace {
+
+std::string no_problem(const Scheme&) {
+  return {};
+}
+std::string hqq_scheme_problem(const Scheme& scheme) {
+  return hqq_problem(scheme.weights);
+}
+std::string gptq_scheme_problem(const Scheme& scheme) {
+  return gptq_problem(scheme.weights);
+}
+std::string smoothing_problem(const Scheme& scheme) {
+  return scheme.inputs ? "" : "SmoothQuant is for schemes that round the inputs of products too";
+}
+std::string smoothing_gptq_problem(const Scheme& scheme) {
+  const std::string problem = smoothing_problem(scheme);
+  return problem.empty() ? gptq_scheme_problem(scheme) : problem;
+}
+
+QuantizedWeight quantize_rtn(const WeightJob& job) {
+  return rtn(job.weight, job.scheme, job.name, job.scale_dtype);
+}
+QuantizedWeight quantize_hqq(const WeightJob& job) {
+  return hqq(job.weight, job.scheme, job.name, job.scale_dtype);
+}
+QuantizedWeight quantize_gptq(const WeightJob& job) {
+  QUENCH_CHECK(job.inputs != nullptr, "gptq: {} without statistics", job.name);
+  return gptq(job.weight, job.scheme, job.name, job.scale_dtype, *job.inputs,
+              {.damping = job.options.damping, .activation_order = job.options.activation_order});
+}
+
+constexpr std::string_view kGptqOptions[] = {kDampingOption, kActivationOrderOption};
+constexpr std::string_view kSmoothOptions[] = {kSmoothingOption};
+constexpr std::string_view kSmoothGptqOptions[] = {kSmoothingOption, kDampingOption, kActivationOrderOption};
+
+constexpr std::array kQuantizers = {
+    Quantizer{"rtn", "round to nearest, scales from the largest magnitudes", no_problem, quantize_rtn},
+    Quantizer{"hqq", "half-quadratic: scales and zero points that forgive outliers; integers only, no data",
+              hqq_scheme_problem, quantize_hqq},
+    Quantizer{.name = "gptq",
+              .summary = "columns make up for the rounding errors of those before; calibrated",
+              .problem = gptq_scheme_problem,
+              .quantize = quantize_gptq,
+              .calibrated = true,
+              .options = kGptqOptions},
+    Quantizer{.name = "awq",
+              .summary = "channels with large inputs are scaled up before rounding; calibrated",
+              .problem = no_problem,
+              .quantize = quantize_rtn,
+              .scales = awq_scales,
+              .scales_linear_outputs = true,
+              .calibrated = true},
+    Quantizer{.name = "smoothquant",
+              .summary = "outliers of inputs move into the weights, for schemes with quantized inputs; calibrated",
+              .problem = smoothing_problem,
+              .quantize = quantize_rtn,
+              .scales = smoothquant_scales,
+              .calibrated = true,
+              .options = kSmoothOptions},
+    Quantizer{.name = "smoothquant_gptq",
+              .summary = "the two one after the other",
+              .problem = smoothing_gptq_problem,
+              .quantize = quantize_gptq,
+              .scales = smoothquant_scales,
+              .calibrated = true,
+              .options = kSmoothGptqOptions},
+};
+
+}  // namespace
+
+std::span<const Quantizer> quantizers() {
+  return kQuantizers;
+}
+
+std::vector<std::string> quantizer_names() {
+  std::vector<std::string> names;
+  for (const Quantizer& quantizer : kQuantizers) names.emplace_back(quantizer.name);
+  return names;
+}
+
+const Quantizer& require_quantizer(std::string_view name, std::string_view key) {
+  for (const Quantizer& quantizer : kQuantizers)
+    if (quantizer.name == name) return quantizer;
+  QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name, fmt::join(quantizer_names(), ", "));
+}
+
+void require_method_option(const Quantizer& quantizer, std::string_view option, std::string_view key) {
+  if (std::ranges::find(quantizer.options, option) != quantizer.options.end()) return;
+  std::string methods;
+  for (const Quantizer& other : kQuantizers)
+    if (std::ranges::find(other.options, option) != other.options.end())
+      methods += fmt::format("{}{}", methods.empty() ? "" : ", ", other.name);
+  QUENCH_FAIL(ErrorCode::bad_config, "{} has no effect on method {}; it acts on: {}", key, quantizer.name, methods);
+}
+
+}  // namespace quench

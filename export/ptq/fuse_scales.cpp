@@ -1,0 +1,151 @@
+#include "export/ptq/fuse_scales.h"
+
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "core/ops/elementwise.h"
+
+namespace quench {
+namespace {
+
+// Producers and consumers in a decoder layer. Layers without these modules (experts, MLA) have no such fusion.
+struct FusionPath {
+  std::string_view producer;
+  std::string_view part;  // of a linear producer
+  std::string_view consumer;
+};
+constexpr std::array kPaths = {
+    FusionPath{"input_layernorm", "", "self_attn.qkv_proj"},
+    FusionPath{"post_attention_layernorm", "", "mlp.gate_up_proj"},
+    FusionPath{"self_attn.qkv_proj", "v_proj", "self_attn.o_proj"},
+    FusionPath{"mlp.gate_up_proj", "up_proj", "mlp.down_proj"},
+};
+
+template <class T>
+T* find_module(const ModuleMap& modules, const std::string& path) {
+  const auto found = modules.find(path);
+  return found == modules.end() ? nullptr : dynamic_cast<T*>(found->second);
+}
+
+// The rows of the producer that make the consumer's columns; empty where they do not match. Heads that share a value
+// head read the same rows.
+std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_view part, std::int64_t columns,
+                                        const nn::ModelConfig& config) {
+  std::int64_t first = 0;
+  for (const nn::Linear::Part& one : producer.parts()) {
+    if (one.name != part) {
+      first += one.rows;
+      continue;
+    }
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(columns));
+    if (one.rows == columns) {
+      std::iota(rows.begin(), rows.end(), first);
+      return rows;
+    }
+    const std::int64_t size = config.head_dim, heads = config.num_attention_heads, values = config.num_key_value_heads;
+    if (columns != heads * size || one.rows != values * size) return {};
+    for (std::int64_t c = 0; c < columns; ++c)
+      rows[static_cast<std::size_t>(c)] = first + c / size / (heads / values) * size + c % size;
+    return rows;
+  }
+  return {};
+}
+
+void scale_rows(nn::Module& producer, const std::vector<std::int64_t>& rows, const float* factors) {
+  for (nn::Parameter* parameter : producer.parameters()) {  // weight, and bias where there is one
+    const Tensor values = values_of(*parameter);
+    const std::int64_t width = values.numel() / values.size(0);
+    std::set<std::int64_t> done;
+    for (std::size_t c = 0; c < rows.size(); ++c) {
+      if (!done.insert(rows[c]).second) continue;
+      float* row = values.data<float>() + rows[c] * width;
+      for (std::int64_t i = 0; i < width; ++i) row[i] /= factors[c];
+    }
+    set_values(*parameter, values);
+  }
+}
+
+}  // namespace
+
+ModuleMap modules_of(nn::CausalLm& model) {
+  ModuleMap modules;
+  model.visit([&](const std::string& name, nn::Module& module) { modules[name] = &module; });
+  return modules;
+}
+
+std::vector<ScaleFusion> scale_fusions_of_layer(const ModuleMap& modules, const nn::ModelConfig& config,
+                                                std::int64_t layer, bool linear_producers) {
+  std::vector<ScaleFusion> fusions;
+  for (const FusionPath& path : kPaths) {
+    const std::string prefix = fmt::format("model.layers.{}.", layer);
+    ScaleFusion fusion{.consumer = find_module<nn::Linear>(modules, prefix + std::string(path.consumer)),
+                       .consumer_name = prefix + std::string(path.consumer)};
+    if (fusion.consumer == nullptr) continue;
+    if (path.part.empty()) {
+      fusion.producer = find_module<nn::RmsNorm>(modules, prefix + std::string(path.producer));
+    } else if (linear_producers) {
+      auto* producer = find_module<nn::Linear>(modules, prefix + std::string(path.producer));
+      if (producer == nullptr) continue;
+      fusion.rows = producer_rows(*producer, path.part, fusion.consumer->weight().global_shape[1], config);
+      if (!fusion.rows.empty()) fusion.producer = producer;
+    }
+    if (fusion.producer != nullptr) fusions.push_back(std::move(fusion));
+  }
+  return fusions;
+}
+
+Tensor fuse_scales(const ScaleFusion& fusion, const Tensor& factors) {
+  const Tensor used = factors.clone();
+  float* s = used.data<float>();
+  if (fusion.rows.empty()) {
+    nn::Parameter& norm = *fusion.producer->parameters().front();
+    const Tensor before = values_of(norm), divided = before.clone();
+    for (std::int64_t c = 0; c < used.numel(); ++c) divided.data<float>()[c] /= s[c];
+    set_values(norm, divided);
+    const Tensor after = values_of(norm);
+    for (std::int64_t c = 0; c < used.numel(); ++c) {
+      const float quotient = before.data<float>()[c] / after.data<float>()[c];
+      if (quotient > 0 && std::isfinite(quotient)) s[c] = quotient;
+    }
+  } else {
+    scale_rows(*fusion.producer, fusion.rows, s);
+  }
+  nn::Parameter& weight = fusion.consumer->weight();
+  const Tensor values = values_of(weight);
+  const std::int64_t rows = values.size(0), columns = values.size(1);
+  float* w = values.data<float>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) w[r * columns + c] *= s[c];
+  set_values(weight, values);
+  return used;
+}
+
+Tensor values_of(const nn::Parameter& parameter) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const autograd::Weight weight = parameter.weight();
+  const auto use = weight.use();
+  const Tensor host = use.value().to(Device{});
+  const Tensor wide = Tensor::empty(host.shape(), DType::f32);
+  if (host.dtype() == DType::f32)
+    Tensor(wide).copy_from(host);
+  else
+    cast({host, wide});
+  return wide;
+}
+
+void set_values(nn::Parameter& parameter, const Tensor& values) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  Tensor stored = parameter.variable.value();
+  Tensor narrow = values;
+  if (stored.dtype() != DType::f32) {
+    narrow = Tensor::empty(values.shape(), stored.dtype());
+    cast({values, narrow});
+  }
+  stored.copy_from(narrow);
+  parameter.mark_changed();
+}
+
+}  // namespace quench

@@ -1,0 +1,70 @@
+#include "export/ptq/layer_walk.h"
+
+#include <algorithm>
+
+#include "autograd/functions.h"
+
+namespace quench {
+namespace {
+
+constexpr std::size_t kTokensOfPass = 4096;  // or one sequence
+
+}  // namespace
+
+LayerWalk::LayerWalk(nn::CausalLm& model, std::span<const std::vector<std::int32_t>> sequences) {
+  const nn::Parameter* table = nullptr;
+  model.visit([&](const std::string& name, nn::Module& module) {
+    if (auto* layer = dynamic_cast<nn::DecoderLayer*>(&module)) layers_.push_back(layer);
+    if (auto* norm = dynamic_cast<nn::RmsNorm*>(&module); norm != nullptr && name == "model.norm") norm_ = norm;
+  });
+  for (const nn::Parameter* parameter : model.parameters())
+    if (parameter->name == "model.embed_tokens.weight") table = parameter;
+  QUENCH_CHECK(table != nullptr && norm_ != nullptr, "LayerWalk: the model has no embedding or no final norm");
+  const autograd::NoGrad no_grad;
+  const MemoryScope scope(MemoryCategory::activations);
+  for (std::size_t first = 0; first < sequences.size();) {
+    std::vector<SequenceRange> ranges;
+    std::vector<std::int32_t> ids;
+    do {
+      const auto begin = static_cast<std::int64_t>(ids.size());
+      const auto length = static_cast<std::int64_t>(sequences[first].size());
+      ranges.push_back({begin, length, begin, length});
+      ids.insert(ids.end(), sequences[first].begin(), sequences[first].end());
+      ++first;
+    } while (first < sequences.size() && ids.size() + sequences[first].size() <= kTokensOfPass);
+    const auto tokens = static_cast<std::int64_t>(ids.size());
+    const Tensor host = Tensor::from_values<std::int32_t>({tokens}, ids);
+    passes_.push_back({model.make_context(std::move(ranges), tokens),
+                       autograd::embedding(table->weight(), host.to(model.options().device)).value()});
+  }
+}
+
+Tensor LayerWalk::run(const Pass& pass) const {
+  QUENCH_CHECK(next_ < layers_.size(), "LayerWalk: there is no further layer");
+  const auto [residual, delta] = layers_[next_]->forward(autograd::Variable(pass.hidden), {}, pass.context);
+  return autograd::add(residual, delta).value();
+}
+
+void LayerWalk::observe() const {
+  const autograd::NoGrad no_grad;
+  const MemoryScope scope(MemoryCategory::activations);
+  for (const Pass& pass : passes_) (void)run(pass);
+}
+
+void LayerWalk::advance() {
+  const autograd::NoGrad no_grad;
+  const MemoryScope scope(MemoryCategory::activations);
+  for (Pass& pass : passes_) pass.hidden = run(pass);
+  ++next_;
+}
+
+std::vector<Tensor> LayerWalk::final_states() const {
+  QUENCH_CHECK(next_ == layers_.size(), "LayerWalk: {} layers are still to come", layers_.size() - next_);
+  const autograd::NoGrad no_grad;
+  std::vector<Tensor> states;
+  for (const Pass& pass : passes_)
+    states.push_back(autograd::rms_norm(autograd::Variable(pass.hidden), norm_->weight(), norm_->eps()).value());
+  return states;
+}
+
+}  // namespace quench

@@ -1,0 +1,39 @@
+#pragma once
+// Kernels that show the inputs of linear layers to calibration.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "export/methods/input_statistics.h"
+#include "nn/experts/expert_linear.h"
+#include "nn/linear.h"
+
+namespace quench {
+
+// What is known of the inputs of some linear layers, by their weights: one entry, or one for each expert.
+class InputObservers {
+ public:
+  explicit InputObservers(bool with_gram) : with_gram_(with_gram) {}
+  ~InputObservers();
+  InputObservers(const InputObservers&) = delete;
+  InputObservers& operator=(const InputObservers&) = delete;
+
+  // The layer's inputs are counted from now on, until the object ends; products are in high precision.
+  void observe(const std::string& name, nn::Linear& layer);
+  void observe(const std::string& name, nn::ExpertLinear& layer);
+  // Of the layer with this weight, or of its expert.
+  [[nodiscard]] InputStatistics& of(const nn::Parameter& weight, std::int64_t expert = 0) const;
+
+ private:
+  using Statistics = std::shared_ptr<std::vector<InputStatistics>>;
+  [[nodiscard]] Statistics make(const nn::Parameter& weight, std::int64_t experts);
+
+  bool with_gram_;
+  std::map<const nn::Parameter*, Statistics> statistics_;
+  std::vector<nn::Linear*> layers_;
+  std::vector<nn::ExpertLinear*> experts_;
+};
+
+}  // namespace quench

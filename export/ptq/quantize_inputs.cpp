@@ -1,0 +1,126 @@
+#include "export/ptq/quantize_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "core/number/float8_decode.h"
+#include "core/ops/quantize/fake_quantize_float8.h"
+#include "core/ops/quantize/quantize.h"
+
+namespace quench {
+namespace {
+
+Tensor round_integers(const Tensor& x, const IntQuantOptions& options) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor out = Tensor::empty_like(x);
+  fake_quantize_int({.x = x, .out = out, .mask = {}, .scales = {}, .zero_points = {}, .options = options});
+  return out;
+}
+
+recipes::InputRounding integer_rounding(const OperandScheme& inputs, IntDivision division) {
+  const IntQuantOptions options{
+      .bits = inputs.bits, .mapping = inputs.mapping, .group_size = inputs.group_size, .division = division};
+  const bool by_token = inputs.bits == 8 && inputs.sharing == ScaleSharing::row;
+  return {[options](const Tensor& x) { return round_integers(x, options); },
+          by_token ? std::optional(options) : std::nullopt};
+}
+
+Tensor round_float8(const Tensor& x, const OperandScheme& scheme) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const bool groups = scheme.sharing == ScaleSharing::group;
+  const Tensor rows = groups ? x.view({x.numel() / scheme.group_size, scheme.group_size}) : x;
+  const Tensor most = scheme.sharing == ScaleSharing::tensor ? amax(x, Granularity::tensor) : Tensor();
+  const Tensor out = Tensor::empty_like(rows);
+  fake_quantize_float8({.x = rows, .amax = most, .out = out, .scale_dtype = x.dtype()});
+  return out.view(x.shape());
+}
+
+Tensor round_mx(const Tensor& x, const OperandScheme& scheme) {
+  const MemoryScope scope(MemoryCategory::activations);
+  return dequantize(quantize_mx(x, {.element = *scheme.element}), x.dtype());
+}
+
+// A number where products are computed.
+class ScaleTensor {
+ public:
+  ScaleTensor(float value, Shape shape) : value_(Tensor::empty(shape, DType::f32)) { *value_.data<float>() = value; }
+  const Tensor& on(Device device) {
+    if (value_.device() != device) value_ = value_.to(device);
+    return value_;
+  }
+
+ private:
+  Tensor value_;
+};
+
+// The magnitude of which fake_quantize_float8 makes this scale; of a scale that is no quotient of f32 by 448, a
+// neighbour's.
+float amax_of_scale(float scale) {
+  const float near = std::min(scale * E4m3::kMax, std::numeric_limits<float>::max());
+  for (const float amax : {near, std::nextafter(near, 0.0f), std::nextafter(near, 2.0f * near)})
+    if (float8_decode_scale(amax, false) == scale) return amax;
+  return near;
+}
+
+// One scale for all inputs.
+recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float scale, IntDivision division) {
+  if (scheme.element) {
+    return [most = std::make_shared<ScaleTensor>(amax_of_scale(scale), Shape{})](const Tensor& x) {
+      const MemoryScope scope(MemoryCategory::activations);
+      const Tensor out = Tensor::empty_like(x);
+      fake_quantize_float8({.x = x, .amax = most->on(x.device()), .out = out});
+      return out;
+    };
+  }
+  return [scheme, division, one = std::make_shared<ScaleTensor>(scale, Shape{1, 1})](const Tensor& x) {
+    const MemoryScope scope(MemoryCategory::activations);
+    // All values as one row.
+    const Tensor out = Tensor::empty_like(x);
+    const Shape row{1, x.numel()};
+    fake_quantize_int({.x = x.view(row),
+                       .out = out.view(row),
+                       .mask = {},
+                       .scales = one->on(x.device()),
+                       .zero_points = {},
+                       .options = {.bits = scheme.bits, .mapping = IntMapping::symmetric, .division = division}});
+    return out;
+  };
+}
+
+recipes::InputRounding nvfp4_rounding(std::optional<float> scale) {
+  const auto global = scale ? std::make_shared<ScaleTensor>(*scale, Shape{1}) : nullptr;
+  return [global](const Tensor& x) {
+    const MemoryScope scope(MemoryCategory::activations);
+    const Tensor factor = global != nullptr ? global->on(x.device()) : nvfp4_global_scale(amax(x, Granularity::tensor));
+    return dequantize(quantize_nvfp4(x, factor), x.dtype());
+  };
+}
+
+}  // namespace
+
+recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name, std::optional<float> scale,
+                                      IntDivision division) {
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !scale || (*scale > 0 && std::isfinite(*scale)),
+                  "{}: the scale of its inputs is {}, expected a positive number", name, *scale);
+  if (inputs.scale == ScaleForm::e4m3_two_level) return nvfp4_rounding(scale);
+  if (inputs.calibrated) {
+    QUENCH_CHECK_AS(ErrorCode::corrupt, scale.has_value(), "{}: the calibrated scale of its inputs is missing", name);
+    QUENCH_CHECK_AS(ErrorCode::unsupported,
+                    inputs.sharing == ScaleSharing::tensor && inputs.symmetric() &&
+                        (!inputs.element || inputs.element == ElementFormat::e4m3),
+                    "{}: calibrated inputs other than float8 or symmetric integers under one scale are not supported",
+                    name);
+    return calibrated_rounding(inputs, *scale, division);
+  }
+  if (!inputs.element) return integer_rounding(inputs, division);
+  if (inputs.scale == ScaleForm::e8m0) return [inputs](const Tensor& x) { return round_mx(x, inputs); };
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  inputs.element == ElementFormat::e4m3 && inputs.scale == ScaleForm::high_precision &&
+                      inputs.sharing != ScaleSharing::block,
+                  "{}: inputs in {} with these scales are not supported", name, to_string(*inputs.element));
+  return [inputs](const Tensor& x) { return round_float8(x, inputs); };
+}
+
+}  // namespace quench

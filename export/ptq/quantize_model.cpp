@@ -1,0 +1,237 @@
+#include "export/ptq/quantize_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "export/ptq/calibrated_model.h"
+#include "export/ptq/quantized_layer.h"
+#include "recipes/convert.h"
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kNone = "none";
+
+// Remembers which patterns have matched a layer.
+class Chooser {
+ public:
+  explicit Chooser(const QuantizationRules& rules)
+      : rules_(rules), rule_used_(rules.rules.size()), exclude_used_(rules.exclude.size()) {}
+
+  LayerChoice choose(const ModelTensor& tensor) {
+    const bool named = std::ranges::any_of(rules_.rules, [&](const auto& rule) { return rule.first == tensor.layer; });
+    for (std::size_t i = 0; i < rules_.exclude.size() && !named; ++i)
+      if (recipes::glob_matches(rules_.exclude[i], tensor.layer)) {
+        exclude_used_[i] = true;
+        return {nullptr, "excluded"};
+      }
+    LayerChoice choice{rules_.scheme, ""};
+    for (std::size_t i = 0; i < rules_.rules.size(); ++i)
+      if (recipes::glob_matches(rules_.rules[i].first, tensor.layer)) {
+        rule_used_[i] = true;
+        choice = {rules_.rules[i].second, rules_.rules[i].second == nullptr ? "a rule" : ""};
+        break;
+      }
+    if (choice.scheme == nullptr) return choice;
+    if (!rules_.experts && tensor.parameter != nullptr && tensor.parameter->experts > 0)
+      return {nullptr, "readers of the format take no codes of experts"};
+    std::string problem = quantizer().problem(*choice.scheme);
+    if (problem.empty())
+      problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1], choice.scheme->inputs);
+    return problem.empty() ? choice : LayerChoice{nullptr, problem};
+  }
+
+  [[nodiscard]] const Quantizer& quantizer() const {
+    return rules_.quantizer != nullptr ? *rules_.quantizer : quantizers().front();
+  }
+
+  // A tied head has no layer of that name.
+  static bool is_default(const std::string& pattern) {
+    const std::vector<std::string> patterns = QuantizationRules{}.exclude;
+    return std::ranges::find(patterns, pattern) != patterns.end();
+  }
+  void require_all_used() const {
+    for (std::size_t i = 0; i < rule_used_.size(); ++i)
+      QUENCH_CHECK_AS(ErrorCode::bad_config, rule_used_[i], "the quantization rule for '{}' matches no linear layer",
+                      rules_.rules[i].first);
+    for (std::size_t i = 0; i < exclude_used_.size(); ++i)
+      QUENCH_CHECK_AS(ErrorCode::bad_config, exclude_used_[i] || is_default(rules_.exclude[i]),
+                      "the exclusion '{}' matches no linear layer", rules_.exclude[i]);
+  }
+
+ private:
+  const QuantizationRules& rules_;
+  std::vector<bool> rule_used_, exclude_used_;
+};
+
+std::string bytes_text(std::uint64_t bytes) {
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// Tables of embeddings that are to be quantized, and are named as layers from now on.
+std::vector<QuantizedLayer> chosen_tables(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  std::vector<QuantizedLayer> tables;
+  if (rules.embeddings == nullptr) return tables;
+  for (ModelTensor& tensor : tensors) {
+    if (!tensor.embedding) continue;
+    tensor.layer = tensor.name.substr(0, tensor.name.rfind('.'));
+    const std::string problem = shape_problem(rules.embeddings->weights, tensor.shape[0], tensor.shape[1]);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "{} cannot be quantized under {}: {}", tensor.layer,
+                    rules.embeddings->name, problem);
+    tables.push_back({&tensor, {rules.embeddings, ""}});
+  }
+  return tables;
+}
+
+// The linear layers, with a scheme or the reason for none.
+std::vector<QuantizedLayer> chosen_layers(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  Chooser chooser(rules);
+  std::vector<QuantizedLayer> layers;
+  for (ModelTensor& tensor : tensors)
+    if (!tensor.layer.empty() && !tensor.embedding) layers.push_back({&tensor, chooser.choose(tensor)});
+  chooser.require_all_used();
+  std::string reasons;
+  for (const QuantizedLayer& layer : layers)
+    if (const std::string& reason = layer.choice.kept_because;
+        !reason.empty() && reasons.find(reason) == std::string::npos)
+      reasons += (reasons.empty() ? "" : "; ") + reason;
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  std::ranges::any_of(layers, [](const auto& layer) { return layer.choice.scheme != nullptr; }),
+                  "no layer of the model can be quantized as asked: {}", reasons);
+  return layers;
+}
+
+}  // namespace
+
+std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::string_view key) {
+  const std::size_t equals = text.rfind('=');
+  QUENCH_CHECK_AS(ErrorCode::bad_config, equals != std::string_view::npos && equals > 0,
+                  "{} '{}': expected PATTERN=SCHEME, for example \"*.down_proj=int8_weight_only\"", key, text);
+  const std::string_view name = text.substr(equals + 1);
+  return {std::string(text.substr(0, equals)), name == kNone ? nullptr : &require_scheme(name, key)};
+}
+
+bool needs_calibration(const QuantizationRules& rules) {
+  const auto scheme_needs = [](const Scheme* scheme) {
+    return scheme != nullptr && scheme->inputs && needs_input_scale(*scheme->inputs);
+  };
+  return (rules.quantizer != nullptr && rules.quantizer->calibrated) || scheme_needs(rules.scheme) ||
+         std::ranges::any_of(rules.rules, [&](const auto& rule) { return scheme_needs(rule.second); });
+}
+
+void require_quantizable(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  std::vector<ModelTensor> copies = tensors;
+  (void)chosen_tables(copies, rules);
+  (void)chosen_layers(copies, rules);
+}
+
+std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vector<ModelTensor>& tensors,
+                                                                  const QuantizationRules& rules) {
+  std::vector<ModelTensor> copies = tensors;
+  std::vector<std::pair<std::string, const Scheme*>> schemes;
+  for (const QuantizedLayer& layer : chosen_layers(copies, rules))
+    schemes.emplace_back(layer.tensor->layer, layer.choice.scheme);
+  return schemes;
+}
+
+std::vector<const Scheme*> schemes_of_experts(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  std::vector<ModelTensor> copies = tensors;
+  std::vector<const Scheme*> schemes;
+  for (const QuantizedLayer& layer : chosen_layers(copies, rules))
+    if (const Scheme* scheme = layer.choice.scheme; scheme != nullptr && layer.tensor->parameter->experts > 0 &&
+                                                    std::ranges::find(schemes, scheme) == schemes.end())
+      schemes.push_back(scheme);
+  return schemes;
+}
+
+std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
+                                        const QuantizationRules& rules, const QuantizationProgress& progress,
+                                        bool replace) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, rules.calibration != nullptr || !needs_calibration(rules),
+                  "{} needs calibration data: name files of text or tokens",
+                  rules.quantizer != nullptr && rules.quantizer->calibrated
+                      ? fmt::format("method {}", rules.quantizer->name)
+                      : fmt::format("scheme {}", rules.scheme->name));
+  std::vector<QuantizedLayer> tables = chosen_tables(tensors, rules), layers = chosen_layers(tensors, rules);
+  if (rules.calibration != nullptr && rules.bring) rules.bring(model.units().front().parameters);
+  for (QuantizedLayer& table : tables) {
+    QuantizationRules nearest = rules;
+    nearest.quantizer = nullptr;
+    quantize_layer(table, nearest, nullptr);
+    if (rules.calibration != nullptr || replace) use_quantized(model, std::span(&table, 1));
+  }
+  if (rules.calibration != nullptr) {
+    quantize_calibrated(model, layers, rules, progress);
+  } else {
+    std::uint64_t total = 0, done = 0;
+    for (const QuantizedLayer& layer : layers) total += static_cast<std::uint64_t>(layer.tensor->shape.numel());
+    for (std::size_t first = 0; first < layers.size();) {
+      const std::span group = same_parameter(layers, first);
+      for (QuantizedLayer& layer : group) {
+        quantize_layer(layer, rules, nullptr);
+        done += static_cast<std::uint64_t>(layer.tensor->shape.numel());
+        if (progress) progress(done, total);
+      }
+      if (replace) use_quantized(model, group);
+      first += group.size();
+    }
+  }
+  std::vector<LayerReport> report;
+  for (QuantizedLayer& table : tables) report.push_back(std::move(table.report));
+  for (QuantizedLayer& layer : layers) report.push_back(std::move(layer.report));
+  return report;
+}
+
+std::string to_text(const std::vector<LayerReport>& report) {
+  struct Row {
+    std::string layer, scheme, kept_because;
+    std::size_t count = 0;
+    double least = 0, most = 0;  // signal to noise
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Row> rows;
+  std::uint64_t bytes = 0, dense = 0;
+  for (const LayerReport& layer : report) {
+    const std::string name = recipes::without_index(layer.layer);
+    auto row = std::ranges::find_if(rows, [&](const Row& known) {
+      return known.layer == name && known.scheme == layer.scheme && known.kept_because == layer.kept_because;
+    });
+    if (row == rows.end()) row = rows.insert(rows.end(), {name, layer.scheme, layer.kept_because});
+    row->least = row->count == 0 ? layer.sqnr : std::min(row->least, layer.sqnr);
+    row->most = row->count == 0 ? layer.sqnr : std::max(row->most, layer.sqnr);
+    ++row->count;
+    row->bytes += layer.bytes;
+    bytes += layer.bytes;
+    dense += layer.dense_bytes;
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    const bool kept = row.scheme.empty();
+    const std::string noise = kept                          ? ""
+                              : row.most - row.least < 0.05 ? fmt::format("{:.1f} dB", row.least)
+                                                            : fmt::format("{:.1f} to {:.1f} dB", row.least, row.most);
+    text += fmt::format("  {:<44} x{:<4} {:<28} {:>17}  {:>12}{}\n", row.layer, row.count,
+                        kept ? "high precision" : row.scheme, noise, bytes_text(row.bytes),
+                        kept ? fmt::format("  (kept: {})", row.kept_because) : "");
+  }
+  return text + fmt::format("  layers: {}, {:.2f} of {}\n", bytes_text(bytes),
+                            static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(dense, 1)),
+                            bytes_text(dense));
+}
+
+Json to_json(const std::vector<LayerReport>& report) {
+  Json rows = Json::array();
+  for (const LayerReport& row : report) {
+    Json json = Json::object();
+    json.set("layer", row.layer);
+    json.set("scheme", row.scheme.empty() ? Json() : Json(row.scheme));
+    if (!row.kept_because.empty()) json.set("kept_because", row.kept_because);
+    if (!row.scheme.empty()) json.set("sqnr_db", row.sqnr);
+    json.set("bytes", row.bytes);
+    json.set("high_precision_bytes", row.dense_bytes);
+    rows.push_back(std::move(json));
+  }
+  return rows;
+}
+
+}  // namespace quench

@@ -1,0 +1,132 @@
+#include "export/ptq/quantized_layer.h"
+
+#include <algorithm>
+
+#include "core/ops/elementwise.h"
+#include "core/ops/packed_linear.h"
+#include "export/methods/rtn.h"
+#include "export/ptq/quantize_inputs.h"
+#include "nn/linear.h"
+#include "recipes/packed_linear.h"
+
+namespace quench {
+namespace {
+
+nn::Linear* linear_of(nn::CausalLm& model, const nn::Parameter* weight) {
+  nn::Linear* found = nullptr;
+  model.visit([&](const std::string&, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && &linear->weight() == weight)
+      found = linear;
+  });
+  return found;
+}
+
+// The parts one below the other, where all are quantized alike; undefined otherwise.
+PackedMatrix packed_rows(std::span<const QuantizedLayer> layers) {
+  std::vector<PackedMatrix> parts;
+  for (const QuantizedLayer& layer : layers) {
+    if (layer.tensor->quantized == nullptr || layer.choice.scheme->inputs != layers[0].choice.scheme->inputs) return {};
+    parts.push_back(pack(*layer.tensor->quantized, layer.tensor->name));
+    if (!parts.back().same_form(parts[0])) return {};
+  }
+  const MemoryScope scope(MemoryCategory::parameters);
+  return concatenate_rows(parts);
+}
+
+Tensor as_dtype(const Tensor& values, DType dtype) {
+  const Tensor out = Tensor::empty(values.shape(), dtype);
+  cast({values, out});
+  return out;
+}
+
+bool all_zero(const Tensor& values) {
+  bool zero = true;
+  dispatch<float, bfloat16>(values.dtype(), "all_zero", [&]<class T>() {
+    const T* x = values.data<T>();
+    zero = std::all_of(x, x + values.numel(), [](T value) { return float(value) == 0.0f; });
+  });
+  return zero;
+}
+
+// Throws bad_config where nothing is left of a weight.
+void require_values(const Tensor& weight, const PackedMatrix& packed, const Scheme& scheme, std::string_view name) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  constexpr std::int64_t kRows = 256;
+  const Tensor values = Tensor::empty({std::min(kRows, packed.rows()), packed.columns()}, DType::f32);
+  for (std::int64_t row = 0; row < packed.rows(); row += kRows) {
+    const std::int64_t count = std::min(kRows, packed.rows() - row);
+    unpack({packed.narrow_rows(row, count), values.narrow(0, 0, count)});
+    if (!all_zero(values.narrow(0, 0, count))) return;
+  }
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, all_zero(weight),
+      "{}: scheme {} rounds every value to 0; use a scheme of more bits or smaller groups, or keep the layer "
+      "in high precision",
+      name, scheme.name);
+}
+
+std::optional<float> scale_of_inputs(const QuantizedWeight& weight) {
+  return weight.input_scale.defined() ? std::optional(weight.input_scale.data<float>()[0]) : std::nullopt;
+}
+
+}  // namespace
+
+std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first) {
+  std::size_t end = first;
+  while (end < layers.size() && layers[end].tensor->parameter == layers[first].tensor->parameter) ++end;
+  return std::span(layers).subspan(first, end - first);
+}
+
+void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs) {
+  ModelTensor& tensor = *layer.tensor;
+  Tensor weight = tensor.value();
+  layer.report = {.layer = tensor.layer, .kept_because = layer.choice.kept_because};
+  layer.report.bytes = layer.report.dense_bytes = weight.nbytes();
+  const Scheme* scheme = layer.choice.scheme;
+  if (scheme == nullptr) return;
+  if (rules.values_dtype && *rules.values_dtype != weight.dtype()) weight = as_dtype(weight, *rules.values_dtype);
+  const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
+  const Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
+  auto quantized = std::make_shared<QuantizedWeight>(
+      scales.defined()
+          ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
+          : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
+  // Wider than what they were found in, so the same values.
+  Tensor& kept = quantized->scales;
+  if (!rules.scale_dtype && kept.defined() && kept.dtype() == weight.dtype() && kept.dtype() != tensor.dtype)
+    kept = as_dtype(kept, tensor.dtype);
+  if (scheme->inputs && needs_input_scale(*scheme->inputs) && inputs != nullptr)
+    quantized->input_scale = Tensor::from_values<float>({1}, std::array{input_scale(*scheme->inputs, inputs->amax())});
+  layer.report.scheme = scheme->name;
+  const PackedMatrix packed = pack(*quantized, tensor.name);
+  layer.report.sqnr = signal_to_noise(weight, packed);
+  require_values(weight, packed, *scheme, tensor.name);
+  layer.report.bytes = quantized->nbytes();
+  tensor.scheme = scheme;
+  tensor.quantized = std::move(quantized);
+}
+
+void use_quantized(nn::CausalLm& model, std::span<const QuantizedLayer> layers) {
+  nn::Parameter& parameter = *layers[0].tensor->parameter;
+  nn::Linear* linear = linear_of(model, &parameter);
+  const PackedMatrix packed =
+      linear != nullptr && layers.size() == parameter.pieces.size() ? packed_rows(layers) : PackedMatrix();
+  const DType dtype = model.options().dtype;
+  if (packed.defined()) {
+    const auto& inputs = layers[0].choice.scheme->inputs;
+    return recipes::use_packed_weight(
+        *linear, packed.to(model.options().device), dtype,
+        inputs ? input_rounding(*inputs, parameter.name, scale_of_inputs(*layers[0].tensor->quantized))
+               : recipes::InputRounding());
+  }
+  const MemoryScope scope(MemoryCategory::workspace);
+  for (const QuantizedLayer& layer : layers) {
+    if (layer.tensor->quantized == nullptr) continue;
+    const Tensor values = Tensor::empty(layer.tensor->shape, dtype);
+    unpack({pack(*layer.tensor->quantized, layer.tensor->name), values});
+    parameter.variable.value().narrow(0, layer.tensor->piece->row_begin, layer.tensor->piece->rows).copy_from(values);
+  }
+  parameter.mark_changed();
+}
+
+}  // namespace quench

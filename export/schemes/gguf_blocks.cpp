@@ -1,0 +1,198 @@
+#include "export/schemes/gguf_blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/number/e8m0.h"
+#include "core/number/float4.h"
+#include "core/ops/elementwise.h"
+#include "export/schemes/gguf_super_blocks.h"
+
+namespace quench {
+namespace {
+
+constexpr int kSmall = 32;
+
+// Nibbles of 32 elements: element j in the low half of byte j, element j + 16 in the high one.
+void put_nibbles(const std::uint8_t (&codes)[kSmall], std::uint8_t* out) {
+  for (int j = 0; j < kSmall / 2; ++j) out[j] = pack_nibbles(codes[j], codes[j + kSmall / 2]);
+}
+
+void get_nibbles(const std::uint8_t* in, std::uint8_t (&codes)[kSmall]) {
+  for (int j = 0; j < kSmall / 2; ++j) {
+    codes[j] = in[j] & 0xF;
+    codes[j + kSmall / 2] = in[j] >> 4;
+  }
+}
+
+void quantize_q8_0(const float* x, std::uint8_t* block) {
+  float amax = 0;
+  for (int i = 0; i < kSmall; ++i) amax = std::max(amax, std::abs(x[i]));
+  const float scale = amax / 127.0f, inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
+  store_half(block, scale);
+  for (int i = 0; i < kSmall; ++i)
+    block[2 + i] = static_cast<std::uint8_t>(static_cast<int>(std::round(x[i] * inverse)));
+}
+
+void quantize_q4_0(const float* x, std::uint8_t* block) {
+  float largest = 0;
+  for (int i = 0; i < kSmall; ++i)
+    if (std::abs(x[i]) > std::abs(largest)) largest = x[i];
+  const float scale = largest / -8.0f, inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
+  store_half(block, scale);
+  std::uint8_t codes[kSmall];
+  for (int i = 0; i < kSmall; ++i)
+    codes[i] = static_cast<std::uint8_t>(std::min(15, static_cast<int>(x[i] * inverse + 8.5f)));
+  put_nibbles(codes, block + 2);
+}
+
+void quantize_mxfp4(const float* x, std::uint8_t* block) {
+  float amax = 0;
+  for (int i = 0; i < kSmall; ++i) amax = std::max(amax, std::abs(x[i]));
+  const int exponent = amax > 0 ? std::ilogb(amax) - 2 + 127 : 0;
+  block[0] = static_cast<std::uint8_t>(std::clamp(exponent, 0, 254));
+  const float scale = decode_e8m0(block[0]);
+  std::uint8_t codes[kSmall];
+  for (int i = 0; i < kSmall; ++i) {
+    // Of two values as near as each other ggml takes the smaller one.
+    const float magnitude = std::abs(x[i]);
+    int best = 0;
+    for (int code = 1; code < 8; ++code)
+      if (std::abs(E2m1::decode(static_cast<std::uint8_t>(code)) * scale - magnitude) <
+          std::abs(E2m1::decode(static_cast<std::uint8_t>(best)) * scale - magnitude))
+        best = code;
+    codes[i] = static_cast<std::uint8_t>(best | (x[i] < 0 && best != 0 ? 8 : 0));
+  }
+  put_nibbles(codes, block + 1);
+}
+
+constexpr std::array kFormats = {
+    BlockFormat{BlockType::q8_0, "Q8_0", 8, 7, kSmall, 34, quantize_q8_0},
+    BlockFormat{BlockType::q4_0, "Q4_0", 2, 2, kSmall, 18, quantize_q4_0},
+    BlockFormat{BlockType::q4_k, "Q4_K", 12, 14, kSuperBlock, kQ4kBytes, quantize_q4_k},
+    BlockFormat{BlockType::q6_k, "Q6_K", 14, 18, kSuperBlock, kQ6kBytes, quantize_q6_k},
+    BlockFormat{BlockType::mxfp4, "MXFP4", 39, 38, kSmall, 17, quantize_mxfp4},
+};
+
+// A packed matrix that is filled block by block.
+struct Filler {
+  std::uint8_t* codes;
+  float* scales;
+  float* offsets;
+  std::int64_t group;
+
+  // Signed 4-bit codes, or e2m1, from one code a byte; `at` is even.
+  void nibbles(std::int64_t at, const std::uint8_t* values, int count) const {
+    for (int i = 0; i < count; i += 2) codes[(at + i) / 2] = pack_nibbles(values[i], values[i + 1]);
+  }
+};
+
+void fill_block(BlockType type, const std::uint8_t* block, std::int64_t at, const Filler& out) {
+  std::uint8_t codes[kSmall];
+  float* scale = out.scales + at / out.group;
+  switch (type) {
+    case BlockType::q8_0:
+      *scale = load_half(block);
+      std::memcpy(out.codes + at, block + 2, kSmall);
+      return;
+    case BlockType::q4_0:
+      *scale = load_half(block);
+      get_nibbles(block + 2, codes);
+      for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code - 8);
+      return out.nibbles(at, codes, kSmall);
+    case BlockType::mxfp4:
+      *scale = decode_e8m0(block[0]);
+      get_nibbles(block + 1, codes);
+      return out.nibbles(at, codes, kSmall);
+    case BlockType::q4_k: {
+      std::uint8_t all[kSuperBlock];
+      // Codes 0 to 15 become -8 to 7: the offset takes what that moves.
+      unpack_q4_k(block, all, scale, out.offsets + at / out.group);
+      for (std::int64_t g = 0; g < kSuperBlock / out.group; ++g) out.offsets[at / out.group + g] += 8.0f * scale[g];
+      for (std::uint8_t& code : all) code = static_cast<std::uint8_t>(code - 8);
+      return out.nibbles(at, all, kSuperBlock);
+    }
+    case BlockType::q6_k: return unpack_q6_k(block, reinterpret_cast<std::int8_t*>(out.codes) + at, scale);
+  }
+}
+
+struct PackedForm {
+  DType codes, scales;
+  std::int64_t group;
+  bool offsets;
+};
+
+PackedForm form_of(BlockType type) {
+  switch (type) {
+    case BlockType::q8_0: return {DType::i8, DType::f16, kSmall, false};
+    case BlockType::q4_0: return {DType::i4, DType::f16, kSmall, false};
+    case BlockType::q4_k: return {DType::i4, DType::f32, kSmall, true};
+    case BlockType::q6_k: return {DType::i8, DType::f32, 16, false};
+    case BlockType::mxfp4: return {DType::f4_e2m1, DType::bf16, kSmall, false};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const BlockFormat> block_formats() {
+  return kFormats;
+}
+
+const BlockFormat& block_format(BlockType type) {
+  return *std::ranges::find(kFormats, type, &BlockFormat::type);
+}
+
+Tensor quantize_blocks(const Tensor& weight, BlockType type) {
+  const BlockFormat& format = block_format(type);
+  const std::int64_t rows = weight.size(0), columns = weight.size(1), blocks = columns / format.elements;
+  const Tensor out = Tensor::empty({rows, blocks * format.bytes}, DType::u8);
+  dispatch<float, bfloat16>(weight.dtype(), "quantize_blocks", [&]<class T>() {
+#pragma omp parallel for schedule(static)
+    for (std::int64_t row = 0; row < rows; ++row) {
+      std::vector<float> x(static_cast<std::size_t>(columns));
+      for (std::int64_t i = 0; i < columns; ++i)
+        x[static_cast<std::size_t>(i)] = static_cast<float>(weight.data<T>()[row * columns + i]);
+      for (std::int64_t b = 0; b < blocks; ++b)
+        format.quantize(x.data() + b * format.elements, out.data<std::uint8_t>() + (row * blocks + b) * format.bytes);
+    }
+  });
+  return out;
+}
+
+PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns, std::string_view source) {
+  const BlockFormat& format = block_format(type);
+  const PackedForm form = form_of(type);
+  const std::int64_t rows = blocks.size(0), count = columns / format.elements;
+  check_tensor("pack_blocks", "blocks", blocks, {rows, count * format.bytes}, DType::u8);
+  const MemoryScope scope(MemoryCategory::parameters);
+  const Tensor codes = Tensor::empty({rows, columns}, form.codes);
+  const Tensor wide = Tensor::empty({rows, columns / form.group}, DType::f32);
+  const Tensor offsets = form.offsets ? Tensor::empty(wide.shape(), DType::f32) : Tensor();
+  const std::int64_t row_bytes = columns * bit_width(form.codes) / 8, groups = columns / form.group;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Filler filler{static_cast<std::uint8_t*>(codes.raw_data()) + row * row_bytes,
+                        wide.data<float>() + row * groups,
+                        offsets.defined() ? offsets.data<float>() + row * groups : nullptr, form.group};
+    for (std::int64_t b = 0; b < count; ++b)
+      fill_block(type, blocks.data<std::uint8_t>() + (row * count + b) * format.bytes, b * format.elements, filler);
+  }
+  Tensor scales = wide;
+  if (form.scales != DType::f32) {
+    scales = Tensor::empty(wide.shape(), form.scales);
+    cast({wide, scales});
+  }
+  const auto finite = [](const Tensor& t) {
+    return !t.defined() ||
+           std::all_of(t.data<float>(), t.data<float>() + t.numel(), [](float x) { return std::isfinite(x); });
+  };
+  QUENCH_CHECK_AS(ErrorCode::corrupt, finite(wide) && finite(offsets), "{}: {} blocks with scales that are not finite",
+                  source, format.name);
+  return {form.group, codes, scales, offsets};
+}
+
+}  // namespace quench

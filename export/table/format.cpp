@@ -1,0 +1,159 @@
+#include "export/table/format.h"
+
+#include "core/safetensors/safetensors_folder.h"
+#include "export/formats/compressed_tensors/config.h"
+#include "export/formats/compressed_tensors/sparse_24.h"
+#include "export/formats/compressed_tensors/writer.h"
+#include "export/formats/gguf/names.h"
+#include "export/formats/gguf/reader.h"
+#include "export/formats/gguf/writer.h"
+#include "export/formats/safetensors_items.h"
+#include "export/formats/torchao/writer.h"
+
+namespace quench {
+namespace {
+
+std::string stores_no_codes(const Scheme&) {
+  return "it stores values in high precision";
+}
+
+// "model.layers.0.mlp.up_proj" of ".weight", ".weight_scale", "._weight_qdata", ".input_scale".
+std::string layer_of(std::string_view name) {
+  return std::string(name.substr(0, name.rfind('.')));
+}
+
+Json write_dense(const ExportJob& job) {
+  SafetensorsItems items;
+  for (const ModelTensor& tensor : job.tensors) items.add(tensor);
+  write_safetensors_folder(job.folder, items.take(), job.max_shard_bytes);
+  return {};
+}
+
+Json write_compressed(const ExportJob& job) {
+  return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes);
+}
+
+Json write_torchao_folder(const ExportJob& job) {
+  return write_torchao(job.tensors, job.folder, job.max_shard_bytes);
+}
+Json write_sparse(const ExportJob& job) {
+  return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
+}
+
+// Readers of this format look for the layers of Transformers' classes, where fused experts are none.
+void require_separate_experts(const nn::ModelConfig& config) {
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, !config.experts.fused_storage,
+      "model type '{}' keeps all experts of a layer in one tensor, for which this format has no form; formats "
+      "hf and compressed-tensors take it",
+      config.model_type);
+}
+
+}  // namespace
+
+const ChoiceTable<ExportFormat>& export_formats() {
+  static const ChoiceTable<ExportFormat> table(
+      "export format",
+      {{"hf", "Hugging Face safetensors in high precision", false, std::nullopt, stores_no_codes, write_dense},
+       {.name = "compressed-tensors",
+        .summary = "quantized safetensors for vLLM, SGLang and Transformers",
+        .quantized = true,
+        .problem = compressed_problem,
+        .write = write_compressed,
+        .embeddings = true},
+       {.name = "torchao",
+        .summary = "quantized safetensors in the classes of TorchAO, for Transformers",
+        .quantized = true,
+        .problem = torchao_problem,
+        .write = write_torchao_folder,
+        .experts = false},  // Transformers 5 has fused ones, and takes codes of a matrix each for another model's
+       {.name = "sparse24",
+        .summary = "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
+        .quantized = false,
+        .problem = stores_no_codes,
+        .write = write_sparse,
+        .require_model = require_separate_experts,
+        .sparse = true},
+       {.name = "gguf",
+        .summary = "one file for llama.cpp, quantized or not, with the tokenizer",
+        .quantized = false,
+        .scale_dtype = DType::f16,
+        .problem = gguf_problem,
+        .write = write_gguf,
+        .weights_file = kGgufFileName,
+        .require_model = require_gguf_model,
+        .embeddings = true,
+        .tied_embeddings = true}});
+  return table;
+}
+
+std::vector<std::string> export_format_names() {
+  return export_formats().names();
+}
+
+bool is_format_file(std::string_view name) {
+  return std::ranges::any_of(export_formats(), [&](const ExportFormat& format) { return format.weights_file == name; });
+}
+
+StoredBytes stored_bytes(const std::filesystem::path& folder) {
+  StoredBytes stored;
+  if (const std::filesystem::path gguf = find_gguf_file(folder); !gguf.empty()) {
+    for (const GgufEntry& entry : read_gguf_head(gguf).tensors)
+      stored.layers[layer_of(hf_tensor_name(entry.name).value_or(entry.name))] += entry.bytes;
+    stored.files = std::filesystem::file_size(gguf);
+    return stored;
+  }
+  namespace fs = std::filesystem;
+  if (!fs::exists(folder / kModelFileName) && !fs::exists(folder / kModelIndexName)) {  // a format added from outside
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      if (entry.is_regular_file() && entry.path().extension() != ".json") stored.files += entry.file_size();
+    return stored;
+  }
+  const SafetensorsFolder files(folder);
+  for (const std::string& name : files.names())
+    if (!name.ends_with(".bias")) stored.layers[layer_of(name)] += files.at(name).entry->nbytes();
+  for (const std::filesystem::directory_entry& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") stored.files += entry.file_size();
+  return stored;
+}
+
+const ExportFormat& require_export_format(std::string_view name, std::string_view key) {
+  return export_formats().require(name, key);
+}
+
+void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, scheme != nullptr || !format.quantized,
+                  "format {} stores quantized weights: name a scheme, for example int4_weight_only_g128; known: {}",
+                  format.name, scheme_names());
+  if (scheme == nullptr) return;
+  const std::string problem = format.problem(*scheme);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "format {} cannot store scheme {}: {}", format.name,
+                  scheme->name, problem);
+}
+
+void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules) {
+  check_format_and_scheme(format, rules != nullptr ? rules->scheme : nullptr);
+  if (rules == nullptr) return;
+  if (rules->embeddings != nullptr) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, format.embeddings, "format {} stores embeddings in high precision alone",
+                    format.name);
+    check_format_and_scheme(format, rules->embeddings);
+  }
+  for (const auto& [pattern, scheme] : rules->rules)
+    if (scheme != nullptr) check_format_and_scheme(format, scheme);
+}
+
+void apply_format(const ExportFormat& format, QuantizationRules& rules) {
+  rules.scale_dtype = format.scale_dtype;
+  rules.experts = format.experts;
+}
+
+void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model) {
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, rules.embeddings == nullptr || !model.tie_word_embeddings || format.tied_embeddings,
+      "readers of {} take codes of a table that the head shares (tie_word_embeddings) for values; use format "
+      "gguf with a scheme of its blocks, or store embeddings in high precision",
+      format.name);
+}
+
+}  // namespace quench

@@ -1,0 +1,119 @@
+#include "export/table/open_stored_weights.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/safetensors/safetensors_folder.h"
+#include "export/formats/compressed_tensors/reader.h"
+#include "export/formats/compressed_tensors/sparse_24.h"
+#include "export/formats/fine_grained_float8/reader.h"
+#include "export/formats/gguf/model_config.h"
+#include "export/formats/gguf/reader.h"
+#include "export/formats/gguf/types.h"
+#include "export/formats/safetensors_rows.h"
+#include "export/formats/text_model.h"
+#include "export/formats/torchao/reader.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kConfigFile = "config.json";
+
+class DenseWeights final : public StoredWeights {
+ public:
+  explicit DenseWeights(const fs::path& folder) : files_(folder) {}
+
+  [[nodiscard]] std::vector<std::string> names() const override { return files_.names(); }
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
+    const auto found = files_.find(name);
+    if (!found) return std::nullopt;
+    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
+  }
+  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
+    read_rows(files_.at(name), out, first_row);
+  }
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
+  }
+  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
+
+ private:
+  SafetensorsFolder files_;
+};
+
+struct Method {
+  std::string_view name;  // quant_method
+  std::unique_ptr<StoredWeights> (*open)(const fs::path& folder, const Json& quantization);
+};
+
+constexpr std::array kMethods = {
+    Method{"compressed-tensors", open_compressed_tensors},
+    Method{"torchao", open_torchao},
+    Method{"fp8", open_fine_grained_float8},
+};
+
+const Json* quantization_of(const Json& config) {
+  const Json* found = config.is_object() ? config.find(kQuantizationConfig) : nullptr;
+  return found == nullptr || found->is_null() ? nullptr : found;
+}
+
+}  // namespace
+
+fs::path stored_gguf_file(const fs::path& folder) {
+  const bool safetensors = fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName);
+  return safetensors ? fs::path() : find_gguf_file(folder);
+}
+
+bool is_quantized(const fs::path& folder, const Json& config) {
+  if (const Json* quantization = quantization_of(config); quantization != nullptr) return !is_sparse_24(*quantization);
+  const fs::path gguf = stored_gguf_file(folder);
+  return !gguf.empty() && std::ranges::any_of(read_gguf_head(gguf).tensors, [](const GgufEntry& entry) {
+    return gguf_type_layout(entry.type)->blocks.has_value();
+  });
+}
+
+fs::path stored_config_file(const fs::path& folder) {
+  const fs::path file = (is_gguf_path(folder) ? folder.parent_path() : folder) / kConfigFile;
+  return fs::exists(file) ? file : stored_gguf_file(folder);
+}
+
+std::optional<Json> stored_model_config(const fs::path& folder) {
+  const fs::path file = stored_config_file(folder);
+  if (file.empty()) return std::nullopt;
+  if (file.filename() != kConfigFile) return gguf_model_config(file);
+  Json::ParseOptions options;
+  options.max_bytes = std::size_t{16} << 20;
+  Json config = Json::parse_file(file, options);
+  if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights in its folder
+  return text_model_config(std::move(config));
+}
+
+namespace {
+
+std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json& config) {
+  const Json* quantization = quantization_of(config);
+  if (quantization == nullptr) {
+    const fs::path gguf = stored_gguf_file(folder);
+    if (!gguf.empty()) return open_gguf(gguf, config);
+    return std::make_unique<DenseWeights>(folder);
+  }
+  if (is_sparse_24(*quantization)) return open_sparse_24(folder);
+  const std::string& name = quantization->at("quant_method").as_string();
+  std::string known;
+  for (const Method& method : kMethods) {
+    if (method.name == name) return method.open(folder, *quantization);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", method.name);
+  }
+  QUENCH_FAIL(ErrorCode::unsupported, "{}: weights quantized by '{}' are not supported; known: {}",
+              (folder / kConfigFile).string(), name, known);
+}
+
+}  // namespace
+
+std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
+  return text_model_weights(open_as_stored(folder, config));
+}
+
+}  // namespace quench

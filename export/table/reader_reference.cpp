@@ -1,0 +1,175 @@
+// The table of export/table/reader_table.h as Markdown.
+
+#include <algorithm>
+
+#include "export/table/reader_table.h"
+
+namespace quench {
+namespace {
+
+// The verdicts of all readers of a format, as cells of a row.
+std::string cells(const ExportFormat& format, const ExportedWeights& weights) {
+  std::string text;
+  for (const FolderReader& reader : folder_readers()) {
+    if (!reader.reads(format)) continue;
+    const ReaderVerdict verdict = reader_verdict(reader, format, weights);
+    text += fmt::format(" {}{}{} |", to_string(verdict.result), verdict.reason.empty() ? "" : ": ", verdict.reason);
+  }
+  return text;
+}
+
+struct Condition {
+  std::string_view text;
+  DType dtype;
+  bool experts;
+};
+constexpr Condition kConditions[] = {
+    {"", DType::bf16, false}, {"in f32", DType::f32, false}, {"experts", DType::bf16, true}};
+
+// A scheme's name in two parts that families share: bits and group stand apart. "int8dyn_int4_g32" is {"int8dyn_int",
+// "4", "_{}", "g32"}.
+struct NameParts {
+  std::string before, after;  // of the bits; `after` has a mark in place of the group
+  int bits = 0;               // 0: the name has none
+  std::string group;          // "_g32", "_row", or ""
+
+  [[nodiscard]] bool same_family(const NameParts& other) const {
+    return before == other.before && after == other.after && (bits == 0) == (other.bits == 0);
+  }
+};
+
+NameParts parts_of(const std::string& name) {
+  NameParts parts;
+  constexpr std::string_view kMark = "*";
+  std::string text = name;
+  const bool weight_only = name.find("_weight_only") != std::string::npos;
+  for (const std::string_view group : {"_g32", "_g64", "_g128", "_row"})
+    if (const std::size_t at = text.find(group); at != std::string::npos) {
+      parts.group = group;
+      text.replace(at, group.size(), kMark);
+      break;
+    }
+  constexpr std::string_view kWeightOnly = "_weight_only";
+  if (parts.group.empty() && weight_only && text.starts_with("int"))
+    text.insert(text.find(kWeightOnly) + kWeightOnly.size(), kMark);
+  const std::size_t integer = text.rfind("int");
+  if (integer == std::string::npos || integer + 3 >= text.size())
+    return {.before = text, .after = {}, .group = parts.group};
+  parts.bits = text[integer + 3] - '0';
+  parts.before = text.substr(0, integer + 3);
+  parts.after = text.substr(integer + 4);
+  return parts;
+}
+
+std::string ranges_of(const std::vector<int>& bits) {  // ascending
+  std::string text;
+  for (std::size_t i = 0; i < bits.size();) {
+    std::size_t end = i + 1;
+    while (end < bits.size() && bits[end] == bits[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", bits[i]);
+    if (end > i + 1) text += fmt::format("-{}", bits[end - 1]);
+    i = end;
+  }
+  return bits.size() == 1 ? text : "<" + text + ">";
+}
+
+// Names of one row, those of a family as one: "`int<2-8>_weight_only[_g32|_g64|_g128]`".
+std::string names_text(const std::vector<std::string>& names) {
+  struct Family {
+    NameParts parts;
+    std::vector<int> bits;
+    std::vector<std::string> groups;
+  };
+  std::vector<Family> families;
+  for (const std::string& name : names) {  // of one family and bits, the groups
+    NameParts parts = parts_of(name);
+    const auto known = std::ranges::find_if(families, [&](const Family& family) {
+      return family.parts.same_family(parts) && family.parts.bits == parts.bits;
+    });
+    if (known != families.end())
+      known->groups.push_back(parts.group);
+    else
+      families.push_back({parts, {parts.bits}, {parts.group}});
+  }
+  std::vector<Family> merged;  // of the same groups, the bits
+  for (Family& family : families) {
+    const auto known = std::ranges::find_if(merged, [&](const Family& other) {
+      return family.parts.bits != 0 && other.parts.same_family(family.parts) && other.groups == family.groups;
+    });
+    if (known != merged.end())
+      known->bits.push_back(family.parts.bits);
+    else
+      merged.push_back(std::move(family));
+  }
+  std::string text;
+  for (const Family& family : merged) {
+    std::string groups;
+    bool none = false;
+    for (const std::string& group : family.groups) {
+      if (group.empty()) none = true;
+      if (!group.empty()) groups += (groups.empty() ? "" : "\\|") + group;
+    }
+    if (none && !groups.empty()) groups = "[" + groups + "]";
+    if (!none && family.groups.size() > 1) groups = "<" + groups + ">";
+    std::string name =
+        family.parts.before + (family.parts.bits == 0 ? "" : ranges_of(family.bits)) + family.parts.after;
+    if (const std::size_t mark = name.find('*'); mark != std::string::npos) name.replace(mark, 1, groups);
+    text += fmt::format("{}`{}`", text.empty() ? "" : ", ", name);
+  }
+  return text;
+}
+
+// Rows of one format: schemes with equal cells are one row; a condition has a row where it changes something.
+void add_format(const ExportFormat& format, std::string& text) {
+  std::string head = "| " + std::string(format.name) + " |", line = "|---|";
+  for (const FolderReader& reader : folder_readers()) {
+    if (!reader.reads(format)) continue;
+    head += fmt::format(" {} {} |", reader.title, reader.release);
+    line += "---|";
+  }
+  struct Row {
+    std::string cells;
+    std::string_view condition;
+    std::vector<std::string> schemes;  // empty: high precision
+  };
+  std::vector<Row> rows;
+  const auto add = [&](const Scheme* scheme, std::string_view condition, const std::string& cells_of_row) {
+    auto row = std::ranges::find_if(rows, [&](const Row& known) {
+      return known.cells == cells_of_row && known.condition == condition &&
+             known.schemes.empty() == (scheme == nullptr);
+    });
+    if (row == rows.end()) row = rows.insert(rows.end(), {cells_of_row, condition, {}});
+    if (scheme != nullptr) row->schemes.push_back(scheme->name);
+  };
+  const auto add_all = [&](const Scheme* scheme) {
+    const std::string usual = cells(format, {.scheme = scheme});
+    add(scheme, "", usual);
+    for (const Condition& condition : std::span(kConditions).subspan(1)) {
+      if (condition.experts && (scheme == nullptr || !format.experts)) continue;
+      const std::string row = cells(format, {scheme, condition.dtype, condition.experts});
+      if (row != usual) add(scheme, condition.text, row);
+    }
+  };
+  if (!format.quantized) add_all(nullptr);
+  for (const Scheme& scheme : scheme_table())
+    if (format.problem(scheme).empty()) add_all(&scheme);
+  text += head + "\n" + line + "\n";
+  for (const Row& row : rows) {
+    std::string names = !row.schemes.empty() ? names_text(row.schemes)
+                        : format.sparse      ? "2:4 sparse weights"
+                                             : "not quantized";
+    if (!row.condition.empty()) names += fmt::format(" ({})", row.condition);
+    text += fmt::format("| {} |{}\n", names, row.cells);
+  }
+  text += "\n";
+}
+
+}  // namespace
+
+std::string reader_reference() {
+  std::string text;
+  for (const ExportFormat& format : export_formats()) add_format(format, text);
+  return text;
+}
+
+}  // namespace quench

@@ -1,0 +1,302 @@
+#include "export/table/reader_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kHf = "hf", kCompressed = "compressed-tensors", kTorchao = "torchao", kSparse = "sparse24",
+                           kGguf = "gguf";
+constexpr std::string_view kVllm = "vllm", kTransformers = "transformers", kLlamaCpp = "llama.cpp",
+                           kExecutorch = "executorch", kCompressedPackage = "compressed-tensors";
+
+constexpr std::array kOfVllm = {kHf, kCompressed, kSparse};
+constexpr std::array kOfTransformers = {kHf, kCompressed, kTorchao};
+constexpr std::array kOfLlamaCpp = {kGguf};
+constexpr std::array kOfExecutorch = {kHf, kTorchao};
+constexpr std::array kOfCompressedPackage = {kSparse};
+
+bool is_integer(const OperandScheme& s) {
+  return !s.element && !s.blocks;
+}
+bool weight_only(const ExportedWeights& w) {
+  return w.scheme != nullptr && !w.scheme->inputs;
+}
+bool has_integers(const ExportedWeights& w) {
+  return w.scheme != nullptr && is_integer(w.scheme->weights);
+}
+bool has_scales(const ExportedWeights& w, ScaleForm form) {
+  return w.scheme != nullptr && w.scheme->weights.scale == form;
+}
+// Inputs as 8-bit integers with a scale for each token.
+bool integer_tokens(const ExportedWeights& w) {
+  return w.scheme != nullptr && w.scheme->inputs && is_integer(*w.scheme->inputs) && !w.scheme->inputs->calibrated;
+}
+
+bool always(const ExportedWeights&) {
+  return true;
+}
+bool in_f32(const ExportedWeights& w) {
+  return w.dtype == DType::f32;
+}
+bool not_in_f32(const ExportedWeights& w) {
+  return w.dtype != DType::f32;
+}
+bool one_bit(const ExportedWeights& w) {
+  return has_integers(w) && w.scheme->weights.bits == 1;
+}
+bool zero_points(const ExportedWeights& w) {
+  return has_integers(w) && !w.scheme->weights.symmetric();
+}
+bool mxfp6(const ExportedWeights& w) {
+  return has_scales(w, ScaleForm::e8m0) && w.scheme->weights.bits == 6;
+}
+bool mx(const ExportedWeights& w) {
+  return has_scales(w, ScaleForm::e8m0);
+}
+bool mx_weight_only(const ExportedWeights& w) {
+  return mx(w) && weight_only(w);
+}
+bool mx_or_nvfp4(const ExportedWeights& w) {
+  return mx(w) || has_scales(w, ScaleForm::e4m3_two_level);
+}
+bool mx_or_nvfp4_in_f32(const ExportedWeights& w) {
+  return in_f32(w) && mx_or_nvfp4(w);
+}
+bool nvfp4_experts(const ExportedWeights& w) {
+  return w.experts && has_scales(w, ScaleForm::e4m3_two_level);
+}
+bool mxfp8_experts(const ExportedWeights& w) {
+  return w.experts && mx(w) && w.scheme->weights.bits == 8;
+}
+// Stored as plain bytes, not packed.
+bool integer_experts_with_integer_inputs(const ExportedWeights& w) {
+  return w.experts && has_integers(w) && w.scheme->inputs && is_integer(*w.scheme->inputs);
+}
+bool odd_bits_with_integer_inputs(const ExportedWeights& w) {
+  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits != 4 && w.scheme->weights.bits != 8;
+}
+bool int8_groups_with_integer_inputs(const ExportedWeights& w) {
+  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits == 8 &&
+         w.scheme->weights.sharing == ScaleSharing::group;
+}
+bool float8_inputs_for_integers(const ExportedWeights& w) {
+  return has_integers(w) && w.scheme->inputs && w.scheme->inputs->element;
+}
+bool float8_inputs_for_other_groups(const ExportedWeights& w) {
+  return float8_inputs_for_integers(w) && w.scheme->weights.group_size != 128;
+}
+bool float8_by_row_with_inputs(const ExportedWeights& w) {
+  return w.scheme != nullptr && w.scheme->inputs && w.scheme->weights.element == ElementFormat::e4m3 &&
+         w.scheme->weights.scale == ScaleForm::high_precision;
+}
+bool high_precision(const ExportedWeights& w) {
+  return w.scheme == nullptr;
+}
+bool int4_with_integer_inputs(const ExportedWeights& w) {
+  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits == 4 &&
+         w.scheme->weights.sharing == ScaleSharing::group;
+}
+
+struct Rule {
+  std::string_view reader, format;
+  bool (*applies)(const ExportedWeights&);
+  ReaderVerdict verdict;
+};
+
+using enum ReaderResult;
+
+// The first that applies counts; where none does, the reader runs it.
+constexpr std::array kRules = {
+    // vLLM: by the schemes that CompressedTensorsConfig chooses from.
+    Rule{kVllm, kCompressed, one_bit, {refused, "weights of 1 bit have no scheme in vLLM; it has 2 to 8"}},
+    Rule{kVllm, kCompressed, mxfp6, {refused, "MXFP6 has no scheme in vLLM"}},
+    Rule{kVllm,
+         kCompressed,
+         odd_bits_with_integer_inputs,
+         {refused, "of integers whose inputs are 8-bit integers, vLLM has weights of 4 and 8 bits"}},
+    Rule{kVllm,
+         kCompressed,
+         int8_groups_with_integer_inputs,
+         {refused,
+          "8-bit integers whose inputs are integers have a scale for rows or the tensor in vLLM, not for groups"}},
+    Rule{kVllm,
+         kCompressed,
+         float8_inputs_for_other_groups,
+         {refused, "4-bit integers with float8 inputs have groups of 128 in vLLM"}},
+    Rule{kVllm, kCompressed, float8_inputs_for_integers, {runs, "on GPUs of compute capability 9.0 alone (Hopper)"}},
+    Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; where they have MX products, inputs are rounded too"}},
+    Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
+    Rule{kVllm, kSparse, always, {refused, "vLLM has dropped 2:4 sparse weights (sparsity_config)"}},
+    // Transformers with the package compressed-tensors, which decompresses to bf16 or keeps codes.
+    Rule{kTransformers,
+         kCompressed,
+         nvfp4_experts,
+         {wrong, "Transformers fuses experts from tensors of NVFP4 and drops their scales without a message"}},
+    Rule{kTransformers,
+         kCompressed,
+         mxfp8_experts,
+         {wrong,
+          "Transformers fuses experts from codes of MXFP8 and drops their scales without a message (Qwen), or does not "
+          "load them (Mixtral)"}},
+    Rule{kTransformers,
+         kCompressed,
+         integer_experts_with_integer_inputs,
+         {refused, "Transformers cannot fuse experts from integers that are not packed (int-quantized)"}},
+    Rule{kTransformers,
+         kCompressed,
+         zero_points,
+         {refused, "Transformers expects zero points that are not packed; format torchao holds them"}},
+    Rule{kTransformers,
+         kCompressed,
+         mx_or_nvfp4_in_f32,
+         {cannot_run, "it decompresses MX and NVFP4 to bf16 next to layers in f32; write bf16 (dtype)"}},
+    // Transformers with TorchAO.
+    Rule{kTransformers,
+         kTorchao,
+         mx_weight_only,
+         {cannot_run, "TorchAO multiplies MX weights with inputs of the same form alone"}},
+    Rule{kTransformers,
+         kTorchao,
+         float8_by_row_with_inputs,
+         {runs, "of GPUs, on those of compute capability 8.9 and later"}},
+    Rule{kTransformers, kTorchao, mx, {runs, "emulated"}},
+    // ExecuTorch through optimum-executorch's exporter, XNNPACK.
+    Rule{kExecutorch, kHf, not_in_f32, {cannot_run, "its CPU kernels take f32; write f32 (dtype)"}},
+    Rule{kExecutorch, kTorchao, not_in_f32, {cannot_run, "its CPU kernels take f32; write f32 (dtype)"}},
+    Rule{kExecutorch, kTorchao, int4_with_integer_inputs, {runs, "whole on XNNPACK"}},
+    Rule{kExecutorch, kTorchao, always, {not_tried, ""}},
+    Rule{kExecutorch, kHf, high_precision, {runs, "whole on XNNPACK"}},
+};
+
+int distance(const Scheme& a, const Scheme& b) {
+  const auto group = [](const Scheme& s) {
+    return s.weights.group_size > 0 ? std::log2(static_cast<double>(s.weights.group_size)) : 12.0;
+  };
+  int d = 40 * std::abs(a.weights.bits - b.weights.bits);
+  if (a.inputs.has_value() != b.inputs.has_value()) d += 100;
+  if (a.inputs && b.inputs) {
+    if (a.inputs->element != b.inputs->element) d += 30;
+    if (a.inputs->calibrated != b.inputs->calibrated) d += 60;
+    if (a.inputs->scale != b.inputs->scale) d += 10;
+    if (a.inputs->sharing != b.inputs->sharing) d += 3;
+  }
+  if (a.weights.element != b.weights.element) d += 25;
+  if (a.weights.blocks != b.weights.blocks) d += 25;
+  if (a.weights.scale != b.weights.scale) d += 20;
+  if (a.weights.mapping != b.weights.mapping) d += 15;
+  if (a.weights.sharing != b.weights.sharing) d += 6;
+  return d + static_cast<int>(std::abs(group(a) - group(b)));
+}
+
+std::string complaint(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights,
+                      const ReaderVerdict& verdict) {
+  const std::string_view does = verdict.result == cannot_run ? "loads the folder but cannot run it"
+                                : verdict.result == refused  ? "does not load it"
+                                                             : "computes wrong values from it";
+  std::string text = weights.scheme != nullptr
+                         ? fmt::format("scheme {} in format {}", weights.scheme->name, format.name)
+                         : fmt::format("format {} in {}", format.name, to_string(weights.dtype));
+  text += fmt::format(": {} {} {}: {}", reader.title, reader.release, does, verdict.reason);
+  // Where another dtype helps, the reason names it.
+  const bool dtype_alone = !reader_verdict(reader, format, {weights.scheme, DType::bf16, weights.experts}).fails() ||
+                           !reader_verdict(reader, format, {weights.scheme, DType::f32, weights.experts}).fails();
+  if (const Scheme* near = nearest_runnable(reader, format, weights); near != nullptr && !dtype_alone)
+    text += fmt::format("; the nearest scheme that it runs is {}", near->name);
+  return text;
+}
+
+}  // namespace
+
+std::string_view to_string(ReaderResult result) noexcept {
+  constexpr std::array<std::string_view, 5> kNames = {"runs", "not tried", "loads, cannot run", "refused",
+                                                      "computes wrong values"};
+  return kNames[static_cast<std::size_t>(result)];
+}
+
+bool FolderReader::reads(const ExportFormat& format) const {
+  return std::ranges::find(formats, format.name) != formats.end();
+}
+
+const ChoiceTable<FolderReader>& folder_readers() {
+  static const ChoiceTable<FolderReader> table(
+      "reader", {{kVllm, "vLLM", "0.32", kOfVllm},
+                 {kTransformers, "Transformers", "5.24 with compressed-tensors 0.20 or TorchAO 0.18", kOfTransformers},
+                 {kLlamaCpp, "llama.cpp", "of llama-cpp-python 0.3.36", kOfLlamaCpp},
+                 {kExecutorch, "ExecuTorch", "1.1 through optimum-executorch", kOfExecutorch},
+                 {kCompressedPackage, "the package compressed-tensors", "up to 0.13", kOfCompressedPackage}});
+  return table;
+}
+
+ReaderVerdict reader_verdict(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights) {
+  for (const Rule& rule : kRules)
+    if (rule.reader == reader.name && rule.format == format.name && rule.applies(weights)) return rule.verdict;
+  return {};
+}
+
+const Scheme* nearest_runnable(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights) {
+  if (weights.scheme == nullptr) return nullptr;
+  const Scheme* nearest = nullptr;
+  int least = 0;
+  for (const Scheme& scheme : scheme_table()) {
+    ExportedWeights other = weights;
+    other.scheme = &scheme;
+    const bool usable = format.problem(scheme).empty() && reader_verdict(reader, format, other).result == runs;
+    if (!usable) continue;
+    const int d = distance(*weights.scheme, scheme);
+    if (nearest != nullptr && d >= least) continue;
+    least = d;
+    nearest = &scheme;
+  }
+  return nearest;
+}
+
+std::vector<std::string> check_readers(const ExportFormat& format, const ExportedWeights& weights,
+                                       const FolderReader* named) {
+  if (named != nullptr) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, named->reads(format), "{} does not read format {}", named->title,
+                    format.name);
+    const ReaderVerdict verdict = reader_verdict(*named, format, weights);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !verdict.fails(), "{}", complaint(*named, format, weights, verdict));
+    return {};
+  }
+  std::vector<std::string> complaints;
+  std::size_t readers = 0, hopeless = 0;  // those that fail whatever the dtype
+  ExportedWeights usual = weights;
+  usual.dtype = DType::bf16;
+  for (const FolderReader& reader : folder_readers()) {
+    if (!reader.reads(format) || reader.name == kExecutorch)
+      continue;  // of programs for devices only one that is named
+    const ReaderVerdict verdict = reader_verdict(reader, format, weights);
+    ++readers;
+    if (verdict.fails()) complaints.push_back(complaint(reader, format, weights, verdict));
+    if (reader_verdict(reader, format, usual).fails()) ++hopeless;
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, complaints.empty() || hopeless < readers, "{}", fmt::join(complaints, "; "));
+  return complaints;
+}
+
+std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules, DType dtype,
+                                       std::span<const Scheme* const> of_experts, const FolderReader* reader) {
+  std::vector<const Scheme*> schemes;
+  const auto add = [&](const Scheme* scheme) {
+    if (scheme != nullptr && std::ranges::find(schemes, scheme) == schemes.end()) schemes.push_back(scheme);
+  };
+  if (rules != nullptr) {
+    add(rules->scheme);
+    for (const auto& [pattern, scheme] : rules->rules) add(scheme);
+    add(rules->embeddings);
+  }
+  if (schemes.empty()) schemes.push_back(nullptr);
+  std::vector<std::string> warnings;
+  for (const Scheme* scheme : schemes) {
+    const ExportedWeights weights{scheme, dtype, std::ranges::find(of_experts, scheme) != of_experts.end()};
+    for (std::string& warning : check_readers(format, weights, reader))
+      if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
+  }
+  return warnings;
+}
+
+}  // namespace quench

@@ -1,0 +1,74 @@
+// Inputs of products as the readers of our folders round them: values beside those of compressed-tensors and TorchAO
+// (tests/reference/make_rounded_inputs.py).
+
+#include "export/ptq/quantize_inputs.h"
+
+#include "core/json/json.h"
+#include "core/ops/packed_linear.h"
+#include "tests/export/export_testing.h"
+#include "tests/reference_numbers.h"
+
+namespace quench {
+namespace {
+
+constexpr std::int64_t kInputRows = 64, kInputColumns = 256;
+
+Tensor reference_inputs() {
+  const Tensor x = Tensor::empty({kInputRows, kInputColumns}, DType::f32);
+  for (std::int64_t r = 0; r < kInputRows; ++r)
+    for (std::int64_t c = 0; c < kInputColumns; ++c) {
+      const std::uint32_t bits = testing::mixed(static_cast<std::uint32_t>(r * kInputColumns + c + 1));
+      const auto whole = static_cast<float>(static_cast<std::int64_t>(bits % (2 * r + 65)) - (r + 40));
+      x.data<float>()[r * kInputColumns + c] = std::ldexp(whole, -static_cast<int>(bits >> 30));
+    }
+  return x;
+}
+
+std::optional<float> calibrated_scale(const OperandScheme& inputs) {
+  if (!inputs.calibrated) return std::nullopt;
+  return inputs.element ? 13.0f / 448.0f : 17.5f / 127.5f;
+}
+
+void expect_rows(const Tensor& values, const Json& theirs) {
+  ASSERT_EQ(values.shape(), (Shape{kInputRows, kInputColumns}));
+  for (std::int64_t r = 0; r < kInputRows; ++r) {
+    float* row = values.data<float>() + r * kInputColumns;
+    for (std::int64_t c = 0; c < kInputColumns; ++c) row[c] += 0.0f;  // no sign
+    EXPECT_EQ(testing::checksum(std::as_bytes(std::span(row, kInputColumns))),
+              theirs.as_array()[static_cast<std::size_t>(r)].as_string())
+        << "row " << r;
+  }
+}
+
+TEST(QuantizeInputsGolden, ValuesAreThoseOfTheReaders) {
+  const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/rounded_inputs.json");
+  for (const auto& [reader, division] :
+       {std::pair{"compressed-tensors", IntDivision::quotient}, {"torchao", IntDivision::reciprocal}})
+    for (const auto& [name, rows] : reference.at(reader).as_object()) {
+      SCOPED_TRACE(fmt::format("{} {}", reader, name));
+      const OperandScheme& inputs = *require_scheme(name, "scheme").inputs;
+      const auto rounding = input_rounding(inputs, name, calibrated_scale(inputs), division);
+      expect_rows(rounding(reference_inputs()), rows);
+      if (!rounding.integers()) continue;
+      // The codes that products of few tokens take are the same.
+      const IntQuantized codes = quantize_int(reference_inputs(), *rounding.integers());
+      expect_rows(dequantize_int(codes.codes, codes.scales, DType::f32, *rounding.integers()), rows);
+    }
+}
+
+// A scale is used as it is stored, whether it is a quotient by 448 or not.
+TEST(QuantizeInputs, CalibratedScalesOfFloat8AreKept) {
+  const OperandScheme& inputs = *find_scheme("float8_static")->inputs;
+  const Tensor x = Tensor::from_values<float>({1, 4}, std::array{448.0f, -1.0f, 0.0f, 1e30f});
+  for (const float scale : {1.0f, 0.375f, 3.0f / 448.0f, 0.1f, 1.7f, 1e-40f, 3e38f}) {
+    const Tensor out = input_rounding(inputs, "layer", scale)(x);
+    const float factor = out.data<float>()[3] / 448.0f;
+    if (scale < 1e20f)
+      EXPECT_NEAR(factor / scale, 1.0, scale < 1e-38f ? 1e-4 : 6e-8) << scale;
+    else
+      EXPECT_EQ(out.data<float>()[0], 0.0f) << scale;
+  }
+}
+
+}  // namespace
+}  // namespace quench

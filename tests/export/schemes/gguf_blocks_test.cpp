@@ -1,0 +1,180 @@
+// Blocks of GGUF beside the codes of ggml's Python package (tests/reference/make_gguf_blocks.py).
+
+#include "export/schemes/gguf_blocks.h"
+
+#include <algorithm>
+
+#include "core/json/json.h"
+#include "export/formats/gguf/row_order.h"
+#include "export/schemes/gguf_super_blocks.h"
+#include "tests/export/export_testing.h"
+
+namespace quench {
+namespace {
+
+using namespace testing;
+
+std::vector<std::uint8_t> bytes_of_hex(const std::string& hex) {
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::uint8_t>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+Tensor tensor_of(const std::vector<std::uint8_t>& bytes) {
+  return Tensor::from_values<std::uint8_t>({1, static_cast<std::int64_t>(bytes.size())}, bytes);
+}
+
+Tensor floats_of(const Json& array) {
+  std::vector<float> values;
+  for (const Json& value : array.as_array()) values.push_back(static_cast<float>(value.as_double()));
+  return Tensor::from_values<float>({1, static_cast<std::int64_t>(values.size())}, values);
+}
+
+class GgufBlocks : public ::testing::Test {
+ protected:
+  Json reference_ = Json::parse_file(source_dir() / "tests/reference/gguf_blocks.json");
+};
+
+TEST_F(GgufBlocks, SimpleTypesHaveTheReferenceCodes) {
+  const Tensor x = floats_of(reference_.at("x"));
+  for (const auto& [name, hex] : reference_.at("quantized").as_object()) {
+    const auto format = std::ranges::find(block_formats(), name, &BlockFormat::name);
+    ASSERT_NE(format, block_formats().end()) << name;
+    const std::vector<std::uint8_t> expected = bytes_of_hex(hex.as_string());
+    const Tensor blocks = quantize_blocks(x, format->type);
+    ASSERT_EQ(static_cast<std::size_t>(blocks.numel()), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      ASSERT_EQ(blocks.data<std::uint8_t>()[i], expected[i]) << name << " byte " << i;
+  }
+}
+
+TEST_F(GgufBlocks, AllTypesHaveTheReferenceValues) {
+  for (const auto& [name, example] : reference_.at("dequantized").as_object()) {
+    const auto format = std::ranges::find(block_formats(), name, &BlockFormat::name);
+    ASSERT_NE(format, block_formats().end()) << name;
+    const Tensor expected = floats_of(example.at("values"));
+    const Tensor values = unpacked(
+        pack_blocks(tensor_of(bytes_of_hex(example.at("blocks").as_string())), format->type, expected.size(1), "w"));
+    float largest = 0;
+    for (std::int64_t i = 0; i < expected.numel(); ++i)
+      largest = std::max(largest, std::abs(expected.data<float>()[i]));
+    for (std::int64_t i = 0; i < expected.numel(); ++i)
+      ASSERT_NEAR(values.data<float>()[i], expected.data<float>()[i], 1e-6f * largest) << name << " element " << i;
+  }
+}
+
+TEST_F(GgufBlocks, SuperBlocksOfExtremesStayFinite) {
+  for (const float scale : {0.0f, 1e-30f, 1.0f, 3e4f})
+    for (const BlockFormat& format : block_formats()) {
+      Tensor x = normal_weight({2, 256}, DType::f32);
+      for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] *= scale;
+      const Tensor values = unpacked(pack_blocks(quantize_blocks(x, format.type), format.type, 256, "w"));
+      for (std::int64_t i = 0; i < values.numel(); ++i)
+        ASSERT_TRUE(std::isfinite(values.data<float>()[i])) << format.name << " at " << scale;
+    }
+}
+
+// Blocks of one super block whose groups hold these values, `fill(group, element)`.
+template <class Fill>
+Tensor groups_of(int size, const Fill& fill) {
+  Tensor x = Tensor::empty({1, kSuperBlock}, DType::f32);
+  for (int i = 0; i < kSuperBlock; ++i) x.data<float>()[i] = fill(i / size, i % size);
+  return x;
+}
+
+// Largest error of a group's values in units of its largest step: of the block that stores them.
+void expect_within_half_a_step(const Tensor& x, BlockType type, int size, float steps, const std::string& what) {
+  const Tensor values = unpacked(pack_blocks(quantize_blocks(x, type), type, kSuperBlock, "w"));
+  for (int group = 0; group < kSuperBlock / size; ++group) {
+    const float* in = x.data<float>() + group * size;
+    const float* out = values.data<float>() + group * size;
+    const auto [low, high] = std::minmax_element(in, in + size);
+    const float range = std::max(*high, 0.0f) - std::min(*low, 0.0f);
+    for (int i = 0; i < size; ++i)
+      ASSERT_LE(std::abs(out[i] - in[i]), range / steps / 2 * 1.02f) << what << " group " << group << " element " << i;
+  }
+}
+
+struct SuperBlockType {
+  BlockType type;
+  int group;
+  float steps;  // of the codes of a group, over the range of its values and 0
+};
+constexpr SuperBlockType kSuperBlocks[] = {{BlockType::q4_k, 32, 15}, {BlockType::q6_k, 16, 31}};
+
+TEST(GgufSuperBlocks, ConstantGroupsKeepTheirValue) {
+  for (const auto& [type, size, steps] : kSuperBlocks) {
+    const std::string name(block_format(type).name);
+    for (const float value : {0.0f, 1.0f, 0.02f, -1.0f, -0.02f, 1e-4f, -1e-4f, 300.0f, -300.0f}) {
+      expect_within_half_a_step(groups_of(size, [&](int, int) { return value; }), type, size, steps,
+                                fmt::format("{} of {}", name, value));
+      // One element apart by a last bit: all have the same code.
+      expect_within_half_a_step(groups_of(size, [&](int, int i) { return i == 3 ? value * 1.0000001f : value; }), type,
+                                size, steps, fmt::format("{} of nearly {}", name, value));
+      expect_within_half_a_step(groups_of(size, [&](int group, int) { return group % 2 == 0 ? value : 0.6f * value; }),
+                                type, size, steps, fmt::format("{} of {} and less", name, value));
+    }
+  }
+}
+
+TEST(GgufSuperBlocks, AGroupBesideALargerOneIsNotRoundedToZero) {
+  for (const auto& [type, size, steps] : kSuperBlocks)
+    for (const float value : {1.0f, -1.0f}) {
+      // The least step that the block can store for the small group is a 63rd (128th) of the large one's.
+      const float units = type == BlockType::q4_k ? 63 : 127;
+      const float large = value * units * 2.2f;
+      const Tensor x = groups_of(size, [&](int group, int) { return group == 0 ? large : value; });
+      const Tensor values = unpacked(pack_blocks(quantize_blocks(x, type), type, kSuperBlock, "w"));
+      for (int i = size; i < kSuperBlock; ++i)
+        ASSERT_NEAR(values.data<float>()[i], value, 2.2f / 2) << block_format(type).name << " of " << value;
+      if (value > 0 || type == BlockType::q6_k) {
+        for (int i = size; i < kSuperBlock; ++i)
+          ASSERT_NEAR(values.data<float>()[i], value, 0.1f) << block_format(type).name << " of " << value;
+      }
+    }
+}
+
+TEST(GgufSuperBlocks, AnOutlierLeavesTheOtherGroupsAlone) {
+  for (const auto& [type, size, steps] : kSuperBlocks)
+    for (const float outlier : {1.0f, -1.0f})
+      expect_within_half_a_step(
+          groups_of(size, [&](int group, int i) { return group == 2 && i == 5 ? outlier : 0.25f * outlier; }), type,
+          size, steps, fmt::format("{} with {}", block_format(type).name, outlier));
+}
+
+// Round to nearest over the range of each group, which the search must not fall short of.
+TEST(GgufSuperBlocks, RandomGroupsAreNoWorseThanRoundToNearest) {
+  for (const auto& [type, size, steps] : kSuperBlocks)
+    for (const float shift : {0.0f, 0.2f, -0.2f}) {
+      double error = 0, reference = 0;
+      const Tensor noise = normal_weight({64, kSuperBlock}, DType::f32);
+      for (std::int64_t i = 0; i < noise.numel(); ++i) noise.data<float>()[i] += shift;
+      const Tensor values = unpacked(pack_blocks(quantize_blocks(noise, type), type, kSuperBlock, "w"));
+      for (std::int64_t first = 0; first < noise.numel(); first += size) {
+        const float* in = noise.data<float>() + first;
+        const auto [low, high] = std::minmax_element(in, in + size);
+        const bool offset = type == BlockType::q4_k;
+        const float zero = offset ? std::min(*low, 0.0f) : 0.0f;
+        const float step = offset ? (*high - zero) / steps : std::max(-*low, *high) / steps;
+        for (int i = 0; i < size; ++i) {
+          const double rounded = std::nearbyint((in[i] - zero) / step) * step + zero;
+          reference += std::pow(rounded - in[i], 2);
+          error += std::pow(values.data<float>()[first + i] - in[i], 2);
+        }
+      }
+      EXPECT_LT(error, reference * 1.05) << block_format(type).name << " shifted by " << shift;
+    }
+}
+
+TEST(RowOrder, HeadsComeBack) {
+  const Tensor rows = normal_weight({24, 3}, DType::f32);
+  const Tensor mixed = interleave_heads(rows, 3);
+  EXPECT_FALSE(equal_bytes(mixed, rows));
+  EXPECT_TRUE(equal_bytes(separate_heads(mixed, 3), rows));
+  // Row 1 of the first head is the first row of its second half.
+  EXPECT_EQ(mixed.data<float>()[3], rows.data<float>()[4 * 3]);
+}
+
+}  // namespace
+}  // namespace quench
