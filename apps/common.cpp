@@ -8,13 +8,10 @@
 #include "core/system/threads.h"
 #include "data/text/document_encoder.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "export/formats/gguf/reader.h"
-#include "export/table/open_stored_weights.h"
-#include "train/checkpoint/checkpoint_list.h"
-#include "train/model_folder/hub_hint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
-#include "train/run_folder/run_folder.h"
+#include "train/model_source/model_source.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/run_model.h"
 #include "train/step/training_state.h"
@@ -24,15 +21,6 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The checkpoint that a path means: itself, or the newest of a run or checkpoint folder; empty if it means none.
-fs::path checkpoint_of(const fs::path& path) {
-  if (fs::exists(path / Manifest::kFileName)) return path;
-  for (const fs::path& folder : {checkpoint_folder_of(path), path})
-    if (const auto latest = latest_valid(folder)) return latest->path;
-  QUENCH_CHECK_AS(ErrorCode::not_found, !is_run_folder(path), "{}", no_checkpoint_message(path));
-  return {};
-}
 
 DType chosen_dtype(const std::string& name, DType stored) {
   if (name == "auto") return stored == DType::f16 ? DType::f32 : stored;
@@ -128,31 +116,19 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   return loaded;
 }
 
-// The checkpoint that a folder is read from; empty: it is a model folder.
-fs::path checkpoint_to_read(const fs::path& folder) {
-  if (is_gguf_path(folder)) return {};
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::is_regular_file(folder), "{} is a file; name the folder that holds it",
-                  folder.string());
-  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder), "model folder {} does not exist{}", folder.string(),
-                  hub_hint(folder.string()));
-  return is_run_folder(folder) || stored_config_file(folder).empty() ? checkpoint_of(folder) : fs::path();
-}
-
-}  // namespace
-
-LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable,
-                       const BesideLoading& beside) {
+LoadedModel load_source(const ModelSource& source, const std::string& device, const std::string& dtype, bool trainable,
+                        const BesideLoading& beside) {
   nn::ParameterOptions options;
   options.device = parse_device(device);
   options.grad_dtype = DType::f32;
   options.trainable = trainable;
-  if (const fs::path checkpoint = checkpoint_to_read(folder); !checkpoint.empty())
-    return load_checkpoint(checkpoint, is_run_folder(folder) ? folder : fs::path(), options, dtype, beside);
+  if (source.is_trained()) return load_checkpoint(source.checkpoint(), source.run(), options, dtype, beside);
+  const fs::path& folder = source.path();
   LoadedModel loaded;
-  loaded.config = read_model_config(folder);
+  loaded.config = read_model_config(source);
   loaded.small_files = folder;
   options.dtype = chosen_dtype(dtype, loaded.config.dtype);
-  if (is_quantized(folder, loaded.config.source)) {
+  if (source.is_quantized(loaded.config.source)) {
     QUENCH_CHECK_AS(ErrorCode::unsupported, !trainable,
                     "{}: quantized weights have no gradients; use the model that they were made of", folder.string());
     loaded.quantized = true;
@@ -164,12 +140,20 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   return loaded;
 }
 
+}  // namespace
+
+LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable,
+                       const BesideLoading& beside) {
+  return load_source(ModelSource::open(folder), device, dtype, trainable, beside);
+}
+
 LoadedModel open_model(const fs::path& folder, const std::string& dtype) {
-  const fs::path checkpoint = checkpoint_to_read(folder);
-  if (checkpoint.empty()) return load_model(folder, "cpu", dtype);
+  const ModelSource source = ModelSource::open(folder);
+  if (!source.is_trained()) return load_source(source, "cpu", dtype, false, {});
+  const fs::path checkpoint = source.checkpoint();
   auto reader = std::make_shared<CheckpointReader>(checkpoint);
-  if (holds_adapters_alone(reader->state())) return load_model(folder, "cpu", dtype);
-  LoadedModel loaded = describe_checkpoint(*reader, checkpoint, is_run_folder(folder) ? folder : fs::path());
+  if (holds_adapters_alone(reader->state())) return load_source(source, "cpu", dtype, false, {});
+  LoadedModel loaded = describe_checkpoint(*reader, checkpoint, source.run());
   nn::ParameterOptions options;
   options.device = Device{DeviceType::meta};
   options.dtype = chosen_dtype(dtype, stored_dtype(reader->manifest()));

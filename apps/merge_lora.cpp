@@ -6,7 +6,7 @@
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/model_folder/peft_folder.h"
-#include "train/run_folder/run_folder.h"
+#include "train/model_source/run_layout.h"
 #include "train/setup/adapter_setup.h"
 
 namespace quench {

@@ -6,11 +6,11 @@
 #include "apps/inspect/inspect_model.h"
 #include "apps/inspect/inspect_tokens.h"
 #include "apps/verbs.h"
+#include "export/formats/gguf/reader.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/config/adapter_words.h"
-#include "train/model_folder/peft_folder.h"
+#include "train/model_source/model_source.h"
 #include "train/report/run_summary.h"
-#include "train/run_folder/run_folder.h"
 #include "train/setup/adapter_setup.h"
 
 namespace quench {
@@ -105,20 +105,16 @@ void verify(const fs::path& folder) {
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
-Json inspect(const InspectOptions& o, bool checkpoint) {
-  const fs::path path = o.path;
-  if (checkpoint) return inspect_checkpoint(o);
-  if (is_run_folder(path)) return run_summary(path);
-  if (holds_weights(path) || fs::exists(path / "config.json")) return inspect_model(path, o.tensors);
-  if (is_adapter_folder(path)) return inspect_adapter(path, o.tensors);
-  const fs::path checkpoints = checkpoint_folder_of(path);
-  Json json = inspect_checkpoints(fs::is_directory(checkpoints) ? checkpoints : path);
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, !json.at("checkpoints").as_array().empty(),
-      "{} is none of what can be inspected: a model folder (config.json, safetensors or GGUF), a GGUF file, a "
-      "PEFT adapter folder, a run folder, a folder of checkpoints (step-N), or one checkpoint",
-      o.path);
-  return json;
+Json inspect(const ModelSource& source, const InspectOptions& o) {
+  switch (source.kind()) {
+    case ModelSourceKind::model_folder: return inspect_model(source, o.tensors);
+    case ModelSourceKind::gguf_file: return inspect_gguf(source.path(), o.tensors);
+    case ModelSourceKind::adapter_folder: return inspect_adapter(source.path(), o.tensors);
+    case ModelSourceKind::checkpoint: return inspect_checkpoint(o);
+    case ModelSourceKind::checkpoint_folder: return inspect_checkpoints(source.checkpoints());
+    case ModelSourceKind::run_folder: return run_summary(source.path());
+  }
+  return {};
 }
 
 std::string size_text(const Json& bytes) {
@@ -171,20 +167,21 @@ void print_files(const Json& json) {
 
 void run(const InspectOptions& o) {
   const fs::path path(o.path);
-  const bool gguf = path.extension() == ".gguf" && fs::is_regular_file(path);
-  const bool tokens = !gguf && is_token_data(path);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, gguf || tokens || fs::is_directory(path),
-                  "{} is neither a folder nor a regular file", o.path);
-  const bool checkpoint = !gguf && !tokens && fs::exists(path / Manifest::kFileName);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::exists(path), "{} does not exist", o.path);
+  const bool tokens = !is_gguf_path(path) && is_token_data(path);
+  const std::optional<ModelSource> source = tokens ? std::nullopt : ModelSource::find(path);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, tokens || source,
+      "{} is none of what can be inspected: a model folder (config.json, safetensors or GGUF), a GGUF file, a "
+      "PEFT adapter folder, a run folder, a folder of checkpoints (step-N), one checkpoint, or token shards",
+      o.path);
   if (o.verify && !tokens) {
-    QUENCH_CHECK_AS(ErrorCode::bad_config, checkpoint,
+    QUENCH_CHECK_AS(ErrorCode::bad_config, source->kind() == ModelSourceKind::checkpoint,
                     "{} has no {}; --verify takes one checkpoint (step-N), or token shards", o.path,
                     Manifest::kFileName);
     verify(path);
   }
-  const Json json = gguf     ? inspect_gguf(path, o.tensors)
-                    : tokens ? inspect_tokens(path, o.verify)
-                             : inspect(o, checkpoint);
+  const Json json = tokens ? inspect_tokens(path, o.verify) : inspect(*source, o);
   if (o.json) return print_json(json);
   for (const auto& [key, value] : json.as_object())
     if (!is_list(key, value)) std::printf("%-16s %s\n", key.c_str(), shown(key, value).c_str());

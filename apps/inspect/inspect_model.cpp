@@ -36,13 +36,13 @@ std::vector<StoredEntry> gguf_entries(const fs::path& file) {
   return entries;
 }
 
-// Of the folder's safetensors, or of its GGUF file, as the files have them.
-std::vector<StoredEntry> stored_entries(const fs::path& folder) {
-  if (const fs::path gguf = stored_gguf_file(folder); !gguf.empty()) return gguf_entries(gguf);
+// Tensors of a safetensors folder or a GGUF file (ModelSource::weights()), as the files have them.
+std::vector<StoredEntry> stored_entries(const fs::path& weights) {
+  if (is_gguf_path(weights)) return gguf_entries(weights);
   std::vector<StoredEntry> entries;
-  const SafetensorsFolder weights(folder);
-  for (const std::string& name : weights.names()) {
-    const SafetensorsEntry& entry = *weights.find(name)->entry;
+  const SafetensorsFolder folder(weights);
+  for (const std::string& name : folder.names()) {
+    const SafetensorsEntry& entry = *folder.find(name)->entry;
     entries.push_back({name, entry.dtype_name, entry.shape, static_cast<std::int64_t>(entry.nbytes())});
   }
   return entries;
@@ -137,12 +137,12 @@ std::string gguf_types(const std::vector<StoredEntry>& entries) {
   return text;
 }
 
-// How a folder's weights are stored in few bits; "none" for dense ones.
-Json quantization_of(const fs::path& folder, const Json& config) {
+// Quantization of the stored weights; "none" for dense ones.
+Json quantization_of(const ModelSource& source, const Json& config) {
   const Json* section = config.find(kQuantizationConfig);
   if (section == nullptr || section->is_null()) {
-    const fs::path gguf = stored_gguf_file(folder);
-    return gguf.empty() ? Json("none") : Json(gguf_types(gguf_entries(gguf)));
+    const bool gguf = is_gguf_path(source.weights());
+    return gguf ? Json(gguf_types(gguf_entries(source.weights()))) : Json("none");
   }
   const auto word = [&](std::string_view key) {
     const Json* value = section->find(key);
@@ -152,18 +152,18 @@ Json quantization_of(const fs::path& folder, const Json& config) {
   if (const std::string format = word("format"); !format.empty()) method += ", " + format;
   Json lines = Json::array();
   lines.push_back(method);
-  if (!holds_weights(folder)) return lines;
+  if (source.weights().empty()) return lines;
   try {
-    for (const std::string& line : packed_forms(*open_stored_weights(folder, config))) lines.push_back(line);
+    for (const std::string& line : packed_forms(*open_stored_weights(source.path(), config))) lines.push_back(line);
   } catch (const Error& error) {
     lines.push_back(fmt::format("not readable here: {}", error.what()));
   }
   return lines;
 }
 
-// The tokenizer and the chat template of a model folder in a few words, or why they cannot be read.
+// Tokenizer and chat template of a folder, or why they cannot be read. `folder` is ModelSource::tokenizer().
 void add_tokenizer(Json& json, const fs::path& folder) {
-  if (!holds_tokenizer(folder)) {
+  if (folder.empty()) {
     json.set("tokenizer", "none");
     return;
   }
@@ -198,22 +198,18 @@ Json shape_json(const Shape& shape) {
   return dims;
 }
 
-bool holds_weights(const fs::path& folder) {
-  return fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName) ||
-         !stored_gguf_file(folder).empty();
-}
-
-Json inspect_model(const fs::path& folder, bool tensors) {
+Json inspect_model(const ModelSource& source, bool tensors) {
+  const bool weights = !source.weights().empty();
   Json json = Json::object();
-  json.set("kind", holds_weights(folder) ? "model folder" : "model folder without weights");
-  if (!stored_config_file(folder).empty()) {
-    const nn::ModelConfig config = read_model_config(folder);
+  json.set("kind", weights ? "model folder" : "model folder without weights");
+  if (!source.config_file().empty()) {
+    const nn::ModelConfig config = read_model_config(source);
     add_config(json, config);
-    json.set("quantization", quantization_of(folder, config.source));
+    json.set("quantization", quantization_of(source, config.source));
   }
-  add_tokenizer(json, folder);
-  if (holds_weights(folder)) add_tensors(json, stored_entries(folder), tensors);
-  add_files(json, folder);
+  add_tokenizer(json, source.tokenizer());
+  if (weights) add_tensors(json, stored_entries(source.weights()), tensors);
+  add_files(json, source.path());
   return json;
 }
 

@@ -5,17 +5,15 @@
 
 #include "core/json/json.h"
 #include "core/tensor/shape.h"
+#include "train/model_source/model_source.h"
 
 namespace quench {
 
 [[nodiscard]] Json shape_json(const Shape& shape);
 
-// Whether a folder has weights that can be described.
-[[nodiscard]] bool holds_weights(const std::filesystem::path& folder);
-
 // Architecture, how the weights are quantized, tokenizer, chat template and files of a Hugging Face or GGUF folder;
 // `tensors`: every stored tensor too. Throws what the readers of its files throw.
-[[nodiscard]] Json inspect_model(const std::filesystem::path& folder, bool tensors);
+[[nodiscard]] Json inspect_model(const ModelSource& source, bool tensors);
 
 // The same of one GGUF file. An architecture that cannot be computed here is described as far as its metadata go.
 [[nodiscard]] Json inspect_gguf(const std::filesystem::path& file, bool tensors);

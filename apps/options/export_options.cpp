@@ -10,7 +10,7 @@
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/peft_folder.h"
-#include "train/run_folder/run_folder.h"
+#include "train/model_source/run_layout.h"
 
 namespace quench {
 namespace {

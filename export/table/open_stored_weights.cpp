@@ -61,9 +61,14 @@ const Json* quantization_of(const Json& config) {
 
 }  // namespace
 
+fs::path stored_weights_path(const fs::path& folder) {
+  if (fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName)) return folder;
+  return find_gguf_file(folder);
+}
+
 fs::path stored_gguf_file(const fs::path& folder) {
-  const bool safetensors = fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName);
-  return safetensors ? fs::path() : find_gguf_file(folder);
+  const fs::path weights = stored_weights_path(folder);
+  return is_gguf_path(weights) ? weights : fs::path();
 }
 
 bool is_quantized(const fs::path& folder, const Json& config) {

@@ -16,6 +16,8 @@ namespace quench {
 // The GGUF file that holds a folder's weights; empty where safetensors do, or nothing does. Throws bad_config for
 // several.
 [[nodiscard]] std::filesystem::path stored_gguf_file(const std::filesystem::path& folder);
+// The folder where it holds safetensors, else its GGUF file; empty: no weights. Throws as stored_gguf_file().
+[[nodiscard]] std::filesystem::path stored_weights_path(const std::filesystem::path& folder);
 // Whether the folder's weights are quantized: by `config`, its config.json, or by the blocks of its GGUF file.
 [[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);
 // The file that describes the model of a folder: config.json, or a GGUF file that stands alone. Empty where there is

@@ -67,11 +67,6 @@ bool has_other_head(const StoredWeights& weights) {
   return false;
 }
 
-bool holds_weights(const fs::path& folder) {
-  return fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName) ||
-         !stored_gguf_file(folder).empty();
-}
-
 // Changes when a file of the folder is written again.
 std::string fingerprint(const fs::path& folder) {
   std::map<std::string, std::string> files;
@@ -93,7 +88,7 @@ std::string fingerprint(const fs::path& folder) {
 
 void untie_other_head(const fs::path& folder, Json& config) {
   const Json* tied = config.find("tie_word_embeddings");
-  if (tied == nullptr || !tied->is_bool() || !tied->as_bool() || !holds_weights(folder)) return;
+  if (tied == nullptr || !tied->is_bool() || !tied->as_bool() || stored_weights_path(folder).empty()) return;
   static std::mutex mutex;
   static std::map<std::string, bool> known;  // by fingerprint: equal heads are compared to the last row
   const std::lock_guard lock(mutex);

@@ -1,10 +1,8 @@
 // Checks of the section lora against the rest of the run.
 
-#include <optional>
-
-#include "export/table/open_stored_weights.h"
 #include "train/check/checker.h"
 #include "train/config/recipe_choice.h"
+#include "train/model_source/model_source.h"
 
 namespace quench {
 namespace {
@@ -13,10 +11,10 @@ namespace {
 bool loads_quantized(const RunConfig& config) {
   if (config.model.path.empty() || config.model.init == ModelSection::Init::random) return false;
   try {
-    const std::optional<Json> model = stored_model_config(config.model.path);
-    return model && model->is_object() && is_quantized(config.model.path, *model);
+    const ModelSource source = ModelSource::open(config.model.path);
+    return source.is_quantized(source.config());
   } catch (const Error&) {
-    return false;  // whoever reads it says what is wrong
+    return false;  // reported by check_model()
   }
 }
 

@@ -6,14 +6,12 @@
 
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
-#include "export/formats/gguf/reader.h"
-#include "export/table/open_stored_weights.h"
 #include "nn/model_config.h"
 #include "train/check/checker.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
 #include "train/metrics/run_files.h"
-#include "train/model_folder/hub_hint.h"
+#include "train/model_source/model_source.h"
 
 namespace quench {
 namespace {
@@ -52,21 +50,18 @@ void check_origin(Checker& checker) {
     checker.report("model.init", "load needs model.path; a preset or an inline architecture has no weights");
 }
 
-void check_folder(Checker& checker) {
-  namespace fs = std::filesystem;
+// False where model.path holds no model, which is reported.
+bool check_source(Checker& checker) {
   const ModelSection& model = checker.config().model;
-  if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return;
-  std::error_code ignored;
-  if (!fs::is_directory(model.path, ignored) && !is_gguf_path(model.path)) {
-    checker.report("model.path", "{}: no such folder{}", model.path, hub_hint(model.path));
-    checker.suggest(kept_model_part(checker.config()));
-  } else {
-    try {
-      if (stored_config_file(model.path).empty())
-        checker.report("model.path", "{}: the folder has no config.json, nor a GGUF file", model.path);
-    } catch (const Error& error) {
-      checker.report("model.path", "{}", error.what());
-    }
+  if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return true;
+  try {
+    (void)ModelSource::open(model.path).config();
+    return true;
+  } catch (const Error& error) {
+    checker.report("model.path", "{}", error.what());
+    if (std::error_code ignored; !std::filesystem::exists(model.path, ignored))
+      checker.suggest(kept_model_part(checker.config()));
+    return false;
   }
 }
 
@@ -176,18 +171,17 @@ std::string kept_model_part(const RunConfig& config) {
 
 void check_model(Checker& checker) {
   check_origin(checker);
-  check_folder(checker);
+  const bool readable = check_source(checker);
   check_changed_shapes(checker);
   const ModelSection& model = checker.config().model;
   const bool known_preset = model.preset.empty() || find_embedded_config("models", model.preset) != nullptr;
-  if (!known_preset || !checker.usable({"model.preset", "model.path"})) return;
+  if (!readable || !known_preset || !checker.usable({"model.preset", "model.path"})) return;
   Json config;
   try {
     config = model_config(model);
   } catch (const Error& error) {
-    // A missing folder has been reported above; without file checks the loader will say so.
-    if (checker.options().files && error.code() != ErrorCode::not_found && error.code() != ErrorCode::io)
-      checker.report("model.path", "{}", error.what());
+    // Without file checks the loader reports it.
+    if (checker.options().files) checker.report("model.path", "{}", error.what());
     return;
   }
   const std::size_t found = checker.issue_count();

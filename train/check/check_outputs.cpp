@@ -12,8 +12,8 @@
 #include "train/config/data_files.h"
 #include "train/config/fields/field.h"
 #include "train/metrics/run_files.h"
-#include "train/model_folder/hub_hint.h"
-#include "train/run_folder/run_folder.h"
+#include "train/model_source/hub_hint.h"
+#include "train/model_source/run_layout.h"
 #include "train/run_folder/run_outputs.h"
 
 namespace quench {

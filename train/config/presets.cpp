@@ -1,13 +1,11 @@
 #include "train/config/presets.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "core/system/nearest_name.h"
-#include "export/formats/gguf/reader.h"
-#include "export/table/open_stored_weights.h"
 #include "export/table/tied_head.h"
+#include "train/model_source/model_source.h"
 
 namespace quench {
 
@@ -29,12 +27,7 @@ std::string nearest_embedded_config(std::string_view kind, std::string_view name
 Json model_config(const ModelSection& model) {
   Json config = Json::object();
   if (!model.path.empty()) {
-    const std::filesystem::path file = std::filesystem::path(model.path) / "config.json";
-    const bool alone =
-        is_gguf_path(model.path) || (!stored_gguf_file(model.path).empty() && !std::filesystem::exists(file));
-    config = alone ? *stored_model_config(model.path) : Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
-    QUENCH_CHECK_AS(ErrorCode::corrupt, config.is_object(), "{}: expected a JSON object, got {}", file.string(),
-                    config.type_name());
+    config = ModelSource::open(model.path).config();
     if (model.init != ModelSection::Init::random) untie_other_head(model.path, config);
     config.erase("quantization_config");  // how the weights are stored is their reader's business
   } else if (!model.preset.empty()) {

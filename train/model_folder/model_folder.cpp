@@ -22,7 +22,6 @@
 #include "recipes/packed_linear.h"
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/carried_files.h"
-#include "train/model_folder/hub_hint.h"
 #include "train/model_folder/model_card.h"
 
 namespace quench {
@@ -170,19 +169,19 @@ void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry,
   copy_values(raw, destination);
 }
 
-nn::ModelConfig read_model_config(const fs::path& folder) {
-  QUENCH_CHECK_AS(ErrorCode::not_found, fs::is_directory(folder) || is_gguf_path(folder),
-                  "model folder {} does not exist{}", folder.string(), hub_hint(folder.string()));
-  std::optional<Json> config = stored_model_config(folder);
-  QUENCH_CHECK_AS(ErrorCode::not_found, config.has_value(), "{} has no config.json; is it a Hugging Face model folder?",
-                  folder.string());
-  untie_other_head(folder, *config);
-  // How the weights are stored is the reader's business.
-  Json architecture = *config;
+nn::ModelConfig read_model_config(const ModelSource& source) {
+  Json config = source.config();
+  untie_other_head(source.path(), config);
+  // Storage of the weights is left to their reader.
+  Json architecture = config;
   architecture.erase(kQuantizationConfig);
-  nn::ModelConfig model = nn::parse_model_config(architecture, stored_config_file(folder).string());
-  model.source = *config;
+  nn::ModelConfig model = nn::parse_model_config(architecture, source.config_file().string());
+  model.source = std::move(config);
   return model;
+}
+
+nn::ModelConfig read_model_config(const fs::path& folder) {
+  return read_model_config(ModelSource::open(folder));
 }
 
 namespace {

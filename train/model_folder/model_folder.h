@@ -12,11 +12,15 @@
 #include "nn/causal_lm.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/export_folder.h"
+#include "train/model_source/model_source.h"
 
 namespace quench {
 
-// Reads <folder>/config.json; a head that holds other values than the embedding table is not tied to it, whatever that
-// says (export/table/tied_head.h). Throws not_found, corrupt, bad_config or unsupported naming the file.
+// Config of a model folder or GGUF file. A head that holds other values than the embedding table is not tied to it,
+// whatever config.json says (export/table/tied_head.h). Throws as ModelSource::config(), and corrupt, bad_config or
+// unsupported naming the file.
+[[nodiscard]] nn::ModelConfig read_model_config(const ModelSource& source);
+// The same of ModelSource::open(folder).
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
 // Fills every parameter of the model, but those of adapters, from the folder's weights, dense or quantized

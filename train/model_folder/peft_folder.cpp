@@ -119,15 +119,13 @@ std::map<std::string, Parts> read_layers(nn::CausalLm& model, const SafetensorsR
 
 }  // namespace
 
-bool is_adapter_folder(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / kAdapterConfigName, ignored);
-}
-
 std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::path& folder,
                                                 const nn::ParameterOptions& options) {
-  QUENCH_CHECK_AS(ErrorCode::not_found, is_adapter_folder(folder), "{} has no {}: it is no adapter folder",
-                  folder.string(), kAdapterConfigName);
+  const ModelSource source = ModelSource::open(folder, "adapter folder");
+  QUENCH_CHECK_AS(ErrorCode::not_found, !source.adapter().empty(),
+                  "{} has no {}: it is no adapter folder, but a {}; name one that PEFT or `quench export --format {}` "
+                  "wrote",
+                  folder.string(), kAdapterConfigName, to_string(source.kind()), kPeftFormat);
   const fs::path file = folder / kAdapterConfigName;
   const PeftConfig config = parse_peft_config(Json::parse_file(file), file.string());
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(folder / kAdapterWeightsName), "{} has no {}", folder.string(),

@@ -9,15 +9,12 @@
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"
+#include "train/model_source/model_source.h"
 
 namespace quench {
 
-inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // PEFT passes it over
-
-// Whether the folder has an adapter's config.
-[[nodiscard]] bool is_adapter_folder(const std::filesystem::path& folder);
 
 // Reads a LoRA adapter for the model, in the dtypes and on the device of `options`; it is not attached. The layers are
 // those that the weights name. Throws not_found, corrupt or unsupported naming the file: what PEFT can and this program

@@ -12,7 +12,7 @@
 #include "core/system/check.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
-#include "train/run_folder/run_folder.h"
+#include "train/model_source/run_layout.h"
 
 namespace quench {
 namespace {

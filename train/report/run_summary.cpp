@@ -13,10 +13,10 @@
 #include "train/config/adapter_words.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_folder.h"
-#include "train/model_folder/peft_folder.h"
 #include "train/model_folder/token_ids.h"
+#include "train/model_source/model_source.h"
+#include "train/model_source/run_layout.h"
 #include "train/report/run_data.h"
-#include "train/run_folder/run_folder.h"
 #include "train/setup/model_setup.h"
 
 namespace quench {
@@ -95,6 +95,17 @@ void add_model(Json& json, const fs::path& folder, const Json& config, std::vect
   }
 }
 
+// A model or an adapter; false where that cannot be read.
+bool holds_export(const fs::path& folder) {
+  if (folder.empty()) return false;
+  try {
+    const auto source = ModelSource::find(folder);
+    return source && (source->is_model() || !source->adapter().empty());
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 Json list_of_checkpoints(const std::vector<CheckpointInfo>& checkpoints) {
   Json list = Json::array();
   for (const CheckpointInfo& info : checkpoints) {
@@ -166,7 +177,7 @@ Json run_summary(const fs::path& folder) {
   Json exports = Json::array();
   std::error_code ignored;
   for (const fs::path& exported : {folder / "export", fs::path(text(run.config, {"export", "folder"}))})
-    if (!exported.empty() && (fs::is_regular_file(exported / "config.json", ignored) || is_adapter_folder(exported)) &&
+    if (holds_export(exported) &&
         (exports.as_array().empty() || !fs::equivalent(exported, exports.as_array().front().as_string(), ignored)))
       exports.push_back(exported.string());
   json.set("exports", std::move(exports));

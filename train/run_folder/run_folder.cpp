@@ -1,7 +1,6 @@
 #include "train/run_folder/run_folder.h"
 
 #include "data/tokenizer/tokenizer_kind.h"
-#include "train/checkpoint/checkpoint_list.h"
 #include "train/config/data_files.h"
 #include "train/metrics/run_files.h"
 
@@ -10,31 +9,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
-
 std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
-}
-
-// Null where there is no such file, or none that can be read.
-Json read_object(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored)) return {};
-  try {
-    return Json::parse_file(file, {.max_bytes = kMaxBytes});
-  } catch (const Error&) {
-    return {};
-  }
-}
-
-const Json* member(const Json& json, std::string_view key) {
-  return json.is_object() ? json.find(key) : nullptr;
-}
-
-std::string text_at(const Json& json, std::string_view section, std::string_view key) {
-  const Json* object = member(json, section);
-  const Json* value = object != nullptr ? member(*object, key) : nullptr;
-  return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
 
 Json files_of(const std::vector<DataSource>& sources) {
@@ -48,29 +24,6 @@ Json files_of(const std::vector<DataSource>& sources) {
 }
 
 }  // namespace
-
-bool is_run_folder(const fs::path& folder) {
-  std::error_code ignored;
-  if (fs::is_regular_file(folder / run_files::kEnvironment, ignored)) return true;
-  const Json config = read_object(folder / run_files::kConfig);
-  return member(config, "training") != nullptr && member(config, "model") != nullptr;
-}
-
-fs::path working_directory_of(const fs::path& run) {
-  const Json sources = read_object(run / run_files::kSources);
-  const Json* started = member(sources, "working_directory");
-  return started != nullptr && started->is_string() ? fs::path(started->as_string()) : fs::path();
-}
-
-fs::path checkpoint_folder_of(const fs::path& run) {
-  std::error_code ignored;
-  const fs::path usual = run / run_files::kCheckpointFolder;
-  if (fs::is_directory(usual, ignored)) return usual;
-  const std::string named = text_at(read_object(run / run_files::kConfig), "checkpoint", "folder");
-  if (named.empty()) return usual;
-  const fs::path folder = working_directory_of(run) / named;
-  return fs::is_directory(folder, ignored) ? folder : usual;
-}
 
 Json run_sources(const RunConfig& config) {
   Json json = Json::object();
@@ -88,21 +41,6 @@ bool has_foreign_model_part(const fs::path& run) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(run / run_files::kModelFolder, ignored)) &&
          !fs::exists(run / run_files::kSources, ignored);
-}
-
-std::string no_checkpoint_message(const fs::path& folder) {
-  const fs::path checkpoints = checkpoint_folder_of(folder);
-  std::string text = fmt::format("the run in {} has no checkpoint that can be used", folder.string());
-  std::error_code ignored;
-  if (fs::is_directory(checkpoints, ignored))
-    for (const CheckpointInfo& info : list_checkpoints(checkpoints).checkpoints)
-      if (!info.fault.empty()) text += fmt::format("\n  {}: {}", info.path.string(), info.fault);
-  text += "\nTrain until it has saved one (checkpoint.interval says how often; SIGUSR1 makes a running one save)";
-  std::string exported = text_at(read_object(folder / run_files::kConfig), "export", "folder");
-  for (const fs::path& model : {folder / "export", fs::path(exported)})
-    if (!model.empty() && fs::is_regular_file(model / "config.json", ignored))
-      return text + fmt::format(", or use the model that it exported: {}", model.string());
-  return text;
 }
 
 }  // namespace quench

@@ -13,6 +13,7 @@
 #include "train/metrics/run_files.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/model_folder.h"
+#include "train/model_source/model_source.h"
 #include "train/run_folder/run_folder.h"
 #include "train/setup/model_setup.h"
 
@@ -69,15 +70,11 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   rename_durably(fresh / "config.json", folder / "config.json");
 }
 
-bool is_model_part(const fs::path& folder) {
-  return fs::is_regular_file(folder / "config.json");
-}
-
 // The model part that belongs to a checkpoint: in the run folder around it, or where the run was.
 fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const fs::path& recorded) {
   const fs::path around = fs::absolute(checkpoint / ".").lexically_normal().parent_path().parent_path().parent_path();
   for (const fs::path& candidate : {run, around, recorded})
-    if (!candidate.empty() && is_model_part(candidate / run_files::kModelFolder))
+    if (!candidate.empty() && fs::is_regular_file(candidate / run_files::kModelFolder / "config.json"))  // complete
       return candidate / run_files::kModelFolder;
   return {};
 }
@@ -86,7 +83,8 @@ fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const 
 StoredModel model_of_config(const CheckpointState& state, const fs::path& checkpoint) {
   const RunConfig run = run_config_from_json(state.config, checkpoint.string(), {}, {.data = false, .files = false});
   const std::string& path = run.model.path;
-  QUENCH_CHECK_AS(ErrorCode::not_found, path.empty() || fs::exists(fs::path(path) / "config.json"),
+  const auto source = path.empty() ? std::nullopt : ModelSource::find(path);
+  QUENCH_CHECK_AS(ErrorCode::not_found, path.empty() || (source && !source->config_file().empty()),
                   "{} was saved by a program that left the model's config where it was, in {}, which is not found from "
                   "here; start from the folder where the run was started, or bring that folder back",
                   checkpoint.string(), path);

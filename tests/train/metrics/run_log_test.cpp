@@ -11,7 +11,7 @@
 #include "tests/testing.h"
 #include "tests/train/metrics/captured_log.h"
 #include "train/metrics/progress_line.h"
-#include "train/model_folder/hub_hint.h"
+#include "train/model_source/hub_hint.h"
 
 namespace quench {
 namespace {

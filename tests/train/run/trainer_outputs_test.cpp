@@ -10,7 +10,7 @@
 #include "tests/train/run/trainer_fixture.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/run_lock.h"
-#include "train/run_folder/run_folder.h"
+#include "train/model_source/run_layout.h"
 #include "train/run_folder/run_outputs.h"
 
 namespace quench {

@@ -8,7 +8,7 @@
 #include "data/tokenizer/byte_tokenizer.h"
 #include "tests/testing.h"
 #include "train/check/load.h"
-#include "train/run_folder/run_folder.h"
+#include "train/model_source/run_layout.h"
 #include "train/setup/model_setup.h"
 
 namespace quench {

@@ -1,4 +1,4 @@
-#include "train/model_folder/hub_hint.h"
+#include "train/model_source/hub_hint.h"
 
 #include <fmt/core.h>
 
