@@ -5,6 +5,7 @@
 
 #include "core/safetensors/safetensors.h"
 #include "export/formats/text_model.h"
+#include "export/table/open_stored_weights.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/testing.h"
 #include "train/model_folder/model_folder.h"
