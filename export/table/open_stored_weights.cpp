@@ -59,16 +59,17 @@ const Json* quantization_of(const Json& config) {
   return found == nullptr || found->is_null() ? nullptr : found;
 }
 
+// Empty where safetensors hold the weights, or nothing does.
+fs::path stored_gguf_file(const fs::path& folder) {
+  const fs::path weights = stored_weights_path(folder);
+  return is_gguf_path(weights) ? weights : fs::path();
+}
+
 }  // namespace
 
 fs::path stored_weights_path(const fs::path& folder) {
   if (fs::exists(folder / kModelFileName) || fs::exists(folder / kModelIndexName)) return folder;
   return find_gguf_file(folder);
-}
-
-fs::path stored_gguf_file(const fs::path& folder) {
-  const fs::path weights = stored_weights_path(folder);
-  return is_gguf_path(weights) ? weights : fs::path();
 }
 
 bool is_quantized(const fs::path& folder, const Json& config) {

@@ -12,11 +12,10 @@ namespace quench {
 
 // A folder below may also be a path to a GGUF file (is_gguf_path() of export/formats/gguf/reader.h): config.json is the
 // one in its folder, if there is one.
+// train/model_source/model_source.h decides what a path holds.
 //
-// The GGUF file that holds a folder's weights; empty where safetensors do, or nothing does. Throws bad_config for
-// several.
-[[nodiscard]] std::filesystem::path stored_gguf_file(const std::filesystem::path& folder);
-// The folder where it holds safetensors, else its GGUF file; empty: no weights. Throws as stored_gguf_file().
+// The folder where it holds safetensors, else its GGUF file; empty: no weights. Throws bad_config for several GGUF
+// files.
 [[nodiscard]] std::filesystem::path stored_weights_path(const std::filesystem::path& folder);
 // Whether the folder's weights are quantized: by `config`, its config.json, or by the blocks of its GGUF file.
 [[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);

@@ -151,8 +151,10 @@ void ModelSource::require_model() const {
   std::string advice;
   if (kind_ == ModelSourceKind::adapter_folder) {
     const std::string base = adapter_base();
-    advice = fmt::format("name its base model{} and the adapter with --adapter, or merge them with `quench merge-lora`",
-                         base.empty() ? "" : " (" + base + ")");
+    advice = fmt::format(
+        "name its base model{}, and the adapter with --adapter where the command has that option, or "
+        "merge the two with `quench merge-lora`",
+        base.empty() ? "" : " (" + base + ")");
   } else {
     advice = "write a model folder with `quench export` and name that";
     if (const fs::path exported = path_ / "export"; is_file(exported / kConfigName))

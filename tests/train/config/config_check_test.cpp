@@ -349,7 +349,7 @@ TEST(ConfigCheck, FilesMustExist) {
   EXPECT_THAT(complaint({train, "--data.tokenizer=byts"}, files),
               HasSubstr("byts: no such file or folder (did you mean \"bytes\"?)"));
   EXPECT_THAT(complaint({train, "~model.preset", "--model.path=" + here + "/none"}, files),
-              HasSubstr("model.path: " + here + "/none: no such folder"));
+              HasSubstr("model.path: model folder " + here + "/none does not exist"));
   EXPECT_THAT(complaint({train, "~model.preset", "--model.path=" + here}, files), HasSubstr("has no config.json"));
 }
 
