@@ -8,6 +8,7 @@
 #include "export/table/open_stored_weights.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/testing.h"
+#include "train/config/presets.h"
 #include "train/model_folder/model_folder.h"
 
 namespace quench {
@@ -70,6 +71,16 @@ TEST(TextModel, IsReadFromTheFolderOfTheWhole) {
   expect_same(loaded, whole.model);
   const auto left_out = open_stored_weights(whole.temp.path(), config.source)->left_out();
   EXPECT_EQ(summary_of(left_out), "multi_modal_projector (1 tensor), vision_model (2 tensors)");
+}
+
+TEST(TextModel, IsTheModelOfARun) {
+  WholeFolder whole;
+  whole.write();
+  ModelSection section;
+  section.path = whole.temp.path().string();
+  const Json config = model_config(section);
+  EXPECT_EQ(config.at("architectures").as_array().front(), Json("Llama4ForCausalLM"));
+  EXPECT_EQ(config.at("hidden_size").as_int(), 32);
 }
 
 TEST(TextModel, IsExportedAlone) {
