@@ -26,15 +26,15 @@ Variable add(const Variable& a, const Variable& b);
 Variable embedding(const Weight& table, const Tensor& ids);
 
 // RMSNorm over the last axis of x [N,H]. `wanted` is what the consumer of the result asks for
-// (autograd/quant_request.h); the result's written() has it.
-Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantRequest& wanted = {});
+// (autograd/quant_output_request.h); the result's fused_outputs() has it.
+Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantOutputRequest& wanted = {});
 
 // {sum = residual + delta, rms_norm(sum)} in one pass; `wanted` of the second.
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
-                                           float eps, const QuantRequest& wanted = {});
+                                           float eps, const QuantOutputRequest& wanted = {});
 
 // SwiGLU of gate_up [N,2I]: [N,I]. `known`: its value, where it has been computed and nothing is wanted.
-Variable swiglu(const Variable& gate_up, const QuantRequest& wanted = {}, const Tensor& known = {});
+Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted = {}, const Tensor& known = {});
 
 // Geometry of a fused query-key-value matrix [N, (heads + 2*kv_heads) * head_dim], heads in the order q, k, v.
 struct QkvLayout {

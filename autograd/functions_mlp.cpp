@@ -12,7 +12,7 @@ struct SwigluBackward {
   Saved saved;
   std::shared_ptr<Recomputation> again;
   std::shared_ptr<Gradient> din, dout_of;
-  GateUpTarget written = {};  // by the function that made the output's gradient
+  GateUpTarget fused_outputs = {};  // by the function that made the output's gradient
 
   // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
   [[nodiscard]] GateUpTarget take_saved() const {
@@ -23,36 +23,36 @@ struct SwigluBackward {
   }
 
   [[nodiscard]] GateUpTarget pass_target() {
-    if (!din || din->request().wanted() || !again->waiting.empty()) return {};
+    if (!din || din->quant_request().wanted() || !again->waiting.empty()) return {};
     const MemoryScope scope(MemoryCategory::activations);
-    written = take_saved();
+    fused_outputs = take_saved();
     again->makes_again = false;
-    return written;
+    return fused_outputs;
   }
 
   void run() const {
     const MemoryScope scope(MemoryCategory::activations);
-    if (written.gradient.defined()) return din->contribute(written.gradient);
+    if (fused_outputs.gradient.defined()) return din->contribute(fused_outputs.gradient);
     const Tensor dout = dout_of->value();
     const auto [kept, dx] = take_saved();
     Tensor value;
     if (!again->waiting.empty()) value = Tensor::empty(dout.shape(), kept.dtype(), kept.device());
-    const Float8Sink sink = din ? make_sink(din->request(), dx) : Float8Sink{};
-    swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .sink = sink});
+    const QuantOutputs quant_outputs = din ? make_quant_outputs(din->quant_request(), dx) : QuantOutputs{};
+    swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .quant_outputs = quant_outputs});
     again->run_waiting(value);
-    if (din) din->contribute(dx, sink);
+    if (din) din->contribute(dx, quant_outputs);
   }
 };
 
 }  // namespace
 
-Variable swiglu(const Variable& gate_up, const QuantRequest& wanted, const Tensor& known) {
+Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const Tensor& known) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(known.defined() ? known : Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
-  const Float8Sink sink = make_sink(wanted, out.value());
-  if (!known.defined()) quench::swiglu({in, out.value(), sink});
-  out.set_written(sink);
+  const QuantOutputs quant_outputs = make_quant_outputs(wanted, out.value());
+  if (!known.defined()) quench::swiglu({in, out.value(), quant_outputs});
+  out.set_fused_outputs(quant_outputs);
   const auto again = std::make_shared<Recomputation>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);

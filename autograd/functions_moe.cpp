@@ -193,7 +193,7 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
 }
 
 Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows, bool weighs_input,
-                       const QuantRequest& request) {
+                       const QuantOutputRequest& request) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));

@@ -54,6 +54,6 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
 // SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I]. `weighs_input`: of gate_up times
 // the weight (core/ops/experts/expert_rows.h). Of the consumer's `request` its `mx` is honoured where 32 divides I.
 Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows,
-                       bool weighs_input = false, const QuantRequest& request = {});
+                       bool weighs_input = false, const QuantOutputRequest& request = {});
 
 }  // namespace quench::autograd

@@ -32,7 +32,8 @@ std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, co
     std::tie(stream, mixed) = run_part(*attention_, input_norm_, residual, delta, context);
   else
     mixed = attention_->forward(
-        autograd::rms_norm(residual, input_norm_.weight(), input_norm_.eps(), attention_->input_request()), context);
+        autograd::rms_norm(residual, input_norm_.weight(), input_norm_.eps(), attention_->input_quant_request()),
+        context);
   return run_part(*feed_forward_, post_attention_norm_, stream, mixed, context);
 }
 
@@ -50,7 +51,7 @@ std::pair<Variable, Variable> DecoderLayer::run_part(const LayerPart& part, cons
     if (out.defined()) return {Variable(sum), out};
   }
   const auto [stream, normed] =
-      autograd::add_rms_norm(residual, delta, norm.weight(), norm.eps(), part.input_request());
+      autograd::add_rms_norm(residual, delta, norm.weight(), norm.eps(), part.input_quant_request());
   return {stream, part.forward(normed, context)};
 }
 

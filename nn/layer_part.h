@@ -22,7 +22,7 @@ class LayerPart : public Module {
     return {};
   }
   // For the function that makes x.
-  [[nodiscard]] virtual autograd::QuantRequest input_request() const = 0;
+  [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const = 0;
 };
 
 using LayerPartFactory = std::unique_ptr<LayerPart> (*)(const ModelConfig& config, std::int64_t layer,

@@ -41,7 +41,9 @@ class Linear final : public Module {
     return kernel_->normed_product(x, norm, gated, weight_, has_bias_ ? bias_.weight() : Weight());
   }
   // For the function that makes x.
-  [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(weight_); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const {
+    return kernel_->input_quant_request(weight_);
+  }
 
   // Also says whether the optimizer is to keep up the weight's largest magnitude, from the next step on.
   void set_kernel(std::shared_ptr<const LinearKernel> kernel);

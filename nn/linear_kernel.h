@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "autograd/quant_request.h"
+#include "autograd/quant_output_request.h"
 #include "autograd/tape.h"
 #include "core/ops/lm_head_loss.h"
 #include "core/ops/normed_linear.h"
@@ -82,7 +82,7 @@ class LinearKernel {
   [[nodiscard]] virtual Variable apply_onto(const Variable& x, const Parameter& weight, const Weight& bias,
                                             const Tensor& y) const;
   // What the function that makes x may write beside it.
-  [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
+  [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request(const Parameter&) const { return {}; }
   // What the kernel trains beside the layer's weight. They are the layer's parameters as long as it has the kernel:
   // named, initialised, saved, updated (or frozen) like its own.
   [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
@@ -117,8 +117,8 @@ class LinearKernelWrapper : public LinearKernel {
   [[nodiscard]] Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const override {
     return kernel_->apply_again(x, weight, bias);
   }
-  [[nodiscard]] autograd::QuantRequest input_request(const Parameter& weight) const override {
-    return kernel_->input_request(weight);
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const Parameter& weight) const override {
+    return kernel_->input_quant_request(weight);
   }
   [[nodiscard]] std::vector<KernelParameter> parameters() const override { return kernel_->parameters(); }
   void begin_with(const Parameter& weight) const override { kernel_->begin_with(weight); }

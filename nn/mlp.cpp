@@ -33,7 +33,7 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   Variable inner;
   {
     // Where it is not saved, its memory is free before the second product.
-    const autograd::QuantRequest wanted = down_proj_.input_request();
+    const autograd::QuantOutputRequest wanted = down_proj_.input_quant_request();
     Tensor gated;
     const Variable gate_up = recompute_product ? gate_up_proj_.forward_recomputable(x)
                              : wanted.wanted() ? gate_up_proj_.forward(x)

@@ -15,7 +15,9 @@ class Mlp final : public LayerPart {
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return gate_up_proj_.input_request(); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
+    return gate_up_proj_.input_quant_request();
+  }
 
  private:
   std::int64_t layer_;

@@ -73,7 +73,7 @@ void normalize_rows(const RmsNormArgs& args) {
 
 void rms_norm_kernel(const RmsNormArgs& args) {
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { normalize_rows<T>(args); });
-  fill_sink(args.sink, args.y);
+  fill_quant_outputs(args.quant_outputs, args.y);
 }
 
 // With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)), dweight = sum over rows of dy xhat.
@@ -140,7 +140,7 @@ void backward_rows(const RmsNormBackwardArgs& args) {
 
 void rms_norm_backward_kernel(const RmsNormBackwardArgs& args) {
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() { backward_rows<T>(args); });
-  fill_sink(args.sink, args.dx);
+  fill_quant_outputs(args.quant_outputs, args.dx);
 }
 
 QUENCH_CPU_KERNEL(rms_norm_slot, rms_norm_kernel);

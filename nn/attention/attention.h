@@ -16,7 +16,9 @@ class Attention final : public LayerPart {
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return qkv_proj_.input_request(); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
+    return qkv_proj_.input_quant_request();
+  }
 
  private:
   // What follows the first projection.

@@ -18,7 +18,7 @@ class LatentAttention final : public LayerPart {
   LatentAttention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   // Two projections read x, which may want it in different forms.
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return {}; }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override { return {}; }
 
  private:
   [[nodiscard]] Variable queries(const Variable& x) const;

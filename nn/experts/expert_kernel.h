@@ -29,7 +29,7 @@ class ExpertKernel {
     return autograd::sum_rows(apply(x, weight, rows), rows);
   }
   // What apply() would like to find of x, or in its place.
-  [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
+  [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const { return {}; }
   // What the number of rows of an expert must be a multiple of; a power of two.
   [[nodiscard]] virtual std::int64_t alignment() const { return 1; }
   // What the kernel trains beside the layer's weight, as LinearKernel::parameters(); pieces have names within the

@@ -37,7 +37,7 @@ class ExpertLinear final : public Module {
   // Of tokens, and the backward pass can make the result again from what is saved of x (Linear::forward_recomputable).
   [[nodiscard]] Variable forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const;
 
-  [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const { return kernel_->input_quant_request(); }
 
   void set_kernel(std::shared_ptr<const ExpertKernel> kernel);
   [[nodiscard]] const ExpertKernel& kernel() const noexcept { return *kernel_; }

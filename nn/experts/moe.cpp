@@ -125,7 +125,7 @@ Variable MoE::run_experts(const Variable& x, const Variable& weights, const auto
     // Where they are not saved, their memory is free before the second product.
     const Variable gate_up = recompute_product ? experts_.gate_up_proj.forward_tokens_recomputable(x, rows)
                                                : experts_.gate_up_proj.forward_tokens(x, rows);
-    inner = autograd::expert_swiglu(gate_up, weights, rows, weighs_input_, experts_.down_proj.input_request());
+    inner = autograd::expert_swiglu(gate_up, weights, rows, weighs_input_, experts_.down_proj.input_quant_request());
   }
   return experts_.down_proj.forward_and_sum(inner, rows);
 }

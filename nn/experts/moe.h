@@ -19,7 +19,7 @@ class MoE final : public LayerPart {
   MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   // The router and the experts read x in different forms.
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return {}; }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override { return {}; }
 
   // Where the experts are shared out among processes: rows go to their experts and come back through it, from the next
   // pass on. It outlives the passes; nullptr: all experts are here.

@@ -29,7 +29,7 @@ class Float8Head final : public HeadProducts {
  private:
   Float8Products products_;
   autograd::Weight::Use weight_;  // [V,H]
-  Float8Sink known_;              // of the weight
+  QuantOutputs known_;            // of the weight
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;

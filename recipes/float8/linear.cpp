@@ -62,7 +62,7 @@ struct Float8Linear::Backward {
     const bool pads = products.size(rows) != rows || products.size(out) != out;
     const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
-    const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true, rounding);
+    const Float8Matrix gradient(source, dy_uses, pads ? QuantOutputs{} : dy_of->fused_outputs(), true, rounding);
     health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel(),
                   rounding.key.has_value());
     if (dw) weight_gradient(dy, gradient.along_rows());
@@ -123,7 +123,7 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
       weight_(std::make_shared<Float8Weight>(Float8Products(scheme, options.emulate, Device{}).weight_uses(),
                                              options.keep_weight)) {}
 
-autograd::QuantRequest Float8Linear::input_request(const nn::Parameter& weight) const {
+autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
   const bool training = Tape::current() != nullptr && weight.weight().requires_grad();
   return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(training));
 }
@@ -149,8 +149,9 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
   const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
   const Tensor source = zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
-  return {products, in, source,
-          Float8Matrix(source, products.input_uses(uses_rows), pads ? Float8Sink{} : x.written(), transpose_now)};
+  return {
+      products, in, source,
+      Float8Matrix(source, products.input_uses(uses_rows), pads ? QuantOutputs{} : x.fused_outputs(), transpose_now)};
 }
 
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
@@ -222,7 +223,7 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
                       y.gradient(),
                       options_.health,
                       gradient_rounding()};
-    y.gradient()->set_request(
+    y.gradient()->set_quant_request(
         request_for(input.products.gradient_uses(x.requires_grad(), w.requires_grad()), backward.rounding));
     return backward;
   });

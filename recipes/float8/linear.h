@@ -37,7 +37,7 @@ class Float8Linear final : public nn::LinearKernel {
                                               const autograd::Weight& bias, const Tensor& y) const override;
   [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
                                    const autograd::Weight& bias) const override;
-  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override;
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
   [[nodiscard]] nn::WeightForms weight_forms(const nn::Parameter& weight) const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;

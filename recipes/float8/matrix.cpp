@@ -15,8 +15,8 @@ Tensor zero_column_maxima(const Tensor& x) {
 
 }  // namespace
 
-Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now,
-                           const Float8Rounding& rounding)
+Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantOutputs& fused_outputs,
+                           bool transpose_now, const Float8Rounding& rounding)
     : rows_operand_(uses.along_rows), rounding_(rounding) {
   const auto& columns = uses.along_columns;
   const auto& rows = uses.along_rows;
@@ -26,7 +26,8 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8
   ElementFormat scale_element = ElementFormat::e4m3;
   const auto tensor_scale = [&](ElementFormat element) {
     if (scale.defined() && scale_element == element) return scale;
-    scale = float8_scale(written.amax.defined() ? written.amax : amax(x, Granularity::tensor), element, power_of_two);
+    scale = float8_scale(fused_outputs.amax.defined() ? fused_outputs.amax : amax(x, Granularity::tensor), element,
+                         power_of_two);
     scale_element = element;
     return scale;
   };
@@ -40,15 +41,15 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8
     return;
   }
 
-  Tensor column_amax = written.column_amax;
+  Tensor column_amax = fused_outputs.column_amax;
   if (has(columns, Float8Scaling::row)) {
-    if (written.rows.defined() && written.rows.format().element == columns->element &&
-        written.power_of_two == power_of_two && !rounding.key) {
-      along_columns_ = written.rows;
+    if (fused_outputs.rows.defined() && fused_outputs.rows.format().element == columns->element &&
+        fused_outputs.power_of_two == power_of_two && !rounding.key) {
+      along_columns_ = fused_outputs.rows;
     } else {
       if (has(rows, Float8Scaling::row) && !column_amax.defined()) column_amax = zero_column_maxima(x);
       along_columns_ = quantize_float8_rows(x, columns->element, power_of_two,
-                                            written.column_amax.defined() ? Tensor() : column_amax, rounding);
+                                            fused_outputs.column_amax.defined() ? Tensor() : column_amax, rounding);
     }
   } else if (columns) {
     along_columns_ = cast_float8(x, tensor_scale(columns->element), columns->element, Granularity::tensor,

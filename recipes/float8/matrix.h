@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "core/ops/quantize/quant_sink.h"
+#include "core/ops/quantize/quant_outputs.h"
 #include "core/ops/quantize/quantize.h"
 #include "recipes/float8/scheme.h"
 
@@ -21,10 +21,10 @@ class Float8Matrix {
  public:
   Float8Matrix() = default;
   // Quantizes x for the use along columns, and with `transpose_now` for the one along rows too; otherwise only the
-  // scales of that are made, which is all that is needed to cast x when it is there again. `written` may hold what the
-  // producer of x has written already; what is missing is computed. Both uses round with the same draws: under one
-  // scale an element has the same code in both.
-  Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now,
+  // scales of that are made, which is all that is needed to cast x when it is there again. `fused_outputs` may hold
+  // what the producer of x has written already; what is missing is computed. Both uses round with the same draws: under
+  // one scale an element has the same code in both.
+  Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantOutputs& fused_outputs, bool transpose_now,
                const Float8Rounding& rounding = {});
 
   // [R,C], contraction axis last. Undefined without that use.

@@ -30,11 +30,11 @@ Float8Uses Float8Products::gradient_uses(bool input_wanted, bool weight_wanted) 
   return {left_of(scheme_.dgrad, input_wanted), left_of(scheme_.wgrad, weight_wanted), scheme_.power_of_two_scales};
 }
 
-autograd::QuantRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding) {
+autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding) {
   const auto is = [](const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
     return operand && operand->scaling == scaling;
   };
-  autograd::QuantRequest wanted;
+  autograd::QuantOutputRequest wanted;
   wanted.amax = is(uses.along_columns, Float8Scaling::tensor) || is(uses.along_rows, Float8Scaling::tensor);
   wanted.rows = is(uses.along_columns, Float8Scaling::row);
   wanted.column_amax = is(uses.along_rows, Float8Scaling::row);

@@ -1,7 +1,7 @@
 #pragma once
 // How the products of a float8 scheme run on a device: natively with padding, or emulated.
 
-#include "autograd/quant_request.h"
+#include "autograd/quant_output_request.h"
 #include "core/ops/scaled_gemm.h"
 #include "recipes/float8/matrix.h"
 
@@ -34,7 +34,7 @@ class Float8Products {
 
 // What the producer of a matrix with these uses may write beside it. Producers round to nearest: with another rounding
 // they write maxima only, and none where the cast finds them itself on the way.
-[[nodiscard]] autograd::QuantRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding = {});
+[[nodiscard]] autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding = {});
 
 // The matrix with zeros behind its rows and columns, or itself where nothing is missing. Zeros change no sum and no
 // maximum.

@@ -23,8 +23,8 @@ nn::WeightForms weight_forms(const Float8Uses& uses) {
   return {form(uses.along_columns, Granularity::row), form(uses.along_rows, Granularity::column)};
 }
 
-Float8Sink known_maxima(const nn::Parameter& parameter) {
-  Float8Sink known;
+QuantOutputs known_maxima(const nn::Parameter& parameter) {
+  QuantOutputs known;
   if (parameter.amax.defined() && parameter.amax_version == parameter.version && parameter.version > 0)
     known.amax = parameter.amax;
   return known;

@@ -8,7 +8,7 @@
 namespace quench::recipes {
 
 // What the optimizer keeps up of a parameter's value, where it is of this version.
-[[nodiscard]] Float8Sink known_maxima(const nn::Parameter& parameter);
+[[nodiscard]] QuantOutputs known_maxima(const nn::Parameter& parameter);
 
 // The codes that a scheme's products read of a weight.
 [[nodiscard]] nn::WeightForms weight_forms(const Float8Uses& uses);

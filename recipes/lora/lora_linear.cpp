@@ -58,7 +58,7 @@ struct LoraLinear::Backward {
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor dy = dy_of->value();
-    if (base) base->contribute(dy, dy_of->written());
+    if (base) base->contribute(dy, dy_of->fused_outputs());
     const Tensor dhidden = Tensor::empty(hidden.shape(), hidden.dtype(), hidden.device());
     const auto& pieces = adapter->pieces();
     std::vector<Weight::Use> b;
@@ -320,7 +320,7 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
     for (std::size_t i = 0; i < adapter_->pieces().size(); ++i)
       backward.db.push_back(adapter_->b(i).weight().gradient());
     // What the base would like to find beside the gradient that comes to it through this function.
-    if (base.gradient()) y.gradient()->set_request(base.gradient()->request());
+    if (base.gradient()) y.gradient()->set_quant_request(base.gradient()->quant_request());
     return backward;
   });
   return y;

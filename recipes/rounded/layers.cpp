@@ -114,7 +114,7 @@ class RoundedExperts final : public nn::ExpertKernel {
   explicit RoundedExperts(Rounded rounded) : r_(std::move(rounded)) {}
   [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
   [[nodiscard]] std::int64_t alignment() const override { return r_.rounding->alignment(); }
-  [[nodiscard]] autograd::QuantRequest input_request() const override {
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
     return {.mx = r_.products.forward ? r_.rounding->mx_mode() : std::nullopt};
   }
 

@@ -224,8 +224,9 @@ TEST(MxExperts, SwigluRoundsForTheProductBehindIt) {
           Variable y;
           {
             const autograd::TapeScope scope(tape);
-            const Variable inner = autograd::expert_swiglu(
-                gate_up, weights, rows, false, asks ? plan.kernel->input_request() : autograd::QuantRequest{});
+            const Variable inner =
+                autograd::expert_swiglu(gate_up, weights, rows, false,
+                                        asks ? plan.kernel->input_quant_request() : autograd::QuantOutputRequest{});
             EXPECT_EQ(inner.rounded_to_mx(), asks && trains_gate_up) << "what nobody makes again stays as it is";
             y = plan.kernel->apply_and_sum(inner, down, rows);
           }

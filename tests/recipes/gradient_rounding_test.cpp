@@ -134,7 +134,7 @@ TEST_P(GradientRounding, ProducersAreAskedForMaximaAtMost) {
     autograd::Tape tape;
     const autograd::TapeScope scope(tape);
     const Variable y = kernel->apply(Variable::leaf(c_.x), weight, {});
-    const autograd::QuantRequest& wanted = y.gradient()->request();
+    const autograd::QuantOutputRequest& wanted = y.gradient()->quant_request();
     EXPECT_EQ(wanted.amax, GetParam() == "float8_tensorwise");
     EXPECT_EQ(wanted.rows, GetParam() != "float8_tensorwise" && !stochastic);
     EXPECT_EQ(wanted.column_amax, GetParam() == "float8_rowwise" && !stochastic);

@@ -21,7 +21,9 @@ class RegluMlp final : public nn::LayerPart {
   [[nodiscard]] autograd::Variable forward(const autograd::Variable& x, const nn::ForwardContext&) const override {
     return down_proj_.forward(reglu(gate_up_proj_.forward(x)));
   }
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return gate_up_proj_.input_request(); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
+    return gate_up_proj_.input_quant_request();
+  }
 
  private:
   nn::Linear gate_up_proj_;

@@ -16,11 +16,11 @@ Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, c
     return
         [observer = observer_, x = x.value(), w = weight.weight(), bias, dy = y.gradient(), dy_of = seen.gradient()] {
           observer({x, w.use().value(), bias.use().value(), dy_of->value()});
-          dy->contribute(dy_of->value(), dy_of->written());
+          dy->contribute(dy_of->value(), dy_of->fused_outputs());
         };
   });
   if (!recorded) return y;
-  seen.gradient()->set_request(y.gradient()->request());
+  seen.gradient()->set_quant_request(y.gradient()->quant_request());
   return seen;
 }
 

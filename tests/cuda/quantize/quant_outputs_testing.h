@@ -1,11 +1,11 @@
 #pragma once
-// Sinks that kernels fill on the way against the casts of what the kernels have stored, bit for bit: operands, and the
-// check of one op.
+// Quantization outputs that kernels fill on the way against the casts of what the kernels have stored, bit for bit:
+// operands, and the check of one op.
 
 #include <functional>
 
 #include "core/ops/norm.h"
-#include "core/ops/quantize/quant_sink.h"
+#include "core/ops/quantize/quant_outputs.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/swiglu.h"
 #include "tests/cuda/fused_testing.h"
@@ -40,7 +40,7 @@ inline Tensor poison(const Shape& shape, DType dtype, std::uint8_t byte = 0xFF) 
   return Tensor::from_host(bytes.data(), shape, dtype).to(kGpu);
 }
 
-// Which parts a sink has.
+// Which parts quantization outputs has.
 struct Parts {
   bool amax = false, rows = false, column_amax = false;
   ElementFormat element = ElementFormat::e4m3;
@@ -54,51 +54,51 @@ inline std::string describe(const Parts& parts) {
                      parts.power_of_two ? " power of two" : "", parts.unaligned ? " unaligned" : "");
 }
 
-inline Float8Sink make_sink(const Parts& parts, const Shape& shape, DType dtype) {
-  Float8Sink sink{.power_of_two = parts.power_of_two};
-  if (parts.amax) sink.amax = Tensor::zeros({}, DType::f32, kGpu);
-  if (parts.column_amax) sink.column_amax = Tensor::zeros({1, shape[1]}, DType::f32, kGpu);
+inline QuantOutputs make_quant_outputs(const Parts& parts, const Shape& shape, DType dtype) {
+  QuantOutputs quant_outputs{.power_of_two = parts.power_of_two};
+  if (parts.amax) quant_outputs.amax = Tensor::zeros({}, DType::f32, kGpu);
+  if (parts.column_amax) quant_outputs.column_amax = Tensor::zeros({1, shape[1]}, DType::f32, kGpu);
   if (parts.rows) {
     const Tensor codes = poison({shape.numel() + 1}, payload_dtype(parts.element), 0xA5);
-    sink.rows = QuantTensor({.element = parts.element, .granularity = Granularity::row}, shape, dtype,
-                            codes.narrow(0, parts.unaligned ? 1 : 0, shape.numel()).view(shape),
-                            poison({shape[0], 1}, DType::f32, 0xA5));
+    quant_outputs.rows = QuantTensor({.element = parts.element, .granularity = Granularity::row}, shape, dtype,
+                                     codes.narrow(0, parts.unaligned ? 1 : 0, shape.numel()).view(shape),
+                                     poison({shape[0], 1}, DType::f32, 0xA5));
   }
-  return sink;
+  return quant_outputs;
 }
 
-inline void expect_filled(const Float8Sink& sink, const Tensor& result) {
-  if (sink.amax.defined()) {
-    EXPECT_TRUE(same(sink.amax, amax(result, Granularity::tensor)));
+inline void expect_filled(const QuantOutputs& quant_outputs, const Tensor& result) {
+  if (quant_outputs.amax.defined()) {
+    EXPECT_TRUE(same(quant_outputs.amax, amax(result, Granularity::tensor)));
   }
-  if (sink.column_amax.defined()) {
-    EXPECT_TRUE(same(sink.column_amax, amax(result, Granularity::column)));
+  if (quant_outputs.column_amax.defined()) {
+    EXPECT_TRUE(same(quant_outputs.column_amax, amax(result, Granularity::column)));
   }
-  if (!sink.rows.defined()) return;
+  if (!quant_outputs.rows.defined()) return;
   const QuantTensor expected =
-      quantize_float8(result, {sink.rows.format().element, Granularity::row, sink.power_of_two});
-  EXPECT_TRUE(same(sink.rows.scales(), expected.scales()));
-  EXPECT_TRUE(same(sink.rows.payload(), expected.payload()));
+      quantize_float8(result, {quant_outputs.rows.format().element, Granularity::row, quant_outputs.power_of_two});
+  EXPECT_TRUE(same(quant_outputs.rows.scales(), expected.scales()));
+  EXPECT_TRUE(same(quant_outputs.rows.payload(), expected.payload()));
 }
 
-// An op with one result that has a sink; `others` are its other outputs, which it makes itself.
+// An op with one result that has quantization outputs; `others` are its other outputs, which it makes itself.
 using Others = std::vector<Tensor>;
-using Op = std::function<Others(const Tensor& result, const Float8Sink& sink)>;
+using Op = std::function<Others(const Tensor& result, const QuantOutputs& quant_outputs)>;
 
-// Runs the op without a sink and with one, twice: results and other outputs are the same bits, and the sink has what
-// the casts make of the result.
+// Runs the op without quantization outputs and with one, twice: results and other outputs are the same bits, and the
+// quantization outputs has what the casts make of the result.
 inline void check(const Shape& shape, DType dtype, const Parts& parts, const Op& op) {
   SCOPED_TRACE(fmt::format("{}{} {}", to_string(dtype), shape.to_string(), describe(parts)));
   const Tensor plain = poison(shape, dtype);
   const Others plain_others = op(plain, {});
   for (int run = 0; run < 2; ++run) {
     const Tensor result = poison(shape, dtype, run == 0 ? 0xA5 : 0x5A);
-    const Float8Sink sink = make_sink(parts, shape, dtype);
-    const Others others = op(result, sink);
+    const QuantOutputs quant_outputs = make_quant_outputs(parts, shape, dtype);
+    const Others others = op(result, quant_outputs);
     EXPECT_TRUE(same(result, plain));
     ASSERT_EQ(others.size(), plain_others.size());
     for (std::size_t i = 0; i < others.size(); ++i) EXPECT_TRUE(same(others[i], plain_others[i])) << "output " << i;
-    expect_filled(sink, result);
+    expect_filled(quant_outputs, result);
   }
 }
 
@@ -140,16 +140,16 @@ inline Tensor operand(std::uint32_t seed, const Shape& shape, DType dtype, doubl
 inline constexpr double kSpecials[] = {0.0, static_cast<double>(NAN), static_cast<double>(INFINITY)};
 
 inline Op forward(const Tensor& gate_up) {
-  return [=](const Tensor& out, const Float8Sink& sink) -> Others {
-    swiglu({gate_up, out, sink});
+  return [=](const Tensor& out, const QuantOutputs& quant_outputs) -> Others {
+    swiglu({gate_up, out, quant_outputs});
     return {};
   };
 }
 
 inline Op backward(const Tensor& dout, const Tensor& gate_up, bool with_out) {
-  return [=](const Tensor& dgate_up, const Float8Sink& sink) -> Others {
+  return [=](const Tensor& dgate_up, const QuantOutputs& quant_outputs) -> Others {
     const Tensor out = with_out ? poison(dout.shape(), dout.dtype()) : Tensor();
-    swiglu_backward({dout, gate_up, dgate_up, out, sink});
+    swiglu_backward({dout, gate_up, dgate_up, out, quant_outputs});
     return with_out ? Others{out} : Others{};
   };
 }
@@ -169,20 +169,26 @@ inline Norm norm_operands(std::uint32_t seed, const Shape& shape, DType dtype, d
 }
 
 inline Op forward(const Norm& n, bool with_residual) {
-  return [=](const Tensor& y, const Float8Sink& sink) -> Others {
+  return [=](const Tensor& y, const QuantOutputs& quant_outputs) -> Others {
     const Tensor rstd = poison(n.rstd.shape(), DType::f32);
     if (!with_residual) {
-      rms_norm({.x = n.x, .weight = n.weight, .y = y, .rstd = rstd, .sink = sink});
+      rms_norm({.x = n.x, .weight = n.weight, .y = y, .rstd = rstd, .quant_outputs = quant_outputs});
       return {rstd};
     }
     const Tensor sum = poison(n.x.shape(), n.x.dtype());
-    rms_norm({.x = n.x, .residual = n.residual, .weight = n.weight, .y = y, .sum = sum, .rstd = rstd, .sink = sink});
+    rms_norm({.x = n.x,
+              .residual = n.residual,
+              .weight = n.weight,
+              .y = y,
+              .sum = sum,
+              .rstd = rstd,
+              .quant_outputs = quant_outputs});
     return {rstd, sum};
   };
 }
 
 inline Op backward(const Norm& n, bool with_dsum, bool with_dweight, bool with_y) {
-  return [=](const Tensor& dx, const Float8Sink& sink) -> Others {
+  return [=](const Tensor& dx, const QuantOutputs& quant_outputs) -> Others {
     const Tensor dweight = with_dweight ? poison(n.weight.shape(), DType::f32) : Tensor(),
                  y = with_y ? poison(n.x.shape(), n.x.dtype()) : Tensor();
     rms_norm_backward({.dy = n.dy,
@@ -193,7 +199,7 @@ inline Op backward(const Norm& n, bool with_dsum, bool with_dweight, bool with_y
                        .dx = dx,
                        .dweight = dweight,
                        .y = y,
-                       .sink = sink});
+                       .quant_outputs = quant_outputs});
     Others others;
     if (with_dweight) others.push_back(dweight);
     if (with_y) others.push_back(y);

@@ -6,7 +6,7 @@
 // itself, so that the fetches need no barriers. The columns' maxima stay in registers to the last row; a multiprocessor
 // raises those in memory once.
 
-#include "core/cuda/layers/norm_sink.h"
+#include "core/cuda/layers/norm_quant_outputs.h"
 
 #include <algorithm>
 
@@ -107,7 +107,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
       }
     }
     std::uint32_t most = widened_max(pair);
-    if (args.sink.codes != nullptr) {
+    if (args.quant_outputs.codes != nullptr) {
       most = __reduce_max_sync(0xFFFFFFFFu, most);
       if constexpr (kWarps > 1) {
         // One barrier is enough: that of the next row's sum lies between its writes and these reads.
@@ -117,27 +117,27 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
 #pragma unroll
         for (int w = 1; w < kWarps; ++w) most = max(most, max_scratch[group][w]);
       }
-      const float scale =
-          float8_scale(__uint_as_float(most), args.sink.is_e5m2 ? E5m2::kMax : E4m3::kMax, args.sink.power_of_two);
-      if (lane == 0) args.sink.scales[row] = scale;
+      const float scale = float8_scale(__uint_as_float(most), args.quant_outputs.is_e5m2 ? E5m2::kMax : E4m3::kMax,
+                                       args.quant_outputs.power_of_two);
+      if (lane == 0) args.quant_outputs.scales[row] = scale;
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
-        if (lane + k * kGroup < vectors) encode_piece(args.sink, begin + k * kGroup, value[k], scale);
+        if (lane + k * kGroup < vectors) encode_piece(args.quant_outputs, begin + k * kGroup, value[k], scale);
     }
     largest_of_all = max(largest_of_all, most);
   }
 
-  if (args.sink.amax != nullptr) {
+  if (args.quant_outputs.amax != nullptr) {
     BlockMax block_max(amax_scratch);
-    raise_amax(args.sink.amax, largest_of_all, block_max);
+    raise_amax(args.quant_outputs.amax, largest_of_all, block_max);
   }
-  if (args.sink.column_amax == nullptr) return;
+  if (args.quant_outputs.column_amax == nullptr) return;
   __syncthreads();  // all are done with the rows
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
     if (lane + k * kGroup < vectors) memory[group * vectors + lane + k * kGroup] = columns[k];
   __syncthreads();
-  raise_columns(args.sink.column_amax, vectors, memory, static_cast<int>(blockDim.x) / kGroup, vectors);
+  raise_columns(args.quant_outputs.column_amax, vectors, memory, static_cast<int>(blockDim.x) / kGroup, vectors);
 }
 
 template <bool kResidual>
@@ -168,7 +168,7 @@ bool rms_norm_by_rows(const OpLaunch& launch, const RmsNormArgs& args) {
   if (args.x.dtype() != DType::bf16 || args.x.rank() != 2 || vectors < kFewestVectors || vectors > kMostVectors)
     return false;
   const ForwardRows<T> rows(args);
-  if (!rows.wide() || !rows.sink.wide()) return false;
+  if (!rows.wide() || !rows.quant_outputs.wide()) return false;
   return args.residual.defined() ? launch_rows<true>(launch, rows) : launch_rows<false>(launch, rows);
 }
 

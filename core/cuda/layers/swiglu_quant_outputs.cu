@@ -4,14 +4,14 @@
 // way into shared memory: the barrier of the maximum stops nobody's loads. A thread reads and overwrites only what it
 // has fetched itself, so that the fetches need no barriers.
 
-#include "core/cuda/layers/swiglu_sink.h"
+#include "core/cuda/layers/swiglu_quant_outputs.h"
 
 #include <cuda_pipeline.h>
 
 #include <algorithm>
 
 #include "core/cuda/common/swiglu_math.cuh"
-#include "core/cuda/quantize/quant_sink.cuh"
+#include "core/cuda/quantize/quant_outputs.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -31,7 +31,7 @@ struct SwigluRows {
   T* dgate_up = nullptr;
   std::int64_t rows = 0;
   int pieces = 0;  // of 16 bytes in I elements
-  SinkPointers sink;
+  QuantOutputPointers quant_outputs;
 };
 
 // Pieces of a row in shared memory: gate, up, and dout in the backward pass.
@@ -68,7 +68,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
 
   BlockMax block_max(scratch);
   constexpr int kOutputs = kBackward ? 2 : 1;  // times I elements
-  RowSink<SinkParts::rows> sink(args.sink, block_max);
+  RowQuantOutputs<QuantOutputParts::rows> quant_outputs(args.quant_outputs, block_max);
   Packed<T> columns[kOutputs][kPieces] = {};
   int stage = 0;
   fetch(blockIdx.x, stage);
@@ -90,24 +90,24 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         if (args.out != nullptr) store_packed(args.out, row * pieces + piece, pack<T>(gradient.out));
         slot[0] = dgate;
         slot[pieces] = dup;
-        sink.add(dgate, columns[0][k]);
-        sink.add(dup, columns[1][k]);
+        quant_outputs.add(dgate, columns[0][k]);
+        quant_outputs.add(dup, columns[1][k]);
       } else {
         const Packed<T> result = pack<T>(swiglu_of(gate, up));
         store_packed(args.out, row * pieces + piece, result);
         slot[0] = result;
-        sink.add(result, columns[0][k]);
+        quant_outputs.add(result, columns[0][k]);
       }
     }
-    const float scale = sink.finish_row(row, true);
-    if (!sink.has_codes()) continue;
+    const float scale = quant_outputs.finish_row(row, true);
+    if (!quant_outputs.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
       const int piece = thread + k * threads;
       if (piece >= pieces) continue;
 #pragma unroll
       for (int output = 0; output < kOutputs; ++output)
-        sink.encode((row * kOutputs + output) * pieces + piece, slots[k * threads + output * pieces], scale);
+        quant_outputs.encode((row * kOutputs + output) * pieces + piece, slots[k * threads + output * pieces], scale);
     }
   }
   __syncthreads();  // all are done with the rows
@@ -118,7 +118,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
 #pragma unroll
     for (int output = 0; output < kOutputs; ++output) memory[output * pieces + piece] = columns[output][k];
   }
-  sink.finish<1, 0>(kOutputs * pieces, memory);
+  quant_outputs.finish<1, 0>(kOutputs * pieces, memory);
 }
 
 template <bool kBackward>
@@ -146,9 +146,9 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
 }
 
 // True if all operands are bf16 in rows of whole 16-byte pieces.
-bool takes(const Tensor& half, const Float8Sink& sink, std::initializer_list<const Tensor*> operands) {
+bool takes(const Tensor& half, const QuantOutputs& quant_outputs, std::initializer_list<const Tensor*> operands) {
   const std::int64_t width = half.size(1);
-  return half.dtype() == DType::bf16 && width <= 8 * 4 * kMaxThreads && SinkPointers(sink).wide() &&
+  return half.dtype() == DType::bf16 && width <= 8 * 4 * kMaxThreads && QuantOutputPointers(quant_outputs).wide() &&
          std::all_of(operands.begin(), operands.end(),
                      [&](const Tensor* t) { return rows_are_wide<T>(t->raw_data(), width, width); });
 }
@@ -156,24 +156,24 @@ bool takes(const Tensor& half, const Float8Sink& sink, std::initializer_list<con
 }  // namespace
 
 bool swiglu_by_rows(const OpLaunch& launch, const SwigluArgs& args) {
-  if (!takes(args.out, args.sink, {&args.gate_up, &args.out})) return false;
+  if (!takes(args.out, args.quant_outputs, {&args.gate_up, &args.out})) return false;
   return launch_rows<false>(launch, {.gate_up = args.gate_up.data<T>(),
                                      .out = args.out.data<T>(),
                                      .rows = args.out.size(0),
                                      .pieces = static_cast<int>(args.out.size(1) / kVectorWidth<T>),
-                                     .sink = SinkPointers(args.sink)});
+                                     .quant_outputs = QuantOutputPointers(args.quant_outputs)});
 }
 
 bool swiglu_backward_by_rows(const OpLaunch& launch, const SwigluBackwardArgs& args) {
   const Tensor& again = args.out.defined() ? args.out : args.dout;
-  if (!takes(args.dout, args.sink, {&args.dout, &args.gate_up, &args.dgate_up, &again})) return false;
+  if (!takes(args.dout, args.quant_outputs, {&args.dout, &args.gate_up, &args.dgate_up, &again})) return false;
   return launch_rows<true>(launch, {.dout = args.dout.data<T>(),
                                     .gate_up = args.gate_up.data<T>(),
                                     .out = args.out.defined() ? args.out.data<T>() : nullptr,
                                     .dgate_up = args.dgate_up.data<T>(),
                                     .rows = args.dout.size(0),
                                     .pieces = static_cast<int>(args.dout.size(1) / kVectorWidth<T>),
-                                    .sink = SinkPointers(args.sink)});
+                                    .quant_outputs = QuantOutputPointers(args.quant_outputs)});
 }
 
 }  // namespace quench::cuda

@@ -2,14 +2,14 @@
 // What the producer of an activation or gradient writes beside it for a float8 consumer, while the values are still in
 // registers: it saves the consumer a pass over memory.
 //
-// Ops that take a sink fill it with what the separate ops of core/ops/quantize/quantize.h would make of their stored
-// result, bit for bit. Every field may be undefined: not wanted.
+// Ops that take quantization outputs fill it with what the separate ops of core/ops/quantize/quantize.h would make of
+// their stored result, bit for bit. Every field may be undefined: not wanted.
 
 #include "core/tensor/quant_tensor.h"
 
 namespace quench {
 
-struct Float8Sink {
+struct QuantOutputs {
   // f32 [], starts at 0 (or an earlier maximum): becomes the largest magnitude of the result; NaN if an element is NaN.
   Tensor amax;
   // The result [N,C] by row, natural orientation: scales and codes are written.
@@ -22,9 +22,9 @@ struct Float8Sink {
 };
 
 // For the entry points of ops: throws invalid_argument naming the part that does not fit the result.
-void check_sink(std::string_view op, const Float8Sink& sink, const Tensor& result);
+void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result);
 
-// Fills a sink from a finished result [N,C], contiguous: for kernels that do not do it on the way.
-void fill_sink(const Float8Sink& sink, const Tensor& result);
+// Fills quantization outputs from a finished result [N,C], contiguous: for kernels that do not do it on the way.
+void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result);
 
 }  // namespace quench

@@ -2,17 +2,17 @@
 // What a low-precision consumer would like to find beside a value or a gradient when it arrives.
 //
 // The consumer of an activation hands its request to the function that makes it; the consumer of a gradient leaves it
-// with the Gradient. Producers that can fill a Float8Sink on the way do; the others ignore the request, and the
+// with the Gradient. Producers that can fill a QuantOutputs on the way do; the others ignore the request, and the
 // consumer makes a pass of its own.
 
 #include <optional>
 
 #include "core/number/e8m0.h"
-#include "core/ops/quantize/quant_sink.h"
+#include "core/ops/quantize/quant_outputs.h"
 
 namespace quench::autograd {
 
-struct QuantRequest {
+struct QuantOutputRequest {
   bool amax = false;                            // largest magnitude of the matrix
   bool rows = false;                            // the matrix as float8 by row
   bool column_amax = false;                     // largest magnitude of each column
@@ -25,7 +25,7 @@ struct QuantRequest {
   [[nodiscard]] bool wanted() const noexcept { return amax || rows || column_amax; }
 };
 
-// A sink for a result of the given matrix's shape, dtype and device, maxima at 0.
-[[nodiscard]] Float8Sink make_sink(const QuantRequest& request, const Tensor& result);
+// Quantization outputs for a result of the given matrix's shape, dtype and device, maxima at 0.
+[[nodiscard]] QuantOutputs make_quant_outputs(const QuantOutputRequest& request, const Tensor& result);
 
 }  // namespace quench::autograd

@@ -1,11 +1,11 @@
-// Sinks of RMSNorm, forward and backward.
+// Quantization outputs of RMSNorm, forward and backward.
 
-#include "tests/cuda/quantize/quant_sink_testing.h"
+#include "tests/cuda/quantize/quant_outputs_testing.h"
 
 namespace quench::testing {
 namespace {
 
-TEST(CudaQuantSink, RmsNormEveryCombination) {
+TEST(CudaQuantOutputs, RmsNormEveryCombination) {
   std::uint32_t seed = 200;
   for (const DType dtype : {DType::bf16, DType::f32})
     for (const Shape& shape :
@@ -20,7 +20,7 @@ TEST(CudaQuantSink, RmsNormEveryCombination) {
 }
 
 // Every number of threads a row; more rows than resident blocks, so that the maxima stay over many rows.
-TEST(CudaQuantSink, RmsNormAtTypicalWidths) {
+TEST(CudaQuantOutputs, RmsNormAtTypicalWidths) {
   std::uint32_t seed = 300;
   for (const std::int64_t width : {896, 1024, 2048, 3584, 4096, 5120, 8192, 8200, 16384, 16392, 40000}) {
     const Shape shape{6144000 / width, width};
@@ -34,7 +34,7 @@ TEST(CudaQuantSink, RmsNormAtTypicalWidths) {
 
 // Every size of a group of threads with its narrowest and widest rows; one row, fewer rows than multiprocessors, and
 // groups that take one row more than others.
-TEST(CudaQuantSink, RmsNormGroupsOfThreads) {
+TEST(CudaQuantOutputs, RmsNormGroupsOfThreads) {
   std::uint32_t seed = 350;
   const std::vector<Parts> parts_of_rows = {
       {.rows = true, .column_amax = true, .power_of_two = true},
@@ -53,7 +53,7 @@ TEST(CudaQuantSink, RmsNormGroupsOfThreads) {
 }
 
 // Rows apart in a larger matrix, in whole pieces and not.
-TEST(CudaQuantSink, RmsNormOfStridedRows) {
+TEST(CudaQuantOutputs, RmsNormOfStridedRows) {
   std::uint32_t seed = 370;
   for (const std::int64_t width : {1000, 4096})
     for (const std::int64_t start : {8, 3}) {
@@ -70,7 +70,7 @@ TEST(CudaQuantSink, RmsNormOfStridedRows) {
 }
 
 // Sums, results and weights below the normal numbers, down to zero.
-TEST(CudaQuantSink, RmsNormOfTinyNumbers) {
+TEST(CudaQuantOutputs, RmsNormOfTinyNumbers) {
   for (const double x_scale : {1.0, 1e-38, 1e-39})
     for (const double weight_scale : {1.0, 1e-36, 1e-38, 1e-40}) {
       const Shape shape{300, 2048};
@@ -83,7 +83,7 @@ TEST(CudaQuantSink, RmsNormOfTinyNumbers) {
     }
 }
 
-TEST(CudaQuantSink, RmsNormSumOverItsInput) {
+TEST(CudaQuantOutputs, RmsNormSumOverItsInput) {
   const Shape shape{700, 3584};
   const Norm n = norm_operands(396, shape, DType::bf16);
   const Tensor expected = poison(shape, DType::bf16), expected_sum = poison(shape, DType::bf16);
@@ -91,15 +91,21 @@ TEST(CudaQuantSink, RmsNormSumOverItsInput) {
   for (const bool over_x : {false, true}) {
     const Tensor x = n.x.clone(), residual = n.residual.clone(), sum = over_x ? x : residual,
                  y = poison(shape, DType::bf16);
-    const Float8Sink sink = make_sink(recipe_parts().back(), shape, DType::bf16);
-    rms_norm({.x = x, .residual = residual, .weight = n.weight, .y = y, .sum = sum, .rstd = n.rstd, .sink = sink});
+    const QuantOutputs quant_outputs = make_quant_outputs(recipe_parts().back(), shape, DType::bf16);
+    rms_norm({.x = x,
+              .residual = residual,
+              .weight = n.weight,
+              .y = y,
+              .sum = sum,
+              .rstd = n.rstd,
+              .quant_outputs = quant_outputs});
     EXPECT_TRUE(same(y, expected));
     EXPECT_TRUE(same(sum, expected_sum));
-    expect_filled(sink, expected);
+    expect_filled(quant_outputs, expected);
   }
 }
 
-TEST(CudaQuantSink, RmsNormOverItsInput) {
+TEST(CudaQuantOutputs, RmsNormOverItsInput) {
   for (const std::int64_t width : {1000, 4096}) {
     const Shape shape{700, width};
     const Norm n = norm_operands(400, shape, DType::bf16);
@@ -109,11 +115,16 @@ TEST(CudaQuantSink, RmsNormOverItsInput) {
       for (const bool over_dy : {false, true}) {
         SCOPED_TRACE(describe(parts));
         const Tensor dy = n.dy.clone(), dsum = n.residual.clone(), dx = over_dy ? dy : dsum;
-        const Float8Sink sink = make_sink(parts, shape, DType::bf16);
-        rms_norm_backward(
-            {.dy = dy, .x = n.x, .weight = n.weight, .rstd = n.rstd, .dsum = dsum, .dx = dx, .sink = sink});
+        const QuantOutputs quant_outputs = make_quant_outputs(parts, shape, DType::bf16);
+        rms_norm_backward({.dy = dy,
+                           .x = n.x,
+                           .weight = n.weight,
+                           .rstd = n.rstd,
+                           .dsum = dsum,
+                           .dx = dx,
+                           .quant_outputs = quant_outputs});
         EXPECT_TRUE(same(dx, expected));
-        expect_filled(sink, expected);
+        expect_filled(quant_outputs, expected);
       }
   }
 }

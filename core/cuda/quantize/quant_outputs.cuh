@@ -1,5 +1,5 @@
 #pragma once
-// Float8 sinks (core/ops/quantize/quant_sink.h) in the kernels that make the result.
+// Fused quantization outputs (core/ops/quantize/quant_outputs.h) in the kernels that make the result.
 //
 // Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity, and a maximum
 // does not depend on the order of the atomics that raise it. Those of bf16 stay two a word: the maxima of eight columns
@@ -10,35 +10,35 @@
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"
-#include "core/ops/quantize/quant_sink.h"
+#include "core/ops/quantize/quant_outputs.h"
 
 namespace quench::cuda {
 
-// What of a sink a kernel fills: nothing, the maximum of all elements, or every part that is defined.
-enum class SinkParts { none, amax, rows };
+// What of quantization outputs a kernel fills: nothing, the maximum of all elements, or every part that is defined.
+enum class QuantOutputParts { none, amax, rows };
 
-[[nodiscard]] inline SinkParts parts_of(const Float8Sink& sink) {
-  if (sink.rows.defined() || sink.column_amax.defined()) return SinkParts::rows;
-  return sink.amax.defined() ? SinkParts::amax : SinkParts::none;
+[[nodiscard]] inline QuantOutputParts parts_of(const QuantOutputs& quant_outputs) {
+  if (quant_outputs.rows.defined() || quant_outputs.column_amax.defined()) return QuantOutputParts::rows;
+  return quant_outputs.amax.defined() ? QuantOutputParts::amax : QuantOutputParts::none;
 }
 
-// The parts of a sink; null where not wanted.
-struct SinkPointers {
+// The parts of quantization outputs; null where not wanted.
+struct QuantOutputPointers {
   std::uint32_t* amax = nullptr;
   std::uint32_t* column_amax = nullptr;
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
   bool is_e5m2 = false, power_of_two = false;
 
-  SinkPointers() = default;
-  explicit SinkPointers(const Float8Sink& sink) {
-    amax = static_cast<std::uint32_t*>(sink.amax.raw_data());
-    column_amax = static_cast<std::uint32_t*>(sink.column_amax.raw_data());
-    if (!sink.rows.defined()) return;
-    codes = bytes_of(sink.rows.payload());
-    scales = sink.rows.scales().data<float>();
-    is_e5m2 = sink.rows.format().element == ElementFormat::e5m2;
-    power_of_two = sink.power_of_two;
+  QuantOutputPointers() = default;
+  explicit QuantOutputPointers(const QuantOutputs& quant_outputs) {
+    amax = static_cast<std::uint32_t*>(quant_outputs.amax.raw_data());
+    column_amax = static_cast<std::uint32_t*>(quant_outputs.column_amax.raw_data());
+    if (!quant_outputs.rows.defined()) return;
+    codes = bytes_of(quant_outputs.rows.payload());
+    scales = quant_outputs.rows.scales().data<float>();
+    is_e5m2 = quant_outputs.rows.format().element == ElementFormat::e5m2;
+    power_of_two = quant_outputs.power_of_two;
   }
   // True if eight codes may be stored at a time; rows of the result are of whole 16-byte pieces.
   [[nodiscard]] bool wide() const { return aligned(codes, 8); }
@@ -126,11 +126,12 @@ __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, Block
 }
 
 // Stores the codes of piece number `index` of a matrix.
-__device__ inline void encode_piece(const SinkPointers& sink, std::int64_t index, Packed<bfloat16> piece, float scale) {
+__device__ inline void encode_piece(const QuantOutputPointers& quant_outputs, std::int64_t index,
+                                    Packed<bfloat16> piece, float scale) {
   keep_packed(piece);
   const Piece values = unpack(piece);
-  reinterpret_cast<uint2*>(sink.codes)[index] =
-      sink.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
+  reinterpret_cast<uint2*>(quant_outputs.codes)[index] =
+      quant_outputs.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
 }
 
 // Raises the columns' maxima to those in `columns`, shared memory: those of `rows` rows of `pieces` pieces, `stride`
@@ -150,12 +151,12 @@ __device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, con
 // Who shares a row of the result.
 enum class RowOwner { block, warp };
 
-// Sink of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where there is room, in
-// registers or in shared memory. Without parts a sink leaves a kernel as it is.
-template <SinkParts kParts, RowOwner kOwner = RowOwner::block>
-class RowSink {
+// Quantization outputs of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where
+// there is room, in registers or in shared memory. Without parts quantization outputs leaves a kernel as it is.
+template <QuantOutputParts kParts, RowOwner kOwner = RowOwner::block>
+class RowQuantOutputs {
  public:
-  __device__ RowSink(const SinkPointers&, BlockMax&) {}
+  __device__ RowQuantOutputs(const QuantOutputPointers&, BlockMax&) {}
   template <class T>
   __device__ void add(const Packed<T>&, Packed<T>&) {}
   [[nodiscard]] __device__ bool has_codes() const { return false; }
@@ -168,26 +169,29 @@ class RowSink {
 
 // Needs no row at a time.
 template <RowOwner kOwner>
-class RowSink<SinkParts::amax, kOwner> : public RowSink<SinkParts::none, kOwner> {
+class RowQuantOutputs<QuantOutputParts::amax, kOwner> : public RowQuantOutputs<QuantOutputParts::none, kOwner> {
  public:
-  __device__ RowSink(const SinkPointers& sink, BlockMax& block_max)
-      : RowSink<SinkParts::none, kOwner>(sink, block_max), sink_(sink), block_max_(block_max) {}
+  __device__ RowQuantOutputs(const QuantOutputPointers& quant_outputs, BlockMax& block_max)
+      : RowQuantOutputs<QuantOutputParts::none, kOwner>(quant_outputs, block_max),
+        quant_outputs_(quant_outputs),
+        block_max_(block_max) {}
   __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>&) { most_.add(piece); }
   template <int kRows, int kStride>
   __device__ void finish(int, const Packed<bfloat16>*) {
-    raise_amax(sink_.amax, most_.word(), block_max_);
+    raise_amax(quant_outputs_.amax, most_.word(), block_max_);
   }
 
  private:
-  const SinkPointers& sink_;
+  const QuantOutputPointers& quant_outputs_;
   BlockMax& block_max_;
   RunningMax<bfloat16> most_;
 };
 
 template <RowOwner kOwner>
-class RowSink<SinkParts::rows, kOwner> {
+class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
  public:
-  __device__ RowSink(const SinkPointers& sink, BlockMax& block_max) : sink_(sink), block_max_(block_max) {}
+  __device__ RowQuantOutputs(const QuantOutputPointers& quant_outputs, BlockMax& block_max)
+      : quant_outputs_(quant_outputs), block_max_(block_max) {}
 
   // A piece of a row, as it is stored. `columns` has the largest magnitudes of its columns so far.
   __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>& columns) {
@@ -202,7 +206,7 @@ class RowSink<SinkParts::rows, kOwner> {
   }
 
   [[nodiscard]] __device__ bool has_codes() const {
-    return sink_.codes != nullptr;
+    return quant_outputs_.codes != nullptr;
   }
   // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together, also its
   // warps that are left without a row.
@@ -212,8 +216,9 @@ class RowSink<SinkParts::rows, kOwner> {
     float scale = 0;
     if (has_codes()) {
       most = kOwner == RowOwner::block ? block_max_(most) : __reduce_max_sync(0xFFFFFFFFu, most);
-      scale = float8_scale(__uint_as_float(most), sink_.is_e5m2 ? E5m2::kMax : E4m3::kMax, sink_.power_of_two);
-      if (exists && threadIdx.x % (kOwner == RowOwner::block ? 1024 : 32) == 0) sink_.scales[row] = scale;
+      scale = float8_scale(__uint_as_float(most), quant_outputs_.is_e5m2 ? E5m2::kMax : E4m3::kMax,
+                           quant_outputs_.power_of_two);
+      if (exists && threadIdx.x % (kOwner == RowOwner::block ? 1024 : 32) == 0) quant_outputs_.scales[row] = scale;
     }
     most_ = max(most_, most);
     return scale;
@@ -221,21 +226,21 @@ class RowSink<SinkParts::rows, kOwner> {
 
   // Stores the codes of piece number `index` of the matrix.
   __device__ void encode(std::int64_t index, const Packed<bfloat16>& piece, float scale) const {
-    encode_piece(sink_, index, piece, scale);
+    encode_piece(quant_outputs_, index, piece, scale);
   }
 
   // After the last row: raises the maxima. `columns`, in shared memory, has those of the kRows rows of `pieces` pieces
   // that the block takes at a time, kStride apart. The block calls it together.
   template <int kRows, int kStride>
   __device__ void finish(int pieces, const Packed<bfloat16>* columns) {
-    if (sink_.amax != nullptr) raise_amax(sink_.amax, most_, block_max_);
-    if (sink_.column_amax == nullptr) return;
+    if (quant_outputs_.amax != nullptr) raise_amax(quant_outputs_.amax, most_, block_max_);
+    if (quant_outputs_.column_amax == nullptr) return;
     __syncthreads();
-    raise_columns(sink_.column_amax, pieces, columns, kRows, kStride);
+    raise_columns(quant_outputs_.column_amax, pieces, columns, kRows, kStride);
   }
 
  private:
-  const SinkPointers& sink_;
+  const QuantOutputPointers& quant_outputs_;
   BlockMax& block_max_;
   std::uint32_t row_ = 0;   // a pair
   std::uint32_t most_ = 0;  // as f32
