@@ -24,13 +24,17 @@ Variable linear(const Variable& x, const Weight& weight, const Weight& bias, con
             db = bias.gradient(), dy_of = y.gradient()] {
       const Tensor dy = dy_of->value();
       if (dw) {
-        const auto wgrad = [dw, dy](const Tensor& x_again) {
+        const auto wgrad = [dw, dy](const Tensor& recomputed_x) {
           const GradientTarget into = dw->target();
-          gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+          gemm({.a = dy,
+                .b = recomputed_x,
+                .c = into.tensor,
+                .transpose_a = true,
+                .beta = into.accumulate ? 1.0f : 0.0f});
         };
         dw->begin_use();
-        const auto finish = [wgrad, dw](const Tensor& x_again) {
-          wgrad(x_again);
+        const auto finish = [wgrad, dw](const Tensor& recomputed_x) {
+          wgrad(recomputed_x);
           dw->end_use();
         };
         if (!saved_x.defer(finish)) finish(saved_x.get());

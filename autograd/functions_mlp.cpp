@@ -10,23 +10,23 @@ namespace {
 
 struct SwigluBackward {
   Saved saved;
-  std::shared_ptr<Recomputation> again;
+  std::shared_ptr<RecomputeHandle> handle;
   std::shared_ptr<Gradient> din, dout_of;
   GateUpTarget fused_outputs = {};  // by the function that made the output's gradient
 
   // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
   [[nodiscard]] GateUpTarget take_saved() const {
     const Tensor kept = saved.get();
-    again->again = nullptr;
+    handle->recompute = nullptr;
     const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
     return {kept, alone ? kept : Tensor::empty_like(kept)};
   }
 
   [[nodiscard]] GateUpTarget pass_target() {
-    if (!din || din->quant_request().wanted() || !again->waiting.empty()) return {};
+    if (!din || din->quant_request().wanted() || !handle->waiting.empty()) return {};
     const MemoryScope scope(MemoryCategory::activations);
     fused_outputs = take_saved();
-    again->makes_again = false;
+    handle->recomputes = false;
     return fused_outputs;
   }
 
@@ -36,10 +36,10 @@ struct SwigluBackward {
     const Tensor dout = dout_of->value();
     const auto [kept, dx] = take_saved();
     Tensor value;
-    if (!again->waiting.empty()) value = Tensor::empty(dout.shape(), kept.dtype(), kept.device());
+    if (!handle->waiting.empty()) value = Tensor::empty(dout.shape(), kept.dtype(), kept.device());
     const QuantOutputs quant_outputs = din ? make_quant_outputs(din->quant_request(), dx) : QuantOutputs{};
     swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .quant_outputs = quant_outputs});
-    again->run_waiting(value);
+    handle->run_waiting(value);
     if (din) din->contribute(dx, quant_outputs);
   }
 };
@@ -53,25 +53,25 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
   const QuantOutputs quant_outputs = make_quant_outputs(wanted, out.value());
   if (!known.defined()) quench::swiglu({in, out.value(), quant_outputs});
   out.set_fused_outputs(quant_outputs);
-  const auto again = std::make_shared<Recomputation>();
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    again->again = [saved, shape] {
+    handle->recompute = [saved, shape] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
       quench::swiglu({kept, value});
       return value;
     };
-    again->makes_again = true;
+    handle->recomputes = true;
     const auto backward = std::make_shared<SwigluBackward>(
-        SwigluBackward{.saved = saved, .again = again, .din = gate_up.gradient(), .dout_of = out.gradient()});
+        SwigluBackward{.saved = saved, .handle = handle, .din = gate_up.gradient(), .dout_of = out.gradient()});
     out.gradient()->set_gate_up_target(
         [of = std::weak_ptr(backward)] { return of.lock() ? of.lock()->pass_target() : GateUpTarget{}; });
     return [backward] { backward->run(); };
   });
-  if (recorded) out.set_recompute(again);
+  if (recorded) out.set_recompute(handle);
   return out;
 }
 

@@ -29,9 +29,13 @@ Variable router_logits(const Variable& x, const Weight& weight) {
       }
       if (dw) {
         dw->begin_use();
-        const auto finish = [dw, dy](const Tensor& x_again) {
+        const auto finish = [dw, dy](const Tensor& recomputed_x) {
           const GradientTarget into = dw->target();
-          gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+          gemm({.a = dy,
+                .b = recomputed_x,
+                .c = into.tensor,
+                .transpose_a = true,
+                .beta = into.accumulate ? 1.0f : 0.0f});
           dw->end_use();
         };
         if (!saved_x.defer(finish)) finish(saved_x.get());
@@ -119,15 +123,15 @@ Variable gather_rows(const Variable& x, const ExpertRows& rows) {
     };
   });
   if (!recorded) return out;
-  const auto again = std::make_shared<Recomputation>();
-  again->again = [saved = Saved(x), rows, shape = out.value().shape()] {
+  const auto handle = std::make_shared<RecomputeHandle>();
+  handle->recompute = [saved = Saved(x), rows, shape = out.value().shape()] {
     const MemoryScope again_scope(MemoryCategory::workspace);
     const Tensor kept = saved.get();
     const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
     quench::gather_rows({.x = kept, .pairs = rows.pairs, .choices = rows.choices, .out = value});
     return value;
   };
-  out.set_recompute(again);
+  out.set_recompute(handle);
   return out;
 }
 
@@ -170,10 +174,10 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
       const Tensor dy = dy_of->value();
       if (dw) {
         dw->begin_use();
-        const auto finish = [dw, dy, ends, alignment, of_each](const Tensor& x_again) {
+        const auto finish = [dw, dy, ends, alignment, of_each](const Tensor& recomputed_x) {
           const GradientTarget into = dw->target();
           grouped_wgrad({.a = dy,
-                         .b = x_again,
+                         .b = recomputed_x,
                          .ends = ends,
                          .c = into.tensor.view(of_each),
                          .beta = into.accumulate ? 1.0f : 0.0f,
@@ -199,8 +203,8 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   const Tensor factors = weights.value(), pairs = rows.pairs;
   // Whoever wants the matrix itself in the backward pass has it made again, which what is recorded can do.
-  const bool makes_again = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
-  const bool rounds = request.mx && makes_again && out.value().size(1) % kMxBlockSize == 0;
+  const bool recomputes = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
+  const bool rounds = request.mx && recomputes && out.value().size(1) % kMxBlockSize == 0;
   if (rounds) out.set_rounded_to_mx();
   quench::expert_swiglu({.gate_up = in,
                          .weights = factors,
@@ -208,11 +212,11 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
                          .out = out.value(),
                          .weighs_input = weighs_input,
                          .round = rounds ? request.mx : std::nullopt});
-  const auto again = std::make_shared<Recomputation>();
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    again->again = [saved, shape, factors, pairs, weighs_input] {
+    handle->recompute = [saved, shape, factors, pairs, weighs_input] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
@@ -220,17 +224,17 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
           {.gate_up = kept, .weights = factors, .pairs = pairs, .out = value, .weighs_input = weighs_input});
       return value;
     };
-    again->makes_again = true;
-    return [saved, shape, factors, pairs, weighs_input, again, din = gate_up.gradient(), dweights = weights.gradient(),
+    handle->recomputes = true;
+    return [saved, shape, factors, pairs, weighs_input, handle, din = gate_up.gradient(), dweights = weights.gradient(),
             dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
       // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
-      again->again = nullptr;
+      handle->recompute = nullptr;
       const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
       const Tensor dx = alone ? kept : Tensor::empty_like(kept);
       Tensor value;
-      if (!again->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
+      if (!handle->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
       const Tensor df = Tensor::empty_like(factors);
       expert_swiglu_backward({.dout = dout,
                               .gate_up = kept,
@@ -240,12 +244,12 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
                               .dweights = df,
                               .out = value,
                               .weighs_input = weighs_input});
-      again->run_waiting(value);
+      handle->run_waiting(value);
       if (dweights) dweights->contribute(df);
       if (din) din->contribute(dx);
     };
   });
-  if (recorded) out.set_recompute(again);
+  if (recorded) out.set_recompute(handle);
   return out;
 }
 

@@ -16,7 +16,7 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
 
 // `y` is made again on the way where uses of it have waited.
 void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, const Tensor& rstd, Tensor dsum,
-                   const Tensor& dx, Recomputation* again = nullptr, const QuantOutputs& quant_outputs = {}) {
+                   const Tensor& dx, RecomputeHandle* handle = nullptr, const QuantOutputs& quant_outputs = {}) {
   const Weight::Use values = weight.use();
   RmsNormBackwardArgs args{.dy = dy,
                            .x = x,
@@ -30,12 +30,12 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, cons
     args.dweight = into.tensor;
     args.accumulate_dweight = into.accumulate;
   }
-  if (again != nullptr && !again->waiting.empty()) args.y = Tensor::empty_like(x);
+  if (handle != nullptr && !handle->waiting.empty()) args.y = Tensor::empty_like(x);
   rms_norm_backward(args);
-  if (again != nullptr) again->run_waiting(args.y);
+  if (handle != nullptr) handle->run_waiting(args.y);
 }
 
-std::function<Tensor()> norm_again(const Tensor& x, const Weight& weight, float eps) {
+std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, float eps) {
   return [x, weight, eps] {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor y = Tensor::empty_like(x);
@@ -63,19 +63,19 @@ Variable rms_norm(const Variable& x, const Weight& weight, float eps, const Quan
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
   y.set_fused_outputs(quant_outputs);
-  const auto again = std::make_shared<Recomputation>();
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
-    again->again = norm_again(in, weight, eps);
-    again->makes_again = true;
-    return [in, again, weight, rstd, dx = x.gradient(), dy = y.gradient()] {
+    handle->recompute = recompute_norm(in, weight, eps);
+    handle->recomputes = true;
+    return [in, handle, weight, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor result = Tensor::empty_like(in);
       const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->quant_request(), result) : QuantOutputs{};
-      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, again.get(), fused_outputs);
+      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, handle.get(), fused_outputs);
       if (dx) dx->contribute(result, fused_outputs);
     };
   });
-  if (recorded) y.set_recompute(again);
+  if (recorded) y.set_recompute(handle);
   return y;
 }
 
@@ -96,11 +96,11 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
   y.set_fused_outputs(quant_outputs);
-  const auto again = std::make_shared<Recomputation>();
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {
-    again->again = norm_again(sum.value(), weight, eps);
-    again->makes_again = true;
-    return [x = sum.value(), again, weight, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
+    handle->recompute = recompute_norm(sum.value(), weight, eps);
+    handle->recomputes = true;
+    return [x = sum.value(), handle, weight, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
             dsum_of = sum.gradient(), dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
@@ -111,13 +111,13 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
       } else {
         dx = norm_dx_buffer(x, dsum);
         if (ddelta) fused_outputs = make_quant_outputs(ddelta->quant_request(), dx);
-        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, again.get(), fused_outputs);
+        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, handle.get(), fused_outputs);
       }
       if (dresidual) dresidual->contribute(dx);
       if (ddelta) ddelta->contribute(dx, fused_outputs);
     };
   });
-  if (recorded) y.set_recompute(again);
+  if (recorded) y.set_recompute(handle);
   return {sum, y};
 }
 

@@ -91,12 +91,12 @@ class Gradient {
 };
 
 // The way to make a value again instead of saving it.
-struct Recomputation {
-  std::function<Tensor()> again;
+struct RecomputeHandle {
+  std::function<Tensor()> recompute;
   // Uses that can wait until the backward pass reaches the function that made the value: it makes the value once more
-  // on the way and runs them. Empty for functions that promise no such thing (`makes_again` is false).
+  // on the way and runs them. Empty for functions that promise no such thing (`recomputes` is false).
   std::vector<std::function<void(const Tensor&)>> waiting;
-  bool makes_again = false;
+  bool recomputes = false;
 
   void run_waiting(const Tensor& value) {
     for (const auto& use : std::exchange(waiting, {})) use(value);
@@ -131,20 +131,20 @@ class Variable {
   [[nodiscard]] bool rounded_to_mx() const noexcept { return rounded_to_mx_; }
 
   // The function that made the value keeps it for its own backward pass: to save it again costs nothing.
-  void set_kept_by_producer() noexcept { kept_by_producer_ = true; }
-  [[nodiscard]] bool kept_by_producer() const noexcept { return kept_by_producer_; }
+  void set_saved_by_producer() noexcept { saved_by_producer_ = true; }
+  [[nodiscard]] bool saved_by_producer() const noexcept { return saved_by_producer_; }
 
   // A cheap way to make the value again from tensors that are saved anyway; under selective recompute it is saved
   // instead of the value (see save() in tape.h).
-  void set_recompute(std::shared_ptr<Recomputation> recompute) { recompute_ = std::move(recompute); }
-  [[nodiscard]] const std::shared_ptr<Recomputation>& recompute() const noexcept { return recompute_; }
+  void set_recompute(std::shared_ptr<RecomputeHandle> recompute) { recompute_ = std::move(recompute); }
+  [[nodiscard]] const std::shared_ptr<RecomputeHandle>& recompute() const noexcept { return recompute_; }
 
  private:
   Tensor value_;
   QuantOutputs fused_outputs_;
   std::shared_ptr<Gradient> gradient_;
-  std::shared_ptr<Recomputation> recompute_;
-  bool kept_by_producer_ = false;
+  std::shared_ptr<RecomputeHandle> recompute_;
+  bool saved_by_producer_ = false;
   bool rounded_to_mx_ = false;
 };
 

@@ -37,7 +37,7 @@ class HighPrecisionLinear final : public LinearKernel {
 
 }  // namespace
 
-Tensor LinearKernel::apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const {
+Tensor LinearKernel::recompute(const Variable& x, const Parameter& weight, const Weight& bias) const {
   const autograd::NoGrad no_grad;
   return apply(x, weight, bias).value();
 }

@@ -55,7 +55,7 @@ class LinearKernel {
   [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const = 0;
   // The value that an apply() to the same x recorded, once more for its backward pass: the same bits, nothing recorded
   // and nothing measured. This one suits kernels whose product does not depend on whether it is recorded.
-  [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const;
+  [[nodiscard]] virtual Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const;
   // silu(gate) * up of the halves [gate, up] of the product, [N,out/2], where the kernel has that in one pass and
   // nothing is recorded: the bits of apply() and SwiGLU behind it. Undefined: it has not.
   [[nodiscard]] virtual Tensor gated_product(const Tensor& /*x*/, const Parameter& /*weight*/,
@@ -78,7 +78,7 @@ class LinearKernel {
   // Whether apply_onto() is there.
   [[nodiscard]] virtual bool adds_onto() const { return false; }
   // apply(), added to what `y` [N,out] holds, a constant, in its place: who has something to add to the output writes
-  // it first, and nothing is read twice. apply_again() is without it. Throws unsupported unless adds_onto().
+  // it first, and nothing is read twice. recompute() is without it. Throws unsupported unless adds_onto().
   [[nodiscard]] virtual Variable apply_onto(const Variable& x, const Parameter& weight, const Weight& bias,
                                             const Tensor& y) const;
   // What the function that makes x may write beside it.
@@ -114,8 +114,8 @@ class LinearKernelWrapper : public LinearKernel {
   [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const override {
     return kernel_->apply(x, weight, bias);
   }
-  [[nodiscard]] Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const override {
-    return kernel_->apply_again(x, weight, bias);
+  [[nodiscard]] Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const override {
+    return kernel_->recompute(x, weight, bias);
   }
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const Parameter& weight) const override {
     return kernel_->input_quant_request(weight);

@@ -34,8 +34,9 @@ class ExpertLinear final : public Module {
   [[nodiscard]] Variable forward_and_sum(const Variable& x, const autograd::ExpertRows& rows) const {
     return kernel_->apply_and_sum(x, weight_, rows);
   }
-  // Of tokens, and the backward pass can make the result again from what is saved of x (Linear::forward_recomputable).
-  [[nodiscard]] Variable forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const;
+  // Of tokens, and the backward pass can make the result again from what is saved of x
+  // (Linear::forward_with_recompute).
+  [[nodiscard]] Variable forward_tokens_with_recompute(const Variable& x, const autograd::ExpertRows& rows) const;
 
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const { return kernel_->input_quant_request(); }
 

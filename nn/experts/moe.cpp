@@ -112,25 +112,25 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   }
   if (context.expert_load != nullptr)
     context.expert_load->add(layer_, routing.rows.counts, context.router_terms.wanted() ? logits.value() : Tensor());
-  const bool recompute_product = context.activations.of(layer_) == autograd::LargestActivation::recomputed;
-  const Variable routed = exchange_ != nullptr ? run_exchanged(x, routing, recompute_product)
-                                               : run_experts(x, routing.weights, routing.rows, recompute_product);
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
+  const Variable routed = exchange_ != nullptr ? run_exchanged(x, routing, recompute_gate_up)
+                                               : run_experts(x, routing.weights, routing.rows, recompute_gate_up);
   return shared_ ? autograd::add(routed, shared_->forward(x, context)) : routed;
 }
 
 Variable MoE::run_experts(const Variable& x, const Variable& weights, const autograd::ExpertRows& rows,
-                          bool recompute_product) const {
+                          bool recompute_gate_up) const {
   Variable inner;
   {
     // Where they are not saved, their memory is free before the second product.
-    const Variable gate_up = recompute_product ? experts_.gate_up_proj.forward_tokens_recomputable(x, rows)
+    const Variable gate_up = recompute_gate_up ? experts_.gate_up_proj.forward_tokens_with_recompute(x, rows)
                                                : experts_.gate_up_proj.forward_tokens(x, rows);
     inner = autograd::expert_swiglu(gate_up, weights, rows, weighs_input_, experts_.down_proj.input_quant_request());
   }
   return experts_.down_proj.forward_and_sum(inner, rows);
 }
 
-Variable MoE::run_exchanged(const Variable& x, const autograd::Routing& routing, bool recompute_product) const {
+Variable MoE::run_exchanged(const Variable& x, const autograd::Routing& routing, bool recompute_gate_up) const {
   const autograd::ExpertRows& rows = routing.rows;
   const Device device = x.value().device();
   const std::int64_t pairs = routing.weights.value().numel();
@@ -151,7 +151,7 @@ Variable MoE::run_exchanged(const Variable& x, const autograd::Routing& routing,
   const autograd::ExpertRows sorted = autograd::sort_rows(
       expert_of_rows(received, static_cast<std::int64_t>(experts_here), counts.received_rows(), device),
       static_cast<std::int64_t>(experts_here), alignment(device));
-  const Variable made = run_experts(here, weights_here, sorted, recompute_product);
+  const Variable made = run_experts(here, weights_here, sorted, recompute_gate_up);
   return autograd::sum_rows(autograd::exchange_rows(made, *exchange_, counts.reversed(), true, "combine"), rows);
 }
 

@@ -45,10 +45,10 @@ class MoE final : public LayerPart {
 
   // What the experts make of x, each token's with its weights.
   [[nodiscard]] Variable run_experts(const Variable& x, const Variable& weights, const autograd::ExpertRows& rows,
-                                     bool recompute_product) const;
+                                     bool recompute_gate_up) const;
   // The same where experts stand on several processes. `rows` sort x by expert, without padding.
   [[nodiscard]] Variable run_exchanged(const Variable& x, const autograd::Routing& routing,
-                                       bool recompute_product) const;
+                                       bool recompute_gate_up) const;
   // Multiple that the rows of an expert form where it computes.
   [[nodiscard]] std::int64_t alignment(Device device) const;
 

@@ -99,9 +99,9 @@ struct Backward {
       finish_weight_gradient(*dw, of_each, product);
     };
     if (!products.options.float8.wgrad) {
-      const auto finish = [p = products, target, dy](const Tensor& x_again) {
+      const auto finish = [p = products, target, dy](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
-        target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(x_again), c, beta); });
+        target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(recomputed_x), c, beta); });
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
       return;
@@ -111,9 +111,9 @@ struct Backward {
       target([&](const Tensor& c, float beta) { p.wgrad(dy_lines, x, c, beta); });
     };
     if (x_lines.defined()) return multiply(x_lines);
-    const auto finish = [multiply, p = products](const Tensor& x_again) {
+    const auto finish = [multiply, p = products](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const BlockFloat8 lines = quantize_block_lines(p.rows_in(x_again), Orientation::transposed);
+      const BlockFloat8 lines = quantize_block_lines(p.rows_in(recomputed_x), Orientation::transposed);
       multiply(lines);
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
@@ -130,9 +130,9 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
   // Codes of the columns, which the weight's gradient reads, are made while the rows are there.
-  const bool again = !products.dense() && is_written_again(x, products.tokens);
+  const bool recomputed = !products.dense() && is_recomputed_by_producer(x, products.tokens);
   const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && products.options.float8.wgrad &&
-                           !again && codes_save_memory(x, of_x);
+                           !recomputed && codes_save_memory(x, of_x);
   BlockFloat8 x_lines;
   {
     Tensor rows = [&] {
@@ -145,7 +145,7 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
   }
   Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     const bool needs_x = weight.requires_grad() && !keeps_codes;
-    return Backward{products, weight,       of_each,           needs_x ? saved_input(x, again) : Saved(),
+    return Backward{products, weight,       of_each,           needs_x ? saved_input(x, recomputed) : Saved(),
                     x_lines,  x.gradient(), weight.gradient(), y.gradient()};
   });
   return y;

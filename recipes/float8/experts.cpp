@@ -127,9 +127,9 @@ struct Float8Experts::Backward {
     dw->begin_use();
     const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : copied(of_dy), dy_codes, rows = rows,
                          tokens = tokens, x = x_columns, of_each = of_each,
-                         fast = options.fast_accumulation](const Tensor& x_again) {
+                         fast = options.fast_accumulation](const Tensor& recomputed_x) {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const GroupRows of_x = rows_of(x_again, rows, tokens);
+      const GroupRows of_x = rows_of(recomputed_x, rows, tokens);
       finish_weight_gradient(*dw, of_each, [&](const Tensor& c, float beta) {
         if (dy_codes.defined())
           grouped_wgrad(GroupedFloat8WgradArgs{.a = dy_codes,
@@ -155,7 +155,8 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
   const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
   const GroupRows of_x = rows_of(in, rows, tokens);
   const MemoryScope scope(MemoryCategory::activations);
-  const bool training = Tape::current() != nullptr && weight.requires_grad(), again = is_written_again(x, tokens);
+  const bool training = Tape::current() != nullptr && weight.requires_grad(),
+             recomputed = is_recomputed_by_producer(x, tokens);
   Tensor x_scales;
   Variable y(rows_or_sums(of_x, of_each[1], rows, sums, [&](const Tensor& of_rows) {
     const Operand operand = quantized(of_x, options_.float8.forward, training && options_.float8.wgrad);
@@ -180,11 +181,12 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
   }));
   Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     GroupColumns columns{{}, x_scales};
-    if (x_scales.defined() && !again && codes_save_memory(x, of_x)) columns = quantize_group_columns(of_x, x_scales);
+    if (x_scales.defined() && !recomputed && codes_save_memory(x, of_x))
+      columns = quantize_group_columns(of_x, x_scales);
     const bool needs_x = weight.requires_grad() && !columns.defined();
     return Backward{options_,    weight_,      &parameter,
                     weight,      of_each,      rows,
-                    tokens,      sums,         needs_x ? saved_input(x, again) : Saved(),
+                    tokens,      sums,         needs_x ? saved_input(x, recomputed) : Saved(),
                     columns,     x.gradient(), weight.gradient(),
                     y.gradient()};
   });

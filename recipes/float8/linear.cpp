@@ -6,7 +6,7 @@
 #include "core/ops/gemm.h"
 #include "recipes/float8/head.h"
 #include "recipes/float8/products.h"
-#include "recipes/there_again.h"
+#include "recipes/free_in_backward.h"
 
 namespace quench::recipes {
 namespace {
@@ -89,8 +89,8 @@ struct Float8Linear::Backward {
   // Waits for x where it is made again anyway.
   void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
     dw->begin_use();
-    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& x_again) {
-      product(x_again);
+    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x) {
+      product(recomputed_x);
       dw->end_use();
     };
     if (x.along_rows().defined()) return finish(Tensor());
@@ -99,16 +99,17 @@ struct Float8Linear::Backward {
 
   [[nodiscard]] std::function<void(const Tensor&)> wgrad(const Tensor& dy, const QuantTensor& dy_codes) const {
     if (!products.scheme().wgrad)
-      return [dy, dw = dw](const Tensor& x_again) {
+      return [dy, dw = dw](const Tensor& recomputed_x) {
         const GradientTarget into = dw->target();
-        gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm(
+            {.a = dy, .b = recomputed_x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
       };
     // Holds the codes of dy, not dy itself.
-    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& x_again) {
+    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const QuantTensor x_codes = x.along_rows().defined()
-                                      ? x.along_rows()
-                                      : x.make_along_rows(zero_padded(x_again, products.size(m), products.size(k)));
+      const QuantTensor x_codes =
+          x.along_rows().defined() ? x.along_rows()
+                                   : x.make_along_rows(zero_padded(recomputed_x, products.size(m), products.size(k)));
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
                       products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);
@@ -202,7 +203,7 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
   Variable y(result);
 
   const bool training = Tape::current() != nullptr && w.requires_grad();
-  Input input = quantized(x, training, training, !there_again(x));
+  Input input = quantized(x, training, training, !is_free_in_backward(x));
   multiply(input, weight, bias, y.value(), beta, Tape::current() != nullptr && x.requires_grad(), options_.health);
 
   Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {
@@ -230,7 +231,7 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
   return y;
 }
 
-Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
   Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
   // Products of the same sizes, so that a library takes the same way; what the weight's gradient needs is kept from the

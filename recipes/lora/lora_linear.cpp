@@ -83,10 +83,10 @@ struct LoraLinear::Backward {
   // Waits for x where it is made again anyway.
   void gradient_of_a(const Tensor& dhidden) const {
     da->begin_use();
-    const auto finish = [da = da, dhidden, p = probability, key = key](const Tensor& x_again) {
+    const auto finish = [da = da, dhidden, p = probability, key = key](const Tensor& recomputed_x) {
       const GradientTarget into = da->target();
       gemm({.a = dhidden,
-            .b = dropped(x_again, p, key),
+            .b = dropped(recomputed_x, p, key),
             .c = into.tensor,
             .transpose_a = true,
             .beta = into.accumulate ? 1.0f : 0.0f});
@@ -326,7 +326,7 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
   return y;
 }
 
-Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+Tensor LoraLinear::recompute(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const std::optional<RandomKey> key = draws();
   const bool scales = adapter_->has_magnitudes();
   const Weight of_product = scales ? Weight() : bias;
@@ -341,7 +341,7 @@ Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, c
     (void)add_update(x.value(), y, key, 0.0f);
     y = wrapped().apply_onto(x, weight, of_product, y).value();
   } else {
-    y = wrapped().apply_again(x, weight, of_product);
+    y = wrapped().recompute(x, weight, of_product);
     (void)add_update(x.value(), y, key, 1.0f);
   }
   if (scales) scale_outputs(*adapter_, y, adapter_->norms(weight.weight().use().value()), bias.use().value(), y);

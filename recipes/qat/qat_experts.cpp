@@ -72,9 +72,9 @@ struct QatExperts::Backward {
   void weight_gradient(const Tensor& dy, const Tensor& mask) const {
     dw->begin_use();
     const auto finish = [dw = dw, dy, mask, rows = rows, tokens = tokens, of_each = of_each,
-                         format = scheme.input](const Tensor& x_again) {
+                         format = scheme.input](const Tensor& recomputed_x) {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const Tensor x = fake_quantize(x_again, format, false).values;
+      const Tensor x = fake_quantize(recomputed_x, format, false).values;
       // The micro-batches before this one had the same mask.
       finish_weight_gradient(
           *dw, of_each,

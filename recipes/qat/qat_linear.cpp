@@ -4,10 +4,10 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "recipes/free_in_backward.h"
 #include "recipes/lora/adapter_name.h"
 #include "recipes/qat/qat_head.h"
 #include "recipes/qat/scale_parameter.h"
-#include "recipes/there_again.h"
 
 namespace quench::recipes {
 
@@ -192,7 +192,7 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
         .transpose_b = true,
         .bias = bias.use().value()});
   // Where x would be kept for this layer, what products see of it is kept in its place.
-  const bool keep_quantized = !there_again(x);
+  const bool keep_quantized = !is_free_in_backward(x);
   if (!keep_quantized) input.values = Tensor();
 
   std::vector<Tape::Input> inputs{x, w, bias};

@@ -2,7 +2,7 @@
 
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/quantize/quantize_int.h"
-#include "recipes/there_again.h"
+#include "recipes/free_in_backward.h"
 
 namespace quench::recipes {
 
@@ -18,15 +18,15 @@ Tensor copied(const GroupRows& rows) {
 }
 
 bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows) {
-  return !there_again(x) && !(rows.pairs.defined() && rows.choices > 1);
+  return !is_free_in_backward(x) && !(rows.pairs.defined() && rows.choices > 1);
 }
 
-bool is_written_again(const autograd::Variable& x, bool tokens) {
-  return !tokens && x.recompute() != nullptr && x.recompute()->makes_again;
+bool is_recomputed_by_producer(const autograd::Variable& x, bool tokens) {
+  return !tokens && x.recompute() != nullptr && x.recompute()->recomputes;
 }
 
-autograd::Saved saved_input(const autograd::Variable& x, bool written_again) {
-  return written_again ? autograd::Saved::made_again(x) : autograd::Saved(x);
+autograd::Saved saved_input(const autograd::Variable& x, bool recomputed) {
+  return recomputed ? autograd::Saved::recomputed(x) : autograd::Saved(x);
 }
 
 Shape expert_matrices(std::string_view kernel, const Tensor& x, const autograd::Weight& weight, std::int64_t experts) {

@@ -18,10 +18,10 @@ namespace quench::recipes {
 // kept for this layer, and where a token stands in several rows.
 [[nodiscard]] bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows);
 // Whether the function that made the rows x of experts writes them once more on its way back, as SwiGLU does: then
-// nothing of x is kept, whatever the level of recomputation (Saved::made_again).
-[[nodiscard]] bool is_written_again(const autograd::Variable& x, bool tokens);
+// nothing of x is kept, whatever the level of recomputation (Saved::recomputed).
+[[nodiscard]] bool is_recomputed_by_producer(const autograd::Variable& x, bool tokens);
 // x for the backward pass: the way to make it again, or the values.
-[[nodiscard]] autograd::Saved saved_input(const autograd::Variable& x, bool written_again);
+[[nodiscard]] autograd::Saved saved_input(const autograd::Variable& x, bool recomputed);
 
 // [E,N,K] of a weight [E*N,K] of `experts` experts. Throws invalid_argument, naming the kernel, where x, which is
 // [R,K], does not fit.

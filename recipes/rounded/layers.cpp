@@ -96,9 +96,9 @@ class RoundedLinear final : public nn::LinearKernel {
       return r.rounding->along_group_rows(whole, Tensor::from_values<std::int32_t>({1}, end).to(t.device()))
           .narrow(0, 0, rows);
     };
-    const auto finish = [dw, round, left = round(dy)](const Tensor& x_again) {
+    const auto finish = [dw, round, left = round(dy)](const Tensor& recomputed_x) {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const Tensor right = round(x_again);
+      const Tensor right = round(recomputed_x);
       const GradientTarget into = dw->target();
       gemm({.a = left, .b = right, .c = into.tensor, .transpose_a = true, .beta = beta_of(into)});
       dw->end_use();
@@ -180,9 +180,9 @@ class RoundedExperts final : public nn::ExpertKernel {
         });
       };
       if (kept_x) return multiply(kept_x());
-      const auto finish = [r = r, ends = ends, multiply](const Tensor& x_again) {
+      const auto finish = [r = r, ends = ends, multiply](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
-        const GroupRows x = ends.of_x(x_again);
+        const GroupRows x = ends.of_x(recomputed_x);
         multiply(r.products.wgrad ? r.rounding->forms(x, {.along_group_rows = true}, {}).along_group_rows : copied(x));
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
@@ -199,15 +199,15 @@ class RoundedExperts final : public nn::ExpertKernel {
     const Shape of_each = expert_matrices(name(), in, weight, ends.rows.ends.size(0));
     const GroupRows of_x = ends.of_x(in);
     const MemoryScope scope(MemoryCategory::activations);
-    const bool again = is_written_again(x, ends.tokens);
+    const bool recomputed = is_recomputed_by_producer(x, ends.tokens);
     std::function<Tensor()> kept_x;
-    if (Tape::current() != nullptr && weight.requires_grad() && r_.products.wgrad && !again &&
+    if (Tape::current() != nullptr && weight.requires_grad() && r_.products.wgrad && !recomputed &&
         codes_save_memory(x, of_x)) {
       const Tensor copies = [&] {
         const MemoryScope workspace(MemoryCategory::workspace);
         return copied(of_x);
       }();
-      kept_x = r_.rounding->kept_group_rows(copies, ends.rows.ends);
+      kept_x = r_.rounding->saved_grouped_columnwise(copies, ends.rows.ends);
     }
     Variable y(rows_or_sums(of_x, of_each[1], ends.rows, ends.sums, [&](const Tensor& of_rows) {
       const MemoryScope workspace(MemoryCategory::workspace);
@@ -220,8 +220,9 @@ class RoundedExperts final : public nn::ExpertKernel {
     }));
     Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
       const bool needs_x = weight.requires_grad() && !kept_x;
-      return Backward{r_,     weight,       of_each,           ends,        needs_x ? saved_input(x, again) : Saved(),
-                      kept_x, x.gradient(), weight.gradient(), y.gradient()};
+      return Backward{
+          r_,     weight,       of_each,           ends,        needs_x ? saved_input(x, recomputed) : Saved(),
+          kept_x, x.gradient(), weight.gradient(), y.gradient()};
     });
     return y;
   }

@@ -57,7 +57,7 @@ class MxRounding final : public OperandRounding {
           {.rows = rows, .along_columns = result.along_columns, .along_rows = result.along_group_rows, .mode = mode_});
     return result;
   }
-  [[nodiscard]] std::function<Tensor()> kept_group_rows(const Tensor& x, const Tensor&) const override {
+  [[nodiscard]] std::function<Tensor()> saved_grouped_columnwise(const Tensor& x, const Tensor&) const override {
     const Tensor batch = x.view({1, x.size(0), x.size(1)});
     const QuantTensor codes =
         quantize_mx(resized(batch, in_blocks(x.size(0)), x.size(1)),

@@ -50,7 +50,8 @@ class OperandRounding {
   [[nodiscard]] virtual RowForms forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const;
   // What along_group_rows(x, ends) gives, kept in fewer bytes than x has: calling it makes the same bits. Empty where
   // the format has no codes of that form; then x is kept.
-  [[nodiscard]] virtual std::function<Tensor()> kept_group_rows(const Tensor& /*x*/, const Tensor& /*ends*/) const {
+  [[nodiscard]] virtual std::function<Tensor()> saved_grouped_columnwise(const Tensor& /*x*/,
+                                                                         const Tensor& /*ends*/) const {
     return {};
   }
 };

@@ -10,7 +10,7 @@ constexpr Device kPlanning{DeviceType::meta, 0};
 // On the planning device: at most two tensors wait on their way out, and each is there again when it is asked for.
 TEST(ActivationOffloader, GivesDeviceMemoryBackAndTakesItAgain) {
   constexpr std::int64_t kLayers = 6;
-  ActivationOffloader offloader(kPlanning, ActivationPlan(kLayers, kLayers, 0));
+  ActivationOffloader offloader(kPlanning, ActivationPolicy(kLayers, kLayers, 0));
   std::vector<std::shared_ptr<OffloadedTensor>> sent;
   std::vector<std::weak_ptr<Storage>> first_copies;
   for (std::int64_t layer = 0; layer < kLayers; ++layer) {

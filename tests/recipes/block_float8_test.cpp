@@ -122,10 +122,10 @@ struct LayerProducts {
 };
 
 LayerProducts run(const BlockLayer& layer, const Tensor& x, const Tensor& w, const Tensor& dy,
-                  const RecipeOptions& options = {}, bool kept_by_producer = false) {
+                  const RecipeOptions& options = {}, bool saved_by_producer = false) {
   const nn::LinearInfo info{.name = "layer", .in_features = layer.in, .out_features = layer.out};
   Variable in = Variable::leaf(x);
-  if (kept_by_producer) in.set_kept_by_producer();
+  if (saved_by_producer) in.set_saved_by_producer();
   nn::Parameter weight;
   weight.variable = Variable::leaf(w);
   autograd::Tape tape;

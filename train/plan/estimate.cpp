@@ -163,7 +163,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     const ModelSetup setup = build_model(resolved, kPlanning, target, run_sharding(ranks.get()));
     const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
     const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
-    const autograd::ActivationPlan activations = activation_plan(config, setup.config);
+    const autograd::ActivationPolicy activations = activation_policy(config, setup.config);
     TrainStep step(*setup.model, *optimizer,
                    {.recompute = recompute_level(config.training.activation_checkpoint),
                     .loss = loss_options(config, setup.config.vocab_size, target),
@@ -197,8 +197,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     const std::int64_t width = std::max(
         experts.layer_count() < setup.config.num_hidden_layers ? setup.config.intermediate_size : std::int64_t{0},
         experts.per_token * experts.intermediate_size);
-    e.offload_bytes = in_work * activations.count(autograd::LargestActivation::offloaded) * micro *
-                      config.data.seq_len * 2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
+    e.offload_bytes = in_work * activations.count(autograd::SwigluInputPolicy::offload) * micro * config.data.seq_len *
+                      2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.staging_bytes = snapshot_bytes(tensors);

@@ -77,7 +77,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
-                                                   .activations = activation_plan(config, setup.config),
+                                                   .activations = activation_policy(config, setup.config),
                                                    .state_offload_ratio = config.optimizer.offload_ratio,
                                                    .max_norm = config.training.max_norm,
                                                    .sharded = sharded.get(),

@@ -157,7 +157,7 @@ LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size,
           .f32_logits = logits == DType::f32};
 }
 
-autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model) {
+autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::ModelConfig& model) {
   const TrainingSection& training = config.training;
   const std::int64_t layers = model.num_hidden_layers;
   const std::int64_t offloaded = std::min(training.offload_layers, layers);

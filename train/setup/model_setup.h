@@ -70,7 +70,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 
 // Where each layer's largest activation waits for the backward pass: training.offload_layers and, of the layers that
 // remain, training.recompute_mlp_layers, each at most all.
-[[nodiscard]] autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model);
+[[nodiscard]] autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::ModelConfig& model);
 
 // The terms that the routers of a model with experts add to the loss.
 [[nodiscard]] RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model);

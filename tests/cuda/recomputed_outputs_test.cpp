@@ -7,7 +7,7 @@
 namespace quench::testing {
 namespace {
 
-TEST(CudaMadeAgain, SwigluBackwardGivesTheForwardResult) {
+TEST(CudaRecomputedOutputs, SwigluBackwardGivesTheForwardResult) {
   Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t width : {37, 512}) {
@@ -20,7 +20,7 @@ TEST(CudaMadeAgain, SwigluBackwardGivesTheForwardResult) {
     }
 }
 
-TEST(CudaMadeAgain, RmsNormBackwardGivesTheForwardResult) {
+TEST(CudaRecomputedOutputs, RmsNormBackwardGivesTheForwardResult) {
   Generator random(2);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t width : {53, 64, 768, 4096}) {

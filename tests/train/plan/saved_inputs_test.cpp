@@ -1,7 +1,7 @@
 // What layers are said to keep for the backward pass: against what is known of each, and in sum against the memory
 // plan of the whole model.
 
-#include "train/plan/kept_inputs.h"
+#include "train/plan/saved_inputs.h"
 
 #include <gmock/gmock.h>
 
@@ -15,10 +15,10 @@
 namespace quench {
 namespace {
 
-using recipes::KeptInput;
+using recipes::SavedInput;
 using ::testing::HasSubstr;
 using testing::TinyRun;
-using Form = KeptInput::Form;
+using Form = SavedInput::Form;
 
 constexpr std::int64_t kTokens = 2 * 32, kLayers = 2, kWidth = 32, kInner = 48;
 
@@ -33,7 +33,7 @@ RunConfig config_of(const TinyRun& tiny, const std::string& recipe, const std::s
 // By last component of the layer's name.
 std::map<std::string, recipes::LayerConversion> measured(const RunConfig& config) {
   std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kPlanning, Device{}).conversion;
-  measure_kept_inputs(rows, ResolvedConfig(config), Device{});
+  measure_saved_inputs(rows, ResolvedConfig(config), Device{});
   std::map<std::string, recipes::LayerConversion> result;
   for (const recipes::LayerConversion& row : rows) {
     const auto [at, fresh] = result.emplace(row.name.substr(row.name.rfind('.') + 1), row);
@@ -60,7 +60,7 @@ void expect_kept(const recipes::LayerConversion& row, Form form, std::int64_t by
   EXPECT_EQ(row.kept_in_high_precision.bytes, high_precision_bytes);
 }
 
-TEST(KeptInputs, CodesScalesOrTheInputByRecipeAndLevel) {
+TEST(SavedInputs, CodesScalesOrTheInputByRecipeAndLevel) {
   const TinyRun tiny;
   const std::int64_t one_scale = allocated(4), wide = allocated(2 * kTokens * kWidth),
                      inner = allocated(2 * kTokens * kInner), wide_codes = allocated(kTokens * kWidth),
@@ -73,7 +73,7 @@ TEST(KeptInputs, CodesScalesOrTheInputByRecipeAndLevel) {
     for (const std::string name : {"qkv_proj", "gate_up_proj"})
       expect_kept(rows.at(name), Form::codes, wide_codes + one_scale, Form::input, wide);
     expect_kept(rows.at("down_proj"), Form::codes, inner_codes + one_scale, Form::input, inner);
-    expect_kept(rows.at("o_proj"), Form::held_by_producer, one_scale, Form::held_by_producer, 0);
+    expect_kept(rows.at("o_proj"), Form::saved_by_producer, one_scale, Form::saved_by_producer, 0);
   }
   {
     SCOPED_TRACE("rowwise, everything kept: a scale for each column of x");
@@ -85,18 +85,18 @@ TEST(KeptInputs, CodesScalesOrTheInputByRecipeAndLevel) {
     SCOPED_TRACE("weight gradients in high precision need x");
     const auto rows = measured(config_of(tiny, "float8_rowwise_with_gw_hp", "none"));
     expect_kept(rows.at("qkv_proj"), Form::input, wide, Form::input, wide);
-    expect_kept(rows.at("o_proj"), Form::held_by_producer, 0, Form::held_by_producer, 0);
+    expect_kept(rows.at("o_proj"), Form::saved_by_producer, 0, Form::saved_by_producer, 0);
   }
   {
     SCOPED_TRACE("selective");
     const auto rows = measured(config_of(tiny, "float8_tensorwise", "selective"));
     for (const std::string name : {"qkv_proj", "gate_up_proj", "down_proj"})
-      expect_kept(rows.at(name), Form::made_again, one_scale, Form::made_again, 0);
+      expect_kept(rows.at(name), Form::recomputed, one_scale, Form::recomputed, 0);
   }
   {
     SCOPED_TRACE("full");
     const auto rows = measured(config_of(tiny, "float8_rowwise", "full"));
-    for (const auto& [name, row] : rows) expect_kept(row, Form::layer_runs_again, 0, Form::layer_runs_again, 0);
+    for (const auto& [name, row] : rows) expect_kept(row, Form::layer_recomputed, 0, Form::layer_recomputed, 0);
   }
 }
 
@@ -121,7 +121,7 @@ std::int64_t kept_by_model(const RunConfig& config) {
   return with_tape - in_use();  // without what belongs to weights
 }
 
-TEST(KeptInputs, TheDifferenceIsThatOfTheMemoryPlan) {
+TEST(SavedInputs, TheDifferenceIsThatOfTheMemoryPlan) {
   const TinyRun tiny;
   for (const std::string recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})
     for (const std::string level : {"none", "selective", "full"})
@@ -135,17 +135,17 @@ TEST(KeptInputs, TheDifferenceIsThatOfTheMemoryPlan) {
       }
 }
 
-TEST(KeptInputs, TheStartOfARunPrintsThem) {
+TEST(SavedInputs, TheStartOfARunPrintsThem) {
   const TinyRun tiny;
   const RunConfig config = config_of(tiny, "float8_tensorwise", "none");
   std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kPlanning, Device{}).conversion;
-  measure_kept_inputs(rows, ResolvedConfig(config), Device{});
+  measure_saved_inputs(rows, ResolvedConfig(config), Device{});
   const std::string report = recipes::conversion_report(rows);
   EXPECT_THAT(report, HasSubstr("float8_tensorwise  keeps 3.1 KiB (float8 codes), 6.0 KiB in high precision\n"));
   EXPECT_THAT(report, HasSubstr("(scales; its producer keeps the input), 0 B in high precision\n"));
   EXPECT_THAT(report, HasSubstr("these layers keep "));
   rows = build_model(ResolvedConfig(config_of(tiny, "bf16", "none")), kPlanning, Device{}).conversion;
-  measure_kept_inputs(rows, ResolvedConfig(config_of(tiny, "bf16", "none")), Device{});
+  measure_saved_inputs(rows, ResolvedConfig(config_of(tiny, "bf16", "none")), Device{});
   EXPECT_FALSE(rows[0].kept.has_value());
   EXPECT_THAT(recipes::conversion_report(rows), ::testing::Not(HasSubstr("keep")));
 }

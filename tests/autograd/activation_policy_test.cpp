@@ -1,4 +1,4 @@
-#include "autograd/activation_plan.h"
+#include "autograd/activation_policy.h"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +7,13 @@
 namespace quench::autograd {
 namespace {
 
-using enum LargestActivation;
+using enum SwigluInputPolicy;
 
 // One letter a layer: kept, offloaded, recomputed.
-std::string letters(const ActivationPlan& plan) {
+std::string letters(const ActivationPolicy& plan) {
   std::string result;
   for (std::int64_t layer = 0; layer < plan.layers(); ++layer) {
-    const LargestActivation what = plan.of(layer);
+    const SwigluInputPolicy what = plan.of(layer);
     result += what == kept ? 'k' : what == offloaded ? 'o' : 'r';
   }
   return result;
@@ -26,10 +26,10 @@ std::int64_t longest_run(const std::string& text, char letter) {
   return longest;
 }
 
-TEST(ActivationPlan, SpreadsOffloadedLayersAndLeavesTheLast) {
+TEST(ActivationPolicy, SpreadsOffloadedLayersAndLeavesTheLast) {
   for (const std::int64_t layers : {2, 7, 8, 32})
     for (std::int64_t wanted = 1; wanted < layers; ++wanted) {
-      const ActivationPlan plan(layers, wanted, 0);
+      const ActivationPolicy plan(layers, wanted, 0);
       SCOPED_TRACE(letters(plan));
       EXPECT_EQ(plan.count(offloaded), wanted);
       EXPECT_EQ(plan.count(recomputed), 0);
@@ -41,11 +41,11 @@ TEST(ActivationPlan, SpreadsOffloadedLayersAndLeavesTheLast) {
     }
 }
 
-TEST(ActivationPlan, RecomputesAmongTheLayersThatRemain) {
+TEST(ActivationPolicy, RecomputesAmongTheLayersThatRemain) {
   for (const std::int64_t layers : {1, 2, 5, 8, 28, 32})
     for (std::int64_t away = 0; away <= layers; ++away)
       for (std::int64_t again = 0; again <= layers + 2; ++again) {
-        const ActivationPlan plan(layers, away, again), alone(layers, away, 0);
+        const ActivationPolicy plan(layers, away, again), alone(layers, away, 0);
         SCOPED_TRACE(letters(plan));
         EXPECT_EQ(plan.count(offloaded), away);
         EXPECT_EQ(plan.count(recomputed), std::min(again, layers - away));
@@ -58,7 +58,7 @@ TEST(ActivationPlan, RecomputesAmongTheLayersThatRemain) {
       }
 }
 
-TEST(ActivationPlan, FewRecomputedLayersStandBehindOffloadedOnes) {
+TEST(ActivationPolicy, FewRecomputedLayersStandBehindOffloadedOnes) {
   EXPECT_EQ(letters({8, 2, 0}), "okkkokkk");
   EXPECT_EQ(letters({8, 2, 1}), "orkkokkk");
   EXPECT_EQ(letters({8, 2, 2}), "orkkorkk");
@@ -66,16 +66,16 @@ TEST(ActivationPlan, FewRecomputedLayersStandBehindOffloadedOnes) {
   EXPECT_EQ(letters({8, 0, 2}), "rkkkrkkk");
 }
 
-TEST(ActivationPlan, AllIsAll) {
+TEST(ActivationPolicy, AllIsAll) {
   EXPECT_EQ(letters({4, 9, 9}), "oooo");
   EXPECT_EQ(letters({4, 3, 9}), "ooor");
   EXPECT_EQ(letters({4, 0, 9}), "rrrr");
   EXPECT_EQ(letters({4, 0, 3}), "rrrk");
 }
 
-TEST(ActivationPlan, KeepsWhatItDoesNotKnow) {
-  EXPECT_EQ(ActivationPlan().of(0), kept);
-  const ActivationPlan all(2, 2, 0);
+TEST(ActivationPolicy, KeepsWhatItDoesNotKnow) {
+  EXPECT_EQ(ActivationPolicy().of(0), kept);
+  const ActivationPolicy all(2, 2, 0);
   EXPECT_EQ(all.of(-1), kept) << "no layer runs";
   EXPECT_EQ(all.of(2), kept);
 }

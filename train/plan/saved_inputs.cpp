@@ -1,4 +1,4 @@
-#include "train/plan/kept_inputs.h"
+#include "train/plan/saved_inputs.h"
 
 #include <algorithm>
 #include <map>
@@ -12,7 +12,7 @@ namespace quench {
 namespace {
 
 using autograd::Tape;
-using recipes::KeptInput;
+using recipes::SavedInput;
 
 std::int64_t bytes_in_use() {
   return Allocator::of(kPlanning).stats().current;
@@ -28,7 +28,7 @@ std::int64_t bytes_like(const Tensor& t) {
 // Runs another kernel and notes what is kept when it has returned.
 class KeepingMeter final : public nn::LinearKernelWrapper {
  public:
-  KeepingMeter(std::shared_ptr<const nn::LinearKernel> kernel, KeptInput& kept)
+  KeepingMeter(std::shared_ptr<const nn::LinearKernel> kernel, SavedInput& kept)
       : LinearKernelWrapper(std::move(kernel)), kept_(kept) {}
 
   [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
@@ -39,25 +39,25 @@ class KeepingMeter final : public nn::LinearKernelWrapper {
     const bool holds_x = x.value().storage().use_count() > owners;
     const std::int64_t own = bytes_in_use() - before - bytes_like(y.value());
     if (Tape::current() == nullptr)
-      kept_ = {own, KeptInput::Form::layer_runs_again};
-    else if (holds_x && !x.kept_by_producer())
-      kept_ = {own + bytes_like(x.value()), KeptInput::Form::input};
+      kept_ = {own, SavedInput::Form::layer_recomputed};
+    else if (holds_x && !x.saved_by_producer())
+      kept_ = {own + bytes_like(x.value()), SavedInput::Form::input};
     else if (holds_x)
-      kept_ = {own, KeptInput::Form::held_by_producer};
+      kept_ = {own, SavedInput::Form::saved_by_producer};
     else if (x.recompute() != nullptr && Tape::current()->recompute() == autograd::Recompute::selective)
-      kept_ = {own, KeptInput::Form::made_again};
+      kept_ = {own, SavedInput::Form::recomputed};
     else
-      kept_ = {own, KeptInput::Form::codes};
+      kept_ = {own, SavedInput::Form::codes};
     return y;
   }
 
  private:
-  KeptInput& kept_;
+  SavedInput& kept_;
 };
 
 // By name of the layer.
-std::map<std::string, KeptInput> kept_inputs(const ResolvedConfig& config, Device target) {
-  std::map<std::string, KeptInput> kept;
+std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Device target) {
+  std::map<std::string, SavedInput> kept;
   const ModelSetup setup = build_model(config, kPlanning, target);
   setup.model->visit([&](const std::string& name, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != nn::kHeadName)
@@ -79,13 +79,13 @@ std::map<std::string, KeptInput> kept_inputs(const ResolvedConfig& config, Devic
 
 }  // namespace
 
-void measure_kept_inputs(std::vector<recipes::LayerConversion>& conversion, const ResolvedConfig& config,
-                         Device target) {
+void measure_saved_inputs(std::vector<recipes::LayerConversion>& conversion, const ResolvedConfig& config,
+                          Device target) {
   if (std::ranges::all_of(conversion, [](const auto& row) { return row.float8.empty(); })) return;
-  const auto now = kept_inputs(config, target);
+  const auto now = saved_inputs(config, target);
   RunConfig high_precision = *config;
   high_precision.recipe.name = recipes::kBf16.name;
-  const auto then = kept_inputs(ResolvedConfig(high_precision), target);
+  const auto then = saved_inputs(ResolvedConfig(high_precision), target);
   Allocator::of(kPlanning).trim();
   for (recipes::LayerConversion& row : conversion) {
     if (row.float8.empty() || !now.contains(row.name)) continue;

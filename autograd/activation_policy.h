@@ -7,18 +7,18 @@
 
 namespace quench::autograd {
 
-enum class LargestActivation {
-  kept,        // on the device
-  offloaded,   // in host memory (autograd/offload.h)
-  recomputed,  // nowhere: the product that made it runs again; takes effect under selective recompute
+enum class SwigluInputPolicy {
+  keep,       // on the device
+  offload,    // in host memory (autograd/offload.h)
+  recompute,  // nowhere: the product that made it runs again; takes effect under selective recompute
 };
 
 // Decides it layer by layer. A layer is either offloaded or recomputed: offloading is for what the link can carry,
 // recomputation for what is still too much.
-class ActivationPlan {
+class ActivationPolicy {
  public:
   // Keeps everything.
-  ActivationPlan() = default;
+  ActivationPolicy() = default;
   // Of the model's `layers`, as many are offloaded as asked for, and of those that remain as many recomputed.
   //
   // Offloaded layers are evenly spaced from the first on, so that the link has time after each, the last one too. Not
@@ -29,22 +29,22 @@ class ActivationPlan {
   //
   // The last layer is recomputed only when the two counts cover the model, because recomputing it does not lower the
   // peak: its backward pass begins by making the tensor again, while everything else that was saved is still there.
-  ActivationPlan(std::int64_t layers, std::int64_t offloaded, std::int64_t recomputed);
+  ActivationPolicy(std::int64_t layers, std::int64_t offloaded, std::int64_t recomputed);
 
   [[nodiscard]] std::int64_t layers() const noexcept { return static_cast<std::int64_t>(of_layer_.size()); }
   // Layers beyond the plan are kept.
-  [[nodiscard]] LargestActivation of(std::int64_t layer) const noexcept {
-    return layer >= 0 && layer < layers() ? of_layer_[static_cast<std::size_t>(layer)] : LargestActivation::kept;
+  [[nodiscard]] SwigluInputPolicy of(std::int64_t layer) const noexcept {
+    return layer >= 0 && layer < layers() ? of_layer_[static_cast<std::size_t>(layer)] : SwigluInputPolicy::keep;
   }
-  [[nodiscard]] std::int64_t count(LargestActivation what) const noexcept {
+  [[nodiscard]] std::int64_t count(SwigluInputPolicy what) const noexcept {
     return std::ranges::count(of_layer_, what);
   }
 
  private:
   // Marks `wanted` of the kept layers, evenly spaced from the first on; the model's last only if all kept ones are.
-  void mark(std::int64_t wanted, LargestActivation as);
+  void mark(std::int64_t wanted, SwigluInputPolicy as);
 
-  std::vector<LargestActivation> of_layer_;
+  std::vector<SwigluInputPolicy> of_layer_;
 };
 
 }  // namespace quench::autograd

@@ -6,9 +6,9 @@
 namespace quench::recipes {
 
 // True if x will be there in the backward pass, or be made again on its way, without being kept for the layer.
-[[nodiscard]] inline bool there_again(const autograd::Variable& x) {
+[[nodiscard]] inline bool is_free_in_backward(const autograd::Variable& x) {
   const autograd::Tape* tape = autograd::Tape::current();
-  return x.kept_by_producer() ||
+  return x.saved_by_producer() ||
          (x.recompute() != nullptr && tape != nullptr && tape->recompute() == autograd::Recompute::selective);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using namespace testing;
 
-TEST(MadeAgain, SwigluBackwardGivesTheForwardResult) {
+TEST(RecomputedOutputs, SwigluBackwardGivesTheForwardResult) {
   Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor gate_up = random.normal({13, 74}, dtype), dout = random.normal({13, 37}, dtype);
@@ -20,7 +20,7 @@ TEST(MadeAgain, SwigluBackwardGivesTheForwardResult) {
   }
 }
 
-TEST(MadeAgain, RmsNormBackwardGivesTheForwardResult) {
+TEST(RecomputedOutputs, RmsNormBackwardGivesTheForwardResult) {
   Generator random(2);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor x = random.normal({11, 53}, dtype), weight = random.normal({53}, dtype);
