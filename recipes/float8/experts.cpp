@@ -55,8 +55,8 @@ class Float8Experts final : public nn::ExpertKernel {
   explicit Float8Experts(const Float8ExpertOptions& options)
       : options_(options),
         weight_(std::make_shared<Float8Weight>(
-            Float8Uses{.along_columns = options.float8.forward ? std::optional(kByRow) : std::nullopt,
-                       .along_rows = options.float8.dgrad ? std::optional(kByRow) : std::nullopt,
+            Float8Uses{.rowwise = options.float8.forward ? std::optional(kByRow) : std::nullopt,
+                       .columnwise = options.float8.dgrad ? std::optional(kByRow) : std::nullopt,
                        .power_of_two_scales = true},
             options.keep_weights)) {}
 
@@ -113,7 +113,7 @@ struct Float8Experts::Backward {
       const Tensor value = use.value().view(of_each);
       if (options.float8.dgrad)
         grouped_gemm(GroupedFloat8GemmArgs{.a = dy_codes,
-                                           .b = codes->along_rows(*parameter, value),
+                                           .b = codes->columnwise(*parameter, value),
                                            .ends = rows.ends,
                                            .c = of_rows,
                                            .fast_accumulation = options.fast_accumulation});
@@ -167,7 +167,7 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
     if (options_.float8.forward) {
       record_rows(options_.health, LayerOperand::input, of_x, operand.rows);
       const bool backward_follows = Tape::current() != nullptr && x.requires_grad();
-      const QuantTensor weight_codes = weight_->along_columns(parameter, value, backward_follows);
+      const QuantTensor weight_codes = weight_->rowwise(parameter, value, backward_follows);
       options_.health.record(LayerOperand::weight, use.value(), flat(weight_codes), value.numel());
       grouped_gemm(GroupedFloat8GemmArgs{.a = operand.rows,
                                          .b = weight_codes,

@@ -63,14 +63,13 @@ struct Float8Linear::Backward {
     const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
     const Float8Matrix gradient(source, dy_uses, pads ? QuantOutputs{} : dy_of->fused_outputs(), true, rounding);
-    health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel(),
-                  rounding.key.has_value());
-    if (dw) weight_gradient(dy, gradient.along_rows());
+    health.record(LayerOperand::output_gradient, source, gradient.rowwise(), dy.numel(), rounding.key.has_value());
+    if (dw) weight_gradient(dy, gradient.columnwise());
     if (db) {
       const GradientTarget into = db->target();
       column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
     }
-    if (dx) input_gradient(dy, gradient.along_columns());
+    if (dx) input_gradient(dy, gradient.rowwise());
   }
 
   void input_gradient(const Tensor& dy, const QuantTensor& codes) const {
@@ -81,7 +80,7 @@ struct Float8Linear::Backward {
       return;
     }
     const std::int64_t m = products.size(rows), k = products.size(in);
-    const QuantTensor transposed = weight->along_rows(*parameter, products);
+    const QuantTensor transposed = weight->columnwise(*parameter, products);
     into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(),
                   [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
   }
@@ -93,7 +92,7 @@ struct Float8Linear::Backward {
       product(recomputed_x);
       dw->end_use();
     };
-    if (x.along_rows().defined()) return finish(Tensor());
+    if (x.columnwise().defined()) return finish(Tensor());
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 
@@ -108,8 +107,8 @@ struct Float8Linear::Backward {
     return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
       const QuantTensor x_codes =
-          x.along_rows().defined() ? x.along_rows()
-                                   : x.make_along_rows(zero_padded(recomputed_x, products.size(m), products.size(k)));
+          x.columnwise().defined() ? x.columnwise()
+                                   : x.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
                       products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);
@@ -158,7 +157,7 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
                             float beta, bool backward_follows, const LayerHealth& health) const {
   const Float8Products& products = input.products;
-  health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
+  health.record(LayerOperand::input, input.source, input.codes.rowwise(), input.x.numel());
   if (!scheme_.forward) {
     gemm({.a = input.x,
           .b = weight.weight().use().value(),
@@ -168,14 +167,14 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
           .bias = bias.use().value()});
     return;
   }
-  const Float8Weight::Operand w = weight_->along_columns(weight, products, backward_follows, health);
+  const Float8Weight::Operand w = weight_->rowwise(weight, products, backward_follows, health);
   const Shape whole_shape{input.source.size(0), w.codes.shape()[0]};
   if (whole_shape == y.shape()) {
-    products.multiply(input.codes.along_columns(), w.codes, y, beta, *scheme_.forward);
+    products.multiply(input.codes.rowwise(), w.codes, y, beta, *scheme_.forward);
   } else {
     const Tensor whole = beta == 0.0f ? Tensor::empty(whole_shape, y.dtype(), y.device())
                                       : zero_padded(y, whole_shape[0], whole_shape[1]);
-    products.multiply(input.codes.along_columns(), w.codes, whole, beta, *scheme_.forward);
+    products.multiply(input.codes.rowwise(), w.codes, whole, beta, *scheme_.forward);
     copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
   }
   if (bias.defined()) add_bias(y, bias.use().value());
@@ -207,8 +206,8 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
   multiply(input, weight, bias, y.value(), beta, Tape::current() != nullptr && x.requires_grad(), options_.health);
 
   Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {
-    input.codes.drop_columns();
-    const bool needs_x = w.requires_grad() && !input.codes.along_rows().defined();
+    input.codes.drop_rowwise();
+    const bool needs_x = w.requires_grad() && !input.codes.columnwise().defined();
     Backward backward{input.products,
                       weight_,
                       &weight,

@@ -35,10 +35,10 @@ autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rou
     return operand && operand->scaling == scaling;
   };
   autograd::QuantOutputRequest wanted;
-  wanted.amax = is(uses.along_columns, Float8Scaling::tensor) || is(uses.along_rows, Float8Scaling::tensor);
-  wanted.rows = is(uses.along_columns, Float8Scaling::row);
-  wanted.column_amax = is(uses.along_rows, Float8Scaling::row);
-  if (wanted.rows) wanted.element = uses.along_columns->element;
+  wanted.amax = is(uses.rowwise, Float8Scaling::tensor) || is(uses.columnwise, Float8Scaling::tensor);
+  wanted.rows = is(uses.rowwise, Float8Scaling::row);
+  wanted.column_amax = is(uses.columnwise, Float8Scaling::row);
+  if (wanted.rows) wanted.element = uses.rowwise->element;
   if (wanted.rows && rounding.key) wanted.rows = wanted.column_amax = false;  // quantize_float8_rows finds them
   wanted.power_of_two = uses.power_of_two_scales;
   return wanted;

@@ -24,15 +24,15 @@ class Float8Weight {
     QuantTensor codes;
     autograd::Weight::CodesUse brought;  // where they came as codes
   };
-  // [N,K] for x W^T, with the padding of `products`. With `rows_follow` the scales for along_rows() are made on the
+  // [N,K] for x W^T, with the padding of `products`. With `rows_follow` the scales for columnwise() are made on the
   // way: before a backward pass. What quantization loses goes to `health`.
-  [[nodiscard]] Operand along_columns(const nn::Parameter& parameter, const Float8Products& products, bool rows_follow,
-                                      const LayerHealth& health);
+  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Products& products, bool rows_follow,
+                                const LayerHealth& health);
   // [K,N] for dy W.
-  [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Float8Products& products);
+  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Float8Products& products);
   // The same from the parameter's value in any shape, as the products read it: [E,N,K] for experts.
-  [[nodiscard]] QuantTensor along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
-  [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Tensor& value);
+  [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
+  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);
 
  private:
   void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);

@@ -26,8 +26,8 @@ struct Rounded {
   RoundedProducts products;
   LayerHealth health;
 
-  [[nodiscard]] Tensor along_columns(const Tensor& x, bool wanted, LayerOperand operand) const {
-    return wanted ? rounding->along_columns(x, recorder(operand)) : x;
+  [[nodiscard]] Tensor rowwise(const Tensor& x, bool wanted, LayerOperand operand) const {
+    return wanted ? rounding->rowwise(x, recorder(operand)) : x;
   }
   [[nodiscard]] CodesSeen recorder(LayerOperand operand) const {
     return [this, operand](const Tensor& x, const QuantTensor& codes) { health.record(operand, x, codes, x.numel()); };
@@ -54,8 +54,8 @@ class RoundedLinear final : public nn::LinearKernel {
     {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Use use = weight.use();
-      gemm({.a = r_.along_columns(in, r_.products.forward, LayerOperand::input),
-            .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight),
+      gemm({.a = r_.rowwise(in, r_.products.forward, LayerOperand::input),
+            .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight),
             .c = y.value(),
             .transpose_b = true,
             .bias = bias.use().value()});
@@ -71,11 +71,11 @@ class RoundedLinear final : public nn::LinearKernel {
           column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
         }
         if (!dx) return;
-        const Tensor left = r.along_columns(dy, r.products.dgrad, LayerOperand::output_gradient);
+        const Tensor left = r.rowwise(dy, r.products.dgrad, LayerOperand::output_gradient);
         const Weight::Use use = weight.use();
         const Shape one{1, weight.shape()[0], weight.shape()[1]};
         const Tensor right =
-            r.products.dgrad ? r.rounding->along_rows(use.value().view(one)).view(weight.shape()) : use.value();
+            r.products.dgrad ? r.rounding->columnwise(use.value().view(one)).view(weight.shape()) : use.value();
         const GradientTarget into = dx->target();
         gemm({.a = left, .b = right, .c = into.tensor, .beta = beta_of(into)});
       };
@@ -93,7 +93,7 @@ class RoundedLinear final : public nn::LinearKernel {
       const std::int64_t rows = t.size(0), unit = r.rounding->alignment();
       const Tensor whole = zero_padded(t, (rows + unit - 1) / unit * unit, t.size(1));
       const std::array<std::int32_t, 1> end{static_cast<std::int32_t>(whole.size(0))};
-      return r.rounding->along_group_rows(whole, Tensor::from_values<std::int32_t>({1}, end).to(t.device()))
+      return r.rounding->grouped_columnwise(whole, Tensor::from_values<std::int32_t>({1}, end).to(t.device()))
           .narrow(0, 0, rows);
     };
     const auto finish = [dw, round, left = round(dy)](const Tensor& recomputed_x) {
@@ -156,17 +156,17 @@ class RoundedExperts final : public nn::ExpertKernel {
       const Tensor dy = dy_of->value();
       const bool alone = dy.storage().use_count() <= 2;  // the gradient's, and `dy`
       const GroupRows of_dy = ends.of_dy(dy);
-      const WantedForms wanted{.along_columns = dx && r.products.dgrad,
-                               .along_group_rows = dw && r.products.wgrad,
+      const WantedForms wanted{.rowwise = dx && r.products.dgrad,
+                               .grouped_columnwise = dw && r.products.wgrad,
                                .may_overwrite = alone && (!dw || r.products.wgrad)};
       RowForms forms = r.rounding->forms(of_dy, wanted, r.recorder(LayerOperand::output_gradient));
-      if (dw) weight_gradient(wanted.along_group_rows ? std::exchange(forms.along_group_rows, {}) : copied(of_dy));
+      if (dw) weight_gradient(wanted.grouped_columnwise ? std::exchange(forms.grouped_columnwise, {}) : copied(of_dy));
       if (!dx) return;
       dx->contribute(rows_or_sums(of_dy, of_each[2], ends.rows, ends.tokens, [&](const Tensor& of_rows) {
         const Weight::Use use = weight.use();
         const Tensor w = use.value().view(of_each);
-        grouped_gemm({.a = wanted.along_columns ? forms.along_columns : copied(of_dy),
-                      .b = r.products.dgrad ? r.rounding->along_rows(w) : w,
+        grouped_gemm({.a = wanted.rowwise ? forms.rowwise : copied(of_dy),
+                      .b = r.products.dgrad ? r.rounding->columnwise(w) : w,
                       .ends = ends.rows.ends,
                       .c = of_rows});
       }));
@@ -183,7 +183,8 @@ class RoundedExperts final : public nn::ExpertKernel {
       const auto finish = [r = r, ends = ends, multiply](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
         const GroupRows x = ends.of_x(recomputed_x);
-        multiply(r.products.wgrad ? r.rounding->forms(x, {.along_group_rows = true}, {}).along_group_rows : copied(x));
+        multiply(r.products.wgrad ? r.rounding->forms(x, {.grouped_columnwise = true}, {}).grouped_columnwise
+                                  : copied(x));
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
     }
@@ -191,7 +192,7 @@ class RoundedExperts final : public nn::ExpertKernel {
 
   [[nodiscard]] Tensor forward_operand(const GroupRows& x) const {
     if (!r_.products.forward) return copied(x);
-    return r_.rounding->forms(x, {.along_columns = true}, r_.recorder(LayerOperand::input)).along_columns;
+    return r_.rounding->forms(x, {.rowwise = true}, r_.recorder(LayerOperand::input)).rowwise;
   }
 
   [[nodiscard]] Variable run(const Variable& x, const Weight& weight, const Ends& ends) const {
@@ -213,7 +214,7 @@ class RoundedExperts final : public nn::ExpertKernel {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Use use = weight.use();
       grouped_gemm({.a = x.rounded_to_mx() ? in : forward_operand(of_x),
-                    .b = r_.along_columns(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
+                    .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
                     .ends = ends.rows.ends,
                     .c = of_rows,
                     .transpose_b = true});

@@ -30,18 +30,18 @@ class MxRounding final : public OperandRounding {
   [[nodiscard]] std::optional<MxScaleMode> mx_mode() const override { return mode_; }
   [[nodiscard]] std::int64_t alignment() const override { return kMxBlockSize; }
 
-  [[nodiscard]] Tensor along_columns(const Tensor& x, const CodesSeen&) const override {
+  [[nodiscard]] Tensor rowwise(const Tensor& x, const CodesSeen&) const override {
     const std::int64_t rows = x.size(0), columns = x.size(1);
     const Tensor whole = resized(x.view({1, rows, columns}), rows, in_blocks(columns));
     return resized(round(whole, Orientation::natural), rows, columns).view({rows, columns});
   }
-  [[nodiscard]] Tensor along_rows(const Tensor& x) const override {
+  [[nodiscard]] Tensor columnwise(const Tensor& x) const override {
     const Tensor whole = resized(x, in_blocks(x.size(1)), x.size(2));
     return resized(round(whole, Orientation::transposed), x.size(1), x.size(2));
   }
   // No block crosses the end of a group.
-  [[nodiscard]] Tensor along_group_rows(const Tensor& x, const Tensor&) const override {
-    return along_rows(x.view({1, x.size(0), x.size(1)})).view(x.shape());
+  [[nodiscard]] Tensor grouped_columnwise(const Tensor& x, const Tensor&) const override {
+    return columnwise(x.view({1, x.size(0), x.size(1)})).view(x.shape());
   }
   // The rows are read once, and copies of tokens are not made.
   [[nodiscard]] RowForms forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const override {
@@ -50,11 +50,10 @@ class MxRounding final : public OperandRounding {
     if (!whole_blocks(shape[1]) || !whole_blocks(shape[0])) return OperandRounding::forms(rows, wanted, seen);
     const auto fresh = [&] { return Tensor::empty(shape, rows.x.dtype(), rows.x.device()); };
     RowForms result;
-    if (wanted.along_columns) result.along_columns = wanted.may_overwrite && !rows.pairs.defined() ? rows.x : fresh();
-    if (wanted.along_group_rows) result.along_group_rows = fresh();
-    if (wanted.along_columns || wanted.along_group_rows)
-      round_rows_mx(
-          {.rows = rows, .along_columns = result.along_columns, .along_rows = result.along_group_rows, .mode = mode_});
+    if (wanted.rowwise) result.rowwise = wanted.may_overwrite && !rows.pairs.defined() ? rows.x : fresh();
+    if (wanted.grouped_columnwise) result.grouped_columnwise = fresh();
+    if (wanted.rowwise || wanted.grouped_columnwise)
+      round_rows_mx({.rows = rows, .rowwise = result.rowwise, .columnwise = result.grouped_columnwise, .mode = mode_});
     return result;
   }
   [[nodiscard]] std::function<Tensor()> saved_grouped_columnwise(const Tensor& x, const Tensor&) const override {
@@ -86,11 +85,11 @@ class Float8RowRounding final : public OperandRounding {
   // Of float8 tensor cores, so that a run gives the same groups wherever it is made.
   [[nodiscard]] std::int64_t alignment() const override { return 16; }
 
-  [[nodiscard]] Tensor along_columns(const Tensor& x, const CodesSeen& seen) const override {
+  [[nodiscard]] Tensor rowwise(const Tensor& x, const CodesSeen& seen) const override {
     return round(x, Granularity::row, seen);
   }
-  [[nodiscard]] Tensor along_rows(const Tensor& x) const override { return round(x, Granularity::column, {}); }
-  [[nodiscard]] Tensor along_group_rows(const Tensor& x, const Tensor& ends) const override {
+  [[nodiscard]] Tensor columnwise(const Tensor& x) const override { return round(x, Granularity::column, {}); }
+  [[nodiscard]] Tensor grouped_columnwise(const Tensor& x, const Tensor& ends) const override {
     const Tensor out = Tensor::empty_like(x);
     round_groups({.x = x, .ends = ends, .out = out, .element = ElementFormat::e4m3, .power_of_two = true});
     return out;
@@ -109,10 +108,10 @@ class Float8RowRounding final : public OperandRounding {
 }  // namespace
 
 RowForms OperandRounding::forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const {
-  if (!wanted.along_columns && !wanted.along_group_rows) return {};
+  if (!wanted.rowwise && !wanted.grouped_columnwise) return {};
   const Tensor x = copied(rows);
-  return {wanted.along_columns ? along_columns(x, seen) : Tensor(),
-          wanted.along_group_rows ? along_group_rows(x, rows.ends) : Tensor()};
+  return {wanted.rowwise ? rowwise(x, seen) : Tensor(),
+          wanted.grouped_columnwise ? grouped_columnwise(x, rows.ends) : Tensor()};
 }
 
 std::shared_ptr<const OperandRounding> mx_rounding(MxScaleMode mode) {

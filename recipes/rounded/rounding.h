@@ -21,12 +21,12 @@ using CodesSeen = std::function<void(const Tensor& x, const QuantTensor& codes)>
 
 // The rows of experts as products read them; what nobody wants is undefined.
 struct RowForms {
-  Tensor along_columns;     // contracting over the columns
-  Tensor along_group_rows;  // contracting over the rows of each group
+  Tensor rowwise;             // contracting over the columns
+  Tensor grouped_columnwise;  // contracting over the rows of each group
 };
 struct WantedForms {
-  bool along_columns = false, along_group_rows = false;
-  bool may_overwrite = false;  // along_columns may take the place of the rows
+  bool rowwise = false, grouped_columnwise = false;
+  bool may_overwrite = false;  // rowwise may take the place of the rows
 };
 
 class OperandRounding {
@@ -40,15 +40,15 @@ class OperandRounding {
   [[nodiscard]] virtual std::int64_t alignment() const = 0;
 
   // x [R,C] as a product contracting over C reads it.
-  [[nodiscard]] virtual Tensor along_columns(const Tensor& x, const CodesSeen& seen) const = 0;
+  [[nodiscard]] virtual Tensor rowwise(const Tensor& x, const CodesSeen& seen) const = 0;
   // Matrices [E,R,C] as products contracting over R of each read them.
-  [[nodiscard]] virtual Tensor along_rows(const Tensor& x) const = 0;
+  [[nodiscard]] virtual Tensor columnwise(const Tensor& x) const = 0;
   // x [R,C] as products contracting over the rows of each group read it; `ends` i32 [E]
   // (core/ops/experts/grouped_gemm.h), each a multiple of alignment().
-  [[nodiscard]] virtual Tensor along_group_rows(const Tensor& x, const Tensor& ends) const = 0;
+  [[nodiscard]] virtual Tensor grouped_columnwise(const Tensor& x, const Tensor& ends) const = 0;
   // Both of them, of rows that may be copies of tokens which nobody has made. `seen`: the codes along the columns.
   [[nodiscard]] virtual RowForms forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const;
-  // What along_group_rows(x, ends) gives, kept in fewer bytes than x has: calling it makes the same bits. Empty where
+  // What grouped_columnwise(x, ends) gives, kept in fewer bytes than x has: calling it makes the same bits. Empty where
   // the format has no codes of that form; then x is kept.
   [[nodiscard]] virtual std::function<Tensor()> saved_grouped_columnwise(const Tensor& /*x*/,
                                                                          const Tensor& /*ends*/) const {

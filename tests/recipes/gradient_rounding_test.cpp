@@ -176,10 +176,10 @@ TEST(GradientRoundingOfAMatrix, OneScaleGivesOneSetOfCodes) {
   const Float8Rounding rounding{RandomKey{1, 2, 3}};
   for (const bool now : {true, false}) {
     const Float8Matrix both(dy, {operand, operand, false}, {}, now, rounding);
-    const QuantTensor turned = both.make_along_rows(dy);
+    const QuantTensor turned = both.make_columnwise(dy);
     for (std::int64_t r = 0; r < 40; ++r)
       for (std::int64_t c = 0; c < 24; ++c)
-        ASSERT_EQ(static_cast<const std::uint8_t*>(both.along_columns().payload().raw_data())[r * 24 + c],
+        ASSERT_EQ(static_cast<const std::uint8_t*>(both.rowwise().payload().raw_data())[r * 24 + c],
                   static_cast<const std::uint8_t*>(turned.payload().raw_data())[c * 40 + r]);
   }
 }

@@ -47,16 +47,16 @@ TEST(RoundRowsMx, IsTheCopyAndARoundingForEachForm) {
         }
         const Tensor columns = Tensor::empty_like(copies), rows = Tensor::empty_like(copies);
         const GroupRows of_x{.x = x, .ends = {}, .pairs = pairs, .choices = kChoices};
-        round_rows_mx({.rows = of_x, .along_columns = columns, .along_rows = rows, .mode = mode});
+        round_rows_mx({.rows = of_x, .rowwise = columns, .columnwise = rows, .mode = mode});
         EXPECT_TRUE(same_bits(columns, rounded(copies, Orientation::natural, mode)));
         EXPECT_TRUE(same_bits(rows, rounded(copies, Orientation::transposed, mode)));
         EXPECT_FALSE(same_bits(columns, rows));
         const Tensor alone = Tensor::empty_like(copies);
-        round_rows_mx({.rows = of_x, .along_columns = {}, .along_rows = alone, .mode = mode});
+        round_rows_mx({.rows = of_x, .rowwise = {}, .columnwise = alone, .mode = mode});
         EXPECT_TRUE(same_bits(alone, rows));
         if (gathered) continue;
         const Tensor turned = Tensor::empty_like(x);
-        round_rows_mx({.rows = of_x, .along_columns = x, .along_rows = turned, .mode = mode});
+        round_rows_mx({.rows = of_x, .rowwise = x, .columnwise = turned, .mode = mode});
         EXPECT_TRUE(same_bits(x, columns)) << "in place";
         EXPECT_TRUE(same_bits(turned, rows)) << "beside a form in place";
       }
@@ -66,9 +66,8 @@ TEST(RoundRowsMx, RefusesWhatDoesNotFit) {
   const auto matrix = [](std::int64_t rows, std::int64_t columns) {
     return Tensor::zeros({rows, columns}, DType::f32);
   };
-  const auto call = [&](const Tensor& x, const Tensor& along_columns, const Tensor& along_rows) {
-    round_rows_mx(
-        {.rows = {.x = x, .ends = {}, .pairs = {}}, .along_columns = along_columns, .along_rows = along_rows});
+  const auto call = [&](const Tensor& x, const Tensor& rowwise, const Tensor& columnwise) {
+    round_rows_mx({.rows = {.x = x, .ends = {}, .pairs = {}}, .rowwise = rowwise, .columnwise = columnwise});
   };
   EXPECT_THROW(call(matrix(32, 48), matrix(32, 48), {}), Error) << "48 columns";
   EXPECT_THROW(call(matrix(16, 32), {}, matrix(16, 32)), Error) << "16 rows";
