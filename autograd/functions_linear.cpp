@@ -13,11 +13,11 @@ Variable linear(const Variable& x, const Weight& weight, const Weight& bias, con
   const Shape shape{x.value().size(0), weight.shape()[0]};
   Variable y(onto.defined() ? onto : Tensor::empty(shape, x.value().dtype(), x.value().device()));
   gemm({.a = x.value(),
-        .b = weight.use().value(),
+        .b = weight.acquire().value(),
         .c = y.value(),
         .transpose_b = true,
         .beta = onto.defined() ? 1.0f : 0.0f,
-        .bias = bias.use().value()});
+        .bias = bias.acquire().value()});
 
   Tape::record("linear", {x, weight, bias}, std::array{&y}, [&] {
     return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dx = x.gradient(), dw = weight.gradient(),
@@ -45,7 +45,7 @@ Variable linear(const Variable& x, const Weight& weight, const Weight& bias, con
       }
       if (dx) {
         const GradientTarget into = dx->target();
-        gemm({.a = dy, .b = weight.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm({.a = dy, .b = weight.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       }
     };
   });

@@ -78,7 +78,7 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
 Variable embedding(const Weight& table, const Tensor& ids) {
   const MemoryScope scope(MemoryCategory::activations);
   Variable out(Tensor::empty({ids.size(0), table.shape()[1]}, table.dtype(), table.device()));
-  quench::embedding({table.use().value(), ids, out.value()});
+  quench::embedding({table.acquire().value(), ids, out.value()});
   Tape::record("embedding", {table}, std::array{&out}, [&] {
     return [ids, dtable = table.gradient(), dout = out.gradient()] {
       GradientTarget into = dtable->target();

@@ -16,7 +16,7 @@ Variable router_logits(const Variable& x, const Weight& weight) {
                weight.describe());
   const MemoryScope scope(MemoryCategory::activations);
   Variable logits(Tensor::empty({x.value().size(0), weight.shape()[0]}, DType::f32, x.value().device()));
-  gemm({.a = x.value(), .b = weight.use().value(), .c = logits.value(), .transpose_b = true});
+  gemm({.a = x.value(), .b = weight.acquire().value(), .c = logits.value(), .transpose_b = true});
   Tape::record("router_logits", {x, weight}, std::array{&logits}, [&] {
     return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dtype = x.value().dtype(), dx = x.gradient(),
             dw = weight.gradient(), dlogits_of = logits.gradient()] {
@@ -42,7 +42,7 @@ Variable router_logits(const Variable& x, const Weight& weight) {
       }
       if (dx) {
         const GradientTarget into = dx->target();
-        gemm({.a = dy, .b = weight.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm({.a = dy, .b = weight.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       }
     };
   });
@@ -162,7 +162,7 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
   const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
   Variable y(Tensor::empty({x.value().size(0), of_each[1]}, x.value().dtype(), x.value().device()));
   grouped_gemm({.a = x.value(),
-                .b = weight.use().value().view(of_each),
+                .b = weight.acquire().value().view(of_each),
                 .ends = rows.ends,
                 .c = y.value(),
                 .transpose_b = true});
@@ -188,7 +188,7 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
       }
       if (dx) {
         const Tensor gradient = Tensor::empty(shape, dy.dtype(), dy.device());
-        grouped_gemm({.a = dy, .b = weight.use().value().view(of_each), .ends = ends, .c = gradient});
+        grouped_gemm({.a = dy, .b = weight.acquire().value().view(of_each), .ends = ends, .c = gradient});
         dx->contribute(gradient);
       }
     };

@@ -17,7 +17,7 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
 // `y` is made again on the way where uses of it have waited.
 void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, const Tensor& rstd, Tensor dsum,
                    const Tensor& dx, RecomputeHandle* handle = nullptr, const QuantOutputs& quant_outputs = {}) {
-  const Weight::Use values = weight.use();
+  const Weight::Acquired values = weight.acquire();
   RmsNormBackwardArgs args{.dy = dy,
                            .x = x,
                            .weight = values.value(),
@@ -40,7 +40,7 @@ std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, fl
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor y = Tensor::empty_like(x);
     quench::rms_norm({.x = x,
-                      .weight = weight.use().value(),
+                      .weight = weight.acquire().value(),
                       .eps = eps,
                       .y = y,
                       .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
@@ -57,7 +57,7 @@ Variable rms_norm(const Variable& x, const Weight& weight, float eps, const Quan
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
   const QuantOutputs quant_outputs = make_quant_outputs(wanted, y.value());
   quench::rms_norm({.x = in,
-                    .weight = weight.use().value(),
+                    .weight = weight.acquire().value(),
                     .eps = eps,
                     .y = y.value(),
                     .rstd = rstd,
@@ -89,7 +89,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   const QuantOutputs quant_outputs = make_quant_outputs(wanted, y.value());
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
-                    .weight = weight.use().value(),
+                    .weight = weight.acquire().value(),
                     .eps = eps,
                     .y = y.value(),
                     .sum = sum.value(),
@@ -133,12 +133,12 @@ Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_we
     return t.narrow(1, t.size(1) - width, width);
   };
   quench::rms_norm({.x = query_view(in, layout),
-                    .weight = q_weight.use().value(),
+                    .weight = q_weight.acquire().value(),
                     .eps = eps,
                     .y = query_view(out.value(), layout),
                     .rstd = q_rstd});
   quench::rms_norm({.x = key_view(in, layout),
-                    .weight = k_weight.use().value(),
+                    .weight = k_weight.acquire().value(),
                     .eps = eps,
                     .y = key_view(out.value(), layout),
                     .rstd = k_rstd});

@@ -37,7 +37,7 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
                const nn::WholeRows& whole) {
   const MemoryScope scope(MemoryCategory::workspace);
   const autograd::Weight weight = nn::whole_weight(parameter, whole);
-  const auto use = weight.use();
+  const auto use = weight.acquire();
   const Tensor rows = use.value().narrow(0, piece.row_begin, piece.rows).to(Device{});
   const Tensor out = Tensor::empty(rows.shape(), dtype);
   if (rows.dtype() == dtype)

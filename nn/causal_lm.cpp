@@ -96,7 +96,7 @@ Tensor CausalLm::logits(const Variable& hidden_states) const {
   if (const std::unique_ptr<HeadProducts> products = head_products())
     products->logits(x, result);
   else
-    gemm({.a = x, .b = head_weight().use().value(), .c = result, .transpose_b = true});
+    gemm({.a = x, .b = head_weight().acquire().value(), .c = result, .transpose_b = true});
   return result;
 }
 

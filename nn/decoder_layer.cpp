@@ -44,7 +44,7 @@ std::pair<Variable, Variable> DecoderLayer::run_part(const LayerPart& part, cons
   if (context.cache != nullptr && delta.value().size(0) == 1 && autograd::Tape::current() == nullptr) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty_like(residual.value());
-    const Weight::Use weight = norm.weight().use();
+    const Weight::Acquired weight = norm.weight().acquire();
     const Variable out = part.forward_unnormed(
         delta.value(), {.residual = residual.value(), .weight = weight.value(), .eps = norm.eps(), .sum = sum},
         context);

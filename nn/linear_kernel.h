@@ -42,10 +42,10 @@ struct KernelParameter {
 class LowRankAdapter;
 
 // In which form a kernel's products read the weight of its layer, where whoever brings the weight can bring it so
-// (autograd::WeightSource::request_codes); absent: as values.
-struct WeightForms {
-  std::optional<autograd::WeightCodes> forward, backward;
-  friend bool operator==(const WeightForms&, const WeightForms&) = default;
+// (autograd::WeightStorage::acquire_quantized); absent: as values.
+struct WeightFormats {
+  std::optional<autograd::WeightFormat> forward, backward;
+  friend bool operator==(const WeightFormats&, const WeightFormats&) = default;
 };
 
 class LinearKernel {
@@ -94,7 +94,7 @@ class LinearKernel {
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
   // Asked before each gather: answers may change with the recipe alone.
-  [[nodiscard]] virtual WeightForms weight_forms(const Parameter&) const { return {}; }
+  [[nodiscard]] virtual WeightFormats preferred_weight_formats(const Parameter&) const { return {}; }
   // A kernel of the same precision for the weight W + (the adapter's product), which takes part in its quantization;
   // null: it has none, and the adapter's product is added to the layer's output.
   [[nodiscard]] virtual std::shared_ptr<const LinearKernel> with_adapter(
@@ -124,8 +124,8 @@ class LinearKernelWrapper : public LinearKernel {
   void begin_with(const Parameter& weight) const override { kernel_->begin_with(weight); }
   [[nodiscard]] const Parameter* weight_scales() const override { return kernel_->weight_scales(); }
   [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
-  [[nodiscard]] WeightForms weight_forms(const Parameter& weight) const override {
-    return kernel_->weight_forms(weight);
+  [[nodiscard]] WeightFormats preferred_weight_formats(const Parameter& weight) const override {
+    return kernel_->preferred_weight_formats(weight);
   }
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const Parameter& weight) const override {
     return kernel_->head_products(weight);

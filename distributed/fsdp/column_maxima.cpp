@@ -54,7 +54,7 @@ void ColumnMaxima::share() {
                                                 layout_.parameters.front().parameter->name + " and others, columns"));
 }
 
-Tensor ColumnMaxima::scale(std::size_t parameter, const autograd::WeightCodes& form) {
+Tensor ColumnMaxima::scale(std::size_t parameter, const autograd::WeightFormat& form) {
   shared_->clock->wait(sharing_);
   Entry& entry = entries_[parameter];
   if (!entry.scale.defined() || entry.form != form) {

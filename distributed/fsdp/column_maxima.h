@@ -21,7 +21,7 @@ class ColumnMaxima {
   // Begins to reduce what was begun, behind what the current stream has been given. Collective.
   void share();
   // f32 [1, columns]: the encode scales of the whole parameter's columns, current() and shared.
-  [[nodiscard]] Tensor scale(std::size_t parameter, const autograd::WeightCodes& form);
+  [[nodiscard]] Tensor scale(std::size_t parameter, const autograd::WeightFormat& form);
 
  private:
   struct Entry {
@@ -29,7 +29,7 @@ class ColumnMaxima {
     bool found = false;       // of a version
     std::uint64_t version = 0;
     Tensor scale;
-    autograd::WeightCodes form;  // of the scale
+    autograd::WeightFormat form;  // of the scale
   };
   [[nodiscard]] Tensor place(std::size_t parameter) const;
 

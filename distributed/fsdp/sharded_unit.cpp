@@ -7,14 +7,14 @@
 namespace quench::distributed {
 
 // What layers get as the weight.
-class ShardedUnit::Source final : public autograd::WeightSource {
+class ShardedUnit::Source final : public autograd::WeightStorage {
  public:
   Source(UnitWeights& weights, std::size_t parameter) : weights_(weights), parameter_(parameter) {}
-  Tensor request() override { return weights_.request(parameter_); }
-  QuantTensor request_codes(const autograd::WeightCodes& form) override {
-    return weights_.request_codes(parameter_, form);
+  Tensor acquire() override { return weights_.acquire(parameter_); }
+  QuantTensor acquire_quantized(const autograd::WeightFormat& form) override {
+    return weights_.acquire_quantized(parameter_, form);
   }
-  void done() noexcept override { weights_.done(); }
+  void release() noexcept override { weights_.release(); }
 
  private:
   UnitWeights& weights_;

@@ -45,7 +45,7 @@ UnitWeights::UnitWeights(std::string name, const UnitLayout& layout, bool takes_
 
 UnitWeights::~UnitWeights() = default;
 
-Tensor UnitWeights::acquire(const Shape& shape, DType dtype) {
+Tensor UnitWeights::allocate(const Shape& shape, DType dtype) {
   if (takes_turns_) return shared_->weights.acquire(shape, dtype);
   const MemoryScope scope(shared_->weights.category());
   return Tensor::empty(shape, dtype, shared_->device);
@@ -56,12 +56,12 @@ void UnitWeights::give_back(Tensor& buffer) {
   buffer = Tensor();
 }
 
-UnitWeights::Contents UnitWeights::bit_of(const nn::WeightForms& forms, const autograd::WeightCodes& form) {
+UnitWeights::Contents UnitWeights::bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form) {
   if (forms.forward == form) return kForwardCodes;  // serves both where they are the same
   return forms.backward == form ? kBackwardCodes : 0;
 }
 
-const autograd::WeightCodes& UnitWeights::form_of(const Entry& entry, Contents bit) {
+const autograd::WeightFormat& UnitWeights::form_of(const Entry& entry, Contents bit) {
   return bit == kForwardCodes ? *entry.forms.forward : *entry.forms.backward;
 }
 
@@ -78,7 +78,7 @@ void UnitWeights::take_forms() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const UnitParameter& parameter = layout_.parameters[i];
     if (parameter.layer == nullptr) continue;
-    nn::WeightForms forms = parameter.layer->kernel().weight_forms(parameter.layer->weight());
+    nn::WeightFormats forms = parameter.layer->kernel().preferred_weight_formats(parameter.layer->weight());
     // Values that stay serve both passes; two forms of codes would take as much, and more to send.
     if (shared_->keeps_whole && forms.forward != forms.backward) forms = {};
     Entry& entry = entries_[i];
@@ -146,7 +146,7 @@ void UnitWeights::bring(const std::vector<Contents>& contents) {
   }
   columns_.share();  // those that a cast of this gather needs
   const std::int64_t processes = shared_->processes();
-  for (Parcel* parcel : shipment->parcels()) parcel->pack(acquire({parcel->elements() * processes}, parcel->dtype()));
+  for (Parcel* parcel : shipment->parcels()) parcel->pack(allocate({parcel->elements() * processes}, parcel->dtype()));
   for (const auto& fill : std::exchange(shipment->fills, {})) fill();
 
   shared_->follow();
@@ -167,7 +167,7 @@ void UnitWeights::bring(const std::vector<Contents>& contents) {
 void UnitWeights::load_values(std::size_t parameter, bool together, Shipment& shipment) {
   const UnitParameter& from = layout_.parameters[parameter];
   const Tensor& own = from.parameter->padded;
-  const Tensor& whole = entries_[parameter].values = acquire(from.padded_shape, own.dtype());
+  const Tensor& whole = entries_[parameter].values = allocate(from.padded_shape, own.dtype());
   if (!from.small()) {
     shipment.large.push_back({from.group, own, whole, from.parameter->name});
     return;
@@ -184,13 +184,13 @@ void UnitWeights::load_values(std::size_t parameter, bool together, Shipment& sh
 void UnitWeights::load_codes(std::size_t parameter, Contents bit, Shipment& shipment) {
   const UnitParameter& from = layout_.parameters[parameter];
   Entry& entry = entries_[parameter];
-  const autograd::WeightCodes& form = form_of(entry, bit);
+  const autograd::WeightFormat& form = form_of(entry, bit);
   Codes& codes = entry.codes[codes_index(bit)];
   const std::int64_t processes = shared_->processes();
   const Shape& own_shape = from.parameter->padded.shape();
   const int rank = shared_->shard->rank();
 
-  codes.payload = acquire(from.padded_shape, payload_dtype(form.element));
+  codes.payload = allocate(from.padded_shape, payload_dtype(form.element));
   std::function<Tensor()> payload = [own = codes.payload.narrow(0, rank * own_shape[0], own_shape[0])] { return own; };
   if (static_cast<std::size_t>(own_shape.numel()) < kSmallBytes) {
     const std::size_t piece = shipment.codes.add(codes.payload.reinterpret(DType::u8), processes);
@@ -220,7 +220,7 @@ void UnitWeights::load_codes(std::size_t parameter, Contents bit, Shipment& ship
 
 void UnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const Tensor& payload, const Tensor& scales) {
   const Entry& entry = entries_[parameter];
-  const autograd::WeightCodes& form = form_of(entry, bit);
+  const autograd::WeightFormat& form = form_of(entry, bit);
   const Tensor& rows = layout_.parameters[parameter].parameter->padded;
   const QuantTensor out({.element = form.element, .granularity = form.granularity}, rows.shape(), rows.dtype(), payload,
                         scales);
@@ -259,13 +259,13 @@ void UnitWeights::need(std::size_t parameter, Contents bit) {
   ++users_;
 }
 
-Tensor UnitWeights::request(std::size_t parameter) {
+Tensor UnitWeights::acquire(std::size_t parameter) {
   if (users_ == 0) gather(part_);
   need(parameter, kValues);
   return entries_[parameter].values.narrow(0, 0, layout_.parameters[parameter].shape[0]);
 }
 
-QuantTensor UnitWeights::request_codes(std::size_t parameter, const autograd::WeightCodes& form) {
+QuantTensor UnitWeights::acquire_quantized(std::size_t parameter, const autograd::WeightFormat& form) {
   if (users_ == 0) gather(part_);
   const Entry& entry = entries_[parameter];
   const Contents bit = bit_of(entry.forms, form);
@@ -281,7 +281,7 @@ QuantTensor UnitWeights::request_codes(std::size_t parameter, const autograd::We
           form.granularity == Granularity::row ? codes.scales.narrow(0, 0, rows) : codes.scales};
 }
 
-void UnitWeights::done() noexcept {
+void UnitWeights::release() noexcept {
   if (--users_ == 0 && frees_itself_) free();
 }
 

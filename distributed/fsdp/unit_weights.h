@@ -5,8 +5,8 @@
 // Each process casts its own rows, so that nothing is cast twice; the scales are those of the whole weights (by tensor
 // and by column from maxima that are reduced, by row each process's own, gathered with the codes). Codes are the bits
 // that a cast of the whole weight gives. The forward and the backward pass gather what each of them reads: the forms
-// that the kernels declare (nn::LinearKernel::weight_forms), then what the last such part of a pass has asked for.
-// Something else is gathered when it is asked for.
+// that the kernels declare (nn::LinearKernel::preferred_weight_formats), then what the last such part of a pass has
+// asked for. Something else is gathered when it is asked for.
 
 #include <array>
 #include <memory>
@@ -40,10 +40,10 @@ class UnitWeights {
   // Whether everything is freed after the last use.
   void set_frees_itself(bool frees) noexcept { frees_itself_ = frees; }
 
-  // Of the parameter with this number in the layout (autograd::WeightSource).
-  [[nodiscard]] Tensor request(std::size_t parameter);
-  [[nodiscard]] QuantTensor request_codes(std::size_t parameter, const autograd::WeightCodes& form);
-  void done() noexcept;
+  // Of the parameter with this number in the layout (autograd::WeightStorage).
+  [[nodiscard]] Tensor acquire(std::size_t parameter);
+  [[nodiscard]] QuantTensor acquire_quantized(std::size_t parameter, const autograd::WeightFormat& form);
+  void release() noexcept;
 
  private:
   // What of a parameter is gathered: bits.
@@ -55,7 +55,7 @@ class UnitWeights {
     Tensor scales;   // of its rows or columns, or one
   };
   struct Entry {
-    nn::WeightForms forms;
+    nn::WeightFormats forms;
     std::array<Contents, 2> wanted{kValues, kValues};  // by PassPart
     Contents used = 0;                                 // in this part of the pass
     Contents there = 0;                                // or on its way
@@ -68,9 +68,9 @@ class UnitWeights {
   void begin_part(PassPart part);
   void take_forms();
   // The bit of a form, 0 where the parameter is not gathered in it.
-  [[nodiscard]] static Contents bit_of(const nn::WeightForms& forms, const autograd::WeightCodes& form);
+  [[nodiscard]] static Contents bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form);
   [[nodiscard]] static std::size_t codes_index(Contents bit) { return bit == kForwardCodes ? 0 : 1; }
-  [[nodiscard]] static const autograd::WeightCodes& form_of(const Entry& entry, Contents bit);
+  [[nodiscard]] static const autograd::WeightFormat& form_of(const Entry& entry, Contents bit);
   void drop(std::size_t parameter, Contents contents);
   // Makes sure that a parameter's contents are there, for a use that begins.
   void need(std::size_t parameter, Contents bit);
@@ -80,7 +80,7 @@ class UnitWeights {
   void load_codes(std::size_t parameter, Contents bit, Shipment& shipment);
   void cast_own_rows(std::size_t parameter, Contents bit, const Tensor& payload, const Tensor& scales);
   void end_gather();
-  [[nodiscard]] Tensor acquire(const Shape& shape, DType dtype);
+  [[nodiscard]] Tensor allocate(const Shape& shape, DType dtype);
   void give_back(Tensor& buffer);
 
   std::string name_;

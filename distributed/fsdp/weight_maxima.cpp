@@ -54,7 +54,7 @@ void WeightMaxima::refresh() {
   clock_->wait(works);
 }
 
-Tensor WeightMaxima::scale(const nn::Parameter& parameter, const autograd::WeightCodes& form) {
+Tensor WeightMaxima::scale(const nn::Parameter& parameter, const autograd::WeightFormat& form) {
   const std::size_t index = index_.at(&parameter);
   Entry& entry = entries_[index];
   entry.asked = true;

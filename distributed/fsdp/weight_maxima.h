@@ -23,7 +23,7 @@ class WeightMaxima {
   void refresh();
   // f32 []: the encode scale of the whole parameter under a form with one scale for the tensor. Collective where its
   // version is a new one.
-  [[nodiscard]] Tensor scale(const nn::Parameter& parameter, const autograd::WeightCodes& form);
+  [[nodiscard]] Tensor scale(const nn::Parameter& parameter, const autograd::WeightFormat& form);
 
  private:
   struct Entry {

@@ -103,7 +103,7 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   const Variable logits = autograd::router_logits(x, gate_.weight.weight());
   autograd::Routing routing;
   {
-    const auto bias = gate_.choice_bias ? gate_.choice_bias->weight().use() : Weight().use();
+    const auto bias = gate_.choice_bias ? gate_.choice_bias->weight().acquire() : Weight().acquire();
     routing = autograd::route(logits, {.rule = rule_,
                                        .choices = per_token_,
                                        .alignment = exchange_ != nullptr ? 1 : alignment(x.value().device()),

@@ -87,9 +87,9 @@ struct Backward {
     const Tensor dy = dy_of->value();
     if (dw) weight_gradient(dy);
     if (!dx) return;
-    dx->contribute(
-        rows_or_sums(rows_of(dy, products.rows, false), of_each[2], products.rows, products.tokens,
-                     [&](const Tensor& of_rows) { products.dgrad(dy, weight.use().value().view(of_each), of_rows); }));
+    dx->contribute(rows_or_sums(
+        rows_of(dy, products.rows, false), of_each[2], products.rows, products.tokens,
+        [&](const Tensor& of_rows) { products.dgrad(dy, weight.acquire().value().view(of_each), of_rows); }));
   }
 
   // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
@@ -141,7 +141,7 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
     }();
     if (keeps_codes) x_lines = quantize_block_lines(rows, Orientation::transposed);
     const MemoryScope workspace(MemoryCategory::workspace);
-    products.forward(std::move(rows), weight.use().value().view(of_each), y.value());
+    products.forward(std::move(rows), weight.acquire().value().view(of_each), y.value());
   }
   Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     const bool needs_x = weight.requires_grad() && !keeps_codes;

@@ -109,7 +109,7 @@ struct Float8Experts::Backward {
 
   void input_gradient(const GroupRows& dy, const QuantTensor& dy_codes) const {
     dx->contribute(rows_or_sums(dy, of_each[2], rows, tokens, [&](const Tensor& of_rows) {
-      const Weight::Use use = weight.use();
+      const Weight::Acquired use = weight.acquire();
       const Tensor value = use.value().view(of_each);
       if (options.float8.dgrad)
         grouped_gemm(GroupedFloat8GemmArgs{.a = dy_codes,
@@ -162,7 +162,7 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
     const Operand operand = quantized(of_x, options_.float8.forward, training && options_.float8.wgrad);
     x_scales = operand.column_scales;
     const MemoryScope workspace(MemoryCategory::workspace);
-    const Weight::Use use = weight.use();
+    const Weight::Acquired use = weight.acquire();
     const Tensor value = use.value().view(of_each);
     if (options_.float8.forward) {
       record_rows(options_.health, LayerOperand::input, of_x, operand.rows);

@@ -16,7 +16,7 @@ class Float8Head final : public HeadProducts {
   Float8Head(const Float8Products& products, const nn::Parameter& weight, LayerHealth health, bool training,
              const Float8Rounding& rounding)
       : products_(products),
-        weight_(weight.weight().use()),
+        weight_(weight.weight().acquire()),
         known_(known_maxima(weight)),
         health_(std::move(health)),
         training_(training),
@@ -28,8 +28,8 @@ class Float8Head final : public HeadProducts {
 
  private:
   Float8Products products_;
-  autograd::Weight::Use weight_;  // [V,H]
-  QuantOutputs known_;            // of the weight
+  autograd::Weight::Acquired weight_;  // [V,H]
+  QuantOutputs known_;                 // of the weight
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;

@@ -76,7 +76,7 @@ struct Float8Linear::Backward {
     const Float8Scheme& scheme = products.scheme();
     if (!scheme.dgrad) {
       const GradientTarget into = dx->target();
-      gemm({.a = dy, .b = w.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+      gemm({.a = dy, .b = w.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       return;
     }
     const std::int64_t m = products.size(rows), k = products.size(in);
@@ -160,11 +160,11 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
   health.record(LayerOperand::input, input.source, input.codes.rowwise(), input.x.numel());
   if (!scheme_.forward) {
     gemm({.a = input.x,
-          .b = weight.weight().use().value(),
+          .b = weight.weight().acquire().value(),
           .c = y,
           .transpose_b = true,
           .beta = beta,
-          .bias = bias.use().value()});
+          .bias = bias.acquire().value()});
     return;
   }
   const Float8Weight::Operand w = weight_->rowwise(weight, products, backward_follows, health);
@@ -177,7 +177,7 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
     products.multiply(input.codes.rowwise(), w.codes, whole, beta, *scheme_.forward);
     copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
   }
-  if (bias.defined()) add_bias(y, bias.use().value());
+  if (bias.defined()) add_bias(y, bias.acquire().value());
 }
 
 Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
@@ -239,12 +239,12 @@ Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, c
   return y;
 }
 
-nn::WeightForms Float8Linear::weight_forms(const nn::Parameter& weight) const {
+nn::WeightFormats Float8Linear::preferred_weight_formats(const nn::Parameter& weight) const {
   const Float8Products products(scheme_, options_.emulate, weight.variable.value().device());
   for (const std::int64_t size : {weight.global_shape[0], weight.global_shape[1]})
     if (products.size(size) != size) return {};  // values are padded before they are quantized
   // What is kept needs no bringing.
-  return options_.keep_weight ? nn::WeightForms() : recipes::weight_forms(products.weight_uses());
+  return options_.keep_weight ? nn::WeightFormats() : recipes::preferred_weight_formats(products.weight_uses());
 }
 
 bool Float8Linear::uses_weight_amax() const {

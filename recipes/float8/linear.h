@@ -39,7 +39,7 @@ class Float8Linear final : public nn::LinearKernel {
                                  const autograd::Weight& bias) const override;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
-  [[nodiscard]] nn::WeightForms weight_forms(const nn::Parameter& weight) const override;
+  [[nodiscard]] nn::WeightFormats preferred_weight_formats(const nn::Parameter& weight) const override;
   [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 

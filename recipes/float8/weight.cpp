@@ -11,13 +11,13 @@ Tensor padded(const Tensor& value, const Float8Products& products) {
 
 }  // namespace
 
-nn::WeightForms weight_forms(const Float8Uses& uses) {
+nn::WeightFormats preferred_weight_formats(const Float8Uses& uses) {
   const auto form = [&](const std::optional<Float8Operand>& operand,
-                        Granularity by_row) -> std::optional<autograd::WeightCodes> {
+                        Granularity by_row) -> std::optional<autograd::WeightFormat> {
     if (!operand) return std::nullopt;
-    return autograd::WeightCodes{operand->element,
-                                 operand->scaling == Float8Scaling::tensor ? Granularity::tensor : by_row,
-                                 uses.power_of_two_scales};
+    return autograd::WeightFormat{operand->element,
+                                  operand->scaling == Float8Scaling::tensor ? Granularity::tensor : by_row,
+                                  uses.power_of_two_scales};
   };
   // A scale for each row of W^T is one for each column of W.
   return {form(uses.rowwise, Granularity::row), form(uses.columnwise, Granularity::column)};
@@ -49,15 +49,15 @@ void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, 
 Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Products& products,
                                             bool rows_follow, const LayerHealth& health) {
   const autograd::Weight weight = parameter.weight();
-  if (const auto form = weight_forms(uses_).forward) {
-    if (autograd::Weight::CodesUse brought = weight.use_codes(*form); brought.codes().defined()) {
+  if (const auto form = preferred_weight_formats(uses_).forward) {
+    if (autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form); brought.codes().defined()) {
       if (health.wants(LayerOperand::weight))
-        health.record(LayerOperand::weight, weight.use().value(), brought.codes(), brought.codes().shape().numel());
+        health.record(LayerOperand::weight, weight.acquire().value(), brought.codes(), brought.codes().shape().numel());
       const QuantTensor codes = brought.codes();
       return {codes, std::move(brought)};
     }
   }
-  const autograd::Weight::Use use = weight.use();
+  const autograd::Weight::Acquired use = weight.acquire();
   const Tensor value = padded(use.value(), products);
   QuantTensor codes = rowwise(parameter, value, rows_follow);
   health.record(LayerOperand::weight, value, codes, use.value().numel());
@@ -66,11 +66,11 @@ Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, cons
 
 QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Products& products) {
   const autograd::Weight weight = parameter.weight();
-  if (const auto form = weight_forms(uses_).backward) {
-    const autograd::Weight::CodesUse brought = weight.use_codes(*form);
+  if (const auto form = preferred_weight_formats(uses_).backward) {
+    const autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form);
     if (brought.codes().defined()) return with_transposed_payload(brought.codes()).transposed_view();
   }
-  const autograd::Weight::Use use = weight.use();
+  const autograd::Weight::Acquired use = weight.acquire();
   return columnwise(parameter, padded(use.value(), products));
 }
 

@@ -11,7 +11,7 @@ namespace quench::recipes {
 [[nodiscard]] QuantOutputs known_maxima(const nn::Parameter& parameter);
 
 // The codes that a scheme's products read of a weight.
-[[nodiscard]] nn::WeightForms weight_forms(const Float8Uses& uses);
+[[nodiscard]] nn::WeightFormats preferred_weight_formats(const Float8Uses& uses);
 
 class Float8Weight {
  public:
@@ -22,7 +22,7 @@ class Float8Weight {
   // Codes for a product that is queued while this object lives.
   struct Operand {
     QuantTensor codes;
-    autograd::Weight::CodesUse brought;  // where they came as codes
+    autograd::Weight::AcquiredQuantized brought;  // where they came as codes
   };
   // [N,K] for x W^T, with the padding of `products`. With `rows_follow` the scales for columnwise() are made on the
   // way: before a backward pass. What quantization loses goes to `health`.

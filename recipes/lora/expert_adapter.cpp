@@ -82,7 +82,7 @@ void ExpertAdapter::add_to(const Tensor& weight, const nn::WholeRows& whole) con
   const std::int64_t out = weight.size(0) / experts_;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const ExpertPiece& piece = pieces_[i];
-    const Weight::Use a = nn::whole_weight(*a_[i], whole).use(), b = nn::whole_weight(*b_[i], whole).use();
+    const Weight::Acquired a = nn::whole_weight(*a_[i], whole).acquire(), b = nn::whole_weight(*b_[i], whole).acquire();
     for (std::int64_t expert = 0; expert < experts_; ++expert)
       gemm({.a = b.value().narrow(0, expert * piece.rows, piece.rows),
             .b = a.value().narrow(0, expert * piece.rank, piece.rank),

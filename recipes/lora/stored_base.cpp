@@ -40,21 +40,21 @@ struct StoredBase::Matrix {
 };
 
 // Values that exist while somebody uses them.
-class StoredBase::Values final : public autograd::WeightSource {
+class StoredBase::Values final : public autograd::WeightStorage {
  public:
   explicit Values(std::shared_ptr<const Matrix> matrix) : matrix_(std::move(matrix)) {}
-  [[nodiscard]] Tensor request() override {
+  [[nodiscard]] Tensor acquire() override {
     if (uses_ == 0) {
       const MemoryScope scope(MemoryCategory::workspace);
-      std::vector<autograd::Weight::Use> uses;
+      std::vector<autograd::Weight::Acquired> uses;
       std::vector<Tensor> parts;
-      for (const auto& part : matrix_->parts) parts.push_back(uses.emplace_back(part->weight().use()).value());
+      for (const auto& part : matrix_->parts) parts.push_back(uses.emplace_back(part->weight().acquire()).value());
       values_ = matrix_->decode(parts);
     }
     ++uses_;
     return values_;
   }
-  void done() noexcept override {
+  void release() noexcept override {
     if (--uses_ == 0) values_ = Tensor();
   }
 
@@ -176,7 +176,7 @@ void make_dense(nn::Module& root) {
   for (nn::Parameter* parameter : root.parameters()) {
     // A shard without rows has no values of its own either.
     if (!parameter->whole.defined() || parameter->padded.defined() || parameter->variable.value().numel() > 0) continue;
-    parameter->variable = nn::Variable(parameter->whole.use().value().clone());
+    parameter->variable = nn::Variable(parameter->whole.acquire().value().clone());
     parameter->whole = autograd::Weight();
     parameter->mark_changed();
   }

@@ -13,7 +13,7 @@
 
 namespace quench::recipes {
 
-// The stored weights of a model. Each becomes values where a product asks for them (autograd::WeightSource), in the
+// The stored weights of a model. Each becomes values where a product asks for them (autograd::WeightStorage), in the
 // dtype that it had. What a form consists of (codes, scales) are frozen parameters with a row for each row of the
 // weight, so that several processes share it out like any other: in place of the weight, whose own storage is given up
 // (distributed/fsdp/). Outlives whoever shares the model out.

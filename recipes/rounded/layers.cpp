@@ -53,12 +53,12 @@ class RoundedLinear final : public nn::LinearKernel {
     Variable y(Tensor::empty({in.size(0), weight.shape()[0]}, in.dtype(), in.device()));
     {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const Weight::Use use = weight.use();
+      const Weight::Acquired use = weight.acquire();
       gemm({.a = r_.rowwise(in, r_.products.forward, LayerOperand::input),
             .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight),
             .c = y.value(),
             .transpose_b = true,
-            .bias = bias.use().value()});
+            .bias = bias.acquire().value()});
     }
     Tape::record(name(), {x, weight, bias}, std::array{&y}, [&] {
       return [r = r_, saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dx = x.gradient(),
@@ -72,7 +72,7 @@ class RoundedLinear final : public nn::LinearKernel {
         }
         if (!dx) return;
         const Tensor left = r.rowwise(dy, r.products.dgrad, LayerOperand::output_gradient);
-        const Weight::Use use = weight.use();
+        const Weight::Acquired use = weight.acquire();
         const Shape one{1, weight.shape()[0], weight.shape()[1]};
         const Tensor right =
             r.products.dgrad ? r.rounding->columnwise(use.value().view(one)).view(weight.shape()) : use.value();
@@ -163,7 +163,7 @@ class RoundedExperts final : public nn::ExpertKernel {
       if (dw) weight_gradient(wanted.grouped_columnwise ? std::exchange(forms.grouped_columnwise, {}) : copied(of_dy));
       if (!dx) return;
       dx->contribute(rows_or_sums(of_dy, of_each[2], ends.rows, ends.tokens, [&](const Tensor& of_rows) {
-        const Weight::Use use = weight.use();
+        const Weight::Acquired use = weight.acquire();
         const Tensor w = use.value().view(of_each);
         grouped_gemm({.a = wanted.rowwise ? forms.rowwise : copied(of_dy),
                       .b = r.products.dgrad ? r.rounding->columnwise(w) : w,
@@ -212,7 +212,7 @@ class RoundedExperts final : public nn::ExpertKernel {
     }
     Variable y(rows_or_sums(of_x, of_each[1], ends.rows, ends.sums, [&](const Tensor& of_rows) {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const Weight::Use use = weight.use();
+      const Weight::Acquired use = weight.acquire();
       grouped_gemm({.a = x.rounded_to_mx() ? in : forward_operand(of_x),
                     .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
                     .ends = ends.rows.ends,

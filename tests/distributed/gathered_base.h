@@ -38,8 +38,8 @@ struct GatheredBase {
       const std::int64_t before = count();
       for (int twice = 0; twice < 2; ++twice)
         for (std::size_t i = 0; i < expected[unit].parameters.size(); ++i)
-          expect_same_bytes(gathered[unit].parameters[i]->weight().use().value(),
-                            expected[unit].parameters[i]->weight().use().value(),
+          expect_same_bytes(gathered[unit].parameters[i]->weight().acquire().value(),
+                            expected[unit].parameters[i]->weight().acquire().value(),
                             fmt::format("{}, {}", gathered[unit].parameters[i]->name, form));
       const std::int64_t made = count() - before;
       QUENCH_CHECK_AS(ErrorCode::failed, expected[unit].layer < 0 || made == operations,

@@ -15,7 +15,7 @@ Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, c
     // Not y: SwiGLU's backward pass takes its memory where nobody else holds it.
     return
         [observer = observer_, x = x.value(), w = weight.weight(), bias, dy = y.gradient(), dy_of = seen.gradient()] {
-          observer({x, w.use().value(), bias.use().value(), dy_of->value()});
+          observer({x, w.acquire().value(), bias.acquire().value(), dy_of->value()});
           dy->contribute(dy_of->value(), dy_of->fused_outputs());
         };
   });
