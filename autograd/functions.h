@@ -72,7 +72,6 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
 // [1]. Gradients are made in the forward pass (the logits exist only then, chunk by chunk), so the result must be the
 // root of the backward pass. `losses`, if not null, receives the f32 [N] loss of each row.
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr,
-                      HeadProducts* products = nullptr);
+                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr, HeadGemms* products = nullptr);
 
 }  // namespace quench::autograd

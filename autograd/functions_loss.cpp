@@ -6,7 +6,7 @@
 namespace quench::autograd {
 
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options, Tensor* losses, HeadProducts* products) {
+                      const LmHeadLossOptions& options, Tensor* losses, HeadGemms* products) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());

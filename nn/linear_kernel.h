@@ -102,7 +102,7 @@ class LinearKernel {
     return nullptr;
   }
   // The layer's products as the head of a language model, for one loss; null: plain gemms.
-  [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
+  [[nodiscard]] virtual std::unique_ptr<HeadGemms> head_gemms(const Parameter&) const { return nullptr; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
 };
@@ -127,8 +127,8 @@ class LinearKernelWrapper : public LinearKernel {
   [[nodiscard]] WeightFormats preferred_weight_formats(const Parameter& weight) const override {
     return kernel_->preferred_weight_formats(weight);
   }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const Parameter& weight) const override {
-    return kernel_->head_products(weight);
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const Parameter& weight) const override {
+    return kernel_->head_gemms(weight);
   }
   [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
 

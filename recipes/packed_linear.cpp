@@ -39,9 +39,9 @@ class PackedValues final : public autograd::WeightStorage {
 };
 
 // The weight, and how inputs of products with it are rounded.
-class PackedProducts {
+class PackedGemms {
  public:
-  PackedProducts(PackedMatrix weight, InputRounding rounding)
+  PackedGemms(PackedMatrix weight, InputRounding rounding)
       : weight_(std::move(weight)), rounding_(std::move(rounding)) {
     if (rounding_.integers() && has_integer_products(weight_)) {
       const MemoryScope scope(MemoryCategory::parameters);
@@ -73,9 +73,9 @@ class PackedProducts {
   Tensor row_sums_;  // where products are those of integers
 };
 
-class PackedHead final : public HeadProducts {
+class PackedHead final : public HeadGemms {
  public:
-  PackedHead(PackedProducts products, Weight values) : products_(std::move(products)), values_(std::move(values)) {}
+  PackedHead(PackedGemms products, Weight values) : products_(std::move(products)), values_(std::move(values)) {}
   void logits(const Tensor& hidden, const Tensor& out) override { products_.multiply(hidden, out, {}); }
   void gradients(const Tensor& dlogits, const Tensor&, const Tensor& dhidden, const Tensor& dweight, float) override {
     QUENCH_CHECK(!dweight.defined(), "a packed head has no gradient");
@@ -83,7 +83,7 @@ class PackedHead final : public HeadProducts {
   }
 
  private:
-  PackedProducts products_;
+  PackedGemms products_;
   Weight values_;
 };
 
@@ -132,13 +132,13 @@ class PackedLinear final : public nn::LinearKernel {
                    .gated = gated});
     return y;
   }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override {
     return std::make_unique<PackedHead>(products_, weight.weight());
   }
   [[nodiscard]] std::string_view name() const override { return "packed"; }
 
  private:
-  PackedProducts products_;
+  PackedGemms products_;
 };
 
 }  // namespace

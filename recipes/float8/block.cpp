@@ -6,7 +6,7 @@
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
-#include "recipes/rounded/expert_input.h"
+#include "recipes/emulated/expert_input.h"
 
 namespace quench::recipes {
 namespace {

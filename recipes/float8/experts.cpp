@@ -6,8 +6,8 @@
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/quantize/quantize.h"
+#include "recipes/emulated/expert_input.h"
 #include "recipes/float8/weight.h"
-#include "recipes/rounded/expert_input.h"
 
 namespace quench::recipes {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "recipes/float8/gemms.h"
 #include "recipes/float8/head.h"
-#include "recipes/float8/products.h"
 #include "recipes/free_in_backward.h"
 
 namespace quench::recipes {
@@ -45,7 +45,7 @@ void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_s
 
 // What the backward function needs of the forward pass.
 struct Float8Linear::Backward {
-  Float8Products products;
+  Float8Gemms products;
   std::shared_ptr<Float8Weight> weight;
   const nn::Parameter* parameter;
   Weight w;
@@ -120,12 +120,12 @@ struct Float8Linear::Backward {
 Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options)
     : scheme_(scheme),
       options_(options),
-      weight_(std::make_shared<Float8Weight>(Float8Products(scheme, options.emulate, Device{}).weight_uses(),
+      weight_(std::make_shared<Float8Weight>(Float8Gemms(scheme, options.emulate, Device{}).weight_uses(),
                                              options.keep_weight)) {}
 
 autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
   const bool training = Tape::current() != nullptr && weight.weight().requires_grad();
-  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(training));
+  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).input_uses(training));
 }
 
 Float8Rounding Float8Linear::gradient_rounding() const {
@@ -135,7 +135,7 @@ Float8Rounding Float8Linear::gradient_rounding() const {
 }
 
 struct Float8Linear::Input {
-  Float8Products products;
+  Float8Gemms products;
   Tensor x;       // [M,K]
   Tensor source;  // x, or a copy with zeros behind its rows and columns
   Float8Matrix codes;
@@ -144,7 +144,7 @@ struct Float8Linear::Input {
 Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bool uses_rows,
                                             bool transpose_now) const {
   const Tensor in = x.value();
-  Float8Products products(scheme_, options_.emulate, in.device());
+  Float8Gemms products(scheme_, options_.emulate, in.device());
   // Along the rows, M is contracted: that copy is padded there too, and all products take the same rows.
   const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
   const Tensor source = zero_padded(in, rows, products.size(in.size(1)));
@@ -156,7 +156,7 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
 
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
                             float beta, bool backward_follows, const LayerHealth& health) const {
-  const Float8Products& products = input.products;
+  const Float8Gemms& products = input.products;
   health.record(LayerOperand::input, input.source, input.codes.rowwise(), input.x.numel());
   if (!scheme_.forward) {
     gemm({.a = input.x,
@@ -240,7 +240,7 @@ Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, c
 }
 
 nn::WeightFormats Float8Linear::preferred_weight_formats(const nn::Parameter& weight) const {
-  const Float8Products products(scheme_, options_.emulate, weight.variable.value().device());
+  const Float8Gemms products(scheme_, options_.emulate, weight.variable.value().device());
   for (const std::int64_t size : {weight.global_shape[0], weight.global_shape[1]})
     if (products.size(size) != size) return {};  // values are padded before they are quantized
   // What is kept needs no bringing.
@@ -248,11 +248,11 @@ nn::WeightFormats Float8Linear::preferred_weight_formats(const nn::Parameter& we
 }
 
 bool Float8Linear::uses_weight_amax() const {
-  return request_for(Float8Products(scheme_, options_.emulate, Device{}).weight_uses()).amax;
+  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).weight_uses()).amax;
 }
 
-std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
-  return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.weight().device()), weight,
+std::unique_ptr<HeadGemms> Float8Linear::head_gemms(const nn::Parameter& weight) const {
+  return std::make_unique<Float8Head>(Float8Gemms(scheme_, options_.emulate, weight.weight().device()), weight,
                                       options_.health, Tape::current() != nullptr, gradient_rounding());
 }
 

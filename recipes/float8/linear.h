@@ -40,7 +40,7 @@ class Float8Linear final : public nn::LinearKernel {
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
   [[nodiscard]] nn::WeightFormats preferred_weight_formats(const nn::Parameter& weight) const override;
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 
  private:

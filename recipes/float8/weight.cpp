@@ -5,7 +5,7 @@
 namespace quench::recipes {
 namespace {
 
-Tensor padded(const Tensor& value, const Float8Products& products) {
+Tensor padded(const Tensor& value, const Float8Gemms& products) {
   return zero_padded(value, products.size(value.size(0)), products.size(value.size(1)));
 }
 
@@ -46,7 +46,7 @@ void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, 
   valid_ = true;
 }
 
-Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Products& products,
+Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Gemms& products,
                                             bool rows_follow, const LayerHealth& health) {
   const autograd::Weight weight = parameter.weight();
   if (const auto form = preferred_weight_formats(uses_).forward) {
@@ -64,7 +64,7 @@ Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, cons
   return {std::move(codes), {}};
 }
 
-QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Products& products) {
+QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Gemms& products) {
   const autograd::Weight weight = parameter.weight();
   if (const auto form = preferred_weight_formats(uses_).backward) {
     const autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form);

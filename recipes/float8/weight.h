@@ -2,7 +2,7 @@
 // The quantized forms of one layer's weight, made once for each version of it, or brought as codes by its source.
 
 #include "nn/linear_kernel.h"
-#include "recipes/float8/products.h"
+#include "recipes/float8/gemms.h"
 #include "recipes/health.h"
 
 namespace quench::recipes {
@@ -26,10 +26,10 @@ class Float8Weight {
   };
   // [N,K] for x W^T, with the padding of `products`. With `rows_follow` the scales for columnwise() are made on the
   // way: before a backward pass. What quantization loses goes to `health`.
-  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Products& products, bool rows_follow,
+  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Gemms& products, bool rows_follow,
                                 const LayerHealth& health);
   // [K,N] for dy W.
-  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Float8Products& products);
+  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Float8Gemms& products);
   // The same from the parameter's value in any shape, as the products read it: [E,N,K] for experts.
   [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
   [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);

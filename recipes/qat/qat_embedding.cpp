@@ -42,7 +42,7 @@ class QatEmbedding final : public nn::EmbeddingKernel {
     return out;
   }
 
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& table) const override {
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& table) const override {
     return std::make_unique<QatHead>(QatScheme{name_, {}, format_}, fake_quantize(table.weight().acquire().value(),
                                                                                   format_, Tape::current() != nullptr));
   }

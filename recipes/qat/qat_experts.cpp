@@ -3,7 +3,7 @@
 #include <array>
 
 #include "core/ops/experts/grouped_gemm.h"
-#include "recipes/rounded/expert_input.h"
+#include "recipes/emulated/expert_input.h"
 
 namespace quench::recipes {
 namespace {

@@ -172,7 +172,7 @@ std::shared_ptr<const nn::LinearKernel> QatLinear::with_adapter(
   return std::make_shared<QatLinear>(scheme_, keep_weight_, adapter);
 }
 
-std::unique_ptr<HeadProducts> QatLinear::head_products(const nn::Parameter& weight) const {
+std::unique_ptr<HeadGemms> QatLinear::head_gemms(const nn::Parameter& weight) const {
   return std::make_unique<QatHead>(
       scheme_, fake_quantize(weight.weight().acquire().value(), scheme_.weight, Tape::current() != nullptr));
 }

@@ -161,13 +161,13 @@ Tensor lines_of(const Tensor& x, Orientation orientation) {
   return out;
 }
 
-class BlockProductsOf : public ::testing::TestWithParam<const BlockLayer*> {
+class BlockGemmsOf : public ::testing::TestWithParam<const BlockLayer*> {
  protected:
   const BlockLayer& layer = *GetParam();
 };
 
 // LayerProducts of what the operands are worth, summed in f64. f32 sums of n terms are off by n roundings at most.
-TEST_P(BlockProductsOf, SumsAreThoseOfTheValues) {
+TEST_P(BlockGemmsOf, SumsAreThoseOfTheValues) {
   const Operands o(layer);
   const LayerProducts ours = run(layer, o.x, o.w, o.dy);
   const Tensor x = lines_of(o.x, Orientation::natural), x_columns = lines_of(o.x, Orientation::transposed),
@@ -216,7 +216,7 @@ TEST_P(BlockProductsOf, SumsAreThoseOfTheValues) {
 }
 
 // Numerics 12.2 (a): an index that a product keeps has a scale of its own. (b): so has every block of the contraction.
-TEST_P(BlockProductsOf, ScalesStandWhereTheyShould) {
+TEST_P(BlockGemmsOf, ScalesStandWhereTheyShould) {
   const Operands o(layer);
   const LayerProducts plain = run(layer, o.x, o.w, o.dy);
   Generator random(17);
@@ -250,7 +250,7 @@ TEST_P(BlockProductsOf, ScalesStandWhereTheyShould) {
   EXPECT_TRUE(same_bits(run(layer, scaled(o.x, row_blocks, {}), o.w, scaled(o.dy, row_blocks, {}, true)).dw, plain.dw));
 }
 
-TEST_P(BlockProductsOf, WhatIsKeptChangesNoBit) {
+TEST_P(BlockGemmsOf, WhatIsKeptChangesNoBit) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Operands o(layer, dtype);
     const LayerProducts codes = run(layer, o.x, o.w, o.dy), input = run(layer, o.x, o.w, o.dy, {}, true),
@@ -263,7 +263,7 @@ TEST_P(BlockProductsOf, WhatIsKeptChangesNoBit) {
   }
 }
 
-TEST_P(BlockProductsOf, CanStayInHighPrecision) {
+TEST_P(BlockGemmsOf, CanStayInHighPrecision) {
   const Operands o(layer);
   const LayerProducts all = run(layer, o.x, o.w, o.dy);
   for (const LinearGemm gemm : {LinearGemm::forward, LinearGemm::dgrad, LinearGemm::wgrad}) {
@@ -283,7 +283,7 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
     const Tensor x = random.normal({kRows, kIn}, dtype), dy = random.normal({kRows, kOut}, dtype),
                  before = random.normal({kCount, kOut, kIn}, dtype);
     const BlockFloat8 w = quantize_block_squares(random.normal({kCount, kOut, kIn}, dtype), Orientation::natural);
-    const auto products = [&](BlockProducts units) {
+    const auto products = [&](BlockGemms units) {
       const Tensor y = random.normal({kRows, kOut}, dtype), fresh = Tensor::empty(before.shape(), dtype);
       const Tensor added = before.clone();
       grouped_gemm(BlockFloat8GemmArgs{
@@ -297,7 +297,7 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
                                            .products = units});
       return std::array{y, fresh, added};
     };
-    const auto whole = products(BlockProducts::emulated), by_group = products(BlockProducts::emulated_by_group);
+    const auto whole = products(BlockGemms::emulated), by_group = products(BlockGemms::emulated_by_group);
     for (std::size_t i = 0; i < whole.size(); ++i)
       EXPECT_TRUE(same_bits(whole[i], by_group[i])) << to_string(dtype) << " " << i;
   }
@@ -329,7 +329,7 @@ TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
   EXPECT_GT(peak({.target = kPlanning, .emulate = true}), kCount * kOfOne) << "a GPU's host does not see the groups";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layers, BlockProductsOf, ::testing::Values(&kDenseLayer, &kExpertLayer),
+INSTANTIATE_TEST_SUITE_P(Layers, BlockGemmsOf, ::testing::Values(&kDenseLayer, &kExpertLayer),
                          [](const auto& layer) { return layer.param->ends.empty() ? "Dense" : "Experts"; });
 
 TEST(BlockFloat8, SaysWhichLayersItLeavesOut) {

@@ -157,7 +157,7 @@ TEST(GradientRoundingOfTheHead, DrawsDoNotDependOnTheChunks) {
     Variable loss;
     {
       const autograd::TapeScope scope(tape);
-      const auto products = kernel->head_products(weight);
+      const auto products = kernel->head_gemms(weight);
       loss = autograd::lm_head_loss(hidden, weight.variable, labels, 1.0f, {.chunk_rows = chunk_rows}, nullptr,
                                     products.get());
     }

@@ -78,7 +78,7 @@ class Probe {
                     model_.architecture);
     result_.device = device;
     result_.device_name = backend(device.type).device_name(device);
-    config_.recipe.emulate = config.recipe.emulate || !recipes::has_float8_products(device);
+    config_.recipe.emulate = config.recipe.emulate || !recipes::has_float8_gemms(device);
     result_.emulated = config_.recipe.emulate;
     result_.dtype = config.training.dtype;
     result_.tokens = tokens();

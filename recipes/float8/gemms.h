@@ -7,9 +7,9 @@
 
 namespace quench::recipes {
 
-class Float8Products {
+class Float8Gemms {
  public:
-  Float8Products(const Float8Scheme& scheme, bool emulate, Device device)
+  Float8Gemms(const Float8Scheme& scheme, bool emulate, Device device)
       : scheme_(scheme), emulate_(emulate), native_(!emulate && !device.is_cpu()) {}
 
   [[nodiscard]] const Float8Scheme& scheme() const noexcept { return scheme_; }

@@ -29,9 +29,9 @@ struct WantedForms {
   bool may_overwrite = false;  // rowwise may take the place of the rows
 };
 
-class OperandRounding {
+class OperandEmulation {
  public:
-  virtual ~OperandRounding() = default;
+  virtual ~OperandEmulation() = default;
   // "mxfp8"
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Of formats of MX with e4m3 elements.
@@ -58,9 +58,9 @@ class OperandRounding {
 
 // MX with e4m3 elements: blocks of 32 along the contraction axis (numerics of TorchAO's MXFP8 training). An axis that
 // 32 does not divide is continued with zeros.
-[[nodiscard]] std::shared_ptr<const OperandRounding> mx_rounding(MxScaleMode mode);
+[[nodiscard]] std::shared_ptr<const OperandEmulation> mx_rounding(MxScaleMode mode);
 
 // e4m3 with a power-of-two scale for each row (or column) along the contraction axis.
-[[nodiscard]] std::shared_ptr<const OperandRounding> float8_row_rounding();
+[[nodiscard]] std::shared_ptr<const OperandEmulation> float8_row_rounding();
 
 }  // namespace quench::recipes

@@ -1,11 +1,11 @@
-#include "recipes/rounded/rounding.h"
+#include "recipes/emulated/rounding.h"
 
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/round_groups.h"
 #include "core/ops/experts/round_rows_mx.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_mx.h"
-#include "recipes/rounded/expert_input.h"
+#include "recipes/emulated/expert_input.h"
 
 namespace quench::recipes {
 namespace {
@@ -23,7 +23,7 @@ Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   return result;
 }
 
-class MxRounding final : public OperandRounding {
+class MxRounding final : public OperandEmulation {
  public:
   explicit MxRounding(MxScaleMode mode) : mode_(mode) {}
   [[nodiscard]] std::string_view name() const override { return "mxfp8"; }
@@ -47,7 +47,7 @@ class MxRounding final : public OperandRounding {
   [[nodiscard]] RowForms forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const override {
     const Shape shape{rows.rows(), rows.x.size(1)};
     const auto whole_blocks = [](std::int64_t n) { return n % kMxBlockSize == 0; };
-    if (!whole_blocks(shape[1]) || !whole_blocks(shape[0])) return OperandRounding::forms(rows, wanted, seen);
+    if (!whole_blocks(shape[1]) || !whole_blocks(shape[0])) return OperandEmulation::forms(rows, wanted, seen);
     const auto fresh = [&] { return Tensor::empty(shape, rows.x.dtype(), rows.x.device()); };
     RowForms result;
     if (wanted.rowwise) result.rowwise = wanted.may_overwrite && !rows.pairs.defined() ? rows.x : fresh();
@@ -79,7 +79,7 @@ class MxRounding final : public OperandRounding {
   MxScaleMode mode_;
 };
 
-class Float8RowRounding final : public OperandRounding {
+class Float8RowRounding final : public OperandEmulation {
  public:
   [[nodiscard]] std::string_view name() const override { return "float8_rowwise"; }
   // Of float8 tensor cores, so that a run gives the same groups wherever it is made.
@@ -107,18 +107,18 @@ class Float8RowRounding final : public OperandRounding {
 
 }  // namespace
 
-RowForms OperandRounding::forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const {
+RowForms OperandEmulation::forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const {
   if (!wanted.rowwise && !wanted.grouped_columnwise) return {};
   const Tensor x = copied(rows);
   return {wanted.rowwise ? rowwise(x, seen) : Tensor(),
           wanted.grouped_columnwise ? grouped_columnwise(x, rows.ends) : Tensor()};
 }
 
-std::shared_ptr<const OperandRounding> mx_rounding(MxScaleMode mode) {
+std::shared_ptr<const OperandEmulation> mx_rounding(MxScaleMode mode) {
   return std::make_shared<MxRounding>(mode);
 }
 
-std::shared_ptr<const OperandRounding> float8_row_rounding() {
+std::shared_ptr<const OperandEmulation> float8_row_rounding() {
   return std::make_shared<Float8RowRounding>();
 }
 

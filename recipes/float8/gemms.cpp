@@ -1,4 +1,4 @@
-#include "recipes/float8/products.h"
+#include "recipes/float8/gemms.h"
 
 #include "core/ops/elementwise.h"
 
@@ -14,19 +14,19 @@ std::optional<Float8Operand> right_of(const std::optional<Float8Product>& produc
 
 }  // namespace
 
-void Float8Products::multiply(const QuantTensor& left, const QuantTensor& right, const Tensor& c, float beta,
-                              const Float8Product& product) const {
+void Float8Gemms::multiply(const QuantTensor& left, const QuantTensor& right, const Tensor& c, float beta,
+                           const Float8Product& product) const {
   const ScaledGemmArgs args{left, right, c, beta, product.fast_accumulation};
   emulate_ ? gemm_emulated(args) : gemm(args);
 }
 
-Float8Uses Float8Products::input_uses(bool training) const {
+Float8Uses Float8Gemms::input_uses(bool training) const {
   return {left_of(scheme_.forward), right_of(scheme_.wgrad, training), scheme_.power_of_two_scales};
 }
-Float8Uses Float8Products::weight_uses() const {
+Float8Uses Float8Gemms::weight_uses() const {
   return {right_of(scheme_.forward), right_of(scheme_.dgrad), scheme_.power_of_two_scales};
 }
-Float8Uses Float8Products::gradient_uses(bool input_wanted, bool weight_wanted) const {
+Float8Uses Float8Gemms::gradient_uses(bool input_wanted, bool weight_wanted) const {
   return {left_of(scheme_.dgrad, input_wanted), left_of(scheme_.wgrad, weight_wanted), scheme_.power_of_two_scales};
 }
 

@@ -1,4 +1,4 @@
-#include "recipes/rounded/expert_input.h"
+#include "recipes/emulated/expert_input.h"
 
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/quantize/quantize_int.h"

@@ -1,4 +1,4 @@
-#include "recipes/rounded/layers.h"
+#include "recipes/emulated/layers.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 #include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/gemm.h"
-#include "recipes/float8/products.h"
-#include "recipes/rounded/expert_input.h"
+#include "recipes/emulated/expert_input.h"
+#include "recipes/float8/gemms.h"
 
 namespace quench::recipes {
 namespace {
@@ -21,9 +21,9 @@ using autograd::Tape;
 using autograd::Variable;
 using autograd::Weight;
 
-struct Rounded {
-  std::shared_ptr<const OperandRounding> rounding;
-  RoundedProducts products;
+struct Emulated {
+  std::shared_ptr<const OperandEmulation> rounding;
+  EmulatedGemms products;
   LayerHealth health;
 
   [[nodiscard]] Tensor rowwise(const Tensor& x, bool wanted, LayerOperand operand) const {
@@ -38,9 +38,9 @@ float beta_of(const GradientTarget& into) {
   return into.accumulate ? 1.0f : 0.0f;
 }
 
-class RoundedLinear final : public nn::LinearKernel {
+class EmulatedLinear final : public nn::LinearKernel {
  public:
-  explicit RoundedLinear(Rounded rounded) : r_(std::move(rounded)) {}
+  explicit EmulatedLinear(Emulated rounded) : r_(std::move(rounded)) {}
   [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter, const Weight& bias) const override {
@@ -84,7 +84,7 @@ class RoundedLinear final : public nn::LinearKernel {
   }
 
  private:
-  static void weight_gradient(const Rounded& r, const Tensor& dy, const Saved& saved_x,
+  static void weight_gradient(const Emulated& r, const Tensor& dy, const Saved& saved_x,
                               const std::shared_ptr<autograd::Gradient>& dw) {
     dw->begin_use();
     // All rows as one group, continued with zeros.
@@ -106,12 +106,12 @@ class RoundedLinear final : public nn::LinearKernel {
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 
-  Rounded r_;
+  Emulated r_;
 };
 
-class RoundedExperts final : public nn::ExpertKernel {
+class EmulatedExperts final : public nn::ExpertKernel {
  public:
-  explicit RoundedExperts(Rounded rounded) : r_(std::move(rounded)) {}
+  explicit EmulatedExperts(Emulated rounded) : r_(std::move(rounded)) {}
   [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
   [[nodiscard]] std::int64_t alignment() const override { return r_.rounding->alignment(); }
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
@@ -143,7 +143,7 @@ class RoundedExperts final : public nn::ExpertKernel {
   };
 
   struct Backward {
-    Rounded r;
+    Emulated r;
     Weight weight;
     Shape of_each;  // [E,N,K]
     Ends ends;
@@ -228,24 +228,24 @@ class RoundedExperts final : public nn::ExpertKernel {
     return y;
   }
 
-  Rounded r_;
+  Emulated r_;
 };
 
 }  // namespace
 
-RoundedProducts RoundedProducts::without(const std::vector<LinearGemm>& high_precision) {
+EmulatedGemms EmulatedGemms::without(const std::vector<LinearGemm>& high_precision) {
   const auto rounds = [&](LinearGemm gemm) { return std::ranges::find(high_precision, gemm) == high_precision.end(); };
   return {rounds(LinearGemm::forward), rounds(LinearGemm::dgrad), rounds(LinearGemm::wgrad)};
 }
 
-std::shared_ptr<const nn::LinearKernel> rounded_linear(std::shared_ptr<const OperandRounding> rounding,
-                                                       RoundedProducts products, LayerHealth health) {
-  return std::make_shared<RoundedLinear>(Rounded{std::move(rounding), products, std::move(health)});
+std::shared_ptr<const nn::LinearKernel> emulated_linear(std::shared_ptr<const OperandEmulation> rounding,
+                                                        EmulatedGemms products, LayerHealth health) {
+  return std::make_shared<EmulatedLinear>(Emulated{std::move(rounding), products, std::move(health)});
 }
 
-std::shared_ptr<const nn::ExpertKernel> rounded_experts(std::shared_ptr<const OperandRounding> rounding,
-                                                        RoundedProducts products, LayerHealth health) {
-  return std::make_shared<RoundedExperts>(Rounded{std::move(rounding), products, std::move(health)});
+std::shared_ptr<const nn::ExpertKernel> emulated_experts(std::shared_ptr<const OperandEmulation> rounding,
+                                                         EmulatedGemms products, LayerHealth health) {
+  return std::make_shared<EmulatedExperts>(Emulated{std::move(rounding), products, std::move(health)});
 }
 
 }  // namespace quench::recipes
