@@ -3,8 +3,8 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/quantize.h"
 
@@ -49,22 +49,22 @@ Variable router_logits(const Variable& x, const Weight& weight) {
   return logits;
 }
 
-ExpertRows sort_rows(const Tensor& chosen, std::int64_t experts, std::int64_t alignment) {
+TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::int64_t alignment) {
   const MemoryScope scope(MemoryCategory::activations);
   const Device device = chosen.device();
-  ExpertRows rows;
+  TokenPermutation rows;
   rows.choices = chosen.size(1);
   rows.alignment = alignment;
   rows.counts = Tensor::empty({experts}, DType::f32, device);
   rows.ends = Tensor::empty({experts}, DType::i32, device);
   rows.rows = Tensor::empty(chosen.shape(), DType::i32, device);
-  rows.pairs = Tensor::empty({expert_row_capacity(chosen.numel(), experts, alignment)}, DType::i32, device);
-  expert_rows({.experts = chosen,
-               .alignment = alignment,
-               .counts = rows.counts,
-               .ends = rows.ends,
-               .rows = rows.rows,
-               .pairs = rows.pairs});
+  rows.pairs = Tensor::empty({permuted_row_capacity(chosen.numel(), experts, alignment)}, DType::i32, device);
+  token_permutation({.experts = chosen,
+                     .alignment = alignment,
+                     .counts = rows.counts,
+                     .ends = rows.ends,
+                     .rows = rows.rows,
+                     .pairs = rows.pairs});
   return rows;
 }
 
@@ -88,8 +88,8 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
   result.weights = Variable(Tensor::empty({tokens, options.choices}, DType::f32, device));
   router(
       {.logits = in, .bias = options.bias, .experts = chosen, .weights = result.weights.value(), .rule = options.rule});
-  result.rows = sort_rows(chosen, experts, options.alignment);
-  const ExpertRows& rows = result.rows;
+  result.rows = sort_tokens(chosen, experts, options.alignment);
+  const TokenPermutation& rows = result.rows;
   Tape::record("route", {logits}, std::array{&result.weights}, [&] {
     return [in, chosen, counts = rows.counts, rule = options.rule, terms = options.terms, dlogits = logits.gradient(),
             dweights_of = result.weights.gradient()] {
@@ -108,17 +108,17 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
   return result;
 }
 
-Variable gather_rows(const Variable& x, const ExpertRows& rows) {
+Variable permute_tokens(const Variable& x, const TokenPermutation& rows) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = x.value();
   Variable out(Tensor::empty({rows.pairs.size(0), in.size(1)}, in.dtype(), in.device()));
-  quench::gather_rows({.x = in, .pairs = rows.pairs, .choices = rows.choices, .out = out.value()});
-  const bool recorded = Tape::record("gather_rows", {x}, std::array{&out}, [&] {
+  quench::permute_tokens({.x = in, .pairs = rows.pairs, .choices = rows.choices, .out = out.value()});
+  const bool recorded = Tape::record("permute_tokens", {x}, std::array{&out}, [&] {
     return [shape = in.shape(), dtype = in.dtype(), rows, dx = x.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dout = dout_of->value();
       const Tensor gradient = Tensor::empty(shape, dtype, dout.device());
-      quench::sum_rows({.y = dout, .rows = rows.rows, .out = gradient});
+      quench::unpermute_tokens({.y = dout, .rows = rows.rows, .out = gradient});
       dx->contribute(gradient);
     };
   });
@@ -128,31 +128,31 @@ Variable gather_rows(const Variable& x, const ExpertRows& rows) {
     const MemoryScope again_scope(MemoryCategory::workspace);
     const Tensor kept = saved.get();
     const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
-    quench::gather_rows({.x = kept, .pairs = rows.pairs, .choices = rows.choices, .out = value});
+    quench::permute_tokens({.x = kept, .pairs = rows.pairs, .choices = rows.choices, .out = value});
     return value;
   };
   out.set_recompute(handle);
   return out;
 }
 
-Variable sum_rows(const Variable& y, const ExpertRows& rows) {
+Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = y.value();
   Variable out(Tensor::empty({rows.rows.size(0), in.size(1)}, in.dtype(), in.device()));
-  quench::sum_rows({.y = in, .rows = rows.rows, .out = out.value()});
-  Tape::record("sum_rows", {y}, std::array{&out}, [&] {
+  quench::unpermute_tokens({.y = in, .rows = rows.rows, .out = out.value()});
+  Tape::record("unpermute_tokens", {y}, std::array{&out}, [&] {
     return [shape = in.shape(), rows, dy = y.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dout = dout_of->value();
       const Tensor gradient = Tensor::empty(shape, dout.dtype(), dout.device());
-      quench::gather_rows({.x = dout, .pairs = rows.pairs, .choices = rows.choices, .out = gradient});
+      quench::permute_tokens({.x = dout, .pairs = rows.pairs, .choices = rows.choices, .out = gradient});
       dy->contribute(gradient);
     };
   });
   return out;
 }
 
-Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows& rows) {
+Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows) {
   const std::int64_t experts = rows.ends.size(0);
   QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1] &&
                    weight.shape()[0] % experts == 0,
@@ -196,8 +196,8 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
   return y;
 }
 
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows, bool weighs_input,
-                       const QuantOutputRequest& request) {
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
+                       bool score_before_experts, const QuantOutputRequest& request) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
@@ -210,23 +210,26 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
                          .weights = factors,
                          .pairs = pairs,
                          .out = out.value(),
-                         .weighs_input = weighs_input,
+                         .score_before_experts = score_before_experts,
                          .round = rounds ? request.mx : std::nullopt});
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    handle->recompute = [saved, shape, factors, pairs, weighs_input] {
+    handle->recompute = [saved, shape, factors, pairs, score_before_experts] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
-      quench::expert_swiglu(
-          {.gate_up = kept, .weights = factors, .pairs = pairs, .out = value, .weighs_input = weighs_input});
+      quench::expert_swiglu({.gate_up = kept,
+                             .weights = factors,
+                             .pairs = pairs,
+                             .out = value,
+                             .score_before_experts = score_before_experts});
       return value;
     };
     handle->recomputes = true;
-    return [saved, shape, factors, pairs, weighs_input, handle, din = gate_up.gradient(), dweights = weights.gradient(),
-            dout_of = out.gradient()] {
+    return [saved, shape, factors, pairs, score_before_experts, handle, din = gate_up.gradient(),
+            dweights = weights.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
       // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
@@ -243,7 +246,7 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
                               .dgate_up = dx,
                               .dweights = df,
                               .out = value,
-                              .weighs_input = weighs_input});
+                              .score_before_experts = score_before_experts});
       handle->run_waiting(value);
       if (dweights) dweights->contribute(df);
       if (din) din->contribute(dx);

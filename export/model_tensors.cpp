@@ -59,7 +59,7 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, nn::Who
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());
     if (auto* table = dynamic_cast<nn::Embedding*>(&module)) tables.insert(&table->weight());
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) linear_weights.insert(&experts->weight());
-    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) kept_f32.insert(moe->choice_bias());
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) kept_f32.insert(moe->expert_bias());
   });
   std::vector<ModelTensor> tensors;
   for (nn::Parameter* parameter : model.parameters()) {

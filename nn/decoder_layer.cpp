@@ -37,7 +37,7 @@ std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, co
   return run_part(*feed_forward_, post_attention_norm_, stream, mixed, context);
 }
 
-std::pair<Variable, Variable> DecoderLayer::run_part(const LayerPart& part, const RmsNorm& norm,
+std::pair<Variable, Variable> DecoderLayer::run_part(const SubLayer& part, const RmsNorm& norm,
                                                      const Variable& residual, const Variable& delta,
                                                      const ForwardContext& context) {
   // The token of generation, where a launch less counts.

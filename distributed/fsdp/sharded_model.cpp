@@ -85,16 +85,16 @@ nn::Sharding ShardedModel::expert_sharding() const {
 }
 
 void ShardedModel::share_experts() {
-  exchange_ = std::make_unique<ExpertExchange>(options_.experts, options_.mxfp8_rows, shared_->clock);
+  dispatcher_ = std::make_unique<ExpertParallelDispatcher>(options_.experts, options_.mxfp8_rows, shared_->clock);
   model_.visit([this](const std::string&, nn::Module& module) {
-    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(exchange_.get());
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(dispatcher_.get());
   });
 }
 
 ShardedModel::~ShardedModel() {
   model_.set_unit_hooks(nullptr);
   model_.visit([](const std::string&, nn::Module& module) {
-    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(nullptr);
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);
   });
   units_.clear();
   Backend& owner = backend(device_.type);

@@ -18,7 +18,7 @@
 #include <memory>
 #include <vector>
 
-#include "distributed/experts/expert_exchange.h"
+#include "distributed/experts/expert_parallel_dispatcher.h"
 #include "distributed/fsdp/sharded_unit.h"
 #include "nn/causal_lm.h"
 #include "recipes/lora/stored_base.h"
@@ -93,10 +93,10 @@ class ShardedModel {
   Device device_;
   std::int64_t layers_;
   std::shared_ptr<UnitShared> shared_;
-  std::unique_ptr<ExpertExchange> exchange_;  // null: experts are not shared out
-  std::vector<Unit> units_;                   // embedding, layers, final norm, head
-  std::vector<Unit*> head_units_;             // of the final norm and of the logits
-  std::deque<Unit*> reducing_;                // oldest first
+  std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: experts are not shared out
+  std::vector<Unit> units_;                               // embedding, layers, final norm, head
+  std::vector<Unit*> head_units_;                         // of the final norm and of the logits
+  std::deque<Unit*> reducing_;                            // oldest first
   Works replica_sums_;
   nn::UnitHooks hooks_;
   bool last_ = true;

@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "nn/attention/attend.h"
-#include "nn/layer_part.h"
 #include "nn/linear.h"
+#include "nn/sublayer.h"
 
 namespace quench::nn {
 
-class Attention final : public LayerPart {
+class Attention final : public SubLayer {
  public:
   Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;

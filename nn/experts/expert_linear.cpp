@@ -31,7 +31,7 @@ ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in_features, std::
   add_parameter("weight", weight_);
 }
 
-Variable ExpertLinear::forward_tokens_with_recompute(const Variable& x, const autograd::ExpertRows& rows) const {
+Variable ExpertLinear::forward_tokens_with_recompute(const Variable& x, const autograd::TokenPermutation& rows) const {
   Variable y = forward_tokens(x, rows);
   if (!y.requires_grad()) return y;
   const auto handle = std::make_shared<autograd::RecomputeHandle>();

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/number/dtype.h"
-#include "nn/optim/row_exchange.h"
+#include "nn/optim/matrix_all_to_all.h"
 
 namespace quench::nn {
 
@@ -29,7 +29,7 @@ struct OptimizerOptions {
   // Matrices that muon leaves to AdamW (embeddings, the head); empty: none.
   std::function<bool(const Parameter&)> exclude_from_muon = {};
   // Where processes hold the parameters by rows: how muon brings a matrix together. Null: every parameter is whole.
-  std::shared_ptr<RowExchange> rows = nullptr;
+  std::shared_ptr<MatrixAllToAll> rows = nullptr;
 
   // As f32, the way the kernels take it.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {

@@ -1,19 +1,19 @@
 #include "recipes/emulated/expert_input.h"
 
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/quantize_int.h"
 #include "recipes/free_in_backward.h"
 
 namespace quench::recipes {
 
-GroupRows rows_of(const Tensor& x, const autograd::ExpertRows& rows, bool tokens) {
+GroupRows rows_of(const Tensor& x, const autograd::TokenPermutation& rows, bool tokens) {
   return {.x = x, .ends = rows.ends, .pairs = tokens ? rows.pairs : Tensor(), .choices = rows.choices};
 }
 
 Tensor copied(const GroupRows& rows) {
   if (!rows.pairs.defined()) return rows.x;
   const Tensor out = Tensor::empty({rows.rows(), rows.x.size(1)}, rows.x.dtype(), rows.x.device());
-  gather_rows({.x = rows.x, .pairs = rows.pairs, .choices = rows.choices, .out = out});
+  permute_tokens({.x = rows.x, .pairs = rows.pairs, .choices = rows.choices, .out = out});
   return out;
 }
 
@@ -36,7 +36,7 @@ Shape expert_matrices(std::string_view kernel, const Tensor& x, const autograd::
   return {experts, weight.shape()[0] / experts, weight.shape()[1]};
 }
 
-Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd::ExpertRows& rows, bool sums,
+Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd::TokenPermutation& rows, bool sums,
                     const std::function<void(const Tensor& of_rows)>& product) {
   const auto fresh = [&](std::int64_t count, MemoryCategory category) {
     const MemoryScope scope(category);
@@ -46,7 +46,7 @@ Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd
   product(of_rows);
   if (!sums) return of_rows;
   const Tensor of_tokens = fresh(rows.rows.size(0), MemoryCategory::activations);
-  sum_rows({.y = of_rows, .rows = rows.rows, .out = of_tokens});
+  unpermute_tokens({.y = of_rows, .rows = rows.rows, .out = of_tokens});
   return of_tokens;
 }
 

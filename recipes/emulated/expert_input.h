@@ -10,7 +10,7 @@
 namespace quench::recipes {
 
 // The rows as they lie in x [R,K], or as copies of the tokens x [N,K].
-[[nodiscard]] GroupRows rows_of(const Tensor& x, const autograd::ExpertRows& rows, bool tokens);
+[[nodiscard]] GroupRows rows_of(const Tensor& x, const autograd::TokenPermutation& rows, bool tokens);
 // The rows themselves: x, or a new tensor.
 [[nodiscard]] Tensor copied(const GroupRows& rows);
 
@@ -30,7 +30,7 @@ namespace quench::recipes {
 
 // What a product makes: `product` writes its rows [R,width], one for each of `operand` and of its type. With `sums` the
 // result is the sum over each token's rows, [N,width]; else it is the rows.
-[[nodiscard]] Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd::ExpertRows& rows,
+[[nodiscard]] Tensor rows_or_sums(const GroupRows& operand, std::int64_t width, const autograd::TokenPermutation& rows,
                                   bool sums, const std::function<void(const Tensor& of_rows)>& product);
 
 // Ends a use of dw that has begun: `product` writes c = beta c + the gradient, c [E,N,K] over dw's values. All of dw is

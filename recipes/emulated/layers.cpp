@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
 #include "recipes/emulated/expert_input.h"
 #include "recipes/float8/gemms.h"
@@ -14,10 +14,10 @@
 namespace quench::recipes {
 namespace {
 
-using autograd::ExpertRows;
 using autograd::GradientTarget;
 using autograd::Saved;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -119,22 +119,22 @@ class EmulatedExperts final : public nn::ExpertKernel {
   }
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
-                               const ExpertRows& rows) const override {
+                               const TokenPermutation& rows) const override {
     return run(x, parameter.weight(), {rows, false, false});
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
-                                         const ExpertRows& rows) const override {
+                                         const TokenPermutation& rows) const override {
     return run(x, parameter.weight(), {rows, true, false});
   }
   [[nodiscard]] Variable apply_and_sum(const Variable& x, const nn::Parameter& parameter,
-                                       const ExpertRows& rows) const override {
+                                       const TokenPermutation& rows) const override {
     return run(x, parameter.weight(), {rows, false, true});
   }
 
  private:
   // What stands at the two ends of a layer.
   struct Ends {
-    ExpertRows rows;
+    TokenPermutation rows;
     bool tokens;  // x is tokens, whose copies are the rows
     bool sums;    // the output is the sum over each token's rows
 

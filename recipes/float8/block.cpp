@@ -3,18 +3,18 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
 #include "recipes/emulated/expert_input.h"
 
 namespace quench::recipes {
 namespace {
 
-using autograd::ExpertRows;
 using autograd::Gradient;
 using autograd::Saved;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -23,8 +23,8 @@ constexpr std::string_view kName = "float8_blockwise";
 // The three products of rows of groups, in float8 or in high precision.
 struct Products {
   BlockFloat8Options options;
-  ExpertRows rows;      // of a dense layer: without ends, so that all rows are one group
-  bool tokens = false;  // x is tokens, whose copies are the rows
+  TokenPermutation rows;  // of a dense layer: without ends, so that all rows are one group
+  bool tokens = false;    // x is tokens, whose copies are the rows
 
   // One group: products in high precision go to the library's kernels.
   [[nodiscard]] bool dense() const { return !rows.ends.defined(); }
@@ -169,11 +169,12 @@ class BlockFloat8Experts final : public nn::ExpertKernel {
   explicit BlockFloat8Experts(const BlockFloat8Options& options) : options_(options) {}
   [[nodiscard]] std::string_view name() const override { return kName; }
   [[nodiscard]] std::int64_t alignment() const override { return kFloat8Block; }
-  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const override {
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight,
+                               const TokenPermutation& rows) const override {
     return run({options_, rows, false}, x, weight.weight());
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& weight,
-                                         const ExpertRows& rows) const override {
+                                         const TokenPermutation& rows) const override {
     return run({options_, rows, true}, x, weight.weight());
   }
 

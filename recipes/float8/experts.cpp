@@ -2,9 +2,9 @@
 
 #include <array>
 
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/quantize.h"
 #include "recipes/emulated/expert_input.h"
 #include "recipes/float8/weight.h"
@@ -12,10 +12,10 @@
 namespace quench::recipes {
 namespace {
 
-using autograd::ExpertRows;
 using autograd::Gradient;
 using autograd::Saved;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -63,23 +63,23 @@ class Float8Experts final : public nn::ExpertKernel {
   [[nodiscard]] std::string_view name() const override { return "float8_rowwise"; }
   [[nodiscard]] std::int64_t alignment() const override { return kFloat8GroupAlignment; }
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
-                               const ExpertRows& rows) const override {
+                               const TokenPermutation& rows) const override {
     return run(x, parameter, rows, false, false);
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
-                                         const ExpertRows& rows) const override {
+                                         const TokenPermutation& rows) const override {
     return run(x, parameter, rows, true, false);
   }
   [[nodiscard]] Variable apply_and_sum(const Variable& x, const nn::Parameter& parameter,
-                                       const ExpertRows& rows) const override {
+                                       const TokenPermutation& rows) const override {
     return run(x, parameter, rows, false, true);
   }
 
  private:
   struct Backward;
   // `tokens`: x is tokens, whose copies are the rows; `sums`: the output is the sum over each token's rows.
-  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens,
-                             bool sums) const;
+  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
+                             bool tokens, bool sums) const;
 
   Float8ExpertOptions options_;
   std::shared_ptr<Float8Weight> weight_;
@@ -91,7 +91,7 @@ struct Float8Experts::Backward {
   const nn::Parameter* parameter;
   Weight weight;
   Shape of_each;  // [E,N,K]
-  ExpertRows rows;
+  TokenPermutation rows;
   bool tokens, sums;
   Saved saved_x;           // where no codes of it are kept
   GroupColumns x_columns;  // where wgrad is float8; without codes, if they are made of saved_x
@@ -148,8 +148,8 @@ struct Float8Experts::Backward {
   }
 };
 
-Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens,
-                            bool sums) const {
+Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
+                            bool tokens, bool sums) const {
   const Weight weight = parameter.weight();
   const Tensor in = x.value();
   const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));

@@ -9,8 +9,8 @@
 
 namespace quench::recipes {
 
-using autograd::ExpertRows;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -97,7 +97,7 @@ LoraExperts::LoraExperts(std::shared_ptr<const nn::ExpertKernel> base, std::shar
       adapter_(std::move(adapter)),
       name_(fmt::format("{} + {}", base_->name(), adapter_name("lora", adapter_->pieces()))) {}
 
-Variable LoraExperts::with_updates(Variable y, const Variable& x, const ExpertRows& rows) const {
+Variable LoraExperts::with_updates(Variable y, const Variable& x, const TokenPermutation& rows) const {
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
     const ExpertPiece& piece = adapter_->pieces()[i];
     const Variable hidden = autograd::expert_linear(x, adapter_->a(i).weight(), rows);
@@ -107,12 +107,13 @@ Variable LoraExperts::with_updates(Variable y, const Variable& x, const ExpertRo
   return y;
 }
 
-Variable LoraExperts::apply(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const {
+Variable LoraExperts::apply(const Variable& x, const nn::Parameter& weight, const TokenPermutation& rows) const {
   return with_updates(base_->apply(x, weight, rows), x, rows);
 }
 
-Variable LoraExperts::apply_to_tokens(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const {
-  return with_updates(base_->apply_to_tokens(x, weight, rows), autograd::gather_rows(x, rows), rows);
+Variable LoraExperts::apply_to_tokens(const Variable& x, const nn::Parameter& weight,
+                                      const TokenPermutation& rows) const {
+  return with_updates(base_->apply_to_tokens(x, weight, rows), autograd::permute_tokens(x, rows), rows);
 }
 
 }  // namespace quench::recipes

@@ -108,8 +108,8 @@ struct BlockLayer {
   [[nodiscard]] std::int64_t end(std::int64_t e) const {
     return ends.empty() ? rows : ends[static_cast<std::size_t>(e)];
   }
-  [[nodiscard]] autograd::ExpertRows expert_rows() const {
-    autograd::ExpertRows result;
+  [[nodiscard]] autograd::TokenPermutation token_permutation() const {
+    autograd::TokenPermutation result;
     result.choices = 1;
     result.alignment = kFloat8Block;
     result.ends = Tensor::from_values<std::int32_t>({experts()}, ends);
@@ -135,7 +135,7 @@ LayerProducts run(const BlockLayer& layer, const Tensor& x, const Tensor& w, con
     if (layer.ends.empty())
       y = kFloat8Blockwise.plan(info, options).kernel->apply(in, weight, {});
     else
-      y = kFloat8Blockwise.plan_experts(info, options).kernel->apply(in, weight, layer.expert_rows());
+      y = kFloat8Blockwise.plan_experts(info, options).kernel->apply(in, weight, layer.token_permutation());
   }
   const Tensor value = y.value();
   y.gradient()->contribute(dy);
@@ -312,12 +312,12 @@ TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
         kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kPlanning}, options);
     nn::Parameter weight = nn::make_parameter({kCount * kSize, kSize}, {.dtype = DType::bf16, .device = kPlanning},
                                               nn::Initializer::normal, 0.02f, kCount);
-    const autograd::ExpertRows rows{.choices = 1,
-                                    .alignment = kFloat8Block,
-                                    .counts = Tensor::empty({kCount}, DType::f32, kPlanning),
-                                    .ends = Tensor::empty({kCount}, DType::i32, kPlanning),
-                                    .rows = Tensor::empty({kRows, 1}, DType::i32, kPlanning),
-                                    .pairs = Tensor::empty({kRows}, DType::i32, kPlanning)};
+    const autograd::TokenPermutation rows{.choices = 1,
+                                          .alignment = kFloat8Block,
+                                          .counts = Tensor::empty({kCount}, DType::f32, kPlanning),
+                                          .ends = Tensor::empty({kCount}, DType::i32, kPlanning),
+                                          .rows = Tensor::empty({kRows, 1}, DType::i32, kPlanning),
+                                          .pairs = Tensor::empty({kRows}, DType::i32, kPlanning)};
     const Variable x(Tensor::empty({kRows, kSize}, DType::bf16, kPlanning));
     Allocator::of(kPlanning).reset_peak();
     const std::int64_t before = Allocator::of(kPlanning).stats().current;

@@ -9,7 +9,7 @@
 
 namespace quench::testing {
 
-class RegluMlp final : public nn::LayerPart {
+class RegluMlp final : public nn::SubLayer {
  public:
   RegluMlp(const nn::ModelConfig& config, std::int64_t, const nn::ParameterOptions& options)
       : gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, false, options, config.initializer_range,
@@ -42,7 +42,7 @@ inline const Registered<nn::ModelFamily> kReglu{{"RegluForCausalLM",
                                                  apply_reglu,
                                                  write_reglu,
                                                  {"attention_bias"},
-                                                 nn::make_part<nn::Attention>,
-                                                 nn::make_part<RegluMlp>}};
+                                                 nn::make_sublayer<nn::Attention>,
+                                                 nn::make_sublayer<RegluMlp>}};
 
 }  // namespace quench::testing

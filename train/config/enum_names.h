@@ -37,8 +37,8 @@ struct EnumNames<RecipeSection::GradientRounding> {
 };
 
 template <>
-struct EnumNames<ParallelSection::ExpertRowsForm> {
-  using E = ParallelSection::ExpertRowsForm;
+struct EnumNames<ParallelSection::DispatchFormat> {
+  using E = ParallelSection::DispatchFormat;
   static constexpr EnumTable<E, 2> values = {{{E::high_precision, "high_precision"}, {E::mxfp8, "mxfp8"}}};
 };
 

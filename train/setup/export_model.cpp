@@ -120,7 +120,7 @@ class BroughtUnits {
     model.visit([this](const std::string&, nn::Module& module) {
       if (auto* linear = dynamic_cast<nn::Linear*>(&module)) kernels_[linear] = linear->shared_kernel();
       if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) expert_kernels_[experts] = experts->shared_kernel();
-      if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(nullptr);  // all experts will be here
+      if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);  // all experts will be here
     });
   }
   ~BroughtUnits() {

@@ -173,7 +173,7 @@ RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model) 
 
 float router_bias_speed(const RunConfig& config, const nn::ModelConfig& model) {
   constexpr double kSpeed = 0.001;  // DeepSeek-V3's
-  if (!model.experts.choice_bias) return 0;
+  if (!model.experts.expert_bias) return 0;
   return static_cast<float>(config.training.router_bias_speed.value_or(config.lora ? 0 : kSpeed));
 }
 

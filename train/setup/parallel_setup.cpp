@@ -135,7 +135,7 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
           .base = base,
           .experts = ranks->experts,
           .expert_shard = ranks->expert_shard,
-          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::ExpertRowsForm::mxfp8});
+          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8});
 }
 
 }  // namespace quench

@@ -3,8 +3,8 @@
 // kernel's code short.
 
 #include "core/cuda/quantize/mx_rounding.cuh"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/round_rows_mx.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/round_mx.h"
 
 namespace quench::cuda {
@@ -95,7 +95,7 @@ void round_rows_apart(const RoundRowsMxArgs& args) {
   if (args.rows.pairs.defined()) {
     const MemoryScope scope(MemoryCategory::workspace);
     x = Tensor::empty({args.rows.rows(), x.size(1)}, x.dtype(), x.device());
-    gather_rows({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
+    permute_tokens({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
   }
   if (args.columnwise.defined())
     round_mx({.x = x, .out = args.columnwise, .mode = args.mode, .orientation = Orientation::transposed});

@@ -1,6 +1,6 @@
 #include "core/ops/experts/round_rows_mx.h"
 
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_mx.h"
@@ -41,7 +41,7 @@ void round_rows_mx_host(const RoundRowsMxArgs& args) {
   Tensor x = args.rows.x;
   if (args.rows.pairs.defined()) {
     x = Tensor::empty({args.rows.rows(), x.size(1)}, x.dtype(), x.device());
-    gather_rows({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
+    permute_tokens({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
   }
   // Columns last: they may be rounded in place.
   if (args.columnwise.defined())

@@ -18,7 +18,7 @@ struct RoundRowsMxArgs {
 
 extern constinit KernelSlot<RoundRowsMxArgs> round_rows_mx_slot;
 
-// The bits of gather_rows and of one round_mx for each form. Throws invalid_argument naming what does not fit.
+// The bits of permute_tokens and of one round_mx for each form. Throws invalid_argument naming what does not fit.
 void round_rows_mx(const RoundRowsMxArgs& args);
 
 }  // namespace quench

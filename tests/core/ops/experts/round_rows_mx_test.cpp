@@ -1,6 +1,6 @@
 #include "core/ops/experts/round_rows_mx.h"
 
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/round_mx.h"
 #include "tests/core/ops/op_testing.h"
 
@@ -43,7 +43,7 @@ TEST(RoundRowsMx, IsTheCopyAndARoundingForEachForm) {
         Tensor copies = x.clone();
         if (gathered) {
           copies = Tensor::empty({kPairs, kWidth}, dtype);
-          gather_rows({.x = x, .pairs = pairs, .choices = kChoices, .out = copies});
+          permute_tokens({.x = x, .pairs = pairs, .choices = kChoices, .out = copies});
         }
         const Tensor columns = Tensor::empty_like(copies), rows = Tensor::empty_like(copies);
         const GroupRows of_x{.x = x, .ends = {}, .pairs = pairs, .choices = kChoices};

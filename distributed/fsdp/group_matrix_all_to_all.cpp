@@ -1,13 +1,13 @@
-#include "distributed/fsdp/group_row_exchange.h"
+#include "distributed/fsdp/group_matrix_all_to_all.h"
 
 #include <utility>
 
 namespace quench::distributed {
 namespace {
 
-class GroupRowExchange final : public nn::RowExchange {
+class GroupMatrixAllToAll final : public nn::MatrixAllToAll {
  public:
-  explicit GroupRowExchange(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
+  explicit GroupMatrixAllToAll(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
   [[nodiscard]] nn::Sharding sharding() const override { return {group_->rank(), group_->size()}; }
   void exchange(const Tensor& input, const Tensor& output, std::span<const std::int64_t> send_counts,
                 std::span<const std::int64_t> receive_counts) override {
@@ -20,9 +20,9 @@ class GroupRowExchange final : public nn::RowExchange {
 
 }  // namespace
 
-std::shared_ptr<nn::RowExchange> make_row_exchange(std::shared_ptr<ProcessGroup> shard) {
+std::shared_ptr<nn::MatrixAllToAll> make_matrix_all_to_all(std::shared_ptr<ProcessGroup> shard) {
   if (shard->size() == 1) return nullptr;
-  return std::make_shared<GroupRowExchange>(std::move(shard));
+  return std::make_shared<GroupMatrixAllToAll>(std::move(shard));
 }
 
 }  // namespace quench::distributed

@@ -1,4 +1,4 @@
-#include "distributed/experts/expert_exchange.h"
+#include "distributed/experts/expert_parallel_dispatcher.h"
 
 #include <cmath>
 
@@ -16,11 +16,12 @@ std::vector<std::int64_t> elements(const std::vector<std::int64_t>& rows, std::i
 
 }  // namespace
 
-ExpertExchange::ExpertExchange(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<WaitClock> clock)
+ExpertParallelDispatcher::ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8,
+                                                   std::shared_ptr<WaitClock> clock)
     : group_(std::move(group)), mxfp8_(mxfp8), clock_(std::move(clock)) {}
 
-std::vector<std::int64_t> ExpertExchange::exchange_counts(const Tensor& counts, std::int64_t pairs,
-                                                          std::vector<std::int64_t>& own) const {
+std::vector<std::int64_t> ExpertParallelDispatcher::exchange_counts(const Tensor& counts, std::int64_t pairs,
+                                                                    std::vector<std::int64_t>& own) const {
   const std::int64_t experts = counts.numel();
   QUENCH_CHECK(experts % size() == 0, "{} experts cannot be shared out to {} processes", experts, size());
   const MemoryScope scope(MemoryCategory::workspace);
@@ -52,7 +53,8 @@ std::vector<std::int64_t> ExpertExchange::exchange_counts(const Tensor& counts, 
   return received;
 }
 
-Tensor ExpertExchange::all_to_all(const Tensor& rows, const autograd::RowCounts& counts, std::string_view label) const {
+Tensor ExpertParallelDispatcher::all_to_all(const Tensor& rows, const autograd::RowCounts& counts,
+                                            std::string_view label) const {
   const std::int64_t width = rows.size(1);
   const Tensor out = Tensor::empty({counts.received_rows(), width}, rows.dtype(), rows.device());
   std::vector<Work> works;
@@ -61,8 +63,8 @@ Tensor ExpertExchange::all_to_all(const Tensor& rows, const autograd::RowCounts&
   return out;
 }
 
-Tensor ExpertExchange::move(const Tensor& rows, const autograd::RowCounts& counts, bool activations,
-                            std::string_view label) const {
+Tensor ExpertParallelDispatcher::move(const Tensor& rows, const autograd::RowCounts& counts, bool activations,
+                                      std::string_view label) const {
   if (!mxfp8_ || !activations) return all_to_all(rows, counts, label);
   QUENCH_CHECK_KEY(ErrorCode::bad_config, "parallel.expert_all_to_all", rows.size(1) % kMxBlockSize == 0,
                    "\"mxfp8\", but rows of {} elements are no multiple of {}; use "

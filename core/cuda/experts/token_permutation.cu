@@ -7,7 +7,7 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/reduce.cuh"
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 
 namespace quench::cuda {
 namespace {
@@ -106,11 +106,11 @@ __global__ __launch_bounds__(32) void place_pairs_kernel(const std::int32_t* cho
   }
 }
 
-void expert_rows_cuda(const ExpertRowsArgs& args) {
-  const OpLaunch launch("expert_rows", {&args.experts, &args.counts, &args.ends, &args.rows, &args.pairs});
+void token_permutation_cuda(const TokenPermutationArgs& args) {
+  const OpLaunch launch("token_permutation", {&args.experts, &args.counts, &args.ends, &args.rows, &args.pairs});
   const std::int64_t count = args.experts.numel();
   const auto experts = static_cast<int>(args.counts.size(0));
-  QUENCH_CHECK_AS(ErrorCode::unsupported, experts <= kMaxExperts, "expert_rows: {} experts, at most {} on a GPU",
+  QUENCH_CHECK_AS(ErrorCode::unsupported, experts <= kMaxExperts, "token_permutation: {} experts, at most {} on a GPU",
                   experts, kMaxExperts);
   const auto chunks = static_cast<int>((count + kChunk - 1) / kChunk);
   const MemoryScope scope(MemoryCategory::workspace);
@@ -131,8 +131,8 @@ void expert_rows_cuda(const ExpertRowsArgs& args) {
 
 // Moves 16 bytes (or a word of `Word`) a thread: reads each token's row k times, mostly from L2, and writes R rows.
 template <class Word>
-__global__ __launch_bounds__(kThreads) void gather_rows_kernel(const Word* x, const std::int32_t* pairs, int choices,
-                                                               Word* out, std::int64_t words, std::int64_t count) {
+__global__ __launch_bounds__(kThreads) void permute_tokens_kernel(const Word* x, const std::int32_t* pairs, int choices,
+                                                                  Word* out, std::int64_t words, std::int64_t count) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
     const std::int64_t row =
@@ -142,13 +142,13 @@ __global__ __launch_bounds__(kThreads) void gather_rows_kernel(const Word* x, co
   }
 }
 
-void gather_rows_cuda(const GatherRowsArgs& args) {
-  const OpLaunch launch("gather_rows", {&args.x, &args.pairs, &args.out});
+void permute_tokens_cuda(const PermuteTokensArgs& args) {
+  const OpLaunch launch("permute_tokens", {&args.x, &args.pairs, &args.out});
   const auto element = static_cast<std::int64_t>(byte_size(args.x.dtype()));
   const std::int64_t bytes = args.x.size(1) * element;
   const auto run = [&]<class Word>() {
     const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(Word)), count = args.out.size(0) * words;
-    launch(gather_rows_kernel<Word>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,
+    launch(permute_tokens_kernel<Word>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,
            static_cast<const Word*>(args.x.raw_data()), args.pairs.data<std::int32_t>(), static_cast<int>(args.choices),
            static_cast<Word*>(args.out.raw_data()), words, count);
   };
@@ -163,8 +163,8 @@ void gather_rows_cuda(const GatherRowsArgs& args) {
 
 // Reads k rows and writes one for each token.
 template <class T, bool kWide>
-__global__ __launch_bounds__(kThreads) void sum_rows_kernel(const T* y, const std::int32_t* rows, int choices, T* out,
-                                                            std::int64_t pieces, std::int64_t count) {
+__global__ __launch_bounds__(kThreads) void unpermute_tokens_kernel(const T* y, const std::int32_t* rows, int choices,
+                                                                    T* out, std::int64_t pieces, std::int64_t count) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
@@ -183,22 +183,22 @@ __global__ __launch_bounds__(kThreads) void sum_rows_kernel(const T* y, const st
   }
 }
 
-void sum_rows_cuda(const SumRowsArgs& args) {
-  const OpLaunch launch("sum_rows", {&args.y, &args.rows, &args.out});
+void unpermute_tokens_cuda(const UnpermuteTokensArgs& args) {
+  const OpLaunch launch("unpermute_tokens", {&args.y, &args.rows, &args.out});
   const std::int64_t width = args.out.size(1);
-  dispatch<float, bfloat16>(args.y.dtype(), "sum_rows", [&]<class T>() {
+  dispatch<float, bfloat16>(args.y.dtype(), "unpermute_tokens", [&]<class T>() {
     const bool wide =
         rows_are_wide<T>(args.y.raw_data(), width, width) && rows_are_wide<T>(args.out.raw_data(), width, width);
     const std::int64_t pieces = wide ? width / kVectorWidth<T> : width, count = args.out.size(0) * pieces;
-    launch(wide ? sum_rows_kernel<T, true> : sum_rows_kernel<T, false>,
+    launch(wide ? unpermute_tokens_kernel<T, true> : unpermute_tokens_kernel<T, false>,
            strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0, args.y.data<T>(),
            args.rows.data<std::int32_t>(), static_cast<int>(args.rows.size(1)), args.out.data<T>(), pieces, count);
   });
 }
 
-QUENCH_CUDA_KERNEL(expert_rows_slot, expert_rows_cuda);
-QUENCH_CUDA_KERNEL(gather_rows_slot, gather_rows_cuda);
-QUENCH_CUDA_KERNEL(sum_rows_slot, sum_rows_cuda);
+QUENCH_CUDA_KERNEL(token_permutation_slot, token_permutation_cuda);
+QUENCH_CUDA_KERNEL(permute_tokens_slot, permute_tokens_cuda);
+QUENCH_CUDA_KERNEL(unpermute_tokens_slot, unpermute_tokens_cuda);
 
 }  // namespace
 }  // namespace quench::cuda

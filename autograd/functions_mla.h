@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "autograd/tape.h"
-#include "core/ops/latent_heads.h"
+#include "core/ops/mla_heads.h"
 
 namespace quench::autograd {
 
@@ -14,8 +14,8 @@ std::pair<Variable, Variable> split_columns(const Variable& x, std::int64_t widt
 // The first `width` columns of every head of x [N, heads * C]: [N, heads * width]. x itself where that is all of them.
 Variable head_columns(const Variable& x, std::int64_t heads, std::int64_t width);
 
-// Queries, keys and values as attention reads them (core/ops/latent_heads.h): [N, 3 * heads * width].
-Variable latent_heads(const Variable& q, const Variable& kv, const Variable& key, const LatentHeadsShape& shape,
-                      const Tensor& cos, const Tensor& sin, const Tensor& positions);
+// Queries, keys and values as attention reads them (core/ops/mla_heads.h): [N, 3 * heads * width].
+Variable mla_heads(const Variable& q, const Variable& kv, const Variable& key, const MlaHeadsShape& shape,
+                   const Tensor& cos, const Tensor& sin, const Tensor& positions);
 
 }  // namespace quench::autograd

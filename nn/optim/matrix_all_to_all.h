@@ -9,9 +9,9 @@
 
 namespace quench::nn {
 
-class RowExchange {
+class MatrixAllToAll {
  public:
-  virtual ~RowExchange() = default;
+  virtual ~MatrixAllToAll() = default;
   // How many processes hold the rows of every parameter, and which of them this is.
   [[nodiscard]] virtual Sharding sharding() const = 0;
   // Sends `send_counts[j]` elements of `input`, one part behind the other, to process j, and puts the

@@ -1,21 +1,21 @@
 #pragma once
-// The exchange of rows between the processes that share out a model's experts (autograd/row_exchange.h), by all-to-all
-// operations of a process group.
+// The exchange of rows between the processes that share out a model's experts (autograd/token_dispatcher.h), by
+// all-to-all operations of a process group.
 
 #include <memory>
 
-#include "autograd/row_exchange.h"
+#include "autograd/token_dispatcher.h"
 #include "distributed/fsdp/wait_clock.h"
 #include "distributed/process_group.h"
 
 namespace quench::distributed {
 
-class ExpertExchange final : public autograd::RowExchange {
+class ExpertParallelDispatcher final : public autograd::TokenDispatcher {
  public:
   // `mxfp8`: activations and their gradients travel as e4m3 codes with an E8M0 scale for every 32 elements of a row
   // (core/ops/quantize/quantize.h, rounding up as in training), about half the bytes of bf16. Widths must be multiples
   // of 32.
-  ExpertExchange(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<WaitClock> clock);
+  ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<WaitClock> clock);
 
   [[nodiscard]] int size() const override { return group_->size(); }
   [[nodiscard]] std::vector<std::int64_t> exchange_counts(const Tensor& counts, std::int64_t pairs,

@@ -7,8 +7,8 @@
 namespace quench {
 
 // After a step: moves the bias on the choice of every router that has one by `speed`, up for experts that got fewer
-// tokens than the mean, down for those that got more (core/ops/experts/choice_bias.h). `load` is that of the whole step
+// tokens than the mean, down for those that got more (core/ops/experts/expert_bias.h). `load` is that of the whole step
 // over all processes. Nothing waits for the device.
-void balance_choices(nn::CausalLm& model, const nn::ExpertLoad& load, float speed);
+void update_expert_biases(nn::CausalLm& model, const nn::ExpertLoad& load, float speed);
 
 }  // namespace quench

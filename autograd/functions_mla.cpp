@@ -1,4 +1,4 @@
-#include "autograd/functions_latent.h"
+#include "autograd/functions_mla.h"
 
 #include <array>
 
@@ -60,20 +60,20 @@ Variable head_columns(const Variable& x, std::int64_t heads, std::int64_t width)
   return out;
 }
 
-Variable latent_heads(const Variable& q, const Variable& kv, const Variable& key, const LatentHeadsShape& shape,
-                      const Tensor& cos, const Tensor& sin, const Tensor& positions) {
+Variable mla_heads(const Variable& q, const Variable& kv, const Variable& key, const MlaHeadsShape& shape,
+                   const Tensor& cos, const Tensor& sin, const Tensor& positions) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = q.value();
   Variable out(Tensor::empty({in.size(0), 3 * shape.heads * shape.width()}, in.dtype(), in.device()));
-  quench::latent_heads({.q = in,
-                        .kv = kv.value(),
-                        .key = key.value(),
-                        .cos = cos,
-                        .sin = sin,
-                        .positions = positions,
-                        .out = out.value(),
-                        .shape = shape});
-  Tape::record("latent_heads", {q, kv, key}, std::array{&out}, [&] {
+  quench::mla_heads({.q = in,
+                     .kv = kv.value(),
+                     .key = key.value(),
+                     .cos = cos,
+                     .sin = sin,
+                     .positions = positions,
+                     .out = out.value(),
+                     .shape = shape});
+  Tape::record("mla_heads", {q, kv, key}, std::array{&out}, [&] {
     return [shape, cos, sin, positions, q_shape = in.shape(), kv_shape = kv.value().shape(),
             key_shape = key.value().shape(), dq = q.gradient(), dkv = kv.gradient(), dkey = key.gradient(),
             dout_of = out.gradient()] {
@@ -81,14 +81,14 @@ Variable latent_heads(const Variable& q, const Variable& kv, const Variable& key
       const Tensor dout = dout_of->value();
       const auto like = [&](const Shape& of) { return Tensor::empty(of, dout.dtype(), dout.device()); };
       const Tensor of_q = like(q_shape), of_kv = like(kv_shape), of_key = like(key_shape);
-      latent_heads_backward({.dout = dout,
-                             .cos = cos,
-                             .sin = sin,
-                             .positions = positions,
-                             .dq = of_q,
-                             .dkv = of_kv,
-                             .dkey = of_key,
-                             .shape = shape});
+      mla_heads_backward({.dout = dout,
+                          .cos = cos,
+                          .sin = sin,
+                          .positions = positions,
+                          .dq = of_q,
+                          .dkv = of_kv,
+                          .dkey = of_key,
+                          .shape = shape});
       if (dq) dq->contribute(of_q);
       if (dkv) dkv->contribute(of_kv);
       if (dkey) dkey->contribute(of_key);

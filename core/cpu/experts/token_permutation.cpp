@@ -1,4 +1,4 @@
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/round_mx.h"
 
 #include <cstring>
@@ -10,7 +10,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
 // A stable counting sort.
-void expert_rows_kernel(const ExpertRowsArgs& args) {
+void token_permutation_kernel(const TokenPermutationArgs& args) {
   const std::int64_t count = args.experts.numel(), experts = args.counts.size(0), capacity = args.pairs.size(0);
   const auto* chosen = args.experts.data<std::int32_t>();
   auto* counts = args.counts.data<float>();
@@ -19,8 +19,8 @@ void expert_rows_kernel(const ExpertRowsArgs& args) {
   auto* pairs = args.pairs.data<std::int32_t>();
   std::fill(ends, ends + experts, 0);
   for (std::int64_t i = 0; i < count; ++i) {
-    QUENCH_CHECK(chosen[i] >= 0 && chosen[i] < experts, "expert_rows: pair {} goes to expert {} of {}", i, chosen[i],
-                 experts);
+    QUENCH_CHECK(chosen[i] >= 0 && chosen[i] < experts, "token_permutation: pair {} goes to expert {} of {}", i,
+                 chosen[i], experts);
     ++ends[chosen[i]];
   }
   // While pairs are handed out, `ends` holds the next free row of each expert.
@@ -42,7 +42,7 @@ void expert_rows_kernel(const ExpertRowsArgs& args) {
   std::memcpy(ends, last.raw_data(), last.nbytes());
 }
 
-void gather_rows_kernel(const GatherRowsArgs& args) {
+void gather_rows_kernel(const PermuteTokensArgs& args) {
   const std::int64_t n = args.out.size(0), row_bytes = args.x.size(1) * byte_size(args.x.dtype());
   const auto* x = static_cast<const std::byte*>(args.x.raw_data());
   auto* out = static_cast<std::byte*>(args.out.raw_data());
@@ -59,7 +59,7 @@ void gather_rows_kernel(const GatherRowsArgs& args) {
 }
 
 template <class T>
-void sum_rows(const SumRowsArgs& args) {
+void unpermute_tokens(const UnpermuteTokensArgs& args) {
   const std::int64_t n = args.out.size(0), width = args.out.size(1), choices = args.rows.size(1);
   const T* y = args.y.data<T>();
   T* out = args.out.data<T>();
@@ -76,8 +76,8 @@ void sum_rows(const SumRowsArgs& args) {
   });
 }
 
-void sum_rows_kernel(const SumRowsArgs& args) {
-  dispatch<float, bfloat16>(args.y.dtype(), "sum_rows", [&]<class T>() { sum_rows<T>(args); });
+void unpermute_tokens_kernel(const UnpermuteTokensArgs& args) {
+  dispatch<float, bfloat16>(args.y.dtype(), "unpermute_tokens", [&]<class T>() { unpermute_tokens<T>(args); });
 }
 
 template <class T>
@@ -97,7 +97,7 @@ void swiglu_forward(const ExpertSwigluArgs& args) {
       const T* gate = gate_up + row * 2 * width;
       const F32 weight = broadcast(weights[pairs[row]]);
       // silu(w g) * (w u) = w g * sigmoid(w g) * u * w
-      const F32 inner = broadcast(args.weighs_input ? weights[pairs[row]] : 1.0f);
+      const F32 inner = broadcast(args.score_before_experts ? weights[pairs[row]] : 1.0f);
       for_vectors(width, [&](std::int64_t i, auto count) {
         const F32 g = load(gate + i, count) * inner;
         store(target + i, g * sigmoid(g) * load(gate + width + i, count) * weight, count);
@@ -128,7 +128,7 @@ void swiglu_backward(const ExpertSwigluBackwardArgs& args) {
       const T* gradient = dout + row * width;
       const F32 weight = broadcast(weights[pairs[row]]);
       F32 product{};
-      if (args.weighs_input) {
+      if (args.score_before_experts) {
         for_vectors(width, [&](std::int64_t i, auto count) {
           const F32 g = load(gate + i, count), up = load(gate + width + i, count), d = load(gradient + i, count);
           const F32 inner = g * weight, s = sigmoid(inner), silu = inner * s;
@@ -159,13 +159,14 @@ void expert_swiglu_kernel(const ExpertSwigluArgs& args) {
 
 void expert_swiglu_backward_kernel(const ExpertSwigluBackwardArgs& args) {
   // First: dgate_up may be gate_up.
-  if (args.out.defined()) expert_swiglu_kernel({args.gate_up, args.weights, args.pairs, args.out, args.weighs_input});
+  if (args.out.defined())
+    expert_swiglu_kernel({args.gate_up, args.weights, args.pairs, args.out, args.score_before_experts});
   dispatch<float, bfloat16>(args.dout.dtype(), "expert_swiglu_backward", [&]<class T>() { swiglu_backward<T>(args); });
 }
 
-QUENCH_CPU_KERNEL(expert_rows_slot, expert_rows_kernel);
-QUENCH_CPU_KERNEL(gather_rows_slot, gather_rows_kernel);
-QUENCH_CPU_KERNEL(sum_rows_slot, sum_rows_kernel);
+QUENCH_CPU_KERNEL(token_permutation_slot, token_permutation_kernel);
+QUENCH_CPU_KERNEL(permute_tokens_slot, gather_rows_kernel);
+QUENCH_CPU_KERNEL(unpermute_tokens_slot, unpermute_tokens_kernel);
 QUENCH_CPU_KERNEL(expert_swiglu_slot, expert_swiglu_kernel);
 QUENCH_CPU_KERNEL(expert_swiglu_backward_slot, expert_swiglu_backward_kernel);
 

@@ -1,4 +1,4 @@
-#include "core/ops/latent_heads.h"
+#include "core/ops/mla_heads.h"
 
 #include <vector>
 
@@ -11,13 +11,13 @@ namespace {
 struct Pair {
   std::int64_t first, second;
 };
-Pair pair_of(const LatentHeadsShape& shape, std::int64_t i) {
+Pair pair_of(const MlaHeadsShape& shape, std::int64_t i) {
   if (shape.interleaved) return {2 * i, 2 * i + 1};
   return {i, i + shape.rotary / 2};
 }
 
 template <class T>
-void rotate(const T* x, const float* cos, const float* sin, const LatentHeadsShape& shape, T* out) {
+void rotate(const T* x, const float* cos, const float* sin, const MlaHeadsShape& shape, T* out) {
   const std::int64_t half = shape.rotary / 2;
   for (std::int64_t i = 0; i < half; ++i) {
     const Pair pair = pair_of(shape, i);
@@ -29,7 +29,7 @@ void rotate(const T* x, const float* cos, const float* sin, const LatentHeadsSha
 
 // The derivative: back by the same angle. Adds to f32.
 template <class T>
-void rotate_back(const T* dout, const float* cos, const float* sin, const LatentHeadsShape& shape, float* dx) {
+void rotate_back(const T* dout, const float* cos, const float* sin, const MlaHeadsShape& shape, float* dx) {
   const std::int64_t half = shape.rotary / 2;
   for (std::int64_t i = 0; i < half; ++i) {
     const Pair pair = pair_of(shape, i);
@@ -40,8 +40,8 @@ void rotate_back(const T* dout, const float* cos, const float* sin, const Latent
 }
 
 template <class T>
-void forward(const LatentHeadsArgs& args) {
-  const LatentHeadsShape& s = args.shape;
+void forward(const MlaHeadsArgs& args) {
+  const MlaHeadsShape& s = args.shape;
   const std::int64_t n = args.out.size(0), width = s.width(), of_kv = s.plain + s.value, all = s.heads * width;
   const T *q = args.q.data<T>(), *kv = args.kv.data<T>(), *key = args.key.data<T>();
   const auto* positions = args.positions.data<std::int32_t>();
@@ -68,8 +68,8 @@ void forward(const LatentHeadsArgs& args) {
 }
 
 template <class T>
-void backward(const LatentHeadsBackwardArgs& args) {
-  const LatentHeadsShape& s = args.shape;
+void backward(const MlaHeadsBackwardArgs& args) {
+  const MlaHeadsShape& s = args.shape;
   const std::int64_t n = args.dout.size(0), width = s.width(), of_kv = s.plain + s.value, all = s.heads * width;
   const T* dout = args.dout.data<T>();
   T *dq = args.dq.data<T>(), *dkv = args.dkv.data<T>(), *dkey = args.dkey.data<T>();
@@ -97,15 +97,15 @@ void backward(const LatentHeadsBackwardArgs& args) {
   });
 }
 
-void latent_heads_kernel(const LatentHeadsArgs& args) {
-  dispatch<float, bfloat16>(args.out.dtype(), "latent_heads", [&]<class T>() { forward<T>(args); });
+void mla_heads_kernel(const MlaHeadsArgs& args) {
+  dispatch<float, bfloat16>(args.out.dtype(), "mla_heads", [&]<class T>() { forward<T>(args); });
 }
-void latent_heads_backward_kernel(const LatentHeadsBackwardArgs& args) {
-  dispatch<float, bfloat16>(args.dout.dtype(), "latent_heads_backward", [&]<class T>() { backward<T>(args); });
+void mla_heads_backward_kernel(const MlaHeadsBackwardArgs& args) {
+  dispatch<float, bfloat16>(args.dout.dtype(), "mla_heads_backward", [&]<class T>() { backward<T>(args); });
 }
 
-QUENCH_CPU_KERNEL(latent_heads_slot, latent_heads_kernel);
-QUENCH_CPU_KERNEL(latent_heads_backward_slot, latent_heads_backward_kernel);
+QUENCH_CPU_KERNEL(mla_heads_slot, mla_heads_kernel);
+QUENCH_CPU_KERNEL(mla_heads_backward_slot, mla_heads_backward_kernel);
 
 }  // namespace
 }  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

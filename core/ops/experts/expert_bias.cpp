@@ -1,13 +1,13 @@
-#include "core/ops/experts/choice_bias.h"
+#include "core/ops/experts/expert_bias.h"
 
 #include "core/ops/op_checks.h"
 
 namespace quench {
 
-constinit KernelSlot<ChoiceBiasArgs> choice_bias_slot("choice_bias");
+constinit KernelSlot<ExpertBiasArgs> expert_bias_slot("expert_bias");
 
-void update_choice_bias(const ChoiceBiasArgs& args) {
-  constexpr std::string_view op = "choice_bias";
+void update_expert_bias(const ExpertBiasArgs& args) {
+  constexpr std::string_view op = "expert_bias";
   check_tensor(op, "counts", args.counts, {-1}, DType::f32);
   check_tensor(op, "bias", args.bias, {-1}, DType::f32);
   check_contiguous(op, "counts", args.counts);
@@ -16,7 +16,7 @@ void update_choice_bias(const ChoiceBiasArgs& args) {
                op, args.first, args.first + args.bias.size(0), args.counts.size(0));
   check_same_device(op, {&args.counts, &args.bias});
   if (args.bias.numel() == 0) return;
-  choice_bias_slot(args.bias.device().type, args);
+  expert_bias_slot(args.bias.device().type, args);
 }
 
 }  // namespace quench

@@ -1,19 +1,19 @@
 // Heads of latent attention, and the bias on a router's choice, against the CPU's kernels.
 
-#include "core/ops/latent_heads.h"
+#include "core/ops/mla_heads.h"
 
-#include "core/ops/experts/choice_bias.h"
+#include "core/ops/experts/expert_bias.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {
 namespace {
 
-TEST(CudaLatentHeads, MatchTheCpu) {
-  const std::vector<LatentHeadsShape> shapes = {
+TEST(CudaMlaHeads, MatchTheCpu) {
+  const std::vector<MlaHeadsShape> shapes = {
       {.heads = 3, .plain = 5, .rotary = 4, .value = 6, .interleaved = true},
       {.heads = 16, .plain = 128, .rotary = 64, .value = 128, .interleaved = true},
       {.heads = 2, .plain = 0, .rotary = 8, .value = 8, .interleaved = false}};
-  for (const LatentHeadsShape& s : shapes)
+  for (const MlaHeadsShape& s : shapes)
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(fmt::format("{} heads, {}", s.heads, to_string(dtype)));
       constexpr std::int64_t kTokens = 37, kPositions = 50;
@@ -28,31 +28,31 @@ TEST(CudaLatentHeads, MatchTheCpu) {
       const double tolerance = dtype == DType::f32 ? 1e-5 : 8e-3;
 
       const Tensor out = Tensor::empty(fused, dtype), gpu_out = poisoned(fused, dtype);
-      latent_heads({q, kv, key, cos, sin, positions, out, s});
-      latent_heads({on_gpu(q), on_gpu(kv), on_gpu(key), on_gpu(cos), on_gpu(sin), on_gpu(positions), gpu_out, s});
+      mla_heads({q, kv, key, cos, sin, positions, out, s});
+      mla_heads({on_gpu(q), on_gpu(kv), on_gpu(key), on_gpu(cos), on_gpu(sin), on_gpu(positions), gpu_out, s});
       EXPECT_TRUE(matches(gpu_out, out, tolerance, 1e-6));
 
       const Tensor dout = random.normal(fused, dtype);
       const Tensor dq = Tensor::empty_like(q), dkv = Tensor::empty_like(kv), dkey = Tensor::empty_like(key);
       const Tensor gpu_dq = poisoned(q.shape(), dtype), gpu_dkv = poisoned(kv.shape(), dtype),
                    gpu_dkey = poisoned(key.shape(), dtype);
-      latent_heads_backward({dout, cos, sin, positions, dq, dkv, dkey, s});
-      latent_heads_backward({on_gpu(dout), on_gpu(cos), on_gpu(sin), on_gpu(positions), gpu_dq, gpu_dkv, gpu_dkey, s});
+      mla_heads_backward({dout, cos, sin, positions, dq, dkv, dkey, s});
+      mla_heads_backward({on_gpu(dout), on_gpu(cos), on_gpu(sin), on_gpu(positions), gpu_dq, gpu_dkv, gpu_dkey, s});
       EXPECT_TRUE(matches(gpu_dq, dq, tolerance, 1e-6));
       EXPECT_TRUE(matches(gpu_dkv, dkv, tolerance, 1e-6));
       EXPECT_TRUE(matches(gpu_dkey, dkey, tolerance, 1e-5));
     }
 }
 
-TEST(CudaChoiceBias, MatchesTheCpu) {
+TEST(CudaExpertBias, MatchesTheCpu) {
   Generator random(2);
   for (const std::int64_t experts : {1, 7, 256, 3000}) {
     const Tensor loads = Tensor::empty({experts}, DType::f32);
     for (std::int64_t e = 0; e < experts; ++e) loads.data<float>()[e] = static_cast<float>(random.below(9));
     const std::int64_t first = experts / 3;
     const Tensor bias = random.normal({experts - first}, DType::f32), gpu = on_gpu(bias);
-    update_choice_bias({.counts = loads, .bias = bias, .first = first, .speed = 0.01f});
-    update_choice_bias({.counts = on_gpu(loads), .bias = gpu, .first = first, .speed = 0.01f});
+    update_expert_bias({.counts = loads, .bias = bias, .first = first, .speed = 0.01f});
+    update_expert_bias({.counts = on_gpu(loads), .bias = gpu, .first = first, .speed = 0.01f});
     EXPECT_EQ(values(on_cpu(gpu)), values(bias));
   }
 }

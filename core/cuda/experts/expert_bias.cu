@@ -1,14 +1,14 @@
 // The bias on a router's choice: a block sums the counts of all experts, in an order of its own, and moves each bias.
 
 #include "core/cuda/common/launch.h"
-#include "core/ops/experts/choice_bias.h"
+#include "core/ops/experts/expert_bias.h"
 
 namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-__global__ __launch_bounds__(kThreads) void choice_bias_kernel(const float* counts, int experts, float* bias, int first,
+__global__ __launch_bounds__(kThreads) void expert_bias_kernel(const float* counts, int experts, float* bias, int first,
                                                                int count, float speed) {
   __shared__ double sums[kThreads];
   double sum = 0;
@@ -26,13 +26,13 @@ __global__ __launch_bounds__(kThreads) void choice_bias_kernel(const float* coun
   }
 }
 
-void choice_bias(const ChoiceBiasArgs& args) {
-  const OpLaunch launch("choice_bias", {&args.counts, &args.bias});
-  launch(choice_bias_kernel, 1, kThreads, 0, args.counts.data<float>(), static_cast<int>(args.counts.size(0)),
+void expert_bias(const ExpertBiasArgs& args) {
+  const OpLaunch launch("expert_bias", {&args.counts, &args.bias});
+  launch(expert_bias_kernel, 1, kThreads, 0, args.counts.data<float>(), static_cast<int>(args.counts.size(0)),
          args.bias.data<float>(), static_cast<int>(args.first), static_cast<int>(args.bias.size(0)), args.speed);
 }
 
-QUENCH_CUDA_KERNEL(choice_bias_slot, choice_bias);
+QUENCH_CUDA_KERNEL(expert_bias_slot, expert_bias);
 
 }  // namespace
 }  // namespace quench::cuda

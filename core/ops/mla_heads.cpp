@@ -1,15 +1,15 @@
-#include "core/ops/latent_heads.h"
+#include "core/ops/mla_heads.h"
 
 #include "core/ops/op_checks.h"
 
 namespace quench {
 
-constinit KernelSlot<LatentHeadsArgs> latent_heads_slot("latent_heads");
-constinit KernelSlot<LatentHeadsBackwardArgs> latent_heads_backward_slot("latent_heads_backward");
+constinit KernelSlot<MlaHeadsArgs> mla_heads_slot("mla_heads");
+constinit KernelSlot<MlaHeadsBackwardArgs> mla_heads_backward_slot("mla_heads_backward");
 
 namespace {
 
-void check_operands(std::string_view op, const LatentHeadsShape& shape, const Tensor& q, const Tensor& kv,
+void check_operands(std::string_view op, const MlaHeadsShape& shape, const Tensor& q, const Tensor& kv,
                     const Tensor& key, const Tensor& fused, const Tensor& cos, const Tensor& sin,
                     const Tensor& positions) {
   QUENCH_CHECK(shape.heads >= 1 && shape.plain >= 0 && shape.rotary >= 2 && shape.rotary % 2 == 0 && shape.value >= 1 &&
@@ -33,17 +33,17 @@ void check_operands(std::string_view op, const LatentHeadsShape& shape, const Te
 
 }  // namespace
 
-void latent_heads(const LatentHeadsArgs& args) {
-  check_operands("latent_heads", args.shape, args.q, args.kv, args.key, args.out, args.cos, args.sin, args.positions);
+void mla_heads(const MlaHeadsArgs& args) {
+  check_operands("mla_heads", args.shape, args.q, args.kv, args.key, args.out, args.cos, args.sin, args.positions);
   if (args.out.numel() == 0) return;
-  latent_heads_slot(args.out.device().type, args);
+  mla_heads_slot(args.out.device().type, args);
 }
 
-void latent_heads_backward(const LatentHeadsBackwardArgs& args) {
-  check_operands("latent_heads_backward", args.shape, args.dq, args.dkv, args.dkey, args.dout, args.cos, args.sin,
+void mla_heads_backward(const MlaHeadsBackwardArgs& args) {
+  check_operands("mla_heads_backward", args.shape, args.dq, args.dkv, args.dkey, args.dout, args.cos, args.sin,
                  args.positions);
   if (args.dout.numel() == 0) return;
-  latent_heads_backward_slot(args.dout.device().type, args);
+  mla_heads_backward_slot(args.dout.device().type, args);
 }
 
 }  // namespace quench

@@ -7,7 +7,7 @@
 
 namespace quench {
 
-struct LatentHeadsShape {
+struct MlaHeadsShape {
   std::int64_t heads = 0;
   std::int64_t plain = 0;   // of a head's query and key: as projected
   std::int64_t rotary = 0;  // rotated; even
@@ -21,29 +21,29 @@ struct LatentHeadsShape {
 
 // Head h of the result: query = plain and rotated part of q; key = plain part of kv and the rotated `key`, which all
 // heads share; value = that of kv, then zeros. In f32, one rounding.
-struct LatentHeadsArgs {
+struct MlaHeadsArgs {
   Tensor q;          // [N, heads * (plain + rotary)], f32 or bf16, contiguous
   Tensor kv;         // [N, heads * (plain + value)]
   Tensor key;        // [N, rotary]
   Tensor cos, sin;   // f32 [positions, rotary / 2]
   Tensor positions;  // i32 [N], each < positions
   Tensor out;        // [N, 3 * heads * width]: all queries, keys, values
-  LatentHeadsShape shape;
+  MlaHeadsShape shape;
 };
 
-struct LatentHeadsBackwardArgs {
+struct MlaHeadsBackwardArgs {
   Tensor dout;           // [N, 3 * heads * width]
   Tensor cos, sin;       // f32 [positions, rotary / 2]
   Tensor positions;      // i32 [N]
   Tensor dq, dkv, dkey;  // out, of the shapes of q, kv, key; dkey sums over the heads in their order
-  LatentHeadsShape shape;
+  MlaHeadsShape shape;
 };
 
-extern constinit KernelSlot<LatentHeadsArgs> latent_heads_slot;
-extern constinit KernelSlot<LatentHeadsBackwardArgs> latent_heads_backward_slot;
+extern constinit KernelSlot<MlaHeadsArgs> mla_heads_slot;
+extern constinit KernelSlot<MlaHeadsBackwardArgs> mla_heads_backward_slot;
 
 // Throw invalid_argument naming the tensor that does not fit.
-void latent_heads(const LatentHeadsArgs& args);
-void latent_heads_backward(const LatentHeadsBackwardArgs& args);
+void mla_heads(const MlaHeadsArgs& args);
+void mla_heads_backward(const MlaHeadsBackwardArgs& args);
 
 }  // namespace quench

@@ -1,13 +1,13 @@
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 
 #include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
 
 namespace quench {
 
-constinit KernelSlot<ExpertRowsArgs> expert_rows_slot("expert_rows");
-constinit KernelSlot<GatherRowsArgs> gather_rows_slot("gather_rows");
-constinit KernelSlot<SumRowsArgs> sum_rows_slot("sum_rows");
+constinit KernelSlot<TokenPermutationArgs> token_permutation_slot("token_permutation");
+constinit KernelSlot<PermuteTokensArgs> permute_tokens_slot("permute_tokens");
+constinit KernelSlot<UnpermuteTokensArgs> unpermute_tokens_slot("unpermute_tokens");
 constinit KernelSlot<ExpertSwigluArgs> expert_swiglu_slot("expert_swiglu");
 constinit KernelSlot<ExpertSwigluBackwardArgs> expert_swiglu_backward_slot("expert_swiglu_backward");
 
@@ -42,39 +42,39 @@ void check_swiglu(std::string_view op, const Tensor& gate_up, const Tensor& weig
 
 }  // namespace
 
-void expert_rows(const ExpertRowsArgs& args) {
-  constexpr std::string_view op = "expert_rows";
+void token_permutation(const TokenPermutationArgs& args) {
+  constexpr std::string_view op = "token_permutation";
   check_indices(op, "experts", args.experts, 2);
   check_like(op, "counts", args.counts, {-1}, DType::f32);
   const std::int64_t experts = args.counts.size(0), pairs = args.experts.numel();
   QUENCH_CHECK(args.alignment >= 1 && experts >= 1, "{}: alignment {} of {} experts", op, args.alignment, experts);
   check_like(op, "ends", args.ends, {experts}, DType::i32);
   check_like(op, "rows", args.rows, args.experts.shape(), DType::i32);
-  check_like(op, "pairs", args.pairs, {expert_row_capacity(pairs, experts, args.alignment)}, DType::i32);
+  check_like(op, "pairs", args.pairs, {permuted_row_capacity(pairs, experts, args.alignment)}, DType::i32);
   QUENCH_CHECK(args.pairs.numel() < std::int64_t{1} << 31, "{}: {} rows are too many", op, args.pairs.numel());
   check_same_device(op, {&args.experts, &args.counts, &args.ends, &args.rows, &args.pairs});
-  expert_rows_slot(args.experts.device().type, args);
+  token_permutation_slot(args.experts.device().type, args);
 }
 
-void gather_rows(const GatherRowsArgs& args) {
-  constexpr std::string_view op = "gather_rows";
+void permute_tokens(const PermuteTokensArgs& args) {
+  constexpr std::string_view op = "permute_tokens";
   check_matrix(op, "x", args.x);
   check_indices(op, "pairs", args.pairs, 1);
   QUENCH_CHECK(args.choices >= 1, "{}: {} choices of each token", op, args.choices);
   check_like(op, "out", args.out, {args.pairs.size(0), args.x.size(1)}, args.x.dtype());
   check_same_device(op, {&args.x, &args.pairs, &args.out});
   if (args.out.numel() == 0) return;
-  gather_rows_slot(args.out.device().type, args);
+  permute_tokens_slot(args.out.device().type, args);
 }
 
-void sum_rows(const SumRowsArgs& args) {
-  constexpr std::string_view op = "sum_rows";
+void unpermute_tokens(const UnpermuteTokensArgs& args) {
+  constexpr std::string_view op = "unpermute_tokens";
   check_matrix(op, "y", args.y);
   check_indices(op, "rows", args.rows, 2);
   check_like(op, "out", args.out, {args.rows.size(0), args.y.size(1)}, args.y.dtype());
   check_same_device(op, {&args.y, &args.rows, &args.out});
   if (args.out.numel() == 0) return;
-  sum_rows_slot(args.out.device().type, args);
+  unpermute_tokens_slot(args.out.device().type, args);
 }
 
 void expert_swiglu(const ExpertSwigluArgs& args) {

@@ -1,4 +1,4 @@
-#include "autograd/functions_latent.h"
+#include "autograd/functions_mla.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using testing::Generator;
 
-TEST(LatentFunctions, GradientsOfColumns) {
+TEST(MlaFunctions, GradientsOfColumns) {
   Generator random(3);
   const GradcheckResult result = gradcheck(
       [](const std::vector<Variable>& in) {
@@ -23,7 +23,7 @@ TEST(LatentFunctions, GradientsOfColumns) {
 }
 
 // A part that nobody uses has no gradient.
-TEST(LatentFunctions, UnusedColumnsGetZeros) {
+TEST(MlaFunctions, UnusedColumnsGetZeros) {
   Generator random(3);
   const Variable x = Variable::leaf(random.normal({2, 6}, DType::f32));
   Tape tape;
@@ -38,14 +38,14 @@ TEST(LatentFunctions, UnusedColumnsGetZeros) {
   EXPECT_EQ(testing::values(x.grad()), (std::vector<double>{0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1}));
 }
 
-TEST(LatentFunctions, GradientsOfHeads) {
+TEST(MlaFunctions, GradientsOfHeads) {
   for (const bool interleaved : {true, false}) {
-    const LatentHeadsShape s{.heads = 2, .plain = 3, .rotary = 4, .value = 5, .interleaved = interleaved};
+    const MlaHeadsShape s{.heads = 2, .plain = 3, .rotary = 4, .value = 5, .interleaved = interleaved};
     Generator random(7);
     const Tensor cos = random.normal({6, 2}, DType::f32), sin = random.normal({6, 2}, DType::f32);
     const Tensor positions = random.integers(4, 6);
     const GradcheckResult result = gradcheck(
-        [&](const std::vector<Variable>& in) { return latent_heads(in[0], in[1], in[2], s, cos, sin, positions); },
+        [&](const std::vector<Variable>& in) { return mla_heads(in[0], in[1], in[2], s, cos, sin, positions); },
         {random.normal({4, s.heads * s.width()}, DType::f32),
          random.normal({4, s.heads * (s.plain + s.value)}, DType::f32), random.normal({4, s.rotary}, DType::f32)},
         {.step = 1e-2});

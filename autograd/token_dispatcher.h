@@ -23,9 +23,9 @@ struct RowCounts {
 
 // The processes that share out the experts of a model, as one of them sees them (distributed/experts/). All of them
 // make the same calls in the same order.
-class RowExchange {
+class TokenDispatcher {
  public:
-  virtual ~RowExchange() = default;
+  virtual ~TokenDispatcher() = default;
   [[nodiscard]] virtual int size() const = 0;
   // Every process's counts for this one: [size(), E / size()] on the host, of counts f32 [E] of this process's pairs by
   // expert, of which process i has those from i * E / size() on. `own` receives `counts` on the host. The host waits
@@ -38,8 +38,8 @@ class RowExchange {
 };
 
 // The rows that come from all processes: [received,W] of x [sent,W]; the gradient goes the way back. `activations`: as
-// in RowExchange::move. `exchange` outlives the backward pass.
-Variable exchange_rows(const Variable& x, const RowExchange& exchange, const RowCounts& counts, bool activations,
-                       std::string_view label);
+// in TokenDispatcher::move. `dispatcher` outlives the backward pass.
+Variable all_to_all_rows(const Variable& x, const TokenDispatcher& dispatcher, const RowCounts& counts,
+                         bool activations, std::string_view label);
 
 }  // namespace quench::autograd

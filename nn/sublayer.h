@@ -11,7 +11,7 @@
 
 namespace quench::nn {
 
-class LayerPart : public Module {
+class SubLayer : public Module {
  public:
   // x [N,H] (normalised) -> [N,H].
   [[nodiscard]] virtual Variable forward(const Variable& x, const ForwardContext& context) const = 0;
@@ -25,12 +25,12 @@ class LayerPart : public Module {
   [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const = 0;
 };
 
-using LayerPartFactory = std::unique_ptr<LayerPart> (*)(const ModelConfig& config, std::int64_t layer,
-                                                        const ParameterOptions& options);
+using SubLayerFactory = std::unique_ptr<SubLayer> (*)(const ModelConfig& config, std::int64_t layer,
+                                                      const ParameterOptions& options);
 
 template <class Part>
-[[nodiscard]] std::unique_ptr<LayerPart> make_part(const ModelConfig& config, std::int64_t layer,
-                                                   const ParameterOptions& options) {
+[[nodiscard]] std::unique_ptr<SubLayer> make_sublayer(const ModelConfig& config, std::int64_t layer,
+                                                      const ParameterOptions& options) {
   return std::make_unique<Part>(config, layer, options);
 }
 

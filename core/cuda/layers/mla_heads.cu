@@ -3,7 +3,7 @@
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
-#include "core/ops/latent_heads.h"
+#include "core/ops/mla_heads.h"
 
 namespace quench::cuda {
 namespace {
@@ -14,7 +14,7 @@ struct Shape {
   int heads, plain, rotary, value, width;
   bool interleaved;
 
-  explicit Shape(const LatentHeadsShape& s)
+  explicit Shape(const MlaHeadsShape& s)
       : heads(static_cast<int>(s.heads)),
         plain(static_cast<int>(s.plain)),
         rotary(static_cast<int>(s.rotary)),
@@ -116,21 +116,21 @@ unsigned grid_of(const OpLaunch& launch, std::int64_t count) {
   return strided_grid(launch.device(), count, kThreads, 8, 4);
 }
 
-void latent_heads_cuda(const LatentHeadsArgs& args) {
-  const OpLaunch launch("latent_heads", {&args.q, &args.kv, &args.key, &args.out});
-  dispatch<float, bfloat16>(args.out.dtype(), "latent_heads", [&]<class T>() {
+void mla_heads_cuda(const MlaHeadsArgs& args) {
+  const OpLaunch launch("mla_heads", {&args.q, &args.kv, &args.key, &args.out});
+  dispatch<float, bfloat16>(args.out.dtype(), "mla_heads", [&]<class T>() {
     launch(heads_kernel<T>, grid_of(launch, args.out.numel()), kThreads, 0, args.q.data<T>(), args.kv.data<T>(),
            args.key.data<T>(), args.cos.data<float>(), args.sin.data<float>(), args.positions.data<std::int32_t>(),
            args.out.data<T>(), Shape(args.shape), args.out.numel());
   });
 }
 
-void latent_heads_backward_cuda(const LatentHeadsBackwardArgs& args) {
-  const OpLaunch launch("latent_heads_backward", {&args.dout, &args.dq, &args.dkv, &args.dkey});
+void mla_heads_backward_cuda(const MlaHeadsBackwardArgs& args) {
+  const OpLaunch launch("mla_heads_backward", {&args.dout, &args.dq, &args.dkv, &args.dkey});
   const float *cos = args.cos.data<float>(), *sin = args.sin.data<float>();
   const auto* positions = args.positions.data<std::int32_t>();
   const std::int64_t count = args.dq.numel() + args.dkv.numel();
-  dispatch<float, bfloat16>(args.dout.dtype(), "latent_heads_backward", [&]<class T>() {
+  dispatch<float, bfloat16>(args.dout.dtype(), "mla_heads_backward", [&]<class T>() {
     launch(heads_backward_kernel<T>, grid_of(launch, count), kThreads, 0, args.dout.data<T>(), cos, sin, positions,
            args.dq.data<T>(), args.dkv.data<T>(), Shape(args.shape), count);
     launch(key_backward_kernel<T>, grid_of(launch, args.dkey.numel()), kThreads, 0, args.dout.data<T>(), cos, sin,
@@ -138,8 +138,8 @@ void latent_heads_backward_cuda(const LatentHeadsBackwardArgs& args) {
   });
 }
 
-QUENCH_CUDA_KERNEL(latent_heads_slot, latent_heads_cuda);
-QUENCH_CUDA_KERNEL(latent_heads_backward_slot, latent_heads_backward_cuda);
+QUENCH_CUDA_KERNEL(mla_heads_slot, mla_heads_cuda);
+QUENCH_CUDA_KERNEL(mla_heads_backward_slot, mla_heads_backward_cuda);
 
 }  // namespace
 }  // namespace quench::cuda

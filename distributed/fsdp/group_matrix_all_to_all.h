@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "distributed/process_group.h"
-#include "nn/optim/row_exchange.h"
+#include "nn/optim/matrix_all_to_all.h"
 
 namespace quench::distributed {
 
 // Null for a group of one process: every parameter is whole there.
-[[nodiscard]] std::shared_ptr<nn::RowExchange> make_row_exchange(std::shared_ptr<ProcessGroup> shard);
+[[nodiscard]] std::shared_ptr<nn::MatrixAllToAll> make_matrix_all_to_all(std::shared_ptr<ProcessGroup> shard);
 
 }  // namespace quench::distributed

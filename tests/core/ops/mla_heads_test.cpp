@@ -1,4 +1,4 @@
-#include "core/ops/latent_heads.h"
+#include "core/ops/mla_heads.h"
 
 #include <cmath>
 
@@ -9,14 +9,14 @@ namespace {
 
 using namespace testing;
 
-constexpr LatentHeadsShape kShape{.heads = 3, .plain = 5, .rotary = 4, .value = 6, .interleaved = true};
+constexpr MlaHeadsShape kShape{.heads = 3, .plain = 5, .rotary = 4, .value = 6, .interleaved = true};
 constexpr std::int64_t kTokens = 7, kPositions = 11;
 
 struct Operands {
   Tensor q, kv, key, cos, sin, positions;
 };
 
-Operands operands(const LatentHeadsShape& s, DType dtype) {
+Operands operands(const MlaHeadsShape& s, DType dtype) {
   Generator random(5);
   Operands o{random.normal({kTokens, s.heads * s.width()}, dtype),
              random.normal({kTokens, s.heads * (s.plain + s.value)}, dtype),
@@ -38,14 +38,14 @@ Tensor filled(const Shape& shape, DType dtype) {
   return t;
 }
 
-Tensor heads_of(const Operands& o, const LatentHeadsShape& s) {
+Tensor heads_of(const Operands& o, const MlaHeadsShape& s) {
   const Tensor out = filled({kTokens, 3 * s.heads * s.width()}, o.q.dtype());
-  latent_heads({o.q, o.kv, o.key, o.cos, o.sin, o.positions, out, s});
+  mla_heads({o.q, o.kv, o.key, o.cos, o.sin, o.positions, out, s});
   return out;
 }
 
 // The definition, element by element.
-double expected(const Operands& o, const LatentHeadsShape& s, std::int64_t token, std::int64_t part, std::int64_t head,
+double expected(const Operands& o, const MlaHeadsShape& s, std::int64_t token, std::int64_t part, std::int64_t head,
                 std::int64_t column) {
   const std::vector<double> q = values(o.q), kv = values(o.kv), key = values(o.key), cos = values(o.cos),
                             sin = values(o.sin), positions = values(o.positions);
@@ -62,10 +62,10 @@ double expected(const Operands& o, const LatentHeadsShape& s, std::int64_t token
   return first ? a * at(cos, entry) - b * at(sin, entry) : b * at(cos, entry) + a * at(sin, entry);
 }
 
-TEST(LatentHeads, AreWhatTheDefinitionSays) {
+TEST(MlaHeads, AreWhatTheDefinitionSays) {
   for (const bool interleaved : {true, false})
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      LatentHeadsShape s = kShape;
+      MlaHeadsShape s = kShape;
       s.interleaved = interleaved;
       const Operands o = operands(s, dtype);
       const std::vector<double> got = values(heads_of(o, s));
@@ -82,9 +82,9 @@ TEST(LatentHeads, AreWhatTheDefinitionSays) {
 }
 
 // The op is linear in its inputs: <dout, f(x)> = <f'(dout), x>.
-TEST(LatentHeads, BackwardIsTheTranspose) {
+TEST(MlaHeads, BackwardIsTheTranspose) {
   for (const bool interleaved : {true, false}) {
-    LatentHeadsShape s = kShape;
+    MlaHeadsShape s = kShape;
     s.interleaved = interleaved;
     const Operands o = operands(s, DType::f32);
     const Tensor out = heads_of(o, s);
@@ -92,7 +92,7 @@ TEST(LatentHeads, BackwardIsTheTranspose) {
     const Tensor dout = random.normal(out.shape(), DType::f32);
     const Tensor dq = filled(o.q.shape(), DType::f32), dkv = filled(o.kv.shape(), DType::f32),
                  dkey = filled(o.key.shape(), DType::f32);
-    latent_heads_backward({dout, o.cos, o.sin, o.positions, dq, dkv, dkey, s});
+    mla_heads_backward({dout, o.cos, o.sin, o.positions, dq, dkv, dkey, s});
     const auto dot = [](const Tensor& a, const Tensor& b) {
       const std::vector<double> x = values(a), y = values(b);
       double sum = 0;
@@ -112,14 +112,14 @@ TEST(LatentHeads, BackwardIsTheTranspose) {
   }
 }
 
-TEST(LatentHeads, WrongOperandsAreRefused) {
+TEST(MlaHeads, WrongOperandsAreRefused) {
   const Operands o = operands(kShape, DType::f32);
-  const auto with = [&](const LatentHeadsShape& s) {
-    latent_heads({o.q, o.kv, o.key, o.cos, o.sin, o.positions,
-                  Tensor::empty({kTokens, 3 * s.heads * s.width()}, DType::f32), s});
+  const auto with = [&](const MlaHeadsShape& s) {
+    mla_heads({o.q, o.kv, o.key, o.cos, o.sin, o.positions,
+               Tensor::empty({kTokens, 3 * s.heads * s.width()}, DType::f32), s});
   };
   EXPECT_NO_THROW(with(kShape));
-  LatentHeadsShape s = kShape;
+  MlaHeadsShape s = kShape;
   s.value = 10;  // wider than a key
   EXPECT_THROW(with(s), Error);
   s = kShape;

@@ -8,16 +8,16 @@
 namespace quench {
 
 // bias[i] += speed * sign(mean of counts - counts[first + i]).
-struct ChoiceBiasArgs {
+struct ExpertBiasArgs {
   Tensor counts;           // f32 [E]: pairs of each expert in a step
   Tensor bias;             // in and out, f32 [n], of the experts from `first` on
   std::int64_t first = 0;  // first + n <= E
   float speed = 0.001f;
 };
 
-extern constinit KernelSlot<ChoiceBiasArgs> choice_bias_slot;
+extern constinit KernelSlot<ExpertBiasArgs> expert_bias_slot;
 
 // Throws invalid_argument naming the tensor that does not fit.
-void update_choice_bias(const ChoiceBiasArgs& args);
+void update_expert_bias(const ExpertBiasArgs& args);
 
 }  // namespace quench

@@ -1,11 +1,11 @@
-#include "core/ops/experts/choice_bias.h"
+#include "core/ops/experts/expert_bias.h"
 
 #include "core/cpu/parallel.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-void choice_bias_kernel(const ChoiceBiasArgs& args) {
+void expert_bias_kernel(const ExpertBiasArgs& args) {
   const std::int64_t experts = args.counts.size(0);
   const float* counts = args.counts.data<float>();
   double sum = 0;
@@ -18,7 +18,7 @@ void choice_bias_kernel(const ChoiceBiasArgs& args) {
   }
 }
 
-QUENCH_CPU_KERNEL(choice_bias_slot, choice_bias_kernel);
+QUENCH_CPU_KERNEL(expert_bias_slot, expert_bias_kernel);
 
 }  // namespace
 }  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

@@ -1,4 +1,4 @@
-#include "autograd/row_exchange.h"
+#include "autograd/token_dispatcher.h"
 
 #include <array>
 #include <numeric>
@@ -19,17 +19,17 @@ std::int64_t RowCounts::received_rows() const {
   return sum(received);
 }
 
-Variable exchange_rows(const Variable& x, const RowExchange& exchange, const RowCounts& counts, bool activations,
-                       std::string_view label) {
+Variable all_to_all_rows(const Variable& x, const TokenDispatcher& dispatcher, const RowCounts& counts,
+                         bool activations, std::string_view label) {
   QUENCH_CHECK(x.value().rank() == 2 && x.value().size(0) == counts.sent_rows(),
-               "exchange_rows: {} to move of {}, expected [N,W]", counts.sent_rows(), x.value().describe());
+               "all_to_all_rows: {} to move of {}, expected [N,W]", counts.sent_rows(), x.value().describe());
   const MemoryScope scope(MemoryCategory::activations);
-  Variable out(exchange.move(x.value(), counts, activations, label));
-  Tape::record("exchange_rows", {x}, std::array{&out}, [&] {
-    return [&exchange, back = counts.reversed(), activations, label = fmt::format("{} gradient", label),
+  Variable out(dispatcher.move(x.value(), counts, activations, label));
+  Tape::record("all_to_all_rows", {x}, std::array{&out}, [&] {
+    return [&dispatcher, back = counts.reversed(), activations, label = fmt::format("{} gradient", label),
             dx = x.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      dx->contribute(exchange.move(dout_of->value(), back, activations, label));
+      dx->contribute(dispatcher.move(dout_of->value(), back, activations, label));
     };
   });
   return out;
