@@ -17,7 +17,7 @@ std::vector<std::int64_t> elements(const std::vector<std::int64_t>& rows, std::i
 }  // namespace
 
 ExpertParallelDispatcher::ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8,
-                                                   std::shared_ptr<WaitClock> clock)
+                                                   std::shared_ptr<ExposedCommTimer> clock)
     : group_(std::move(group)), mxfp8_(mxfp8), clock_(std::move(clock)) {}
 
 std::vector<std::int64_t> ExpertParallelDispatcher::exchange_counts(const Tensor& counts, std::int64_t pairs,

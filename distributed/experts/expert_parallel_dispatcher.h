@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "autograd/token_dispatcher.h"
-#include "distributed/fsdp/wait_clock.h"
+#include "distributed/fsdp/exposed_comm_timer.h"
 #include "distributed/process_group.h"
 
 namespace quench::distributed {
@@ -15,7 +15,7 @@ class ExpertParallelDispatcher final : public autograd::TokenDispatcher {
   // `mxfp8`: activations and their gradients travel as e4m3 codes with an E8M0 scale for every 32 elements of a row
   // (core/ops/quantize/quantize.h, rounding up as in training), about half the bytes of bf16. Widths must be multiples
   // of 32.
-  ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<WaitClock> clock);
+  ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<ExposedCommTimer> clock);
 
   [[nodiscard]] int size() const override { return group_->size(); }
   [[nodiscard]] std::vector<std::int64_t> exchange_counts(const Tensor& counts, std::int64_t pairs,
@@ -28,7 +28,7 @@ class ExpertParallelDispatcher final : public autograd::TokenDispatcher {
 
   std::shared_ptr<ProcessGroup> group_;
   bool mxfp8_;
-  std::shared_ptr<WaitClock> clock_;
+  std::shared_ptr<ExposedCommTimer> clock_;
 };
 
 }  // namespace quench::distributed

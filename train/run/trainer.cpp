@@ -159,8 +159,8 @@ void Trainer::Run::open_logs() {
 }
 
 void Trainer::Run::open_loader() {
-  const BatchGeometry geometry{config.training.micro_batch_size, global_batch_size(config),
-                               ranks != nullptr ? ranks->rank : 0, config.parallel.ranks};
+  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config),
+                            ranks != nullptr ? ranks->rank : 0, config.parallel.ranks};
   loader = std::make_unique<BatchLoader>(
       inputs.data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),

@@ -133,7 +133,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
-  setup.base = std::make_unique<recipes::StoredBase>();
+  setup.base = std::make_unique<recipes::QuantizedBase>();
   // A plan has no weights to come; a run stores them when they are there.
   if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());

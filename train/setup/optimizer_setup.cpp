@@ -32,7 +32,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
       .beta2 = optimizer.betas[1],
       .eps = optimizer.eps,
       .weight_decay = optimizer.weight_decay,
-      .scale_rate = optimizer.lr > 0 ? config.recipe.scale_lr / optimizer.lr : 0,
+      .scale_lr_multiplier = optimizer.lr > 0 ? config.recipe.scale_lr / optimizer.lr : 0,
       .state_dtype = optimizer.state,
       .master_weights = config.training.master_dtype.has_value(),
       .stochastic_rounding = optimizer.stochastic_rounding,

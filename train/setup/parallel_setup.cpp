@@ -122,7 +122,7 @@ ModelSharding run_sharding(const distributed::Ranks* ranks) {
 }
 
 std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks* ranks,
-                                                       const RunConfig& config, const recipes::StoredBase* base) {
+                                                       const RunConfig& config, const recipes::QuantizedBase* base) {
   if (ranks == nullptr) return nullptr;
   const ParallelSection& parallel = config.parallel;
   return std::make_unique<distributed::ShardedModel>(

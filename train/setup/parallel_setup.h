@@ -44,6 +44,6 @@ void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
                                                                      const distributed::Ranks* ranks,
                                                                      const RunConfig& config,
-                                                                     const recipes::StoredBase* base = nullptr);
+                                                                     const recipes::QuantizedBase* base = nullptr);
 
 }  // namespace quench

@@ -1,16 +1,16 @@
-#include "core/ops/optimizer/relative_step.h"
+#include "core/ops/optimizer/multiplicative_update.h"
 
 #include "core/ops/op_checks.h"
 
 namespace quench {
 
-constinit KernelSlot<RelativeStepArgs> relative_step_slot("relative_step");
+constinit KernelSlot<MultiplicativeUpdateArgs> multiplicative_update_slot("multiplicative_update");
 
-void relative_step(const RelativeStepArgs& args) {
-  constexpr std::string_view op = "relative_step";
+void multiplicative_update(const MultiplicativeUpdateArgs& args) {
+  constexpr std::string_view op = "multiplicative_update";
   QUENCH_CHECK(args.step >= 1, "{}: step {}; the first step is 1", op, args.step);
   if (args.tensors.empty()) return;
-  for (const RelativeStepTensor& t : args.tensors) {
+  for (const MultiplicativeUpdateTensor& t : args.tensors) {
     QUENCH_CHECK(t.param.defined() && is_f32_or_bf16(t.param.dtype()), "{}: param is {}, expected f32 or bf16", op,
                  t.param.describe());
     check_contiguous(op, "param", t.param);
@@ -25,7 +25,7 @@ void relative_step(const RelativeStepArgs& args) {
     check_same_device(op, {&args.tensors.front().param, &t.param, &t.relative, &t.master});
     QUENCH_CHECK(t.element_offset >= 0, "{}: element_offset is {}", op, t.element_offset);
   }
-  relative_step_slot(args.tensors.front().param.device().type, args);
+  multiplicative_update_slot(args.tensors.front().param.device().type, args);
 }
 
 }  // namespace quench

@@ -1,6 +1,6 @@
 // A frozen model whose weights are kept in few bits.
 
-#include "recipes/lora/stored_base.h"
+#include "recipes/lora/quantized_base.h"
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ std::vector<float> results(BaseForm form, bool dense, autograd::Recompute level)
   return values;
 }
 
-TEST(StoredBase, ComputesWithTheRoundedWeights) {
+TEST(QuantizedBase, ComputesWithTheRoundedWeights) {
   for (const BaseForm form : {BaseForm::nf4, BaseForm::float8})
     for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
       EXPECT_EQ(results(form, false, level), results(form, true, level));
@@ -58,7 +58,7 @@ TEST(StoredBase, ComputesWithTheRoundedWeights) {
     }
 }
 
-TEST(StoredBase, KeepsTheBitsItPromises) {
+TEST(QuantizedBase, KeepsTheBitsItPromises) {
   for (const auto& [form, bits] : {std::pair{BaseForm::nf4, 4.2}, {BaseForm::float8, 8.6}}) {
     const auto used = [] { return static_cast<double>(Allocator::of(Device{}).stats().current); };
     const double before = used();
@@ -74,7 +74,7 @@ TEST(StoredBase, KeepsTheBitsItPromises) {
   }
 }
 
-TEST(StoredBase, RoundsAsItsCastsDo) {
+TEST(QuantizedBase, RoundsAsItsCastsDo) {
   nn::CausalLm model(stored_model(), {.trainable = false});
   model.initialize(3);
   nn::Parameter* weight = nullptr;

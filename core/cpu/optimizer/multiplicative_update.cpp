@@ -1,11 +1,12 @@
-#include "core/ops/optimizer/relative_step.h"
+#include "core/ops/optimizer/multiplicative_update.h"
 
 #include "core/cpu/optimizer/optimizer_common.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-void relative_update(const RelativeStepArgs& args, const RelativeStepTensor& t, std::int64_t begin, std::int64_t end) {
+void relative_update(const MultiplicativeUpdateArgs& args, const MultiplicativeUpdateTensor& t, std::int64_t begin,
+                     std::int64_t end) {
   const bool has_master = t.master.defined();
   const bool rounds = args.stochastic_rounding && !has_master && t.param.dtype() == DType::bf16;
   const Elements param(t.param), weights(has_master ? t.master : t.param), relative(t.relative);
@@ -28,13 +29,13 @@ void relative_update(const RelativeStepArgs& args, const RelativeStepTensor& t, 
   }
 }
 
-void relative_step_kernel(const RelativeStepArgs& args) {
-  for_chunks(args.tensors, [&](const RelativeStepTensor& t, std::int64_t from, std::int64_t to) {
+void multiplicative_update_kernel(const MultiplicativeUpdateArgs& args) {
+  for_chunks(args.tensors, [&](const MultiplicativeUpdateTensor& t, std::int64_t from, std::int64_t to) {
     relative_update(args, t, from, to);
   });
 }
 
-QUENCH_CPU_KERNEL(relative_step_slot, relative_step_kernel);
+QUENCH_CPU_KERNEL(multiplicative_update_slot, multiplicative_update_kernel);
 
 }  // namespace
 }  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

@@ -13,28 +13,29 @@
 #include <string>
 #include <vector>
 
-#include "distributed/fsdp/column_maxima.h"
-#include "distributed/fsdp/parcel.h"
+#include "distributed/fsdp/coalesced_gather.h"
+#include "distributed/fsdp/column_amax.h"
 
 namespace quench::distributed {
 
 // Work of one kind that several tensors of a unit wait for.
 using Works = std::vector<Work>;
 
-enum class PassPart : std::uint8_t { forward, backward };
+enum class Phase : std::uint8_t { forward, backward };
 
-class UnitWeights {
+class FsdpUnitWeights {
  public:
-  // `takes_turns`: there are more units of the same sizes, which share buffers; else memory comes from the allocator
-  // each time. The layout outlives this object.
-  UnitWeights(std::string name, const UnitLayout& layout, bool takes_turns, std::shared_ptr<UnitShared> shared);
-  ~UnitWeights();
-  UnitWeights(const UnitWeights&) = delete;
-  UnitWeights& operator=(const UnitWeights&) = delete;
+  // `double_buffered`: there are more units of the same sizes, which share buffers; else memory comes from the
+  // allocator each time. The layout outlives this object.
+  FsdpUnitWeights(std::string name, const FlatLayout& layout, bool double_buffered,
+                  std::shared_ptr<FsdpContext> shared);
+  ~FsdpUnitWeights();
+  FsdpUnitWeights(const FsdpUnitWeights&) = delete;
+  FsdpUnitWeights& operator=(const FsdpUnitWeights&) = delete;
 
   // Begins to gather what this part of a pass reads, unless it is there or on its way in the parameters' present
   // versions. Gives back what it does not read.
-  void gather(PassPart part);
+  void gather(Phase part);
   // Gives the memory of everything back.
   void free();
   // Whether everything is freed after the last use.
@@ -56,16 +57,16 @@ class UnitWeights {
   };
   struct Entry {
     nn::WeightFormats forms;
-    std::array<Contents, 2> wanted{kValues, kValues};  // by PassPart
+    std::array<Contents, 2> wanted{kValues, kValues};  // by Phase
     Contents used = 0;                                 // in this part of the pass
     Contents there = 0;                                // or on its way
     std::uint64_t version = 0;                         // of what is there
     Tensor values;                                     // of the padded shape
     std::array<Codes, 2> codes;                        // forward, backward
   };
-  struct Shipment;
+  struct PendingGather;
 
-  void begin_part(PassPart part);
+  void begin_part(Phase part);
   void take_forms();
   // The bit of a form, 0 where the parameter is not gathered in it.
   [[nodiscard]] static Contents bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form);
@@ -75,23 +76,23 @@ class UnitWeights {
   // Makes sure that a parameter's contents are there, for a use that begins.
   void need(std::size_t parameter, Contents bit);
   // Begins to gather the contents of each parameter that are not there.
-  void bring(const std::vector<Contents>& contents);
-  void load_values(std::size_t parameter, bool together, Shipment& shipment);
-  void load_codes(std::size_t parameter, Contents bit, Shipment& shipment);
+  void start_gather(const std::vector<Contents>& contents);
+  void load_values(std::size_t parameter, bool together, PendingGather& pending_gather);
+  void load_codes(std::size_t parameter, Contents bit, PendingGather& pending_gather);
   void cast_own_rows(std::size_t parameter, Contents bit, const Tensor& payload, const Tensor& scales);
   void end_gather();
   [[nodiscard]] Tensor allocate(const Shape& shape, DType dtype);
   void give_back(Tensor& buffer);
 
   std::string name_;
-  const UnitLayout& layout_;
-  bool takes_turns_;
-  std::shared_ptr<UnitShared> shared_;
+  const FlatLayout& layout_;
+  bool double_buffered_;
+  std::shared_ptr<FsdpContext> shared_;
   std::vector<Entry> entries_;
-  ColumnMaxima columns_;
-  std::vector<std::unique_ptr<Shipment>> travelling_;
+  ColumnAmax columns_;
+  std::vector<std::unique_ptr<PendingGather>> pending_gathers_;
   Works gathering_;
-  PassPart part_ = PassPart::forward;
+  Phase part_ = Phase::forward;
   bool frees_itself_ = false;
   int users_ = 0;
 };

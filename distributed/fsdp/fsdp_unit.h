@@ -5,22 +5,22 @@
 #include <string>
 #include <vector>
 
-#include "distributed/fsdp/unit_weights.h"
+#include "distributed/fsdp/fsdp_unit_weights.h"
 
 namespace quench::distributed {
 
-class ShardedUnit {
+class FsdpUnit {
  public:
   // Gives every parameter its handle to the whole values (nn::Parameter::whole). The weights of `layers` may travel as
-  // codes. `takes_turns`: there are more units of the same sizes, which share buffers; else memory comes from the
+  // codes. `double_buffered`: there are more units of the same sizes, which share buffers; else memory comes from the
   // allocator each time.
-  ShardedUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
-              const std::vector<const nn::Linear*>& layers, bool takes_turns, std::shared_ptr<UnitShared> shared);
-  ~ShardedUnit();
-  ShardedUnit(const ShardedUnit&) = delete;
-  ShardedUnit& operator=(const ShardedUnit&) = delete;
+  FsdpUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
+           const std::vector<const nn::Linear*>& layers, bool double_buffered, std::shared_ptr<FsdpContext> shared);
+  ~FsdpUnit();
+  FsdpUnit(const FsdpUnit&) = delete;
+  FsdpUnit& operator=(const FsdpUnit&) = delete;
 
-  [[nodiscard]] UnitWeights& weights() noexcept { return weights_; }
+  [[nodiscard]] FsdpUnitWeights& weights() noexcept { return weights_; }
   [[nodiscard]] bool trainable() const noexcept { return trainable_count_ > 0; }
 
   // Memory for the gradients of the whole parameters, before the first function that writes into one.
@@ -53,10 +53,10 @@ class ShardedUnit {
   void pack_gradients();
 
   std::string name_;
-  bool takes_turns_;
-  std::shared_ptr<UnitShared> shared_;
-  UnitLayout layout_;
-  UnitWeights weights_;
+  bool double_buffered_;
+  std::shared_ptr<FsdpContext> shared_;
+  FlatLayout layout_;
+  FsdpUnitWeights weights_;
   std::vector<Entry> entries_;  // of the layout's parameters
   Works reducing_;
   std::vector<SmallGradients> small_;  // as the layout's buffers

@@ -1,4 +1,4 @@
-#include "recipes/lora/stored_base.h"
+#include "recipes/lora/quantized_base.h"
 
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace quench::recipes {
 
 // One weight: its parts, and what makes values of all rows of them.
-struct StoredBase::Matrix {
+struct QuantizedBase::Matrix {
   using Decode = std::function<Tensor(const std::vector<Tensor>& parts)>;
   std::string form;
   std::vector<std::unique_ptr<nn::Parameter>> parts;
@@ -40,7 +40,7 @@ struct StoredBase::Matrix {
 };
 
 // Values that exist while somebody uses them.
-class StoredBase::Values final : public autograd::WeightStorage {
+class QuantizedBase::Values final : public autograd::WeightStorage {
  public:
   explicit Values(std::shared_ptr<const Matrix> matrix) : matrix_(std::move(matrix)) {}
   [[nodiscard]] Tensor acquire() override {
@@ -73,7 +73,7 @@ Tensor by_rows(const Tensor& flat, std::int64_t rows, bool divides) {
 
 }  // namespace
 
-void StoredBase::put(nn::Parameter& weight, DType dtype, std::shared_ptr<Matrix> matrix) {
+void QuantizedBase::put(nn::Parameter& weight, DType dtype, std::shared_ptr<Matrix> matrix) {
   const Device device = weight.variable.value().device();
   weight.whole = autograd::Weight(weight.global_shape, dtype, device, std::make_shared<Values>(matrix), nullptr);
   weight.padded = Tensor();
@@ -82,12 +82,12 @@ void StoredBase::put(nn::Parameter& weight, DType dtype, std::shared_ptr<Matrix>
   matrices_[&weight] = std::move(matrix);
 }
 
-std::string StoredBase::form_of(const nn::Parameter& weight) const {
+std::string QuantizedBase::form_of(const nn::Parameter& weight) const {
   const auto found = matrices_.find(&weight);
   return found == matrices_.end() ? std::string() : found->second->form;
 }
 
-void StoredBase::keep(nn::Parameter& weight, const PackedMatrix& codes, DType dtype) {
+void QuantizedBase::keep(nn::Parameter& weight, const PackedMatrix& codes, DType dtype) {
   QUENCH_CHECK(codes.codes().shape() == weight.global_shape, "{}: a packed weight of shape {}, expected {}",
                weight.name, codes.codes().shape().to_string(), weight.global_shape.to_string());
   const MemoryScope scope(MemoryCategory::parameters);
@@ -106,7 +106,7 @@ void StoredBase::keep(nn::Parameter& weight, const PackedMatrix& codes, DType dt
   put(weight, dtype, std::move(matrix));
 }
 
-void StoredBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
+void QuantizedBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
   if (form == BaseForm::dense || form == BaseForm::stored) return;
   root.visit([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
@@ -153,14 +153,14 @@ void StoredBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
   });
 }
 
-std::vector<nn::Parameter*> StoredBase::parts(const nn::Parameter& weight) const {
+std::vector<nn::Parameter*> QuantizedBase::parts(const nn::Parameter& weight) const {
   std::vector<nn::Parameter*> all;
   if (const auto found = matrices_.find(&weight); found != matrices_.end())
     for (const auto& part : found->second->parts) all.push_back(part.get());
   return all;
 }
 
-Tensor StoredBase::values(const nn::Parameter& weight, const Gather& gather) const {
+Tensor QuantizedBase::values(const nn::Parameter& weight, const Gather& gather) const {
   const Matrix& matrix = *matrices_.at(&weight);
   std::vector<Tensor> parts;
   for (const auto& part : matrix.parts) parts.push_back(gather(*part));
@@ -168,7 +168,7 @@ Tensor StoredBase::values(const nn::Parameter& weight, const Gather& gather) con
 }
 
 void store_base(nn::Module& root, BaseForm form) {
-  StoredBase().store(root, form);
+  QuantizedBase().store(root, form);
 }
 
 void make_dense(nn::Module& root) {

@@ -1,4 +1,4 @@
-#include "nn/optim/relative_steps.h"
+#include "nn/optim/multiplicative_updates.h"
 
 #include <algorithm>
 
@@ -6,7 +6,8 @@
 
 namespace quench::nn {
 
-RelativeSteps::RelativeSteps(const std::vector<Parameter*>& all, OptimizerOptions options, const Make& make)
+MultiplicativeUpdates::MultiplicativeUpdates(const std::vector<Parameter*>& all, OptimizerOptions options,
+                                             const Make& make)
     : Optimizer(all), options_(std::move(options)) {
   const MemoryScope scope(MemoryCategory::optimizer);
   std::vector<Parameter*> relatives;
@@ -33,17 +34,17 @@ RelativeSteps::RelativeSteps(const std::vector<Parameter*>& all, OptimizerOption
   refresh_master();
 }
 
-void RelativeSteps::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
+void MultiplicativeUpdates::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) tensors_[i].relative.zero();
-  steps_->step(lr * options_.scale_rate, step, grad_scale, part);
-  relative_step({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
-                 .step = step,
-                 .stochastic_rounding = options_.stochastic_rounding,
-                 .seed = options_.seed});
+  steps_->step(lr * options_.scale_lr_multiplier, step, grad_scale, part);
+  multiplicative_update({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
+                         .step = step,
+                         .stochastic_rounding = options_.stochastic_rounding,
+                         .seed = options_.seed});
   for (std::size_t i = part.begin; i < part.end; ++i) parameters()[i]->mark_changed();
 }
 
-std::vector<Optimizer::StateTensor> RelativeSteps::state() {
+std::vector<Optimizer::StateTensor> MultiplicativeUpdates::state() {
   std::vector<StateTensor> all = steps_->state();
   for (StateTensor& tensor : all) {
     const auto own = std::ranges::find(relatives_, tensor.parameter, &std::unique_ptr<Parameter>::get);
@@ -53,14 +54,14 @@ std::vector<Optimizer::StateTensor> RelativeSteps::state() {
   return all;
 }
 
-std::vector<ParameterState> RelativeSteps::parameter_states() {
+std::vector<ParameterState> MultiplicativeUpdates::parameter_states() {
   std::vector<ParameterState> all = steps_->parameter_states(), masters = Optimizer::parameter_states();
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i].tensors.insert(all[i].tensors.end(), masters[i].tensors.begin(), masters[i].tensors.end());
   return all;
 }
 
-std::vector<Optimizer::KeptTensor> RelativeSteps::kept(std::size_t index) {
+std::vector<Optimizer::KeptTensor> MultiplicativeUpdates::kept(std::size_t index) {
   return {{kMaster, &tensors_[index].master}};
 }
 

@@ -9,12 +9,12 @@
 
 namespace quench::nn {
 
-class DividedOptimizer final : public Optimizer {
+class CompositeOptimizer final : public Optimizer {
  public:
   // Of `parameters`, those that `belongs` picks go to the first optimizer, the others to the second.
   using Make = std::function<std::unique_ptr<Optimizer>(const std::vector<Parameter*>&)>;
-  DividedOptimizer(const std::vector<Parameter*>& parameters, const std::function<bool(const Parameter&)>& belongs,
-                   const Make& first, const Make& second);
+  CompositeOptimizer(const std::vector<Parameter*>& parameters, const std::function<bool(const Parameter&)>& belongs,
+                     const Make& first, const Make& second);
 
   using Optimizer::step;
   void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;

@@ -1,4 +1,4 @@
-#include "distributed/fsdp/weight_maxima.h"
+#include "distributed/fsdp/weight_amax.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace quench::distributed {
 
-WeightMaxima::WeightMaxima(std::vector<nn::Parameter*> parameters, std::shared_ptr<ProcessGroup> group, Device device,
-                           std::shared_ptr<WaitClock> clock)
+WeightAmax::WeightAmax(std::vector<nn::Parameter*> parameters, std::shared_ptr<ProcessGroup> group, Device device,
+                       std::shared_ptr<ExposedCommTimer> clock)
     : group_(std::move(group)), device_(device), clock_(std::move(clock)) {
   for (nn::Parameter* parameter : parameters) {
     index_[parameter] = entries_.size();
@@ -16,11 +16,11 @@ WeightMaxima::WeightMaxima(std::vector<nn::Parameter*> parameters, std::shared_p
   }
 }
 
-Tensor WeightMaxima::place(std::size_t index) const {
+Tensor WeightAmax::place(std::size_t index) const {
   return amax_.narrow(0, static_cast<std::int64_t>(index), 1).view({});
 }
 
-void WeightMaxima::refresh() {
+void WeightAmax::refresh() {
   if (group_->size() == 1) return;  // every parameter is whole
   bool changed = false;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -54,7 +54,7 @@ void WeightMaxima::refresh() {
   clock_->wait(works);
 }
 
-Tensor WeightMaxima::scale(const nn::Parameter& parameter, const autograd::WeightFormat& form) {
+Tensor WeightAmax::scale(const nn::Parameter& parameter, const autograd::WeightFormat& form) {
   const std::size_t index = index_.at(&parameter);
   Entry& entry = entries_[index];
   entry.asked = true;

@@ -1,4 +1,4 @@
-#include "distributed/fsdp/column_maxima.h"
+#include "distributed/fsdp/column_amax.h"
 
 #include <utility>
 
@@ -6,9 +6,9 @@
 
 namespace quench::distributed {
 
-ColumnMaxima::ColumnMaxima(const UnitLayout& layout, std::shared_ptr<UnitShared> shared)
+ColumnAmax::ColumnAmax(const FlatLayout& layout, std::shared_ptr<FsdpContext> shared)
     : layout_(layout), shared_(std::move(shared)) {
-  for (const UnitParameter& parameter : layout_.parameters) {
+  for (const FsdpParameter& parameter : layout_.parameters) {
     Entry& entry = entries_.emplace_back();
     if (parameter.layer == nullptr) continue;
     entry.place = elements_;
@@ -16,17 +16,17 @@ ColumnMaxima::ColumnMaxima(const UnitLayout& layout, std::shared_ptr<UnitShared>
   }
 }
 
-Tensor ColumnMaxima::place(std::size_t parameter) const {
+Tensor ColumnAmax::place(std::size_t parameter) const {
   const std::int64_t columns = layout_.parameters[parameter].padded_shape[1];
   return amax_.narrow(0, entries_[parameter].place, columns).view({1, columns});
 }
 
-bool ColumnMaxima::current(std::size_t parameter) const {
+bool ColumnAmax::current(std::size_t parameter) const {
   const Entry& entry = entries_[parameter];
   return entry.found && entry.version == layout_.parameters[parameter].parameter->version;
 }
 
-Tensor ColumnMaxima::begin(std::size_t parameter) {
+Tensor ColumnAmax::begin(std::size_t parameter) {
   if (!amax_.defined()) {
     const MemoryScope scope(MemoryCategory::parameters);
     amax_ = Tensor::zeros({elements_}, DType::f32, shared_->device);
@@ -41,12 +41,12 @@ Tensor ColumnMaxima::begin(std::size_t parameter) {
   return target;
 }
 
-void ColumnMaxima::find(std::size_t parameter) {
+void ColumnAmax::find(std::size_t parameter) {
   const Tensor target = begin(parameter);
   amax_slot(shared_->device.type, {layout_.parameters[parameter].parameter->padded, target, Granularity::column});
 }
 
-void ColumnMaxima::share() {
+void ColumnAmax::share() {
   if (!std::exchange(begun_, false)) return;
   shared_->follow();
   const StreamGuard guard(shared_->stream);
@@ -54,7 +54,7 @@ void ColumnMaxima::share() {
                                                 layout_.parameters.front().parameter->name + " and others, columns"));
 }
 
-Tensor ColumnMaxima::scale(std::size_t parameter, const autograd::WeightFormat& form) {
+Tensor ColumnAmax::scale(std::size_t parameter, const autograd::WeightFormat& form) {
   shared_->clock->wait(sharing_);
   Entry& entry = entries_[parameter];
   if (!entry.scale.defined() || entry.form != form) {

@@ -1,10 +1,10 @@
-#include "nn/optim/divided_optimizer.h"
+#include "nn/optim/composite_optimizer.h"
 
 namespace quench::nn {
 
-DividedOptimizer::DividedOptimizer(const std::vector<Parameter*>& all,
-                                   const std::function<bool(const Parameter&)>& belongs, const Make& first,
-                                   const Make& second)
+CompositeOptimizer::CompositeOptimizer(const std::vector<Parameter*>& all,
+                                       const std::function<bool(const Parameter&)>& belongs, const Make& first,
+                                       const Make& second)
     : Optimizer(all) {
   std::vector<Parameter*> members[kParts];
   for (Parameter* p : parameters()) {
@@ -16,21 +16,21 @@ DividedOptimizer::DividedOptimizer(const std::vector<Parameter*>& all,
   parts_[1] = second(members[1]);
 }
 
-void DividedOptimizer::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
+void CompositeOptimizer::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (int which = 0; which < kParts; ++which) parts_[which]->step(lr, step, grad_scale, within(which, part));
 }
 
-void DividedOptimizer::refresh_master() {
+void CompositeOptimizer::refresh_master() {
   for (const std::unique_ptr<Optimizer>& part : parts_) part->refresh_master();
 }
 
-std::vector<Optimizer::StateTensor> DividedOptimizer::state() {
+std::vector<Optimizer::StateTensor> CompositeOptimizer::state() {
   std::vector<StateTensor> all = parts_[0]->state();
   for (StateTensor& tensor : parts_[1]->state()) all.push_back(std::move(tensor));
   return all;
 }
 
-std::vector<ParameterState> DividedOptimizer::parameter_states() {
+std::vector<ParameterState> CompositeOptimizer::parameter_states() {
   std::vector<ParameterState> states[kParts];
   for (int which = 0; which < kParts; ++which) states[which] = parts_[which]->parameter_states();
   std::vector<ParameterState> all;

@@ -17,7 +17,7 @@ namespace quench::recipes {
 // dtype that it had. What a form consists of (codes, scales) are frozen parameters with a row for each row of the
 // weight, so that several processes share it out like any other: in place of the weight, whose own storage is given up
 // (distributed/fsdp/). Outlives whoever shares the model out.
-class StoredBase {
+class QuantizedBase {
  public:
   // Brings a parameter of which this process holds a part, the same on all processes. Absent: it holds all.
   using Gather = std::function<Tensor(const nn::Parameter&)>;
@@ -45,7 +45,7 @@ class StoredBase {
   std::map<const nn::Parameter*, std::shared_ptr<Matrix>> matrices_;
 };
 
-// StoredBase::store() for a model that one process holds.
+// QuantizedBase::store() for a model that one process holds.
 void store_base(nn::Module& root, BaseForm form);
 
 // The weights that are stored are dense values again, rounded as their form has them. One process holds them.

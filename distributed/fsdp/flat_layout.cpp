@@ -1,16 +1,16 @@
-#include "distributed/fsdp/unit_layout.h"
+#include "distributed/fsdp/flat_layout.h"
 
 #include <algorithm>
 
 namespace quench::distributed {
 
-void UnitShared::follow() const {
+void FsdpContext::follow() const {
   Backend& owner = backend(device.type);
   owner.record(reached, current_stream(device));
   owner.wait(stream, reached);
 }
 
-void UnitShared::for_each_group(const std::function<void(ProcessGroup&)>& work) const {
+void FsdpContext::for_each_group(const std::function<void(ProcessGroup&)>& work) const {
   const auto together = [&](ProcessGroup& group) {
     const CollectiveBatch batch(group);
     work(group);
@@ -19,8 +19,8 @@ void UnitShared::for_each_group(const std::function<void(ProcessGroup&)>& work) 
   if (expert_shard != shard) together(*expert_shard);
 }
 
-UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
-                       const UnitShared& shared) {
+FlatLayout::FlatLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
+                       const FsdpContext& shared) {
   struct Buffer {
     DType dtype;
     std::int64_t elements;
@@ -29,8 +29,8 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
   for (nn::Parameter* parameter : unit_parameters) {
     const auto layer =
         std::ranges::find_if(layers, [&](const nn::Linear* linear) { return &linear->weight() == parameter; });
-    UnitParameter& entry = parameters.emplace_back(
-        UnitParameter{.parameter = parameter,
+    FsdpParameter& entry = parameters.emplace_back(
+        FsdpParameter{.parameter = parameter,
                       .group = (parameter->sharding.parts > 1 ? shared.expert_shard : shared.shard).get(),
                       .layer = layer != layers.end() ? *layer : nullptr,
                       .shape = parameter->global_shape,
@@ -48,7 +48,7 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
   }
   const MemoryScope scope(MemoryCategory::parameters);
   for (const auto& [dtype, elements] : buffers) small.push_back(Tensor::zeros({elements}, dtype, shared.device));
-  for (const UnitParameter& entry : parameters) {
+  for (const FsdpParameter& entry : parameters) {
     if (!entry.small()) continue;
     nn::Parameter& parameter = *entry.parameter;
     const Tensor before = parameter.padded;
@@ -60,7 +60,7 @@ UnitLayout::UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const
   }
 }
 
-Tensor UnitLayout::chunks(const Tensor& sent, const UnitParameter& parameter, std::int64_t processes) const {
+Tensor FlatLayout::chunks(const Tensor& sent, const FsdpParameter& parameter, std::int64_t processes) const {
   return sent.view({processes, small[*parameter.buffer].numel()})
       .narrow(1, parameter.place, parameter.chunk_elements());
 }

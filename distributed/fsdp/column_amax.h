@@ -4,13 +4,13 @@
 
 #include <vector>
 
-#include "distributed/fsdp/unit_layout.h"
+#include "distributed/fsdp/flat_layout.h"
 
 namespace quench::distributed {
 
-class ColumnMaxima {
+class ColumnAmax {
  public:
-  ColumnMaxima(const UnitLayout& layout, std::shared_ptr<UnitShared> shared);
+  ColumnAmax(const FlatLayout& layout, std::shared_ptr<FsdpContext> shared);
 
   // Whether the maxima of the parameter's present version are there, or on their way.
   [[nodiscard]] bool current(std::size_t parameter) const;
@@ -33,8 +33,8 @@ class ColumnMaxima {
   };
   [[nodiscard]] Tensor place(std::size_t parameter) const;
 
-  const UnitLayout& layout_;
-  std::shared_ptr<UnitShared> shared_;
+  const FlatLayout& layout_;
+  std::shared_ptr<FsdpContext> shared_;
   std::vector<Entry> entries_;
   std::int64_t elements_ = 0;
   Tensor amax_;  // f32, one place a matrix

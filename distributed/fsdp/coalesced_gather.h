@@ -3,19 +3,19 @@
 
 #include <vector>
 
-#include "distributed/fsdp/unit_layout.h"
+#include "distributed/fsdp/flat_layout.h"
 
 namespace quench::distributed {
 
-class Parcel {
+class CoalescedGather {
  public:
-  Parcel() = default;
-  explicit Parcel(DType dtype) : dtype_(dtype) {}
+  CoalescedGather() = default;
+  explicit CoalescedGather(DType dtype) : dtype_(dtype) {}
 
-  // A piece of `target`, contiguous and of the parcel's dtype: an equal part of it from each process. Returns the
+  // A piece of `target`, contiguous and of the coalesced's dtype: an equal part of it from each process. Returns the
   // piece's number.
   std::size_t add(const Tensor& target, std::int64_t processes);
-  // A piece that lies at this place of `sent`, where this process has all of the parcel behind one another already.
+  // A piece that lies at this place of `sent`, where this process has all of the coalesced behind one another already.
   void add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent, std::int64_t processes);
   [[nodiscard]] bool empty() const noexcept { return pieces_.empty(); }
 

@@ -1,4 +1,4 @@
-#include "core/ops/optimizer/relative_step.h"
+#include "core/ops/optimizer/multiplicative_update.h"
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/tensor_chunks.cuh"
@@ -43,8 +43,8 @@ __device__ void update(const Entry& e, std::uint64_t step, std::int64_t i) {
     e.param.store(i, p);
 }
 
-__global__ __launch_bounds__(kThreads) void relative_step_kernel(const __grid_constant__ Table table,
-                                                                 std::uint64_t step) {
+__global__ __launch_bounds__(kThreads) void multiplicative_update_kernel(const __grid_constant__ Table table,
+                                                                         std::uint64_t step) {
   const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
   const Entry& e = table.entries[index];
   const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kThreads) void relative_step_kernel(const __grid_co
   for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads) update<1>(e, step, begin + i);
 }
 
-Entry entry(const RelativeStepArgs& args, const RelativeStepTensor& t) {
+Entry entry(const MultiplicativeUpdateArgs& args, const MultiplicativeUpdateTensor& t) {
   const bool has_master = t.master.defined();
   const Tensor& weights = has_master ? t.master : t.param;
   return {.param = Elements::of(t.param),
@@ -68,20 +68,20 @@ Entry entry(const RelativeStepArgs& args, const RelativeStepTensor& t) {
           .wide = are_wide({&t.param, &weights, &t.relative}) && t.element_offset % 8 == 0};
 }
 
-void relative_step(const RelativeStepArgs& args) {
-  const RelativeStepTensor& first = args.tensors.front();
-  const OpLaunch launch("relative_step", {&first.param, &first.relative, &first.master});
+void multiplicative_update(const MultiplicativeUpdateArgs& args) {
+  const MultiplicativeUpdateTensor& first = args.tensors.front();
+  const OpLaunch launch("multiplicative_update", {&first.param, &first.relative, &first.master});
   const auto flush = [&](const Table& table) {
-    launch(relative_step_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table,
+    launch(multiplicative_update_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table,
            static_cast<std::uint64_t>(args.step));
   };
   ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  for (const RelativeStepTensor& t : args.tensors)
+  for (const MultiplicativeUpdateTensor& t : args.tensors)
     if (t.param.numel() > 0) filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
   filler.finish();
 }
 
-QUENCH_CUDA_KERNEL(relative_step_slot, relative_step);
+QUENCH_CUDA_KERNEL(multiplicative_update_slot, multiplicative_update);
 
 }  // namespace
 }  // namespace quench::cuda

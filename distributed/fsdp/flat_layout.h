@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "distributed/fsdp/buffer_pool.h"
-#include "distributed/fsdp/wait_clock.h"
-#include "distributed/fsdp/weight_maxima.h"
+#include "distributed/fsdp/exposed_comm_timer.h"
+#include "distributed/fsdp/weight_amax.h"
 #include "distributed/process_group.h"
 #include "nn/linear.h"
 
@@ -27,7 +27,7 @@ inline constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
 }
 
 // What the units of a model share.
-struct UnitShared {
+struct FsdpContext {
   std::shared_ptr<ProcessGroup> shard;         // of all parameters but those of experts that are shared out
   std::shared_ptr<ProcessGroup> expert_shard;  // of those
   Device device;
@@ -37,8 +37,8 @@ struct UnitShared {
   BufferPool gradients;
   Stream stream;  // where collectives are queued
   Event reached;  // on the current stream: what they follow
-  std::shared_ptr<WaitClock> clock;
-  std::shared_ptr<WeightMaxima> maxima;
+  std::shared_ptr<ExposedCommTimer> clock;
+  std::shared_ptr<WeightAmax> weight_amax;
 
   [[nodiscard]] std::int64_t processes() const { return shard->size(); }
   // Runs `work`, which queues collectives, for each group that holds parameters: what a group starts, starts together.
@@ -47,28 +47,28 @@ struct UnitShared {
   void follow() const;
 };
 
-struct UnitParameter {
+struct FsdpParameter {
   nn::Parameter* parameter;
   ProcessGroup* group;      // that holds it together
   const nn::Linear* layer;  // whose weight it is and who may read it as codes; null: it travels as values
   Shape shape;              // of the whole: of what the group holds
   Shape padded_shape;       // the same in rows of equal chunks
-  std::optional<std::size_t> buffer = {};  // of UnitLayout::small, with its chunk; absent: travels alone
+  std::optional<std::size_t> buffer = {};  // of FlatLayout::small, with its chunk; absent: travels alone
   std::int64_t place = 0;                  // of its chunk there, in elements of the buffer
 
   [[nodiscard]] bool small() const noexcept { return buffer.has_value(); }
   [[nodiscard]] std::int64_t chunk_elements() const { return parameter->padded.numel(); }
 };
 
-struct UnitLayout {
+struct FlatLayout {
   // Moves the shards of small parameters into `small`. `layers` are those whose weights may travel as codes.
-  UnitLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
-             const UnitShared& shared);
+  FlatLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
+             const FsdpContext& shared);
 
   // The chunks of all processes, [processes, elements], of what they sent together in places like those of a buffer.
-  [[nodiscard]] Tensor chunks(const Tensor& sent, const UnitParameter& parameter, std::int64_t processes) const;
+  [[nodiscard]] Tensor chunks(const Tensor& sent, const FsdpParameter& parameter, std::int64_t processes) const;
 
-  std::vector<UnitParameter> parameters;
+  std::vector<FsdpParameter> parameters;
   std::vector<Tensor> small;  // chunks of small parameters, in the dtype of one of them; a buffer for each width
 };
 

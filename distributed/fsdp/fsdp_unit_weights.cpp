@@ -1,4 +1,4 @@
-#include "distributed/fsdp/unit_weights.h"
+#include "distributed/fsdp/fsdp_unit_weights.h"
 
 #include <algorithm>
 #include <functional>
@@ -9,17 +9,17 @@
 namespace quench::distributed {
 
 // One gather: what of this process's own goes where.
-struct UnitWeights::Shipment {
-  explicit Shipment(const UnitLayout& layout) : codes(DType::u8), scales(DType::f32) {
+struct FsdpUnitWeights::PendingGather {
+  explicit PendingGather(const FlatLayout& layout) : codes(DType::u8), scales(DType::f32) {
     for (const Tensor& small : layout.small) values.emplace_back(small.dtype());
   }
 
   // Those that hold anything.
-  [[nodiscard]] std::vector<Parcel*> parcels() {
-    std::vector<Parcel*> all;
-    for (Parcel& parcel : values) all.push_back(&parcel);
+  [[nodiscard]] std::vector<CoalescedGather*> parcels() {
+    std::vector<CoalescedGather*> all;
+    for (CoalescedGather& coalesced : values) all.push_back(&coalesced);
     all.insert(all.end(), {&codes, &scales});
-    std::erase_if(all, [](const Parcel* parcel) { return parcel->empty(); });
+    std::erase_if(all, [](const CoalescedGather* coalesced) { return coalesced->empty(); });
     return all;
   }
 
@@ -28,44 +28,44 @@ struct UnitWeights::Shipment {
     Tensor own, whole;
     std::string_view label;
   };
-  std::vector<Parcel> values;  // of the layout's buffers
-  Parcel codes, scales;
+  std::vector<CoalescedGather> values;  // of the layout's buffers
+  CoalescedGather codes, scales;
   std::vector<Large> large;
   std::vector<std::function<void()>> fills;  // write this process's part, once the parcels have memory
 };
 
-UnitWeights::UnitWeights(std::string name, const UnitLayout& layout, bool takes_turns,
-                         std::shared_ptr<UnitShared> shared)
+FsdpUnitWeights::FsdpUnitWeights(std::string name, const FlatLayout& layout, bool double_buffered,
+                                 std::shared_ptr<FsdpContext> shared)
     : name_(std::move(name)),
       layout_(layout),
-      takes_turns_(takes_turns),
+      double_buffered_(double_buffered),
       shared_(std::move(shared)),
       entries_(layout.parameters.size()),
       columns_(layout, shared_) {}
 
-UnitWeights::~UnitWeights() = default;
+FsdpUnitWeights::~FsdpUnitWeights() = default;
 
-Tensor UnitWeights::allocate(const Shape& shape, DType dtype) {
-  if (takes_turns_) return shared_->weights.acquire(shape, dtype);
+Tensor FsdpUnitWeights::allocate(const Shape& shape, DType dtype) {
+  if (double_buffered_) return shared_->weights.acquire(shape, dtype);
   const MemoryScope scope(shared_->weights.category());
   return Tensor::empty(shape, dtype, shared_->device);
 }
 
-void UnitWeights::give_back(Tensor& buffer) {
-  if (buffer.defined() && takes_turns_) shared_->weights.give_back(buffer);
+void FsdpUnitWeights::give_back(Tensor& buffer) {
+  if (buffer.defined() && double_buffered_) shared_->weights.give_back(buffer);
   buffer = Tensor();
 }
 
-UnitWeights::Contents UnitWeights::bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form) {
+FsdpUnitWeights::Contents FsdpUnitWeights::bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form) {
   if (forms.forward == form) return kForwardCodes;  // serves both where they are the same
   return forms.backward == form ? kBackwardCodes : 0;
 }
 
-const autograd::WeightFormat& UnitWeights::form_of(const Entry& entry, Contents bit) {
+const autograd::WeightFormat& FsdpUnitWeights::form_of(const Entry& entry, Contents bit) {
   return bit == kForwardCodes ? *entry.forms.forward : *entry.forms.backward;
 }
 
-void UnitWeights::begin_part(PassPart part) {
+void FsdpUnitWeights::begin_part(Phase part) {
   if (part == part_) return;
   // What one process reads depends on nothing but the passes that all of them make, so all learn the same.
   for (Entry& entry : entries_)
@@ -74,9 +74,9 @@ void UnitWeights::begin_part(PassPart part) {
   part_ = part;
 }
 
-void UnitWeights::take_forms() {
+void FsdpUnitWeights::take_forms() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const UnitParameter& parameter = layout_.parameters[i];
+    const FsdpParameter& parameter = layout_.parameters[i];
     if (parameter.layer == nullptr) continue;
     nn::WeightFormats forms = parameter.layer->kernel().preferred_weight_formats(parameter.layer->weight());
     // Values that stay serve both passes; two forms of codes would take as much, and more to send.
@@ -91,7 +91,7 @@ void UnitWeights::take_forms() {
   }
 }
 
-void UnitWeights::drop(std::size_t parameter, Contents contents) {
+void FsdpUnitWeights::drop(std::size_t parameter, Contents contents) {
   Entry& entry = entries_[parameter];
   contents &= entry.there;
   if (contents == 0) return;
@@ -106,7 +106,7 @@ void UnitWeights::drop(std::size_t parameter, Contents contents) {
   entry.there &= ~contents;
 }
 
-void UnitWeights::gather(PassPart part) {
+void FsdpUnitWeights::gather(Phase part) {
   begin_part(part);
   take_forms();
   std::vector<Contents> wanted;
@@ -118,10 +118,10 @@ void UnitWeights::gather(PassPart part) {
     else if (users_ == 0)
       drop(i, ~wanted.back());
   }
-  bring(wanted);
+  start_gather(wanted);
 }
 
-void UnitWeights::bring(const std::vector<Contents>& contents) {
+void FsdpUnitWeights::start_gather(const std::vector<Contents>& contents) {
   std::vector<Contents> missing;
   // Small parameters whose buffer goes as it lies there: all of them are missing.
   std::vector<bool> together(layout_.small.size(), true);
@@ -133,56 +133,58 @@ void UnitWeights::bring(const std::vector<Contents>& contents) {
       together[*buffer] = false;
   }
   if (any == 0) return;
-  auto shipment = std::make_unique<Shipment>(layout_);
+  auto pending_gather = std::make_unique<PendingGather>(layout_);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     entries_[i].version = layout_.parameters[i].parameter->version;
     entries_[i].there |= missing[i];
     if ((missing[i] & kValues) != 0) {
       const auto& buffer = layout_.parameters[i].buffer;
-      load_values(i, buffer && together[*buffer], *shipment);
+      load_values(i, buffer && together[*buffer], *pending_gather);
     }
     for (const Contents bit : {kForwardCodes, kBackwardCodes})
-      if ((missing[i] & bit) != 0) load_codes(i, bit, *shipment);
+      if ((missing[i] & bit) != 0) load_codes(i, bit, *pending_gather);
   }
   columns_.share();  // those that a cast of this gather needs
   const std::int64_t processes = shared_->processes();
-  for (Parcel* parcel : shipment->parcels()) parcel->pack(allocate({parcel->elements() * processes}, parcel->dtype()));
-  for (const auto& fill : std::exchange(shipment->fills, {})) fill();
+  for (CoalescedGather* coalesced : pending_gather->parcels())
+    coalesced->pack(allocate({coalesced->elements() * processes}, coalesced->dtype()));
+  for (const auto& fill : std::exchange(pending_gather->fills, {})) fill();
 
   shared_->follow();
   {
     const StreamGuard guard(shared_->stream);
     shared_->for_each_group([&](ProcessGroup& group) {
-      for (const auto& [of, own, whole, label] : shipment->large)
+      for (const auto& [of, own, whole, label] : pending_gather->large)
         if (of == &group) gathering_.push_back(group.all_gather(own, whole, label));
       if (&group != shared_->shard.get()) return;
-      for (const Parcel* parcel : shipment->parcels()) gathering_.push_back(parcel->gather(group, name_));
+      for (const CoalescedGather* coalesced : pending_gather->parcels())
+        gathering_.push_back(coalesced->gather(group, name_));
     });
-    shipment->large.clear();
+    pending_gather->large.clear();
   }
   columns_.share();  // those that the casts have found for the backward pass
-  travelling_.push_back(std::move(shipment));
+  pending_gathers_.push_back(std::move(pending_gather));
 }
 
-void UnitWeights::load_values(std::size_t parameter, bool together, Shipment& shipment) {
-  const UnitParameter& from = layout_.parameters[parameter];
+void FsdpUnitWeights::load_values(std::size_t parameter, bool together, PendingGather& pending_gather) {
+  const FsdpParameter& from = layout_.parameters[parameter];
   const Tensor& own = from.parameter->padded;
   const Tensor& whole = entries_[parameter].values = allocate(from.padded_shape, own.dtype());
   if (!from.small()) {
-    shipment.large.push_back({from.group, own, whole, from.parameter->name});
+    pending_gather.large.push_back({from.group, own, whole, from.parameter->name});
     return;
   }
-  Parcel& parcel = shipment.values[*from.buffer];
-  const Tensor target = whole.reinterpret(parcel.dtype());
-  if (together) return parcel.add_in_place(target, from.place, layout_.small[*from.buffer], shared_->processes());
-  const std::size_t piece = parcel.add(target, shared_->processes());
-  shipment.fills.emplace_back([own, &parcel, piece, rank = shared_->shard->rank()] {
-    parcel.own(piece, rank).copy_from(own.view({own.numel()}).reinterpret(parcel.dtype()));
+  CoalescedGather& coalesced = pending_gather.values[*from.buffer];
+  const Tensor target = whole.reinterpret(coalesced.dtype());
+  if (together) return coalesced.add_in_place(target, from.place, layout_.small[*from.buffer], shared_->processes());
+  const std::size_t piece = coalesced.add(target, shared_->processes());
+  pending_gather.fills.emplace_back([own, &coalesced, piece, rank = shared_->shard->rank()] {
+    coalesced.own(piece, rank).copy_from(own.view({own.numel()}).reinterpret(coalesced.dtype()));
   });
 }
 
-void UnitWeights::load_codes(std::size_t parameter, Contents bit, Shipment& shipment) {
-  const UnitParameter& from = layout_.parameters[parameter];
+void FsdpUnitWeights::load_codes(std::size_t parameter, Contents bit, PendingGather& pending_gather) {
+  const FsdpParameter& from = layout_.parameters[parameter];
   Entry& entry = entries_[parameter];
   const autograd::WeightFormat& form = form_of(entry, bit);
   Codes& codes = entry.codes[codes_index(bit)];
@@ -193,32 +195,32 @@ void UnitWeights::load_codes(std::size_t parameter, Contents bit, Shipment& ship
   codes.payload = allocate(from.padded_shape, payload_dtype(form.element));
   std::function<Tensor()> payload = [own = codes.payload.narrow(0, rank * own_shape[0], own_shape[0])] { return own; };
   if (static_cast<std::size_t>(own_shape.numel()) < kSmallBytes) {
-    const std::size_t piece = shipment.codes.add(codes.payload.reinterpret(DType::u8), processes);
-    payload = [&parcel = shipment.codes, piece, rank, own_shape, dtype = codes.payload.dtype()] {
-      return parcel.own(piece, rank).reinterpret(dtype).view(own_shape);
+    const std::size_t piece = pending_gather.codes.add(codes.payload.reinterpret(DType::u8), processes);
+    payload = [&coalesced = pending_gather.codes, piece, rank, own_shape, dtype = codes.payload.dtype()] {
+      return coalesced.own(piece, rank).reinterpret(dtype).view(own_shape);
     };
   } else {
-    shipment.large.push_back({from.group, payload(), codes.payload, from.parameter->name});
+    pending_gather.large.push_back({from.group, payload(), codes.payload, from.parameter->name});
   }
   std::function<Tensor()> scales;
   if (form.granularity == Granularity::row) {
     const MemoryScope scope(shared_->weights.category());
     codes.scales = Tensor::empty({from.padded_shape[0], 1}, DType::f32, shared_->device);
-    const std::size_t piece = shipment.scales.add(codes.scales, processes);
-    scales = [&parcel = shipment.scales, piece, rank, rows = own_shape[0]] {
-      return parcel.own(piece, rank).view({rows, 1});
+    const std::size_t piece = pending_gather.scales.add(codes.scales, processes);
+    scales = [&coalesced = pending_gather.scales, piece, rank, rows = own_shape[0]] {
+      return coalesced.own(piece, rank).view({rows, 1});
     };
   } else if (form.granularity == Granularity::column) {
     if (!columns_.current(parameter)) columns_.find(parameter);
     scales = [this, parameter, &codes, &form] { return codes.scales = columns_.scale(parameter, form); };
   } else {
-    scales = [this, &from, &codes, &form] { return codes.scales = shared_->maxima->scale(*from.parameter, form); };
+    scales = [this, &from, &codes, &form] { return codes.scales = shared_->weight_amax->scale(*from.parameter, form); };
   }
-  shipment.fills.emplace_back(
+  pending_gather.fills.emplace_back(
       [this, parameter, bit, payload, scales] { cast_own_rows(parameter, bit, payload(), scales()); });
 }
 
-void UnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const Tensor& payload, const Tensor& scales) {
+void FsdpUnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const Tensor& payload, const Tensor& scales) {
   const Entry& entry = entries_[parameter];
   const autograd::WeightFormat& form = form_of(entry, bit);
   const Tensor& rows = layout_.parameters[parameter].parameter->padded;
@@ -235,37 +237,37 @@ void UnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const Tenso
                    {rows, out, form.power_of_two_scale, finds_columns ? columns_.begin(parameter) : Tensor()});
 }
 
-void UnitWeights::end_gather() {
+void FsdpUnitWeights::end_gather() {
   shared_->clock->wait(gathering_);
-  for (const auto& shipment : std::exchange(travelling_, {}))
-    for (Parcel* parcel : shipment->parcels()) {
-      Tensor buffer = parcel->unpack(shared_->processes());
+  for (const auto& pending_gather : std::exchange(pending_gathers_, {}))
+    for (CoalescedGather* coalesced : pending_gather->parcels()) {
+      Tensor buffer = coalesced->unpack(shared_->processes());
       give_back(buffer);
     }
 }
 
-void UnitWeights::free() {
+void FsdpUnitWeights::free() {
   for (std::size_t i = 0; i < entries_.size(); ++i) drop(i, entries_[i].there);
 }
 
-void UnitWeights::need(std::size_t parameter, Contents bit) {
+void FsdpUnitWeights::need(std::size_t parameter, Contents bit) {
   entries_[parameter].used |= bit;
   if ((entries_[parameter].there & bit) == 0) {
     std::vector<Contents> contents(entries_.size());
     contents[parameter] = bit;
-    bring(contents);
+    start_gather(contents);
   }
   end_gather();
   ++users_;
 }
 
-Tensor UnitWeights::acquire(std::size_t parameter) {
+Tensor FsdpUnitWeights::acquire(std::size_t parameter) {
   if (users_ == 0) gather(part_);
   need(parameter, kValues);
   return entries_[parameter].values.narrow(0, 0, layout_.parameters[parameter].shape[0]);
 }
 
-QuantTensor UnitWeights::acquire_quantized(std::size_t parameter, const autograd::WeightFormat& form) {
+QuantTensor FsdpUnitWeights::acquire_quantized(std::size_t parameter, const autograd::WeightFormat& form) {
   if (users_ == 0) gather(part_);
   const Entry& entry = entries_[parameter];
   const Contents bit = bit_of(entry.forms, form);
@@ -281,7 +283,7 @@ QuantTensor UnitWeights::acquire_quantized(std::size_t parameter, const autograd
           form.granularity == Granularity::row ? codes.scales.narrow(0, 0, rows) : codes.scales};
 }
 
-void UnitWeights::release() noexcept {
+void FsdpUnitWeights::release() noexcept {
   if (--users_ == 0 && frees_itself_) free();
 }
 

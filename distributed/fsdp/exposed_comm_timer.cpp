@@ -1,10 +1,10 @@
-#include "distributed/fsdp/wait_clock.h"
+#include "distributed/fsdp/exposed_comm_timer.h"
 
 #include <chrono>
 
 namespace quench::distributed {
 
-WaitClock::~WaitClock() {
+ExposedCommTimer::~ExposedCommTimer() {
   Backend& owner = backend(device_.type);
   for (const auto* spans : {&open_, &free_})
     for (const Span& span : *spans) {
@@ -13,7 +13,7 @@ WaitClock::~WaitClock() {
     }
 }
 
-void WaitClock::wait(std::vector<Work>& works) {
+void ExposedCommTimer::wait(std::vector<Work>& works) {
   if (works.empty()) return;
   if (device_.type != DeviceType::cuda) {
     const auto start = std::chrono::steady_clock::now();
@@ -34,7 +34,7 @@ void WaitClock::wait(std::vector<Work>& works) {
   open_.push_back(span);
 }
 
-double WaitClock::take_seconds() {
+double ExposedCommTimer::take_seconds() {
   Backend& owner = backend(device_.type);
   std::size_t known = 0;
   for (; known < open_.size() && owner.is_done(open_[known].end); ++known) {

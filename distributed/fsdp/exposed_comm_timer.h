@@ -9,12 +9,12 @@
 namespace quench::distributed {
 
 // On the CPU the time in which the calling thread waited; on a GPU the time in which the current stream did.
-class WaitClock {
+class ExposedCommTimer {
  public:
-  explicit WaitClock(Device device) : device_(device) {}
-  ~WaitClock();
-  WaitClock(const WaitClock&) = delete;
-  WaitClock& operator=(const WaitClock&) = delete;
+  explicit ExposedCommTimer(Device device) : device_(device) {}
+  ~ExposedCommTimer();
+  ExposedCommTimer(const ExposedCommTimer&) = delete;
+  ExposedCommTimer& operator=(const ExposedCommTimer&) = delete;
 
   // Waits for all of them, and forgets them.
   void wait(std::vector<Work>& works);

@@ -1,4 +1,4 @@
-#include "core/ops/optimizer/relative_step.h"
+#include "core/ops/optimizer/multiplicative_update.h"
 
 #include "tests/core/ops/golden_file.h"
 #include "tests/cuda/cuda_testing.h"
@@ -6,15 +6,15 @@
 namespace quench::testing {
 namespace {
 
-TEST(CudaRelativeStep, GivesTheBitsOfTheCpu) {
+TEST(CudaMultiplicativeUpdate, GivesTheBitsOfTheCpu) {
   Generator random(1);
   for (const DType param : {DType::f32, DType::bf16})
     for (const bool stochastic : {false, true})
       for (const bool master : {false, true}) {
         if (master && param == DType::f32) continue;
-        std::vector<RelativeStepTensor> cpu, gpu;
+        std::vector<MultiplicativeUpdateTensor> cpu, gpu;
         for (const std::int64_t n : {1, 7, 2053, 40000}) {
-          RelativeStepTensor t{.param = random.normal({n}, param), .relative = random.normal({n}, DType::f32)};
+          MultiplicativeUpdateTensor t{.param = random.normal({n}, param), .relative = random.normal({n}, DType::f32)};
           for (std::int64_t i = 0; i < n; ++i) set_element(t.param, i, std::exp(get_element(t.param, i)));
           if (n > 1) set_element(t.relative, n / 2, 1e38), set_element(t.relative, n - 1, -1e38);
           if (n > 2000) set_element(t.relative, 3, std::nan(""));
@@ -27,10 +27,10 @@ TEST(CudaRelativeStep, GivesTheBitsOfTheCpu) {
           gpu.push_back(t);
         }
         for (int step = 1; step <= 3; ++step) {
-          RelativeStepArgs args{.tensors = cpu, .step = step, .stochastic_rounding = stochastic, .seed = 3};
-          relative_step(args);
+          MultiplicativeUpdateArgs args{.tensors = cpu, .step = step, .stochastic_rounding = stochastic, .seed = 3};
+          multiplicative_update(args);
           args.tensors = gpu;
-          relative_step(args);
+          multiplicative_update(args);
         }
         for (std::size_t i = 0; i < cpu.size(); ++i) {
           const Tensor found = on_cpu(gpu[i].param);

@@ -1,4 +1,4 @@
-#include "distributed/fsdp/sharded_unit.h"
+#include "distributed/fsdp/fsdp_unit.h"
 
 #include <utility>
 
@@ -7,9 +7,9 @@
 namespace quench::distributed {
 
 // What layers get as the weight.
-class ShardedUnit::Source final : public autograd::WeightStorage {
+class FsdpUnit::Source final : public autograd::WeightStorage {
  public:
-  Source(UnitWeights& weights, std::size_t parameter) : weights_(weights), parameter_(parameter) {}
+  Source(FsdpUnitWeights& weights, std::size_t parameter) : weights_(weights), parameter_(parameter) {}
   Tensor acquire() override { return weights_.acquire(parameter_); }
   QuantTensor acquire_quantized(const autograd::WeightFormat& form) override {
     return weights_.acquire_quantized(parameter_, form);
@@ -17,19 +17,19 @@ class ShardedUnit::Source final : public autograd::WeightStorage {
   void release() noexcept override { weights_.release(); }
 
  private:
-  UnitWeights& weights_;
+  FsdpUnitWeights& weights_;
   std::size_t parameter_;
 };
 
-ShardedUnit::ShardedUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
-                         const std::vector<const nn::Linear*>& layers, bool takes_turns,
-                         std::shared_ptr<UnitShared> shared)
+FsdpUnit::FsdpUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
+                   const std::vector<const nn::Linear*>& layers, bool double_buffered,
+                   std::shared_ptr<FsdpContext> shared)
     : name_(name),
-      takes_turns_(takes_turns),
+      double_buffered_(double_buffered),
       shared_(std::move(shared)),
       layout_(parameters, layers, *shared_),
-      weights_(name, layout_, takes_turns, shared_) {
-  for (const UnitParameter& of : layout_.parameters) {
+      weights_(name, layout_, double_buffered, shared_) {
+  for (const FsdpParameter& of : layout_.parameters) {
     nn::Parameter* parameter = of.parameter;
     Entry entry;
     if (parameter->variable.requires_grad()) {
@@ -43,26 +43,26 @@ ShardedUnit::ShardedUnit(const std::string& name, const std::vector<nn::Paramete
   }
 }
 
-ShardedUnit::~ShardedUnit() {
-  for (const UnitParameter& entry : layout_.parameters) entry.parameter->whole = nn::Weight();
+FsdpUnit::~FsdpUnit() {
+  for (const FsdpParameter& entry : layout_.parameters) entry.parameter->whole = nn::Weight();
 }
 
-Tensor ShardedUnit::acquire(const Shape& shape) const {
-  if (takes_turns_) return shared_->gradients.acquire(shape, shared_->reduce_dtype);
+Tensor FsdpUnit::acquire(const Shape& shape) const {
+  if (double_buffered_) return shared_->gradients.acquire(shape, shared_->reduce_dtype);
   const MemoryScope scope(shared_->gradients.category());
   return Tensor::empty(shape, shared_->reduce_dtype, shared_->device);
 }
 
-void ShardedUnit::give_back(Tensor& buffer) const {
-  if (takes_turns_) shared_->gradients.give_back(buffer);
+void FsdpUnit::give_back(Tensor& buffer) const {
+  if (double_buffered_) shared_->gradients.give_back(buffer);
   buffer = Tensor();
 }
 
-void ShardedUnit::attach_gradients() {
+void FsdpUnit::attach_gradients() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     if (entry.gradient == nullptr || entry.gradient_values.defined()) continue;
-    const UnitParameter& of = layout_.parameters[i];
+    const FsdpParameter& of = layout_.parameters[i];
     entry.gradient_values = acquire(of.padded_shape);
     const std::int64_t rows = of.shape[0], more = of.padded_shape[0] - rows;
     if (more > 0) entry.gradient_values.narrow(0, rows, more).zero();
@@ -70,12 +70,12 @@ void ShardedUnit::attach_gradients() {
   }
 }
 
-void ShardedUnit::pack_gradients() {
+void FsdpUnit::pack_gradients() {
   const std::int64_t processes = shared_->processes();
   small_.resize(layout_.small.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
-    const UnitParameter& of = layout_.parameters[i];
+    const FsdpParameter& of = layout_.parameters[i];
     if (entry.gradient == nullptr || !of.small()) continue;
     auto& [all, reduced] = small_[*of.buffer];
     if (!reduced.defined()) {
@@ -89,7 +89,7 @@ void ShardedUnit::pack_gradients() {
   }
 }
 
-void ShardedUnit::begin_reduce() {
+void FsdpUnit::begin_reduce() {
   attach_gradients();
   const MemoryScope scope(MemoryCategory::gradients);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -105,7 +105,7 @@ void ShardedUnit::begin_reduce() {
   const StreamGuard guard(shared_->stream);
   shared_->for_each_group([&](ProcessGroup& group) {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      const UnitParameter& of = layout_.parameters[i];
+      const FsdpParameter& of = layout_.parameters[i];
       if (entries_[i].gradient == nullptr || of.small() || of.group != &group) continue;
       reducing_.push_back(
           group.reduce_scatter(entries_[i].gradient_values, entries_[i].reduced, ReduceOp::sum, of.parameter->name));
@@ -116,7 +116,7 @@ void ShardedUnit::begin_reduce() {
   });
 }
 
-void ShardedUnit::end_reduce() {
+void FsdpUnit::end_reduce() {
   shared_->clock->wait(reducing_);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];

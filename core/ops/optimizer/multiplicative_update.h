@@ -12,7 +12,7 @@
 
 namespace quench {
 
-struct RelativeStepTensor {
+struct MultiplicativeUpdateTensor {
   Tensor param;                     // f32 or bf16, positive
   Tensor relative;                  // d: f32, same shape
   Tensor master;                    // f32 copy of a bf16 param that is updated and then rounded into it, or undefined
@@ -20,20 +20,20 @@ struct RelativeStepTensor {
   std::int64_t element_offset = 0;
 };
 
-struct RelativeStepArgs {
-  std::span<const RelativeStepTensor> tensors;  // all contiguous
-  std::int64_t step = 1;                        // 1-based
-  bool stochastic_rounding = false;             // for bf16 params without master
+struct MultiplicativeUpdateArgs {
+  std::span<const MultiplicativeUpdateTensor> tensors;  // all contiguous
+  std::int64_t step = 1;                                // 1-based
+  bool stochastic_rounding = false;                     // for bf16 params without master
   std::uint64_t seed = 0;
 };
 
-extern constinit KernelSlot<RelativeStepArgs> relative_step_slot;
+extern constinit KernelSlot<MultiplicativeUpdateArgs> multiplicative_update_slot;
 
 // Values stay between these two, where bf16 has normal numbers; NaN stays NaN.
 inline constexpr float kLeastRelativeValue = 0x1p-126f, kMostRelativeValue = 0x1p127f;
 
 // Per element in f32. Random bits are those of adamw(): AdamWRounding::param. Throws invalid_argument naming the tensor
 // that does not fit.
-void relative_step(const RelativeStepArgs& args);
+void multiplicative_update(const MultiplicativeUpdateArgs& args);
 
 }  // namespace quench

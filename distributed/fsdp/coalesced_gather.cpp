@@ -1,4 +1,4 @@
-#include "distributed/fsdp/parcel.h"
+#include "distributed/fsdp/coalesced_gather.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace quench::distributed {
 
-std::size_t Parcel::add(const Tensor& target, std::int64_t processes) {
+std::size_t CoalescedGather::add(const Tensor& target, std::int64_t processes) {
   // Places begin at multiples of 128 bytes.
   const std::int64_t step = 128 / byte_size(dtype_), part = target.numel() / processes;
   pieces_.push_back({target.view({processes, part}), elements_});
@@ -15,22 +15,23 @@ std::size_t Parcel::add(const Tensor& target, std::int64_t processes) {
   return pieces_.size() - 1;
 }
 
-void Parcel::add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent, std::int64_t processes) {
+void CoalescedGather::add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent,
+                                   std::int64_t processes) {
   pieces_.push_back({target.view({processes, target.numel() / processes}), place});
   elements_ = sent.numel();
   sent_ = sent;
 }
 
-Tensor Parcel::own(std::size_t piece, int rank) const {
+Tensor CoalescedGather::own(std::size_t piece, int rank) const {
   return buffer_.narrow(0, rank * elements_ + pieces_[piece].place, pieces_[piece].target.size(1));
 }
 
-Work Parcel::gather(ProcessGroup& group, std::string_view label) const {
+Work CoalescedGather::gather(ProcessGroup& group, std::string_view label) const {
   return group.all_gather(sent_.defined() ? sent_ : buffer_.narrow(0, group.rank() * elements_, elements_), buffer_,
                           label);
 }
 
-Tensor Parcel::unpack(std::int64_t processes) {
+Tensor CoalescedGather::unpack(std::int64_t processes) {
   const Tensor parts = buffer_.view({processes, elements_});
   for (const Piece& piece : pieces_) copy_rows({parts.narrow(1, piece.place, piece.target.size(1)), piece.target});
   pieces_.clear();

@@ -6,17 +6,17 @@
 #include <vector>
 
 #include "autograd/weight.h"
-#include "distributed/fsdp/wait_clock.h"
+#include "distributed/fsdp/exposed_comm_timer.h"
 #include "distributed/process_group.h"
 #include "nn/parameter.h"
 
 namespace quench::distributed {
 
-class WeightMaxima {
+class WeightAmax {
  public:
   // Of these parameters, which outlive it.
-  WeightMaxima(std::vector<nn::Parameter*> parameters, std::shared_ptr<ProcessGroup> group, Device device,
-               std::shared_ptr<WaitClock> clock);
+  WeightAmax(std::vector<nn::Parameter*> parameters, std::shared_ptr<ProcessGroup> group, Device device,
+             std::shared_ptr<ExposedCommTimer> clock);
 
   // The magnitudes that the optimizer has kept up of this process's rows (Parameter::amax), and those that scale() has
   // been asked for, become those of the whole parameters' present versions. Collective unless all are so already.
@@ -44,7 +44,7 @@ class WeightMaxima {
   std::map<const nn::Parameter*, std::size_t> index_;
   std::shared_ptr<ProcessGroup> group_;
   Device device_;
-  std::shared_ptr<WaitClock> clock_;
+  std::shared_ptr<ExposedCommTimer> clock_;
   Tensor amax_;  // f32 [parameters]
   std::vector<Scales> scales_;
 };
