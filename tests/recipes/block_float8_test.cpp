@@ -305,28 +305,27 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
 
 // The CPU has the values of one expert at a time, and its plan says so: `quench estimate` once counted those of all.
 TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
-  constexpr Device kPlanning{DeviceType::meta, 0};
+  constexpr Device kMeta{DeviceType::meta, 0};
   constexpr std::int64_t kRows = 128, kCount = 64, kSize = 256, kOfOne = kSize * kSize * 4;
   const auto peak = [&](const RecipeOptions& options) {
-    const ExpertPlan plan =
-        kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kPlanning}, options);
-    nn::Parameter weight = nn::make_parameter({kCount * kSize, kSize}, {.dtype = DType::bf16, .device = kPlanning},
+    const ExpertPlan plan = kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kMeta}, options);
+    nn::Parameter weight = nn::make_parameter({kCount * kSize, kSize}, {.dtype = DType::bf16, .device = kMeta},
                                               nn::Initializer::normal, 0.02f, kCount);
     const autograd::TokenPermutation rows{.choices = 1,
                                           .alignment = kFloat8Block,
-                                          .counts = Tensor::empty({kCount}, DType::f32, kPlanning),
-                                          .ends = Tensor::empty({kCount}, DType::i32, kPlanning),
-                                          .rows = Tensor::empty({kRows, 1}, DType::i32, kPlanning),
-                                          .pairs = Tensor::empty({kRows}, DType::i32, kPlanning)};
-    const Variable x(Tensor::empty({kRows, kSize}, DType::bf16, kPlanning));
-    Allocator::of(kPlanning).reset_peak();
-    const std::int64_t before = Allocator::of(kPlanning).stats().current;
+                                          .counts = Tensor::empty({kCount}, DType::f32, kMeta),
+                                          .ends = Tensor::empty({kCount}, DType::i32, kMeta),
+                                          .rows = Tensor::empty({kRows, 1}, DType::i32, kMeta),
+                                          .pairs = Tensor::empty({kRows}, DType::i32, kMeta)};
+    const Variable x(Tensor::empty({kRows, kSize}, DType::bf16, kMeta));
+    Allocator::of(kMeta).reset_peak();
+    const std::int64_t before = Allocator::of(kMeta).stats().current;
     (void)plan.kernel->apply(x, weight, rows);
-    return Allocator::of(kPlanning).stats().peak - before;
+    return Allocator::of(kMeta).stats().peak - before;
   };
   const std::int64_t codes = kCount * kSize * kSize;
   EXPECT_LT(peak({.target = Device{}, .emulate = true}), codes + 4 * kOfOne);
-  EXPECT_GT(peak({.target = kPlanning, .emulate = true}), kCount * kOfOne) << "a GPU's host does not see the groups";
+  EXPECT_GT(peak({.target = kMeta, .emulate = true}), kCount * kOfOne) << "a GPU's host does not see the groups";
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, BlockGemmsOf, ::testing::Values(&kDenseLayer, &kExpertLayer),

@@ -5,7 +5,7 @@
 
 #include "core/memory/allocator.h"
 #include "nn/linear.h"
-#include "train/step/planning_batch.h"
+#include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 
 namespace quench {
@@ -15,7 +15,7 @@ using autograd::Tape;
 using recipes::SavedInput;
 
 std::int64_t bytes_in_use() {
-  return Allocator::of(kPlanning).stats().current;
+  return Allocator::of(kMeta).stats().current;
 }
 
 // As the allocator counts them.
@@ -58,12 +58,12 @@ class KeepingMeter final : public nn::LinearKernelWrapper {
 // By name of the layer.
 std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Device target) {
   std::map<std::string, SavedInput> kept;
-  const ModelSetup setup = build_model(config, kPlanning, target);
+  const ModelSetup setup = build_model(config, kMeta, target);
   setup.model->visit([&](const std::string& name, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != nn::kHeadName)
       linear->set_kernel(std::make_shared<KeepingMeter>(linear->shared_kernel(), kept[name]));
   });
-  const Batch batch = planning_batch(config->training.micro_batch_size, config->data.seq_len);
+  const Batch batch = meta_batch(config->training.micro_batch_size, config->data.seq_len);
   const std::int64_t tokens = batch.input_ids.numel();
   nn::ForwardContext context = batch_context(*setup.model, batch);
   context.recompute = recompute_level(config->training.activation_checkpoint);
@@ -86,7 +86,7 @@ void measure_saved_inputs(std::vector<recipes::LayerConversion>& conversion, con
   RunConfig high_precision = *config;
   high_precision.recipe.name = recipes::kBf16.name;
   const auto then = saved_inputs(ResolvedConfig(high_precision), target);
-  Allocator::of(kPlanning).trim();
+  Allocator::of(kMeta).trim();
   for (recipes::LayerConversion& row : conversion) {
     if (row.float8.empty() || !now.contains(row.name)) continue;
     row.kept = now.at(row.name);

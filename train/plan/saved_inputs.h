@@ -6,7 +6,7 @@
 namespace quench {
 
 // Fills LayerConversion::kept of the rows of float8 layers. Measured, not derived: a micro-batch of the run goes
-// forward on the planning device, once under the run's recipe and once in high precision, and the allocator and the
+// forward on the meta device, once under the run's recipe and once in high precision, and the allocator and the
 // owners of x are looked at around every layer. A head's input is kept by the loss.
 void measure_saved_inputs(std::vector<recipes::LayerConversion>& conversion, const ResolvedConfig& config,
                           Device target);

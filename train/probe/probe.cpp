@@ -174,7 +174,7 @@ class Probe {
             .recompute = recompute_level(config_.training.activation_checkpoint)};
   }
 
-  // By running the model's conversion on the planning device.
+  // By running the model's conversion on the meta device.
   void find_conversions() {
     for (const LayerKind& kind : layer_kinds(model_)) result_.layers.push_back({kind, 0, {}});
     for (const std::string& recipe : probed_recipes()) {

@@ -68,7 +68,7 @@ void emulated_wgrad(const BlockFloat8WgradArgs& args) {
   });
 }
 
-// Calls each(group, first row, rows) for the groups one after the other. The planning device, which does not know them,
+// Calls each(group, first row, rows) for the groups one after the other. The meta device, which does not know them,
 // takes all rows for those of every group: the most that there can be.
 template <class Each>
 void for_groups(const Tensor& ends, std::int64_t groups, std::int64_t rows, const Each& each) {

@@ -15,7 +15,7 @@ enum class BlockGemms : std::uint8_t {
   native,    // float8 tensor cores; the CPU emulates by group
   emulated,  // values in f32: the same up to the rounding of sums, on any device, slowly
   // The same, with the values of one group's matrix at a time: where the host sees the groups' ends, that is on the
-  // CPU, and on the planning device for it.
+  // CPU, and on the meta device for it.
   emulated_by_group,
 };
 

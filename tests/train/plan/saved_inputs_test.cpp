@@ -9,7 +9,7 @@
 
 #include "core/memory/allocator.h"
 #include "tests/train/run/trainer_fixture.h"
-#include "train/step/planning_batch.h"
+#include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 
 namespace quench {
@@ -32,7 +32,7 @@ RunConfig config_of(const TinyRun& tiny, const std::string& recipe, const std::s
 
 // By last component of the layer's name.
 std::map<std::string, recipes::LayerConversion> measured(const RunConfig& config) {
-  std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kPlanning, Device{}).conversion;
+  std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kMeta, Device{}).conversion;
   measure_saved_inputs(rows, ResolvedConfig(config), Device{});
   std::map<std::string, recipes::LayerConversion> result;
   for (const recipes::LayerConversion& row : rows) {
@@ -45,9 +45,9 @@ std::map<std::string, recipes::LayerConversion> measured(const RunConfig& config
 
 // Rounded to what the allocator hands out.
 std::int64_t allocated(std::int64_t bytes) {
-  const std::int64_t before = Allocator::of(kPlanning).stats().current;
-  const Tensor tensor = Tensor::empty({bytes}, DType::u8, kPlanning);
-  return Allocator::of(kPlanning).stats().current - before;
+  const std::int64_t before = Allocator::of(kMeta).stats().current;
+  const Tensor tensor = Tensor::empty({bytes}, DType::u8, kMeta);
+  return Allocator::of(kMeta).stats().current - before;
 }
 
 void expect_kept(const recipes::LayerConversion& row, Form form, std::int64_t bytes, Form high_precision_form,
@@ -102,11 +102,11 @@ TEST(SavedInputs, CodesScalesOrTheInputByRecipeAndLevel) {
 
 // Bytes that a whole forward pass leaves for its backward pass.
 std::int64_t kept_by_model(const RunConfig& config) {
-  const ModelSetup setup = build_model(ResolvedConfig(config), kPlanning, Device{});
-  const Batch batch = planning_batch(config.training.micro_batch_size, config.data.seq_len);
+  const ModelSetup setup = build_model(ResolvedConfig(config), kMeta, Device{});
+  const Batch batch = meta_batch(config.training.micro_batch_size, config.data.seq_len);
   nn::ForwardContext context = batch_context(*setup.model, batch);
   context.recompute = recompute_level(config.training.activation_checkpoint);
-  const auto in_use = [] { return Allocator::of(kPlanning).stats().current; };
+  const auto in_use = [] { return Allocator::of(kMeta).stats().current; };
   std::int64_t with_tape = 0;
   {
     autograd::Tape tape(context.recompute);
@@ -138,13 +138,13 @@ TEST(SavedInputs, TheDifferenceIsThatOfTheMemoryPlan) {
 TEST(SavedInputs, TheStartOfARunPrintsThem) {
   const TinyRun tiny;
   const RunConfig config = config_of(tiny, "float8_tensorwise", "none");
-  std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kPlanning, Device{}).conversion;
+  std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kMeta, Device{}).conversion;
   measure_saved_inputs(rows, ResolvedConfig(config), Device{});
   const std::string report = recipes::conversion_report(rows);
   EXPECT_THAT(report, HasSubstr("float8_tensorwise  keeps 3.1 KiB (float8 codes), 6.0 KiB in high precision\n"));
   EXPECT_THAT(report, HasSubstr("(scales; its producer keeps the input), 0 B in high precision\n"));
   EXPECT_THAT(report, HasSubstr("these layers keep "));
-  rows = build_model(ResolvedConfig(config_of(tiny, "bf16", "none")), kPlanning, Device{}).conversion;
+  rows = build_model(ResolvedConfig(config_of(tiny, "bf16", "none")), kMeta, Device{}).conversion;
   measure_saved_inputs(rows, ResolvedConfig(config_of(tiny, "bf16", "none")), Device{});
   EXPECT_FALSE(rows[0].kept.has_value());
   EXPECT_THAT(recipes::conversion_report(rows), ::testing::Not(HasSubstr("keep")));

@@ -1,4 +1,4 @@
-#include "train/generation/rehearsal.h"
+#include "train/generation/warm_up.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using testing::kGpu;
 
-nn::ModelConfig rehearsal_config() {
+nn::ModelConfig warm_up_config() {
   return nn::parse_model_config(
       Json::parse(R"({"model_type": "llama", "vocab_size": 56, "hidden_size": 128, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.1,
@@ -32,15 +32,15 @@ std::vector<std::int32_t> continue_text(const nn::CausalLm& model, std::int64_t 
   return generate(model, prompt, {.max_new_tokens = 5}).tokens;
 }
 
-TEST(CudaRehearsal, FirstPassesFindEverythingMade) {
-  nn::CausalLm model(rehearsal_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
+TEST(CudaWarmUp, FirstPassesFindEverythingMade) {
+  nn::CausalLm model(warm_up_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
   model.initialize(3);
   std::int64_t before = made();
   (void)continue_text(model, 41);
   EXPECT_GT(made(), before) << "a prompt without rehearsal makes plans";
   // Beside a thread that writes the weights.
-  nn::CausalLm other(rehearsal_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
-  std::thread beside([&] { rehearse_generation(other, 333); });
+  nn::CausalLm other(warm_up_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
+  std::thread beside([&] { warm_up_generation(other, 333); });
   other.initialize(3);
   beside.join();
   before = made();
@@ -49,11 +49,11 @@ TEST(CudaRehearsal, FirstPassesFindEverythingMade) {
   EXPECT_EQ(text, continue_text(model, 333)) << "a rehearsal leaves the model as it is";
 }
 
-TEST(CudaRehearsal, LengthsBeyondTheContextAreCut) {
-  nn::CausalLm model(rehearsal_config(), nn::ParameterOptions{.device = kGpu});
+TEST(CudaWarmUp, LengthsBeyondTheContextAreCut) {
+  nn::CausalLm model(warm_up_config(), nn::ParameterOptions{.device = kGpu});
   model.initialize(3);
-  EXPECT_NO_THROW(rehearse_generation(model, 0));
-  EXPECT_NO_THROW(rehearse_generation(model, 100000));
+  EXPECT_NO_THROW(warm_up_generation(model, 0));
+  EXPECT_NO_THROW(warm_up_generation(model, 100000));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "data/formats/file_checks.h"
+#include "data/formats/validation_cache.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -55,19 +55,19 @@ TEST(ContentHash, HugeFilesAreSampledWithBothEndsAndTheirSize) {
   EXPECT_EQ(with(kSize, 0), first);
 }
 
-TEST(FileChecks, TokenIdsAreCheckedWhenAFileIsOpened) {
+TEST(ValidationCache, TokenIdsAreCheckedWhenAFileIsOpened) {
   TempDir folder;
   std::vector<std::uint32_t> tokens(200'000, 99);
   tokens[150'000] = 100;
   write_file(folder / "a.bin", llmc_bytes(tokens));
-  FileChecks checks;
+  ValidationCache checks;
   EXPECT_NO_THROW((void)open_token_file(folder / "a.bin", {.vocab_size = 100}));
   expect_error(ErrorCode::corrupt, {"a.bin", "token 150000 has id 100", "vocabulary of 100"},
                [&] { (void)open_token_file(folder / "a.bin", {.vocab_size = 100, .checks = &checks}); });
   EXPECT_NO_THROW((void)open_token_file(folder / "a.bin", {.vocab_size = 101, .checks = &checks}));
 }
 
-TEST(FileChecks, DamagedShardsAreFoundWhenTheyAreOpened) {
+TEST(ValidationCache, DamagedShardsAreFoundWhenTheyAreOpened) {
   TempDir folder;
   const auto path = folder / "a.bin";
   {
@@ -79,20 +79,20 @@ TEST(FileChecks, DamagedShardsAreFoundWhenTheyAreOpened) {
   bytes[4000] ^= 8;
   write_file(path, bytes);
   EXPECT_NO_THROW((void)open_token_file(path, {.vocab_size = 100}));
-  FileChecks checks;
+  ValidationCache checks;
   expect_error(ErrorCode::corrupt, {"a.bin", "do not match their hash"},
                [&] { (void)open_token_file(path, {.vocab_size = 100, .checks = &checks}); });
 }
 
 // What a memory says of a file is believed until the file changes: shown by a memory that says something else.
-TEST(FileChecks, WhatIsKnownIsNotLookedAtAgain) {
+TEST(ValidationCache, WhatIsKnownIsNotLookedAtAgain) {
   TempDir folder;
   const auto path = folder / "a.bin", memory = folder / "memory" / "checks.json";
   write_file(path, llmc_bytes(std::vector<std::uint16_t>(1000, 99)));
   let_time_pass();
   ContentHash hash;
   {
-    FileChecks checks(memory);
+    ValidationCache checks(memory);
     (void)open_token_file(path, {.vocab_size = 100, .checks = &checks});
     hash = checks.content(BinaryFile(path));
     checks.save();
@@ -101,7 +101,7 @@ TEST(FileChecks, WhatIsKnownIsNotLookedAtAgain) {
   text.replace(text.find("\"id_bound\": 100"), 15, "\"id_bound\": 103");
   text.replace(text.find(hash.xxh3_128), 2, "zz");
   write_file(memory, text);
-  FileChecks checks(memory);
+  ValidationCache checks(memory);
   EXPECT_EQ(checks.tokens(BinaryFile(path))->id_bound, 103u);
   EXPECT_EQ(checks.content(BinaryFile(path)).xxh3_128.substr(0, 2), "zz");
   (void)open_token_file(path, {.vocab_size = 100, .checks = &checks});  // too many by the memory: looked at again
@@ -114,22 +114,22 @@ TEST(FileChecks, WhatIsKnownIsNotLookedAtAgain) {
   EXPECT_NE(checks.content(BinaryFile(path)), hash);
 }
 
-TEST(FileChecks, AFileThatChangedAMomentAgoIsNotRemembered) {
+TEST(ValidationCache, AFileThatChangedAMomentAgoIsNotRemembered) {
   TempDir folder;
   write_file(folder / "a", "quench");
-  FileChecks checks(folder / "checks.json");
+  ValidationCache checks(folder / "checks.json");
   (void)checks.content(BinaryFile(folder / "a"));
   checks.save();
   EXPECT_FALSE(std::filesystem::exists(folder / "checks.json"));
 }
 
-TEST(FileChecks, AnUnreadableMemoryIsEmpty) {
+TEST(ValidationCache, AnUnreadableMemoryIsEmpty) {
   TempDir folder;
   write_file(folder / "a", "quench");
   let_time_pass();
   for (const char* text : {"", "{", "[]", R"({"files": 3})", R"({"files": {"x": {"content": {}}}})"}) {
     write_file(folder / "checks.json", text);
-    FileChecks checks(folder / "checks.json");
+    ValidationCache checks(folder / "checks.json");
     EXPECT_EQ(checks.content(BinaryFile(folder / "a")).bytes, 6u);
     checks.save();
     EXPECT_NO_THROW((void)Json::parse_file(folder / "checks.json").at("files"));

@@ -1,4 +1,4 @@
-#include "data/formats/file_checks.h"
+#include "data/formats/validation_cache.h"
 
 #include <ctime>
 
@@ -33,7 +33,7 @@ bool is_settled(const BinaryFile& file) {
 
 }  // namespace
 
-FileChecks::FileChecks(std::filesystem::path memory) : memory_(std::move(memory)) {
+ValidationCache::ValidationCache(std::filesystem::path memory) : memory_(std::move(memory)) {
   std::error_code ignored;
   if (memory_.empty() || !std::filesystem::exists(memory_, ignored)) return;
   try {
@@ -53,7 +53,7 @@ FileChecks::FileChecks(std::filesystem::path memory) : memory_(std::move(memory)
   }
 }
 
-ContentHash FileChecks::content(const BinaryFile& file) {
+ContentHash ValidationCache::content(const BinaryFile& file) {
   const auto known = records_.find(key_of(file));
   if (known != records_.end() && known->second.content) return *known->second.content;
   Record record = known != records_.end() ? known->second : Record();
@@ -62,25 +62,25 @@ ContentHash FileChecks::content(const BinaryFile& file) {
   return *record.content;
 }
 
-std::optional<FileChecks::Tokens> FileChecks::tokens(const BinaryFile& file) const {
+std::optional<ValidationCache::Tokens> ValidationCache::tokens(const BinaryFile& file) const {
   const auto known = records_.find(key_of(file));
   return known != records_.end() ? known->second.tokens : std::nullopt;
 }
 
-void FileChecks::set_tokens(const BinaryFile& file, Tokens tokens) {
+void ValidationCache::set_tokens(const BinaryFile& file, Tokens tokens) {
   const auto known = records_.find(key_of(file));
   Record record = known != records_.end() ? known->second : Record();
   record.tokens = std::move(tokens);
   remember(file, std::move(record));
 }
 
-void FileChecks::remember(const BinaryFile& file, Record record) {
+void ValidationCache::remember(const BinaryFile& file, Record record) {
   if (!is_settled(file)) return;
   records_[key_of(file)] = std::move(record);
   changed_ = true;
 }
 
-void FileChecks::save() {
+void ValidationCache::save() {
   if (memory_.empty() || !changed_) return;
   changed_ = false;
   if (records_.size() > kMaxRecords) return;

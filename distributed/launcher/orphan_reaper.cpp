@@ -1,4 +1,4 @@
-#include "distributed/launcher/guardian.h"
+#include "distributed/launcher/orphan_reaper.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ constexpr int kLastInherited = 1023;
 // Runs in the forked process, whose threads are all gone but this: system calls only. Never returns.
 [[noreturn]] void guard(int pipe) {
   ::setsid();
-  ::prctl(PR_SET_NAME, "quench-guardian");
+  ::prctl(PR_SET_NAME, "quench-reaper");
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(signal, SIG_IGN);
   // What it inherited would keep files, ports and the console open.
   for (int file = kFirstInherited; file <= kLastInherited; ++file)
@@ -48,7 +48,7 @@ constexpr int kLastInherited = 1023;
 
 }  // namespace
 
-Guardian::Guardian() {
+OrphanReaper::OrphanReaper() {
   int ends[2];
   QUENCH_CHECK_AS(ErrorCode::failed, ::pipe2(ends, O_CLOEXEC) == 0, "pipe: {}", errno_text(errno));
   pipe_ = Socket(ends[1]);
@@ -59,14 +59,14 @@ Guardian::Guardian() {
   guard(ends[0]);
 }
 
-Guardian::~Guardian() {
+OrphanReaper::~OrphanReaper() {
   pipe_.close();
   int status = 0;
   while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
   }
 }
 
-void Guardian::tell(pid_t word) noexcept {
+void OrphanReaper::tell(pid_t word) noexcept {
   ssize_t written = 0;
   do {
     written = ::write(pipe_.descriptor(), &word, sizeof word);

@@ -1,4 +1,4 @@
-#include "train/config/foreign_syntax.h"
+#include "train/config/config_format_hint.h"
 
 #include <algorithm>
 #include <cctype>

@@ -8,9 +8,9 @@
 
 namespace quench {
 
-[[nodiscard]] bool is_gone_key(std::string_view path);
+[[nodiscard]] bool is_removed_key(std::string_view path);
 
 // Why the value is refused; "" for one that asks for nothing.
-[[nodiscard]] std::string gone_key_refusal(std::string_view path, const Json& value);
+[[nodiscard]] std::string removed_key_refusal(std::string_view path, const Json& value);
 
 }  // namespace quench

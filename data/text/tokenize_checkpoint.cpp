@@ -1,4 +1,4 @@
-#include "data/text/token_journal.h"
+#include "data/text/tokenize_checkpoint.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -143,19 +143,19 @@ std::span<std::byte> bytes_of(RecordHead& head) {
 
 }  // namespace
 
-TokenJournal::TokenJournal(fs::path path, const std::string& identity) : path_(std::move(path)) {
+TokenizeCheckpoint::TokenizeCheckpoint(fs::path path, const std::string& identity) : path_(std::move(path)) {
   static_assert(sizeof(RecordHead) == kRecordHeadWords * sizeof(std::uint64_t));
   QUENCH_CHECK(identity.size() == kIdentityBytes, "the identity of a token journal has {} characters, not {}",
                identity.size(), kIdentityBytes);
   open(identity);
 }
 
-TokenJournal::~TokenJournal() {
+TokenizeCheckpoint::~TokenizeCheckpoint() {
   if (index_ + stored_ == 0) remove();
   if (file_ >= 0) ::close(file_);
 }
 
-void TokenJournal::open(const std::string& identity) {
+void TokenizeCheckpoint::open(const std::string& identity) {
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (file_ < 0) return give_up(errno_text(errno), false);
   struct stat info {};
@@ -177,7 +177,7 @@ void TokenJournal::open(const std::string& identity) {
   if (write(std::as_bytes(std::span(header)))) end_ = kHeaderBytes;
 }
 
-void TokenJournal::count_records(std::uint64_t size) {
+void TokenizeCheckpoint::count_records(std::uint64_t size) {
   RecordHead head;
   for (std::uint64_t at = end_; size - at >= sizeof head && read_at(file_, at, bytes_of(head)); ++stored_) {
     if (head.index != stored_ || head.payload_bytes > size - at - sizeof head) break;
@@ -186,7 +186,7 @@ void TokenJournal::count_records(std::uint64_t size) {
   }
 }
 
-std::optional<std::vector<EncodedDocument>> TokenJournal::take(std::span<const Document> documents) {
+std::optional<std::vector<EncodedDocument>> TokenizeCheckpoint::take(std::span<const Document> documents) {
   if (file_ < 0 || stored_ == 0) return std::nullopt;
   RecordHead head;
   std::vector<std::byte> payload;
@@ -215,8 +215,8 @@ std::optional<std::vector<EncodedDocument>> TokenJournal::take(std::span<const D
   return encoded;
 }
 
-void TokenJournal::append(std::span<const Document> documents, std::span<const EncodedDocument> encoded,
-                          std::uint64_t input_bytes) {
+void TokenizeCheckpoint::append(std::span<const Document> documents, std::span<const EncodedDocument> encoded,
+                                std::uint64_t input_bytes) {
   if (file_ < 0) return;
   // What stands behind the last good record: a torn one, or those that take() refused.
   if (::ftruncate(file_, static_cast<off_t>(end_)) != 0) return give_up(errno_text(errno), true);
@@ -233,7 +233,7 @@ void TokenJournal::append(std::span<const Document> documents, std::span<const E
   input_bytes_ = input_bytes;
 }
 
-bool TokenJournal::write(std::span<const std::byte> bytes) {
+bool TokenizeCheckpoint::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(end_));
     if (count < 0 && errno == EINTR) continue;
@@ -247,7 +247,7 @@ bool TokenJournal::write(std::span<const std::byte> bytes) {
   return true;
 }
 
-void TokenJournal::give_up(const std::string& reason, bool remove_file) {
+void TokenizeCheckpoint::give_up(const std::string& reason, bool remove_file) {
   QUENCH_LOG_WARN("cannot keep {}: {}; a tokenization that is stopped will begin again", path_.string(), reason);
   if (remove_file) remove();
   if (file_ >= 0) ::close(file_);
@@ -255,7 +255,7 @@ void TokenJournal::give_up(const std::string& reason, bool remove_file) {
   stored_ = input_bytes_ = 0;
 }
 
-void TokenJournal::remove() noexcept {
+void TokenizeCheckpoint::remove() noexcept {
   if (file_ < 0) return;
   ::unlink(path_.c_str());
   ::close(file_);

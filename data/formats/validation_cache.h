@@ -13,7 +13,7 @@
 
 namespace quench {
 
-class FileChecks {
+class ValidationCache {
  public:
   // Of the tokens of a file.
   struct Tokens {
@@ -23,7 +23,7 @@ class FileChecks {
 
   // `memory`: the file that remembers; it need not exist, and one that cannot be read is taken as empty. Without a name
   // nothing outlives the object.
-  explicit FileChecks(std::filesystem::path memory = {});
+  explicit ValidationCache(std::filesystem::path memory = {});
 
   // The hash of the file's content, computed where it is not known.
   [[nodiscard]] ContentHash content(const BinaryFile& file);

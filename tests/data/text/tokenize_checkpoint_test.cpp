@@ -1,4 +1,4 @@
-#include "data/text/token_journal.h"
+#include "data/text/tokenize_checkpoint.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -71,7 +71,7 @@ std::map<std::string, std::string> contents(const fs::path& folder) {
   return found;
 }
 
-class TokenJournalTest : public ::testing::Test {
+class TokenizeCheckpointTest : public ::testing::Test {
  protected:
   void SetUp() override { write_file(folder_ / "a.jsonl", documents_from(0)); }
 
@@ -121,7 +121,7 @@ class TokenJournalTest : public ::testing::Test {
   CountingTokenizer tokenizer_;
 };
 
-TEST_F(TokenJournalTest, AStoppedTokenizationGoesOnWithTheSameResult) {
+TEST_F(TokenizeCheckpointTest, AStoppedTokenizationGoesOnWithTheSameResult) {
   for (const std::int32_t first_id : {0, 70000}) {  // ids of two bytes, and of four
     const CountingTokenizer tokenizer(first_id);
     const std::string message = stop_after(4, options("out"), tokenizer);
@@ -143,13 +143,13 @@ TEST_F(TokenJournalTest, AStoppedTokenizationGoesOnWithTheSameResult) {
   }
 }
 
-TEST_F(TokenJournalTest, NothingIsLeftWhereNothingWasEncoded) {
+TEST_F(TokenizeCheckpointTest, NothingIsLeftWhereNothingWasEncoded) {
   EXPECT_THAT(stop_after(0, options("out"), tokenizer_), ::testing::HasSubstr("begins it again"));
   EXPECT_FALSE(fs::exists(journal()));
   EXPECT_EQ(complete(options("out")), kDocuments);
 }
 
-TEST_F(TokenJournalTest, WithoutAJournalItBeginsAgain) {
+TEST_F(TokenizeCheckpointTest, WithoutAJournalItBeginsAgain) {
   TokenizeOptions plain = options("out");
   plain.journal = false;
   EXPECT_THAT(stop_after(3, plain, tokenizer_), ::testing::HasSubstr("begins it again"));
@@ -157,7 +157,7 @@ TEST_F(TokenJournalTest, WithoutAJournalItBeginsAgain) {
 }
 
 // A chat's targets are stored with its ids.
-TEST_F(TokenJournalTest, KeepsTargets) {
+TEST_F(TokenizeCheckpointTest, KeepsTargets) {
   std::string text;
   for (int i = 0; i < 30; ++i)
     text += R"({"input_ids": [1, 2, 3, 4], "labels": [-100, -100, 3, 4]})"
@@ -169,7 +169,7 @@ TEST_F(TokenJournalTest, KeepsTargets) {
   EXPECT_EQ(complete(tokens), 0);
 }
 
-TEST_F(TokenJournalTest, ATornTailIsCutOff) {
+TEST_F(TokenizeCheckpointTest, ATornTailIsCutOff) {
   (void)stop_after(4, options("out"), tokenizer_);
   const std::string all = read_file(journal());
   int most = 0;
@@ -185,7 +185,7 @@ TEST_F(TokenJournalTest, ATornTailIsCutOff) {
   EXPECT_GT(most, 0);
 }
 
-TEST_F(TokenJournalTest, DamagedBatchesAreEncodedAgain) {
+TEST_F(TokenizeCheckpointTest, DamagedBatchesAreEncodedAgain) {
   (void)stop_after(4, options("out"), tokenizer_);
   const std::string all = read_file(journal());
   for (std::size_t at = 8; at < all.size(); at += 61) {
@@ -197,7 +197,7 @@ TEST_F(TokenJournalTest, DamagedBatchesAreEncodedAgain) {
   }
 }
 
-TEST_F(TokenJournalTest, AnotherIdentityBeginsAnew) {
+TEST_F(TokenizeCheckpointTest, AnotherIdentityBeginsAnew) {
   (void)stop_after(4, options("out"), tokenizer_);
   TokenizeOptions other = options("out");
   other.encoder.eos = EosPolicy::none;
@@ -211,7 +211,7 @@ TEST_F(TokenJournalTest, AnotherIdentityBeginsAnew) {
 }
 
 // Sizes are as before: only the text's hash tells.
-TEST_F(TokenJournalTest, AChangedInputIsEncodedAgainFromTheChangeOn) {
+TEST_F(TokenizeCheckpointTest, AChangedInputIsEncodedAgainFromTheChangeOn) {
   (void)stop_after(4, options("out"), tokenizer_);
   std::string text = documents_from(0);
   text.replace(text.find("document 40"), 11, "DOCUMENT 40");
@@ -221,14 +221,14 @@ TEST_F(TokenJournalTest, AChangedInputIsEncodedAgainFromTheChangeOn) {
   EXPECT_LT(encoded, kDocuments);
 }
 
-TEST_F(TokenJournalTest, AFileOfSomeoneElseStaysAsItIs) {
+TEST_F(TokenizeCheckpointTest, AFileOfSomeoneElseStaysAsItIs) {
   write_file(journal(), "my diary");
   EXPECT_THAT(stop_after(4, options("out"), tokenizer_), ::testing::HasSubstr("begins it again"));
   EXPECT_EQ(complete(options("out")), kDocuments);
   EXPECT_EQ(read_file(journal()), "my diary");
 }
 
-TEST_F(TokenJournalTest, OneThatAnotherProcessWritesStaysAsItIs) {
+TEST_F(TokenizeCheckpointTest, OneThatAnotherProcessWritesStaysAsItIs) {
   (void)stop_after(4, options("out"), tokenizer_);
   const std::string stored = read_file(journal());
   const int held = ::open(journal().c_str(), O_RDWR | O_CLOEXEC);
@@ -238,7 +238,7 @@ TEST_F(TokenJournalTest, OneThatAnotherProcessWritesStaysAsItIs) {
   EXPECT_EQ(read_file(journal()), stored);
 }
 
-TEST_F(TokenJournalTest, AFullDiskCostsTheJournalOnly) {
+TEST_F(TokenizeCheckpointTest, AFullDiskCostsTheJournalOnly) {
   whole(tokenizer_);
   TokenizeOptions limited = options("out");
   {
@@ -251,7 +251,7 @@ TEST_F(TokenJournalTest, AFullDiskCostsTheJournalOnly) {
   EXPECT_EQ(contents(folder_ / "out"), contents(folder_ / "whole"));
 }
 
-class TextCacheJournal : public TokenJournalTest {
+class TextCacheJournal : public TokenizeCheckpointTest {
  protected:
   std::vector<fs::path> shards(const Tokenizer& tokenizer, int stop_after_batches = -1) const {
     int done = 0, watches = 0;

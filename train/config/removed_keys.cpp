@@ -1,4 +1,4 @@
-#include "train/config/gone_keys.h"
+#include "train/config/removed_keys.h"
 
 #include <algorithm>
 #include <iterator>
@@ -26,11 +26,11 @@ const Key* find_key(std::string_view path) {
 
 }  // namespace
 
-bool is_gone_key(std::string_view path) {
+bool is_removed_key(std::string_view path) {
   return find_key(path) != nullptr;
 }
 
-std::string gone_key_refusal(std::string_view path, const Json& value) {
+std::string removed_key_refusal(std::string_view path, const Json& value) {
   const Key* key = find_key(path);
   QUENCH_CHECK(key != nullptr, "{} is no key that is gone", path);
   const Json neutral = Json::parse(key->neutral);

@@ -1,4 +1,4 @@
-#include "train/config/foreign_keys.h"
+#include "train/config/key_aliases.h"
 
 #include <algorithm>
 #include <iterator>
@@ -141,7 +141,7 @@ constexpr ForeignKey kForeignKeys[] = {
 
 }  // namespace
 
-const ForeignKey* find_foreign_key(std::string_view name) {
+const ForeignKey* find_key_alias(std::string_view name) {
   const auto* found = std::ranges::find(kForeignKeys, name, &ForeignKey::theirs);
   return found == std::end(kForeignKeys) ? nullptr : found;
 }

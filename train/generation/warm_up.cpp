@@ -1,4 +1,4 @@
-#include "train/generation/rehearsal.h"
+#include "train/generation/warm_up.h"
 
 #include <algorithm>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace quench {
 
-void rehearse_generation(const nn::CausalLm& model, std::int64_t tokens) {
+void warm_up_generation(const nn::CausalLm& model, std::int64_t tokens) {
   const std::int64_t room = model.config().max_position_embeddings - 1;
   if (tokens < 1 || room < 1) return;
   const std::vector<std::int32_t> prompt(static_cast<std::size_t>(std::min(tokens, room)), 0);

@@ -19,16 +19,16 @@
 
 namespace quench {
 
-class TokenJournal {
+class TokenizeCheckpoint {
  public:
   // Opens the journal at `path`. `identity`, 32 characters, stands for all but the documents that decides ids and
   // batches; a journal of another identity is begun anew. Never throws for what the disk does: a journal that cannot be
   // kept (no space, another process holds it, the file is something else and stays as it is) costs one log message,
   // and the object then does nothing.
-  TokenJournal(std::filesystem::path path, const std::string& identity);
-  ~TokenJournal();  // the file stays unless it holds no batch
-  TokenJournal(const TokenJournal&) = delete;
-  TokenJournal& operator=(const TokenJournal&) = delete;
+  TokenizeCheckpoint(std::filesystem::path path, const std::string& identity);
+  ~TokenizeCheckpoint();  // the file stays unless it holds no batch
+  TokenizeCheckpoint(const TokenizeCheckpoint&) = delete;
+  TokenizeCheckpoint& operator=(const TokenizeCheckpoint&) = delete;
 
   // Bytes of the input that the stored batches reach to; 0: none is stored.
   [[nodiscard]] std::uint64_t input_bytes() const noexcept { return input_bytes_; }

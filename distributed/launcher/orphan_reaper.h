@@ -9,13 +9,13 @@
 
 namespace quench::distributed {
 
-class Guardian {
+class OrphanReaper {
  public:
   // Starts the process, in a session of its own. Throws failed.
-  Guardian();
-  ~Guardian();
-  Guardian(const Guardian&) = delete;
-  Guardian& operator=(const Guardian&) = delete;
+  OrphanReaper();
+  ~OrphanReaper();
+  OrphanReaper(const OrphanReaper&) = delete;
+  OrphanReaper& operator=(const OrphanReaper&) = delete;
 
   void watch(pid_t group) noexcept { tell(group); }
   void forget(pid_t group) noexcept { tell(-group); }

@@ -13,6 +13,6 @@ struct ForeignKey {
 
 // Of torchtitan, torchtune, axolotl, Hugging Face's TrainingArguments and configs, nanoGPT, LLM.Q; nullptr for a name
 // that none of them has.
-[[nodiscard]] const ForeignKey* find_foreign_key(std::string_view name);
+[[nodiscard]] const ForeignKey* find_key_alias(std::string_view name);
 
 }  // namespace quench
