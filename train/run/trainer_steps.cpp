@@ -166,9 +166,9 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.float8_share = flops.float8 / flops.total();
     // Emulated products run in f32, whatever their operands.
     measure_ranks(m);
-    if (const auto seconds = light_seconds(flops, environment.at("device_name").as_string());
+    if (const auto seconds = sol_seconds(flops, environment.at("device_name").as_string());
         seconds && !config.recipe.emulate)
-      m.light_share = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
+      m.sol_fraction = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
     metrics.step(m);
   }
   metrics.progress(bar);

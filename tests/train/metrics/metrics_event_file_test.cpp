@@ -208,7 +208,7 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
   metrics.tflops = 12.5;
   metrics.mfu = 0.25;
   metrics.float8_share = 0.75;
-  metrics.light_share = 0.125;
+  metrics.sol_fraction = 0.125;
   metrics.memory_bytes = std::uint64_t{2} << 30;
   metrics.memory_reserved_bytes = std::uint64_t{3} << 30;
   metrics.memory_capacity_bytes = std::uint64_t{8} << 30;

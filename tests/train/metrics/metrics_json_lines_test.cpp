@@ -182,7 +182,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   good.tflops = 1.5;
   good.mfu = 0.5;
   good.float8_share = 0.625;
-  good.light_share = 0.375;
+  good.sol_fraction = 0.375;
   good.memory_bytes = 512;
   good.memory_reserved_bytes = 768;
   good.memory_capacity_bytes = 1024;
@@ -194,7 +194,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   bad.loss = kNan;
   bad.grad_norm = std::numeric_limits<double>::infinity();
   bad.tflops.reset();
-  bad.light_share.reset();
+  bad.sol_fraction.reset();
   bad.memory_capacity_bytes = 0;
   {
     JsonLinesSink sink(dir.path(), std::nullopt);
