@@ -12,7 +12,7 @@ struct SwigluBackward {
   Saved saved;
   std::shared_ptr<RecomputeHandle> handle;
   std::shared_ptr<Gradient> din, dout_of;
-  GateUpTarget fused_outputs = {};  // by the function that made the output's gradient
+  GateUpTarget written = {};  // by the function that made the output's gradient
 
   // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
   [[nodiscard]] GateUpTarget take_saved() const {
@@ -25,14 +25,14 @@ struct SwigluBackward {
   [[nodiscard]] GateUpTarget pass_target() {
     if (!din || din->quant_request().wanted() || !handle->waiting.empty()) return {};
     const MemoryScope scope(MemoryCategory::activations);
-    fused_outputs = take_saved();
+    written = take_saved();
     handle->recomputes = false;
-    return fused_outputs;
+    return written;
   }
 
   void run() const {
     const MemoryScope scope(MemoryCategory::activations);
-    if (fused_outputs.gradient.defined()) return din->contribute(fused_outputs.gradient);
+    if (written.gradient.defined()) return din->contribute(written.gradient);
     const Tensor dout = dout_of->value();
     const auto [kept, dx] = take_saved();
     Tensor value;

@@ -105,7 +105,7 @@ Saved Saved::large(const Variable& variable) {
 }
 
 Saved Saved::recomputed(const Variable& variable) {
-  QUENCH_CHECK(variable.recompute() != nullptr, "recomputed: {} can not be made again", variable.value().describe());
+  QUENCH_CHECK(variable.recompute() != nullptr, "recomputed: {} has no recompute handle", variable.value().describe());
   Saved saved;
   saved.recompute_ = variable.recompute();
   return saved;

@@ -154,7 +154,7 @@ struct ModelConfig {
   [[nodiscard]] std::int64_t active_parameter_count() const;
   // Floating-point operations of one token of a training step, forward and backward: 6 per weight of every matrix
   // product (of the experts that a token goes to) plus causal attention over seq_len (counted once, i.e. halved; within
-  // the window only). RecomputeHandle is not counted.
+  // the window only). Recomputation is not counted.
   [[nodiscard]] double training_flops_per_token(std::int64_t seq_len) const;
 };
 

@@ -65,9 +65,9 @@ std::string_view words(SavedInput::Form form) {
   switch (form) {
     case SavedInput::Form::input: return "the input";
     case SavedInput::Form::saved_by_producer: return "scales; its producer keeps the input";
-    case SavedInput::Form::recomputed: return "scales; the input is made again";
+    case SavedInput::Form::recomputed: return "scales; the input is recomputed";
     case SavedInput::Form::codes: return "float8 codes";
-    case SavedInput::Form::layer_recomputed: return "the layer runs again";
+    case SavedInput::Form::layer_recomputed: return "the layer is recomputed";
   }
   return "";
 }

@@ -200,7 +200,7 @@ void Bandwidth::measure_swiglu() const {
 // The quantization outputs of the float8 recipes: by tensor, and by row with the columns' maxima, whose codes are moved
 // as well.
 void Bandwidth::measure_sinks() const {
-  header("with a float8 quant_outputs, 16384 tokens");
+  header("with quantization outputs, 16384 tokens");
   const DType dtype = DType::bf16;
   const auto make = [&](std::int64_t width) { return random_on_gpu({kTokens, width}, dtype); };
   const auto quant_outputs_of = [&](std::int64_t width, bool by_rows) -> QuantOutputs {

@@ -10,9 +10,9 @@ namespace {
 
 // Rows of a [N,H] or [N,heads,H] tensor whose last axis is contiguous, numbered 0 .. N*heads-1.
 template <class T>
-class RowView {
+class NormView {
  public:
-  explicit RowView(const Tensor& t) {
+  explicit NormView(const Tensor& t) {
     if (!t.defined()) return;
     base_ = t.data<T>();
     outer_ = t.stride(0);
@@ -37,7 +37,7 @@ class RowView {
 template <class T>
 void normalize_rows(const RmsNormArgs& args) {
   const std::int64_t width = args.x.size(-1), rows = args.x.numel() / width;
-  const RowView<T> x(args.x), residual(args.residual), sum(args.sum), y(args.y);
+  const NormView<T> x(args.x), residual(args.residual), sum(args.sum), y(args.y);
   const T* weight = args.weight.data<T>();
   float* rstd = args.rstd.data<float>();
   const float eps = args.eps;
@@ -80,7 +80,7 @@ void rms_norm_kernel(const RmsNormArgs& args) {
 template <class T>
 void backward_rows(const RmsNormBackwardArgs& args) {
   const std::int64_t width = args.x.size(-1), rows = args.x.numel() / width;
-  const RowView<T> dy(args.dy), x(args.x), dsum(args.dsum), dx(args.dx), y(args.y);
+  const NormView<T> dy(args.dy), x(args.x), dsum(args.dsum), dx(args.dx), y(args.y);
   const T* weight = args.weight.data<T>();
   const float* rstd = args.rstd.data<float>();
 

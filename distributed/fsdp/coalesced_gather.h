@@ -12,10 +12,10 @@ class CoalescedGather {
   CoalescedGather() = default;
   explicit CoalescedGather(DType dtype) : dtype_(dtype) {}
 
-  // A piece of `target`, contiguous and of the coalesced's dtype: an equal part of it from each process. Returns the
+  // A piece of `target`, contiguous and of the gather's dtype: an equal part of it from each process. Returns the
   // piece's number.
   std::size_t add(const Tensor& target, std::int64_t processes);
-  // A piece that lies at this place of `sent`, where this process has all of the coalesced behind one another already.
+  // A piece that lies at this place of `sent`, where this process has its parts of all pieces contiguous already.
   void add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent, std::int64_t processes);
   [[nodiscard]] bool empty() const noexcept { return pieces_.empty(); }
 

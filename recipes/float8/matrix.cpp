@@ -68,7 +68,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
 
 QuantTensor Float8Matrix::make_columnwise(const Tensor& x) const {
   if (columnwise_.defined()) return columnwise_;
-  QUENCH_CHECK(columnwise_operand_ && columnwise_scale_.defined(), "Float8Matrix: no use along rows was asked for");
+  QUENCH_CHECK(columnwise_operand_ && columnwise_scale_.defined(), "Float8Matrix: no columnwise operand was requested");
   const Granularity granularity =
       columnwise_operand_->scaling == Float8Scaling::tensor ? Granularity::tensor : Granularity::column;
   return cast_float8(x, columnwise_scale_, columnwise_operand_->element, granularity, Orientation::transposed,

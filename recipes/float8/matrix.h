@@ -1,5 +1,5 @@
 #pragma once
-// One matrix, or a batch of them, quantized for the two products that contract it along one and the other of its axes.
+// A matrix, or a batch of them, quantized rowwise (for GEMMs that reduce over the columns) and columnwise (over the rows).
 
 #include <optional>
 
@@ -9,8 +9,8 @@
 
 namespace quench::recipes {
 
-// How a matrix [R,C] takes part in products: along its columns (contraction over C, read as it lies) and along its rows
-// (contraction over R, read transposed).
+// Uses of a matrix [R,C] in GEMMs: rowwise (reduction over C, natural orientation) and columnwise (reduction over R,
+// transposed).
 struct Float8Uses {
   std::optional<Float8Operand> rowwise;
   std::optional<Float8Operand> columnwise;

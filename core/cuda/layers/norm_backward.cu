@@ -300,7 +300,7 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
   return run.template operator()<512, 4>();
 }
 
-// What of its quantization outputs a kernel can fill for these operands; with none it is left to fill_quant_outputs.
+// The quantization outputs that a kernel can fill for these operands; with none it is left to fill_quant_outputs.
 template <class T>
 QuantOutputParts fused_parts(const BackwardRows<T>& args, const QuantOutputs& quant_outputs) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;

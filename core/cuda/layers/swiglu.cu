@@ -108,7 +108,7 @@ void choose(std::string_view op, const Tensor& half, std::initializer_list<const
   });
 }
 
-// What the kernels by elements leave of quantization outputs.
+// Quantization outputs that the kernels by elements do not fill.
 void fill_rest(QuantOutputs quant_outputs, const Tensor& result) {
   quant_outputs.amax = Tensor();
   fill_quant_outputs(quant_outputs, result);

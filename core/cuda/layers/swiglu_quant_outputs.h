@@ -1,5 +1,5 @@
 #pragma once
-// SwiGLU by whole rows, which quantization outputs with codes or column maxima needs.
+// SwiGLU by whole rows, which quantization outputs with codes or column maxima need.
 
 #include "core/cuda/common/launch.h"
 #include "core/ops/swiglu.h"

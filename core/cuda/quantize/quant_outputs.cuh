@@ -14,7 +14,7 @@
 
 namespace quench::cuda {
 
-// What of quantization outputs a kernel fills: nothing, the maximum of all elements, or every part that is defined.
+// Quantization outputs that a kernel fills: nothing, the maximum of all elements, or every part that is defined.
 enum class QuantOutputParts { none, amax, rows };
 
 [[nodiscard]] inline QuantOutputParts parts_of(const QuantOutputs& quant_outputs) {
@@ -152,7 +152,7 @@ __device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, con
 enum class RowOwner { block, warp };
 
 // Quantization outputs of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where
-// there is room, in registers or in shared memory. Without parts quantization outputs leaves a kernel as it is.
+// there is room, in registers or in shared memory. Without parts the kernel is unchanged.
 template <QuantOutputParts kParts, RowOwner kOwner = RowOwner::block>
 class RowQuantOutputs {
  public:

@@ -20,7 +20,7 @@ void raise(const Tensor& maximum, const Tensor& x) {
 void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result) {
   if (!quant_outputs.wanted()) return;
   QUENCH_CHECK(result.rank() == 2 && result.is_contiguous(),
-               "{}: a float8 quant_outputs needs a contiguous matrix, not {}", op, result.describe());
+               "{}: quantization outputs need a contiguous matrix, not {}", op, result.describe());
   if (quant_outputs.amax.defined()) check_tensor(op, "quant_outputs.amax", quant_outputs.amax, {}, DType::f32);
   if (quant_outputs.column_amax.defined()) {
     check_tensor(op, "quant_outputs.column_amax", quant_outputs.column_amax, {1, result.size(1)}, DType::f32);

@@ -2,7 +2,7 @@
 // What the producer of an activation or gradient writes beside it for a float8 consumer, while the values are still in
 // registers: it saves the consumer a pass over memory.
 //
-// Ops that take quantization outputs fill it with what the separate ops of core/ops/quantize/quantize.h would make of
+// Ops that take quantization outputs fill them with what the separate ops of core/ops/quantize/quantize.h would make of
 // their stored result, bit for bit. Every field may be undefined: not wanted.
 
 #include "core/tensor/quant_tensor.h"
@@ -24,7 +24,7 @@ struct QuantOutputs {
 // For the entry points of ops: throws invalid_argument naming the part that does not fit the result.
 void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result);
 
-// Fills quantization outputs from a finished result [N,C], contiguous: for kernels that do not do it on the way.
+// Fills quantization outputs from a finished result [N,C], contiguous: for kernels without fused quantization.
 void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result);
 
 }  // namespace quench

@@ -40,7 +40,7 @@ inline Tensor poison(const Shape& shape, DType dtype, std::uint8_t byte = 0xFF) 
   return Tensor::from_host(bytes.data(), shape, dtype).to(kGpu);
 }
 
-// Which parts quantization outputs has.
+// The defined parts of quantization outputs.
 struct Parts {
   bool amax = false, rows = false, column_amax = false;
   ElementFormat element = ElementFormat::e4m3;
@@ -85,8 +85,8 @@ inline void expect_filled(const QuantOutputs& quant_outputs, const Tensor& resul
 using Others = std::vector<Tensor>;
 using Op = std::function<Others(const Tensor& result, const QuantOutputs& quant_outputs)>;
 
-// Runs the op without quantization outputs and with one, twice: results and other outputs are the same bits, and the
-// quantization outputs has what the casts make of the result.
+// Runs the op without quantization outputs and with them, twice: results and other outputs are the same bits, and the
+// quantization outputs are what the casts make of the result.
 inline void check(const Shape& shape, DType dtype, const Parts& parts, const Op& op) {
   SCOPED_TRACE(fmt::format("{}{} {}", to_string(dtype), shape.to_string(), describe(parts)));
   const Tensor plain = poison(shape, dtype);

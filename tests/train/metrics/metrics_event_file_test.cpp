@@ -233,6 +233,7 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
       {"tflops", 12.5f},
       {"mfu(%)", 25.0f},
       {"float8_flops(%)", 75.0f},
+      {"sol_fraction(%)", 12.5f},
       {"light_share(%)", 12.5f},
       {"time_metrics/end_to_end(s)", 0.5f},
       {"time_metrics/data_loading(s)", 0.05f},
@@ -253,7 +254,7 @@ TEST(TensorBoardSink, UnknownValuesAreLeftOut) {
   const testing::TempDir dir;
   TensorBoardSink(dir.path(), std::nullopt, 1.0).step({.step = 1});
   const auto values = scalars_of(records(testing::read_file(only_file(dir.path()))).at(1));
-  for (const char* tag : {"tflops", "mfu(%)", "light_share(%)", "memory/max_active(GiB)", "memory/max_active(%)",
+  for (const char* tag : {"tflops", "mfu(%)", "sol_fraction(%)", "light_share(%)", "memory/max_active(GiB)", "memory/max_active(%)",
                           "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
     EXPECT_EQ(values.count(tag), 0u) << tag;
 }

@@ -215,12 +215,14 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
             (std::vector<std::string>{
                 "step",         "total_steps",       "time",         "loss",         "grad_norm",
                 "lr",           "tokens_per_second", "devices",      "tflops",       "mfu",
-                "float8_share", "light_share",       "memory_bytes", "memory_share", "memory_reserved_bytes",
+                "float8_share", "sol_fraction", "light_share", "memory_bytes", "memory_share", "memory_reserved_bytes",
                 "step_ms",      "data_share",        "eta_seconds",  "tokens_seen",  "skipped_steps",
                 "nonfinite"}));
   EXPECT_EQ(steps[0].at("float8_share").as_double(), 0.625);
-  EXPECT_EQ(steps[0].at("light_share").as_double(), 0.375);
-  EXPECT_TRUE(steps[1].at("light_share").is_null());
+  for (const char* name : {"sol_fraction", "light_share"}) {
+    EXPECT_EQ(steps[0].at(name).as_double(), 0.375) << name;
+    EXPECT_TRUE(steps[1].at(name).is_null()) << name;
+  }
   EXPECT_EQ(steps[0].at("loss").as_double(), 3.25);
   EXPECT_EQ(steps[0].at("memory_share").as_double(), 0.5);
   EXPECT_EQ(steps[0].at("memory_reserved_bytes").as_int(), 768);

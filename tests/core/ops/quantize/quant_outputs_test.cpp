@@ -31,7 +31,7 @@ QuantOutputs quant_outputs_of(const Tensor& x, ElementFormat element = ElementFo
           .column_amax = Tensor::zeros({1, x.size(1)}, DType::f32)};
 }
 
-// The quantization outputs has what the casts make of the stored result.
+// The quantization outputs are what the casts make of the stored result.
 void expect_filled(const QuantOutputs& quant_outputs, const Tensor& result) {
   if (quant_outputs.amax.defined()) {
     EXPECT_TRUE(same_bits(quant_outputs.amax, amax(result, Granularity::tensor)));
@@ -228,7 +228,7 @@ TEST(QuantOutputsTest, RejectsWhatDoesNotFit) {
   EXPECT_TRUE(
       rejects(format({.granularity = Granularity::row, .orientation = Orientation::transposed}), "quant_outputs.rows"));
   EXPECT_TRUE(rejects(format({.element = ElementFormat::e2m3, .granularity = Granularity::row}), "quant_outputs.rows"));
-  // Quantization outputs needs a contiguous matrix.
+  // Quantization outputs need a contiguous matrix.
   const Tensor heads = Tensor::zeros({4, 2, 3}, DType::bf16), wide = Tensor::zeros({4, 8}, DType::bf16);
   const QuantOutputs amax_only{.amax = scalar(0)};
   EXPECT_THROW(rms_norm({.x = heads,
