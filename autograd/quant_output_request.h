@@ -1,5 +1,6 @@
 #pragma once
-// What a low-precision consumer would like to find beside a value or a gradient when it arrives.
+// Quantization outputs (amax, float8 rows, column amax) that a consumer asks the producer of a value or gradient to
+// fuse.
 //
 // The consumer of an activation hands its request to the function that makes it; the consumer of a gradient leaves it
 // with the Gradient. Producers that can fill a QuantOutputs on the way do; the others ignore the request, and the

@@ -1,5 +1,5 @@
 #pragma once
-// Rows that move between processes: experts of one model stand on several.
+// Differentiable all-to-all of token rows, for expert parallelism.
 
 #include <span>
 #include <string_view>

@@ -1,9 +1,9 @@
 #pragma once
 // A weight as differentiable functions see it: a handle to values that may be elsewhere between uses.
 //
-// A function asks for values before it queues work that reads them and gives them back when the last of it is queued.
-// Its backward function keeps the handle and asks again. Nobody keeps the bytes, so whoever owns them may gather them
-// from shards, hold them in host memory, or store them in another form.
+// A function acquires values before it queues work that reads them and releases them when the last of it is queued. Its
+// backward function keeps the handle and acquires them again. Between uses the storage may shard the values, hold them
+// in host memory, or store them in another format.
 
 #include <memory>
 #include <utility>
@@ -12,8 +12,8 @@
 
 namespace quench::autograd {
 
-// Float8 codes of a matrix in natural orientation, as quantize_float8 makes them (core/ops/quantize/quantize.h): what a
-// product may read in place of values.
+// Format of a float8 matrix in natural orientation, as of quantize_float8 (core/ops/quantize/quantize.h), that a GEMM
+// may read in place of values.
 struct WeightFormat {
   ElementFormat element = ElementFormat::e4m3;
   Granularity granularity = Granularity::tensor;  // tensor, row or column
@@ -21,17 +21,17 @@ struct WeightFormat {
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
 
-// Where a weight's values come from.
+// Storage of a weight's values.
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
   // Values of the weight's shape and dtype on its device, for work queued on the current stream until release(). Uses
-  // may nest. Throws what bringing the values may throw.
+  // may nest. Throws what gathering the values may throw.
   [[nodiscard]] virtual Tensor acquire() = 0;
-  // The same for codes of the values, for a source that brings them in fewer bytes. Undefined, and no use has begun,
-  // where it does not: the caller makes them of the values.
+  // The values quantized, from a storage that gathers them so. Undefined, and nothing is acquired, if it does not: the
+  // caller quantizes the values.
   [[nodiscard]] virtual QuantTensor acquire_quantized(const WeightFormat& /*form*/) { return {}; }
-  // One use ends: as many calls as requests.
+  // Ends one use: one call for each acquired tensor.
   virtual void release() noexcept = 0;
 };
 
@@ -75,7 +75,7 @@ class Weight {
   };
   [[nodiscard]] Acquired acquire() const { return Acquired(storage_); }
 
-  // Codes, as long as this object lives.
+  // Quantized values, as long as this object lives.
   class AcquiredQuantized {
    public:
     AcquiredQuantized() = default;  // none
@@ -90,7 +90,7 @@ class Weight {
       codes_ = QuantTensor();
       if (storage_) storage_->release();
     }
-    // Undefined where the source has values only.
+    // Undefined if the storage has values only.
     [[nodiscard]] const QuantTensor& codes() const noexcept { return codes_; }
 
    private:

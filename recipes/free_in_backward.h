@@ -5,7 +5,7 @@
 
 namespace quench::recipes {
 
-// True if x will be there in the backward pass, or be made again on its way, without being kept for the layer.
+// True if x is free in the backward pass: its producer saves it, or recomputes it anyway.
 [[nodiscard]] inline bool is_free_in_backward(const autograd::Variable& x) {
   const autograd::Tape* tape = autograd::Tape::current();
   return x.saved_by_producer() ||

@@ -1,5 +1,5 @@
 #pragma once
-// Small pieces of several tensors that all processes gather as one.
+// Coalesced all-gather: one collective for small pieces of several tensors.
 
 #include <vector>
 

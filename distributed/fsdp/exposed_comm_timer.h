@@ -1,5 +1,5 @@
 #pragma once
-// How long computation stood still for communication: the part that was not hidden behind it.
+// Exposed communication: time in which compute waits for a collective.
 
 #include <utility>
 #include <vector>

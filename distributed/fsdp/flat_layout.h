@@ -1,9 +1,9 @@
 #pragma once
-// The parameters of one unit of a sharded model, and how their chunks travel.
+// Parameters of one FSDP unit and their layout in flat buffers.
 //
-// A large parameter travels by itself, straight into and out of the memory that computation uses. Small ones with
-// elements of one width lie behind one another in a buffer on each process, and travel as one; packed codes of four
-// bits do as bytes. Experts that are shared out have a group of their own, in which each parameter is a large one.
+// Large parameters are gathered individually, in place. Small ones of equal element width share a flat buffer and are
+// gathered in one collective; packed codes of four bits count as bytes. Experts of expert parallelism have a group of
+// their own, in which each parameter is a large one.
 
 #include <functional>
 #include <memory>

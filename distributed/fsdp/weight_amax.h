@@ -1,5 +1,5 @@
 #pragma once
-// The largest magnitudes of whole weights of which every process holds some rows: one reduction a step for all of them.
+// Global amax of sharded weights: one all-reduce a step for all parameters.
 
 #include <map>
 #include <memory>

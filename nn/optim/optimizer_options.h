@@ -17,7 +17,7 @@ struct OptimizerOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double scale_lr_multiplier = 1;  // of learned scales (multiplicative_updates.h), relative to the learning rate
+  double scale_lr_multiplier = 1;   // of learned scales (multiplicative_updates.h), relative to the learning rate
   DType state_dtype = DType::f32;   // f32 or bf16 running means
   bool master_weights = false;      // keep an f32 copy of bf16 parameters
   bool stochastic_rounding = true;  // where bf16 parameters without master, or bf16 running means, are written

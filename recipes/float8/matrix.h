@@ -1,5 +1,6 @@
 #pragma once
-// A matrix, or a batch of them, quantized rowwise (for GEMMs that reduce over the columns) and columnwise (over the rows).
+// A matrix, or a batch of them, quantized rowwise (for GEMMs that reduce over the columns) and columnwise (over the
+// rows).
 
 #include <optional>
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the producer of an activation or gradient writes beside it for a float8 consumer, while the values are still in
-// registers: it saves the consumer a pass over memory.
+// Fused quantization outputs: float8 values and amax of an activation or gradient, written by the kernel that makes it.
+// They save the float8 consumer a pass over memory.
 //
 // Ops that take quantization outputs fill them with what the separate ops of core/ops/quantize/quantize.h would make of
 // their stored result, bit for bit. Every field may be undefined: not wanted.

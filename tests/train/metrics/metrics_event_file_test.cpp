@@ -254,8 +254,8 @@ TEST(TensorBoardSink, UnknownValuesAreLeftOut) {
   const testing::TempDir dir;
   TensorBoardSink(dir.path(), std::nullopt, 1.0).step({.step = 1});
   const auto values = scalars_of(records(testing::read_file(only_file(dir.path()))).at(1));
-  for (const char* tag : {"tflops", "mfu(%)", "sol_fraction(%)", "light_share(%)", "memory/max_active(GiB)", "memory/max_active(%)",
-                          "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
+  for (const char* tag : {"tflops", "mfu(%)", "sol_fraction(%)", "light_share(%)", "memory/max_active(GiB)",
+                          "memory/max_active(%)", "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
     EXPECT_EQ(values.count(tag), 0u) << tag;
 }
 

@@ -211,13 +211,28 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   for (const auto& [key, value] : steps[0].as_object()) first_keys.push_back(key);
   for (const auto& [key, value] : steps[1].as_object()) second_keys.push_back(key);
   EXPECT_EQ(first_keys, second_keys);
-  EXPECT_EQ(first_keys,
-            (std::vector<std::string>{
-                "step",         "total_steps",       "time",         "loss",         "grad_norm",
-                "lr",           "tokens_per_second", "devices",      "tflops",       "mfu",
-                "float8_share", "sol_fraction", "light_share", "memory_bytes", "memory_share", "memory_reserved_bytes",
-                "step_ms",      "data_share",        "eta_seconds",  "tokens_seen",  "skipped_steps",
-                "nonfinite"}));
+  EXPECT_EQ(first_keys, (std::vector<std::string>{"step",
+                                                  "total_steps",
+                                                  "time",
+                                                  "loss",
+                                                  "grad_norm",
+                                                  "lr",
+                                                  "tokens_per_second",
+                                                  "devices",
+                                                  "tflops",
+                                                  "mfu",
+                                                  "float8_share",
+                                                  "sol_fraction",
+                                                  "light_share",
+                                                  "memory_bytes",
+                                                  "memory_share",
+                                                  "memory_reserved_bytes",
+                                                  "step_ms",
+                                                  "data_share",
+                                                  "eta_seconds",
+                                                  "tokens_seen",
+                                                  "skipped_steps",
+                                                  "nonfinite"}));
   EXPECT_EQ(steps[0].at("float8_share").as_double(), 0.625);
   for (const char* name : {"sol_fraction", "light_share"}) {
     EXPECT_EQ(steps[0].at(name).as_double(), 0.375) << name;
