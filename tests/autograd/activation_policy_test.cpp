@@ -7,14 +7,12 @@
 namespace quench::autograd {
 namespace {
 
-using enum SwigluInputPolicy;
-
 // One letter a layer: kept, offloaded, recomputed.
 std::string letters(const ActivationPolicy& plan) {
   std::string result;
   for (std::int64_t layer = 0; layer < plan.layers(); ++layer) {
     const SwigluInputPolicy what = plan.of(layer);
-    result += what == kept ? 'k' : what == offloaded ? 'o' : 'r';
+    result += what == SwigluInputPolicy::keep ? 'k' : what == SwigluInputPolicy::offload ? 'o' : 'r';
   }
   return result;
 }
@@ -31,10 +29,10 @@ TEST(ActivationPolicy, SpreadsOffloadedLayersAndLeavesTheLast) {
     for (std::int64_t wanted = 1; wanted < layers; ++wanted) {
       const ActivationPolicy plan(layers, wanted, 0);
       SCOPED_TRACE(letters(plan));
-      EXPECT_EQ(plan.count(offloaded), wanted);
-      EXPECT_EQ(plan.count(recomputed), 0);
-      EXPECT_EQ(plan.of(0), offloaded);
-      EXPECT_EQ(plan.of(layers - 1), kept);
+      EXPECT_EQ(plan.count(SwigluInputPolicy::offload), wanted);
+      EXPECT_EQ(plan.count(SwigluInputPolicy::recompute), 0);
+      EXPECT_EQ(plan.of(0), SwigluInputPolicy::offload);
+      EXPECT_EQ(plan.of(layers - 1), SwigluInputPolicy::keep);
       if (2 * wanted <= layers - 1) {
         EXPECT_EQ(longest_run(letters(plan), 'o'), 1);
       }
@@ -47,11 +45,12 @@ TEST(ActivationPolicy, RecomputesAmongTheLayersThatRemain) {
       for (std::int64_t again = 0; again <= layers + 2; ++again) {
         const ActivationPolicy plan(layers, away, again), alone(layers, away, 0);
         SCOPED_TRACE(letters(plan));
-        EXPECT_EQ(plan.count(offloaded), away);
-        EXPECT_EQ(plan.count(recomputed), std::min(again, layers - away));
-        EXPECT_EQ(plan.of(layers - 1) == kept, away + again < layers);
+        EXPECT_EQ(plan.count(SwigluInputPolicy::offload), away);
+        EXPECT_EQ(plan.count(SwigluInputPolicy::recompute), std::min(again, layers - away));
+        EXPECT_EQ(plan.of(layers - 1) == SwigluInputPolicy::keep, away + again < layers);
         for (std::int64_t layer = 0; layer < layers; ++layer)
-          EXPECT_EQ(plan.of(layer) == offloaded, alone.of(layer) == offloaded) << layer;
+          EXPECT_EQ(plan.of(layer) == SwigluInputPolicy::offload, alone.of(layer) == SwigluInputPolicy::offload)
+              << layer;
         if (away == 0 && again > 0 && 2 * again <= layers - 1) {
           EXPECT_EQ(longest_run(letters(plan), 'r'), 1);
         }
@@ -74,10 +73,10 @@ TEST(ActivationPolicy, AllIsAll) {
 }
 
 TEST(ActivationPolicy, KeepsWhatItDoesNotKnow) {
-  EXPECT_EQ(ActivationPolicy().of(0), kept);
+  EXPECT_EQ(ActivationPolicy().of(0), SwigluInputPolicy::keep);
   const ActivationPolicy all(2, 2, 0);
-  EXPECT_EQ(all.of(-1), kept) << "no layer runs";
-  EXPECT_EQ(all.of(2), kept);
+  EXPECT_EQ(all.of(-1), SwigluInputPolicy::keep) << "no layer runs";
+  EXPECT_EQ(all.of(2), SwigluInputPolicy::keep);
 }
 
 }  // namespace
